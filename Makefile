@@ -1,0 +1,51 @@
+# The verbs of this repository. `make demo` and `make test` need only Python 3.11+ and make.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+MADE := $(VENV)/.made
+
+export RAY_USAGE_STATS_ENABLED := 0
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo test check format slow faults bench clean
+
+help:  ## Say what can be made.
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+env: $(MADE)  ## Make the environment in .venv from the pinned versions.
+
+$(MADE): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 env"; exit 1; }
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development]'
+	@touch $@
+
+demo: env  ## Tune a small network on real data and write a report.
+	$(BIN)/workbench sweep search_spaces/digits.yaml
+	$(BIN)/workbench report last --to digits-report.html
+
+test: check  ## Check the code and run the whole suite.
+	$(BIN)/python -m pytest
+
+check: env  ## Lint, formatting, types, layers.
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/pyright
+	$(BIN)/lint-imports
+
+format: env  ## Put the code into its one form.
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+slow: env  ## Run the tests that take longer than a minute each.
+	$(BIN)/python -m pytest -m slow
+
+faults: env  ## Kill every kind of process in the middle of sweeps, seventy times (half an hour).
+	$(BIN)/python -m tests.faults
+
+bench: env  ## Measure us and the rivals side by side; results go to tests/benchmarks/results.
+	$(BIN)/python -m tests.benchmarks
+
+clean:  ## Remove the environment and caches.
+	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,20 @@
+"""All benchmarks, one after another: each measures us and the rivals in one run and writes its result."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+BENCHMARKS = (
+    "store_throughput",
+    "training_loop",
+    "step_time",
+    "scale_efficiency",
+    "gang_start",
+    "sweep_overhead",
+)
+
+if __name__ == "__main__":
+    for name in sys.argv[1:] or BENCHMARKS:
+        print(f"\n=== {name}", flush=True)
+        subprocess.run([sys.executable, "-m", f"tests.benchmarks.{name}"], check=True)

@@ -1,0 +1,201 @@
+"""What our loop costs beside a loop written by hand for the same model, data, steps and evaluation.
+
+Run `python -m tests.benchmarks.training_loop`. Both train in one process, in turns, on one thread, from
+the same seed and over the same batches, evaluate after every epoch, and save model and optimizer there;
+the benchmark stops if the weights that they end with differ. The hand-written loop reports nothing, times
+nothing and keeps no random states. Printed are the medians over the repeats of the ratio of their times,
+wall and CPU, and the ratio of their fastest runs, which other work on the machine disturbs least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import platform
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from workbench.data import load
+from workbench.experiment import Experiment
+from workbench.models.adapters import build_model
+from workbench.training import TrialTask, run_trial
+
+LIMIT = 1.02
+RESULTS = Path(__file__).parent / "results" / "training_loop.json"
+BATCH = 128
+LR = 2e-3
+SEED = 3
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model on one data set."""
+
+    name: str
+    model: str
+    options: dict[str, Any]
+    data: str
+    epochs: int
+
+
+CASES = (
+    Case("digits/convnet", "convnet", {"width": 16}, "digits", 12),
+    Case("digits/mlp 3x512", "mlp", {"hidden_width": 512, "num_layers": 3}, "digits", 12),
+)
+
+
+def train_with_ours(case: Case, folder: Path) -> None:
+    """Train through `run_trial`."""
+    experiment = Experiment(
+        model={"name": case.model, **case.options},
+        data=case.data,
+        objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
+        training={"epochs": case.epochs, "global_batch": BATCH, "lr": LR, "optimizer": "adamw"},
+    )
+    task = TrialTask("benchmark", 0, 0, experiment.model_dump_json(), seed=SEED, folder=str(folder))
+    events: list[Any] = []
+    ended = run_trial(task, lambda event: events.append(event) is not None)
+    assert ended.state == "complete", ended.traceback
+
+
+def train_by_hand(case: Case, folder: Path) -> None:
+    """Train with plain PyTorch, as one would write it who knows how."""
+    (folder / "checkpoints").mkdir()
+    last, best_so_far = folder / "checkpoints" / "last.pt", folder / "checkpoints" / "best.pt"
+    datasets = _datasets(case.data)
+    train_inputs, train_targets = datasets["train"]
+    val_inputs, val_targets = datasets["validation"]
+    torch.manual_seed(SEED)
+    model = build_model(
+        case.model, case.options, input_shape=datasets["input_shape"], num_outputs=datasets["num_outputs"]
+    )
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR, weight_decay=0.0, fused=True)
+    num_train = len(train_inputs)
+    total_steps = math.ceil(num_train / BATCH) * case.epochs
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: 0.5 * (1.0 + math.cos(math.pi * min(step / total_steps, 1.0)))
+    )
+    loss_function = nn.CrossEntropyLoss()
+    best = -1.0
+    model.train()
+    for epoch in range(case.epochs):
+        order = torch.from_numpy(np.random.default_rng([SEED, epoch]).permutation(num_train))
+        for first in range(0, num_train, BATCH):
+            indices = order[first : first + BATCH]
+            loss = loss_function(model(train_inputs[indices]), train_targets[indices])
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+        model.eval()
+        with torch.inference_mode():
+            loss_sum = torch.zeros(())
+            num_correct = torch.zeros((), dtype=torch.int64)
+            for first in range(0, len(val_inputs), BATCH):
+                targets = val_targets[first : first + BATCH]
+                outputs = model(val_inputs[first : first + BATCH])
+                loss_sum += loss_function(outputs, targets) * len(targets)
+                num_correct += (outputs.argmax(dim=1) == targets).sum()
+        model.train()
+        accuracy = num_correct.item() / len(val_inputs)
+        state = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        torch.save({"strategy": state, "epoch": epoch}, folder / "temporary")
+        os.replace(folder / "temporary", last)
+        if accuracy > best:
+            best = accuracy
+            best_so_far.unlink(missing_ok=True)
+            os.link(last, best_so_far)
+
+
+_loaded: dict[str, dict[str, Any]] = {}
+
+
+def _datasets(name: str) -> dict[str, Any]:
+    if name not in _loaded:
+        datasets = load(name, {}, seed=0)
+        _loaded[name] = {"input_shape": datasets.input_shape, "num_outputs": datasets.num_outputs}
+        for part in ("train", "validation"):
+            split = getattr(datasets, part)
+            inputs, targets = split.batch(np.arange(len(split)))
+            _loaded[name][part] = (torch.from_numpy(inputs), torch.from_numpy(targets))
+    return _loaded[name]
+
+
+def measure(case: Case, repeats: int) -> dict[str, Any]:
+    """Train in turns and compare."""
+    contenders: dict[str, Callable[[Case, Path], None]] = {
+        "ours": train_with_ours,
+        "by_hand": train_by_hand,
+    }
+    wall_s: dict[str, list[float]] = {name: [] for name in contenders}
+    cpu_s: dict[str, list[float]] = {name: [] for name in contenders}
+    for repeat in range(repeats + 1):
+        weights: dict[str, dict[str, torch.Tensor]] = {}
+        # Turns alternate in order too, so that neither always runs on the warmer machine.
+        for name in list(contenders)[:: 1 if repeat % 2 else -1]:
+            with tempfile.TemporaryDirectory() as folder:
+                started_wall_s, started_cpu_s = time.perf_counter(), time.process_time()
+                contenders[name](case, Path(folder))
+                if repeat:
+                    cpu_s[name].append(time.process_time() - started_cpu_s)
+                    wall_s[name].append(time.perf_counter() - started_wall_s)
+                saved = torch.load(Path(folder) / "checkpoints" / "last.pt", weights_only=True)
+                weights[name] = saved["strategy"]["model"]
+        for key, value in weights["by_hand"].items():
+            if not torch.equal(value, weights["ours"][key]):
+                sys.exit(f"{case.name}: the two loops end with different weights in {key}")
+    return {
+        "case": case.name,
+        "repeats": repeats,
+        "wall_ratio": _median_ratio(wall_s),
+        "least_disturbed_ratio": min(wall_s["ours"]) / min(wall_s["by_hand"]),
+        "cpu_ratio": _median_ratio(cpu_s),
+        "ours_wall_s": statistics.median(wall_s["ours"]),
+        "by_hand_wall_s": statistics.median(wall_s["by_hand"]),
+    }
+
+
+def _median_ratio(times_s: dict[str, list[float]]) -> float:
+    pairs = zip(times_s["ours"], times_s["by_hand"], strict=True)
+    return statistics.median(ours / by_hand for ours, by_hand in pairs)
+
+
+def main() -> None:
+    """Measure every case, print the ratios, and keep them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=25)
+    repeats = parser.parse_args().repeats
+    torch.set_num_threads(1)
+    results = [measure(case, repeats) for case in CASES]
+    for result in results:
+        print(
+            f"{result['case']:<18} ours {result['ours_wall_s']:.3f} s, "
+            f"by hand {result['by_hand_wall_s']:.3f} s, "
+            f"ratio {result['wall_ratio']:.3f} (wall), {result['cpu_ratio']:.3f} (cpu), "
+            f"{result['least_disturbed_ratio']:.3f} (fastest runs); at most {LIMIT}"
+        )
+    machine = {
+        "host": platform.node(),
+        "processor": platform.processor() or platform.machine(),
+        "cpus": os.cpu_count(),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.write_text(json.dumps({"machine": machine, "limit": LIMIT, "results": results}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

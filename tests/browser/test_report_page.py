@@ -1,0 +1,82 @@
+"""The report in a real browser: every chart is drawn, nothing complains, nothing is fetched."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from workbench.events import from_json
+from workbench.experiment import Experiment
+from workbench.plots.report import report_html
+
+DATA = Path(__file__).parent.parent / "data"
+CHROMIUM = shutil.which("chromium")
+ARGUMENTS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--no-first-run",
+    "--disable-background-networking",
+]
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium"),
+]
+
+
+@pytest.fixture(scope="module")
+def report_path(tmp_path_factory) -> Path:
+    events = [from_json(line) for line in (DATA / "recorded_run.jsonl").read_text().splitlines()]
+    page = report_html(
+        Experiment.from_file(DATA / "recorded_run.yaml"), events, importance={"lr": 0.8, "width": 0.2}
+    )
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    path.write_text(page, encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
+def browser():
+    api = pytest.importorskip("playwright.sync_api")
+    with api.sync_playwright() as playwright:
+        running = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=ARGUMENTS)
+        yield running
+        running.close()
+
+
+def test_every_chart_is_drawn_without_a_complaint_or_a_request(browser, report_path):
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    complaints: list[str] = []
+    requests: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(report_path.as_uri())
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.plot')].every((p) => p.querySelector('.plot-container'))"
+    )
+    drawn = page.evaluate(
+        "() => Object.fromEntries([...document.querySelectorAll('.plot')].map((p) => ["
+        "p.id, p.querySelectorAll('path.js-line, path.point, .point > path').length]))"
+    )
+    assert len(drawn) == 7
+    assert all(count > 0 for count in drawn.values()), drawn
+    assert complaints == []
+    assert requests == [report_path.as_uri()]
+    overflow = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
+    assert overflow <= 0
+    page.close()
+
+
+def test_the_page_prints_with_charts_that_fit_the_paper(browser, report_path, tmp_path):
+    page = browser.new_page(viewport={"width": 1200, "height": 900})
+    page.goto(report_path.as_uri())
+    page.evaluate("() => dispatchEvent(new Event('beforeprint'))")
+    widths = page.evaluate("() => [...document.querySelectorAll('.main-svg')].map((svg) => svg.clientWidth)")
+    assert set(widths) == {690}
+    page.pdf(path=tmp_path / "report.pdf", format="A4")
+    assert (tmp_path / "report.pdf").stat().st_size > 50_000
+    page.close()

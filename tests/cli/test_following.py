@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Shell
+from tests.run.recorded import EXPERIMENT, append, begin, finish, record_run, trial_events
+from workbench.cli.following import exit_code_of_run
+from workbench.cli.views import progress_of
+from workbench.events import AttemptEnded, Noted, TrialStarted
+from workbench.experiment import Experiment
+from workbench.history import History
+from workbench.store import RunWriter, Store
+
+
+def _new_run(folder: Path, **changes: object) -> tuple[Store, str]:
+    store = Store.open(str(folder / "store.sqlite"))
+    return store, store.create_run(Experiment(**{**EXPERIMENT, **changes}))
+
+
+def _writer(store: Store, run_id: str) -> RunWriter:
+    return store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname())
+
+
+def test_following_prints_one_line_for_each_change_of_state(shell: Shell) -> None:
+    record_run(shell.folder)
+
+    code, out, err = shell("follow", "last")
+
+    lines = [line.split(maxsplit=1)[1] for line in out.split("\n\n")[0].splitlines()]
+    assert lines[:4] == [
+        "driver started as process 4711 on somewhere",
+        "run running",
+        "trial 0 running lr=0.01 width=16",
+        "trial 0 complete val_accuracy=0.91 (best so far) lr=0.01 width=16",
+    ]
+    assert "trial 2 pruned at step 40 val_accuracy=0.5 lr=0.01 width=16" in lines
+    assert "trial 3 failed (error): ValueError: too wide" in lines
+    assert lines[-1] == "run complete: trials"
+    assert err == ""
+    assert code == 5
+
+
+def test_following_sees_what_is_written_while_it_looks(shell: Shell) -> None:
+    store, run_id = _new_run(shell.folder)
+    process = shell.process("follow", run_id)
+    assert process.stdout is not None
+    with _writer(store, run_id) as writer:
+        writer.append(*begin())
+        assert "driver started" in process.stdout.readline()
+        writer.append(*trial_events(0, at_s=1))
+        seen = [process.stdout.readline() for _ in range(3)]
+        assert "trial 0 complete" in seen[2]
+        assert process.poll() is None
+        writer.append(*finish(5))
+
+    assert process.wait(timeout=30) == 0
+    assert run_id in process.stdout.read()
+
+
+def test_interrupting_leaves_the_run_alone_and_says_how_to_come_back(shell: Shell) -> None:
+    store, run_id = _new_run(shell.folder)
+    append(store, run_id, begin())
+    process = shell.process("follow", run_id)
+    assert process.stdout is not None
+    process.stdout.readline()
+
+    process.send_signal(signal.SIGINT)
+
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert f"workbench follow {run_id}" in err
+    assert f"workbench stop {run_id}" in err
+    assert "Traceback" not in err
+    assert store.commands(run_id) == []
+
+
+def test_following_a_run_whose_owner_died_ends_and_offers_to_go_on(shell: Shell) -> None:
+    store, run_id = _new_run(shell.folder)
+    writer = store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname(), lease_timeout_s=0.3)
+    writer.append(*begin())
+    writer._closing.set()  # the heart stops, as in a process that was killed
+    time.sleep(0.5)
+
+    code, out, _ = shell("follow", run_id)
+
+    assert code == 1
+    assert "lost" in out
+    assert f"workbench resume {run_id}" in out
+
+
+def test_following_with_json_prints_one_document_and_lines_elsewhere(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+
+    code, out, err = shell("follow", run_id, "--json")
+
+    assert code == 5
+    assert json.loads(out)["run_id"] == run_id
+    assert "trial 0 complete" in err
+
+
+def test_lines_tell_attempts_and_notes(shell: Shell) -> None:
+    store, run_id = _new_run(shell.folder)
+    events = [
+        *begin(),
+        *trial_events(0, at_s=0, state="running"),
+        AttemptEnded(trial=0, attempt=0, reason="lost", message="worker 99 was killed\nby a signal"),
+        TrialStarted(trial=0, attempt=1, worker_pids=[100], resumed_from="last.pt"),
+        Noted(level="warning", message="the disk is nearly full"),
+        *finish(3, "stopped", "person"),
+    ]
+    append(store, run_id, events)
+
+    code, out, _ = shell("follow", run_id)
+
+    assert "trial 0 waiting: attempt 1 lost: worker 99 was killed\n" in out
+    assert "trial 0 running again (attempt 2) from its checkpoint lr=0.01 width=16\n" in out
+    assert "warning: the disk is nearly full\n" in out
+    assert code == 4
+
+
+@pytest.mark.parametrize(
+    ("trials", "state", "code"),
+    [
+        (["complete"], "complete", 0),
+        (["complete", "pruned"], "stopped", 0),
+        ([], "complete", 4),
+        (["pruned"], "complete", 4),
+        (["complete", "failed"], "complete", 5),
+        (["complete"], "failed", 1),
+        (["complete"], "lost", 1),
+    ],
+)
+def test_the_exit_code_tells_how_the_run_ended(trials: list[str], state: str, code: int) -> None:
+    history = History(Experiment(**EXPERIMENT))
+    for event in begin():
+        history.apply(event)
+    for number, ending in enumerate(trials):
+        reason = "error" if ending == "failed" else None
+        for event in trial_events(number, at_s=number, state=ending, reason=reason):
+            history.apply(event)
+
+    assert exit_code_of_run(history, state) == code  # pyright: ignore[reportArgumentType]
+
+
+def test_time_left_follows_from_the_limit_that_comes_first() -> None:
+    def progress(budget: dict[str, object], at_s: float) -> tuple[float | None, float | None]:
+        history = History(Experiment(**{**EXPERIMENT, "budget": budget}))
+        for event in [*begin(), *trial_events(0, at_s=0), *trial_events(1, at_s=1)]:
+            history.apply(event)
+        start = history.started_unix_s
+        assert start is not None
+        return progress_of(history, start + at_s)
+
+    assert progress({"trials": 4}, 10) == (0.5, pytest.approx(10))
+    assert progress({"trials": 4, "time": 16}, 12) == (0.75, pytest.approx(4))
+    assert progress({"trials": 100, "time": 1000}, 10) == (0.02, pytest.approx(490))
+    assert progress({"plateau": 3}, 10) == (None, None)
+    assert progress({"time": 5}, 10) == (1.0, 0.0)
+
+
+def test_stop_and_enqueue_reach_the_driver_and_bring_its_answer(shell: Shell) -> None:
+    from workbench.events import CommandHandled
+
+    store, run_id = _new_run(shell.folder)
+    received: list[tuple[str, object]] = []
+    done = threading.Event()
+
+    def drive() -> None:
+        with _writer(store, run_id) as writer:
+            writer.append(*begin(), *trial_events(0, at_s=0, state="running"))
+            while not done.is_set():
+                for command in store.commands(run_id, after=len(received)):
+                    received.append((command.kind, dict(command.arguments)))
+                    answer = CommandHandled(
+                        command=command.number, kind=command.kind, done=command.kind != "stop_trial",
+                        message="as you say",
+                    )  # fmt: skip
+                    writer.append(answer)
+                time.sleep(0.02)
+
+    thread = threading.Thread(target=drive)
+    thread.start()
+    try:
+        while not store.run(run_id).last_seq:
+            time.sleep(0.02)
+        code, out, _ = shell("enqueue", "last", "--set", "lr=1e-2", "--set", "width=8")
+        assert (code, out) == (0, "enqueue lr=0.01 width=8: as you say\n")
+        code, _, err = shell("stop", "last", "--trial", "0")
+        assert code == 1
+        assert "refused: as you say" in err
+        assert shell.json("stop", run_id) == {"run_id": run_id, "trial": None, "answer": "as you say"}
+    finally:
+        done.set()
+        thread.join()
+    assert received == [
+        ("enqueue", {"params": {"lr": 0.01, "width": 8}}),
+        ("stop_trial", {"trial": 0}),
+        ("stop", {}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("assignments", "named"),
+    [
+        (["lr=7", "width=8"], "lr"),
+        (["lr=0.1", "width=8", "depth=3"], "depth"),
+        (["lr=0.1"], "width"),
+        (["lr"], "--set"),
+    ],
+)
+def test_what_is_no_configuration_is_never_enqueued(shell: Shell, assignments: list[str], named: str) -> None:
+    store, run_id = _new_run(shell.folder)
+    words = [word for assignment in assignments for word in ("--set", assignment)]
+
+    code, _, err = shell("enqueue", run_id, *words)
+
+    assert code == 2
+    assert err.startswith(f"error: {named}: ")
+    assert store.commands(run_id) == []
+
+
+def test_a_run_that_has_ended_takes_no_commands(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+
+    for words in (("stop", run_id), ("stop", run_id, "--trial", "77")):
+        code, _, err = shell(*words)
+        assert code == 1
+        assert err.startswith("error: ")

@@ -1,0 +1,202 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cli.conftest import Shell
+from tests.run.recorded import PLAN, append, begin, record_run, trial_events
+from workbench.cli.entry import COMMANDS
+from workbench.experiment import Experiment
+from workbench.store import Store
+
+
+def test_list_as_json_names_every_run_newest_first(shell: Shell) -> None:
+    first, second = record_run(shell.folder, name="one"), record_run(shell.folder, name="two", ended=False)
+
+    listed = shell.json("list")
+
+    assert [(run["run_id"], run["name"], run["state"]) for run in listed] == [
+        (second, "two", "running"),
+        (first, "one", "complete"),
+    ]
+    assert [run["run_id"] for run in shell.json("list", "--limit", "1")] == [second]
+
+
+def test_list_of_an_empty_store_says_how_to_begin(shell: Shell) -> None:
+    assert shell.json("list") == []
+    code, out, _ = shell("list")
+    assert code == 0
+    assert "workbench sweep FILE" in out
+
+
+def test_show_as_json_has_every_promised_key(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+
+    shown = shell.json("show", run_id)
+
+    assert {key: shown[key] for key in ("run_id", "name", "state")} == {
+        "run_id": run_id, "name": "digits-small", "state": "complete",
+    }  # fmt: skip
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        assert shown["experiment_hash"] == store.experiment(run_id).hash()
+    assert set(shown["driver"]) == {"pid", "host"}
+    assert isinstance(shown["driver"]["pid"], int)
+    assert shown["best"] == {
+        "trial": 1, "values": {"val_accuracy": 0.95}, "params": {"lr": 0.1, "width": 8},
+    }  # fmt: skip
+    assert shown["trials"][3] == {
+        "number": 3, "state": "failed", "reason": "error", "params": {"lr": 0.01, "width": 16},
+        "values": {"val_accuracy": 0.9}, "last_step": 40, "reports": 2, "attempts": 1,
+        "plan": PLAN, "resizes": [],
+    }  # fmt: skip
+    assert [trial["state"] for trial in shown["trials"]] == [
+        "complete", "complete", "pruned", "failed", "failed",
+    ]  # fmt: skip
+
+
+def test_json_holds_no_number_that_strict_parsers_refuse(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+
+    assert shell.json("show", run_id)["trials"][4]["values"] == {"val_accuracy": "NaN"}
+
+
+def test_show_before_any_driver_has_the_same_shape(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**json.loads(_experiment_text())))
+
+    shown = shell.json("show", run_id)
+
+    assert (shown["state"], shown["best"], shown["trials"]) == ("waiting", None, [])
+    assert shown["driver"] == {"pid": None, "host": None}
+
+
+def test_show_tells_people_the_best_what_failed_and_what_to_type(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+
+    code, out, err = shell("show", "digits")
+
+    assert (code, err) == (0, "")
+    for expected in ("complete", "Best: trial 1", "0.95", "trial 3: ValueError: too wide",
+                     f"workbench report {run_id}", f"workbench export {run_id} --to best"):  # fmt: skip
+        assert expected in out
+
+
+def test_show_says_how_many_trials_it_leaves_out(shell: Shell) -> None:
+    record_run(shell.folder)
+
+    assert "and 3 more trials" in shell("show", "last", "--trials", "2")[1]
+
+
+def test_texts_of_people_are_never_read_as_markup(shell: Shell) -> None:
+    record_run(shell.folder, name="[red]not markup[/red] [/]")
+
+    assert "[red]not markup[/red] [/]" in shell("list")[1]
+    assert "[red]not markup[/red] [/]" in shell("show", "last")[1]
+
+
+def test_an_unknown_run_is_one_line_that_names_near_ones(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+
+    code, out, err = shell("show", run_id[:-2] + "zz")
+
+    assert (code, out) == (1, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert run_id in err
+
+
+def test_a_beginning_that_several_runs_share_is_refused(shell: Shell) -> None:
+    run_ids = [record_run(shell.folder), record_run(shell.folder)]
+
+    code, _, err = shell("show", "digits-small")
+
+    assert code == 1
+    assert all(run_id in err for run_id in run_ids)
+
+
+def test_a_store_can_be_named_before_and_after_the_command(shell: Shell, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    run_id = record_run(other)
+    url = str(other / "store.sqlite")
+
+    for words in (("--store", url, "list"), ("list", "--store", url)):
+        assert [run["run_id"] for run in shell.json(*words)] == [run_id]
+    assert f"workbench report {run_id} --store {url}" in shell("show", "last", "--store", url)[1]
+
+
+def test_a_file_that_is_no_store_is_an_error_in_words(shell: Shell, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.sqlite"
+    broken.write_text("this is no database, however long one looks at it" * 50)
+
+    code, out, err = shell("--store", str(broken), "list")
+
+    assert (code, out) == (1, "")
+    assert err.startswith("error: ")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(shell: Shell, command: str) -> None:
+    code, out, _ = shell(command, "--help")
+
+    assert code == 0
+    assert f"Example:\n    workbench {command}" in out
+
+
+def test_an_unknown_command_is_a_matter_of_usage(shell: Shell) -> None:
+    code, _, err = shell("swep")
+
+    assert code == 2
+    assert "swep" in err
+
+
+@pytest.mark.parametrize(
+    "words", [["list"], ["show", "last"], ["show", "last", "--json"], ["follow", "last"]]
+)
+def test_commands_that_read_load_nothing_heavy(shell: Shell, words: list[str]) -> None:
+    record_run(shell.folder)
+    code = (
+        "import sys\nfrom workbench.cli.entry import run_command\n"
+        f"run_command({words!r})\n"
+        "print([name for name in ('torch', 'ray', 'optuna', 'plotly', 'pandas', 'alembic', 'numpy') "
+        "if name in sys.modules], file=sys.stderr)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**json.loads(_experiment_text())))
+        append(store, run_id, [*begin(), *(event for number in range(3000)
+                                           for event in trial_events(number, at_s=number))])  # fmt: skip
+    process = shell.process("show", "last", "--json")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+
+    assert process.wait(timeout=60) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+
+
+def _experiment_text() -> str:
+    from tests.run.recorded import EXPERIMENT
+
+    return json.dumps(EXPERIMENT)
+
+
+def test_check_names_the_number_of_trials_that_a_run_gets_without_a_budget(shell: Shell) -> None:
+    text = "train: json:dumps\nobjectives: [{metric: y, goal: minimize}]\n"
+    (shell.folder / "free.yaml").write_text(text, encoding="utf-8")
+    (shell.folder / "timed.yaml").write_text(f"{text}budget: {{time: 5m}}\n", encoding="utf-8")
+
+    assert "20 trials" in shell("check", str(shell.folder / "free.yaml"))[1]
+    assert "no limit of trials" in shell("check", str(shell.folder / "timed.yaml"))[1]

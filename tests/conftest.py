@@ -1,0 +1,34 @@
+"""Settings and services that tests of several rooms share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Machines that run tests are shared: how long an example takes says nothing about the code.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
+
+
+@pytest.fixture(scope="session")
+def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Attach this process to a Ray head of the test session's own, with two CPUs; yield its home."""
+    from workbench.workers import head
+
+    home = tmp_path_factory.mktemp("home")
+    with pytest.MonkeyPatch.context() as patch:
+        for variable in ("RAY_ADDRESS", "WORKBENCH_RAY_ADDRESS"):
+            patch.delenv(variable, raising=False)
+        patch.setenv("WORKBENCH_HOME", str(home))
+        patch.setenv("WORKBENCH_HEAD_IDLE_S", "900")
+        try:
+            head.connect(num_cpus=2)
+            yield home
+        finally:
+            if "ray" in sys.modules:
+                sys.modules["ray"].shutdown()
+            head.shutdown()

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.data import load
+from workbench.errors import DataError, ExperimentError
+
+
+def table(num_rows: int = 200) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    age = rng.normal(40, 12, num_rows)
+    age[::10] = np.nan
+    city = np.array(["Rome", "Oslo", "Bonn"], dtype=object)[rng.integers(0, 3, num_rows)]
+    city[5] = None
+    return pd.DataFrame(
+        {
+            "id": [f"row-{index}" for index in range(num_rows)],
+            "age": age,
+            "city": city,
+            "member": rng.random(num_rows) > 0.5,
+            "constant": 0.1,
+            "price": rng.normal(1000, 100, num_rows),
+            "label": rng.choice(["no", "yes", "perhaps"], num_rows, p=[0.6, 0.3, 0.1]),
+        }
+    )
+
+
+def everything(split):
+    return split.batch(np.arange(len(split)))
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "csv.gz", "parquet"])
+def test_every_format_gives_the_same_numbers(tmp_path, ending):
+    path, reference = tmp_path / f"table.{ending}", tmp_path / "reference.csv"
+    table().to_csv(reference, index=False)
+    if ending == "parquet":
+        table().to_parquet(path)
+    else:
+        table().to_csv(path, index=False, sep="\t" if ending == "tsv" else ",")
+    loaded = load("table", {"path": str(path), "target": "label", "drop": ["id"]}, cache=tmp_path)
+    expected = load("table", {"path": str(reference), "target": "label", "drop": ["id"]}, cache=tmp_path)
+    np.testing.assert_array_equal(everything(loaded.train)[0], everything(expected.train)[0])
+
+
+def test_columns_are_encoded_with_what_train_tells(tmp_path):
+    path = tmp_path / "table.csv"
+    table().to_csv(path, index=False)
+    loaded = load("table", {"path": str(path), "target": "label", "drop": ["id"]}, cache=tmp_path)
+    inputs, targets = everything(loaded.train)
+    # age and its mark, three cities and a missing one, member, constant, price
+    assert loaded.input_shape == (9,)
+    assert inputs.dtype == np.float32
+    assert np.isfinite(inputs).all()
+    np.testing.assert_allclose(inputs[:, [6, 8]].mean(axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(inputs[:, [6, 8]].std(axis=0), 1, atol=1e-4)
+    np.testing.assert_allclose(inputs[:, 7], 0, atol=1e-12)
+    assert set(np.unique(inputs[:, 1])) == {0, 1}
+    assert (inputs[inputs[:, 1] == 1, 0] == 0).all()
+    np.testing.assert_array_equal(inputs[:, 2:6].sum(axis=1), 1)
+    assert loaded.class_names == ("no", "perhaps", "yes")
+    shares = np.bincount(everything(loaded.validation)[1]) / np.bincount(
+        np.concatenate([targets, everything(loaded.validation)[1]])
+    )
+    np.testing.assert_allclose(shares, 0.2, atol=0.03)
+
+
+def test_many_categories_become_one_standardised_column_and_unseen_ones_its_mean(tmp_path):
+    path = tmp_path / "table.csv"
+    table().to_csv(path, index=False)
+    loaded = load(
+        "table",
+        {"path": str(path), "target": "price", "drop": ["age", "city", "member", "constant", "label"]},
+        cache=tmp_path,
+    )
+    assert loaded.input_shape == (1,)
+    assert (everything(loaded.validation)[0] == 0).all()
+    assert abs(everything(loaded.train)[0].std() - 1) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("values", "task", "num_outputs"),
+    [
+        (["a", "b"] * 20, "classification", 2),
+        ([True, False] * 20, "classification", 2),
+        ([3, 5, 10, 7] * 10, "classification", 4),
+        (list(range(40)), "regression", 1),
+        ([0.5, 1.5] * 20, "regression", 1),
+    ],
+)
+def test_the_task_follows_from_the_target(tmp_path, values, task, num_outputs):
+    path = tmp_path / "table.parquet"
+    pd.DataFrame({"x": np.arange(40.0), "y": values}).to_parquet(path)
+    loaded = load("table", {"path": str(path), "target": "y"}, cache=tmp_path)
+    assert (loaded.task, loaded.num_outputs) == (task, num_outputs)
+
+
+def test_classes_that_are_numbers_are_in_the_order_of_numbers(tmp_path):
+    path = tmp_path / "table.csv"
+    pd.DataFrame({"x": np.arange(40.0), "y": [3, 20, 10, 7] * 10}).to_csv(path, index=False)
+    loaded = load("table", {"path": str(path), "target": "y"}, cache=tmp_path)
+    assert loaded.class_names == ("3", "7", "10", "20")
+
+
+def test_a_regression_target_keeps_its_unit_when_told_to(tmp_path):
+    path = tmp_path / "table.csv"
+    table().to_csv(path, index=False)
+    options = {"path": str(path), "target": "price", "drop": ["id"]}
+    scaled = everything(load("table", options, cache=tmp_path).train)[1]
+    raw = everything(load("table", options | {"standardise_target": False}, cache=tmp_path).train)[1]
+    assert abs(scaled.mean()) < 1e-5
+    assert 900 < raw.mean() < 1100
+    np.testing.assert_allclose((raw - raw.mean()) / raw.std(), scaled, atol=1e-4)
+
+
+def test_a_changed_file_is_read_again(tmp_path):
+    path = tmp_path / "table.csv"
+    options = {"path": str(path), "target": "y"}
+    for num_rows in (40, 60):
+        pd.DataFrame({"x": np.arange(num_rows), "y": [0, 1] * (num_rows // 2)}).to_csv(path, index=False)
+        loaded = load("table", options, cache=tmp_path)
+        assert len(loaded.train) + len(loaded.validation) == num_rows
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "part"),
+    [
+        ({"target": "lable"}, "data.target", "allowed: id, age, city, member, constant, price, label"),
+        ({"target": "age"}, "data.target", "20 of 200 rows have no 'age'"),
+        ({"target": "label", "drop": ["name"]}, "data.drop", "no column 'name'"),
+        ({"target": "label", "task": "regression"}, "data.target", "no number"),
+        ({"target": "constant", "task": "classification"}, "data.target", "every row is of class"),
+        (
+            {"target": "label", "drop": ["id", "age", "city", "member", "constant", "price"]},
+            "data.drop",
+            "no column is left",
+        ),
+    ],
+)
+def test_a_table_that_does_not_fit_the_options_is_refused(tmp_path, options, field, part):
+    path = tmp_path / "table.csv"
+    table().to_csv(path, index=False)
+    with pytest.raises(DataError) as caught:
+        load("table", {"path": str(path), **options}, cache=tmp_path)
+    assert caught.value.field == field
+    assert part in str(caught.value)
+
+
+def test_files_that_are_no_tables_are_refused(tmp_path):
+    (tmp_path / "table.parquet").write_text("no table")
+    (tmp_path / "table.xlsx").write_text("no table")
+    (tmp_path / "empty.csv").write_text("")
+    for name in ("table.parquet", "table.xlsx", "empty.csv", "missing.csv"):
+        with pytest.raises(DataError) as caught:
+            load("table", {"path": str(tmp_path / name), "target": "y"}, cache=tmp_path)
+        assert caught.value.field == "data.path"
+    with pytest.raises(ExperimentError) as refused:
+        load("table", {"path": str(tmp_path / "empty.csv")})
+    assert refused.value.field == "data.target"

@@ -1,0 +1,59 @@
+"""The fault campaign: `python -m tests.faults --seed 0 --rounds 70` kills something in every round.
+
+Victims take turns: the driver, a coordinator, a worker, the pool, the raylet, Ray's head, and the whole
+cluster at once. The moment of each kill is drawn over the whole course of a sweep.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.faults.campaign import Campaign, Fault, Outcome, table
+from tests.faults.house import House
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=70)
+    parser.add_argument("--first", type=int, default=0, help="Begin with this round.")
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="Workers a trial, in turns.")
+    parser.add_argument("--keep", action="store_true", help="Keep the store, the logs and the head.")
+    given = parser.parse_args()
+    folder = Path(tempfile.mkdtemp(prefix="workbench-faults-"))
+    house = House(folder)
+    outcomes: list[Outcome] = []
+    try:
+        campaign = Campaign(house)
+        for number in range(given.first, given.first + given.rounds):
+            began_s = time.monotonic()
+            outcome = campaign.suffer(Fault.draw(given.seed, number, tuple(given.workers)))
+            outcomes.append(outcome)
+            print(describe(number, outcome, time.monotonic() - began_s), flush=True)
+    finally:
+        print(f"\n{table(outcomes)}\n")
+        if given.keep:
+            print(f"Everything is in {folder}")
+        else:
+            house.close()
+            shutil.rmtree(folder)
+    return 0 if all(outcome.recovered for outcome in outcomes) else 1
+
+
+def describe(number: int, outcome: Outcome, took_s: float) -> str:
+    """One line for a round, and one for everything that was wrong or odd."""
+    seconds = "-" if outcome.recovery_s is None else f"{outcome.recovery_s:.1f} s"
+    verdict = "well" if outcome.recovered else "WRONG"
+    lines = [f"{number:3d} {verdict:5} {outcome.fault}: recovered in {seconds}, round of {took_s:.0f} s"]
+    lines += [f"    wrong: {line}"[:1000] for line in outcome.findings.wrong]
+    lines += [f"    note: {line}" for line in outcome.notes]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,55 @@
+"""Attach to the head and print, as JSON, what of runs is still on it, once nothing is or time is up."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+
+def look() -> dict[str, Any]:
+    import ray
+    from ray._private import state
+
+    from workbench.workers.pool import connect_pool
+
+    status = ray.get(connect_pool().status.remote(), timeout=30)
+    groups = ray.util.placement_group_table().values()
+    actors = [actor for actor in state.actors().values() if actor["State"] != "DEAD"]
+    return {
+        "leased": status.leased,
+        "waiting": status.num_waiting,
+        "idle_pids": list(status.idle_pids),
+        "groups": [group["placement_group_id"] for group in groups if group["state"] != "REMOVED"],
+        "drivers": [actor["Name"] for actor in actors if actor["Name"].startswith("driver-")],
+        "coordinators": [actor["Pid"] for actor in actors if "Trainable" in actor["ActorClassName"]],
+        "worker_pids": [actor["Pid"] for actor in actors if actor["ActorClassName"] == "Worker"],
+    }
+
+
+def is_clean(found: dict[str, Any]) -> bool:
+    left = ("leased", "waiting", "groups", "drivers", "coordinators")
+    return not any(found[name] for name in left) and {*found["worker_pids"]} <= {*found["idle_pids"]}
+
+
+def main(timeout_s: float) -> None:
+    from ray.exceptions import RayError
+
+    from workbench.workers import head
+
+    head.connect()
+    deadline = time.monotonic() + timeout_s
+    found: dict[str, Any] = {}
+    while not (found and is_clean(found)) and time.monotonic() < deadline:
+        try:
+            found = look()
+        except RayError as error:  # the pool may just be dying
+            found = {}
+            print(error, file=sys.stderr)
+        time.sleep(0.2)
+    print(json.dumps(found | {"clean": bool(found) and is_clean(found)}))
+
+
+if __name__ == "__main__":
+    main(float(sys.argv[1]))

@@ -1,0 +1,67 @@
+"""Runs functions on worker processes that meet as the workers of a trial do, and stay warm between calls."""
+
+from __future__ import annotations
+
+import atexit
+import io
+import itertools
+import multiprocessing
+import multiprocessing.process
+import pickle
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from workbench.strategies.group import open_meeting_point
+
+_CONTEXT = multiprocessing.get_context("spawn")
+_workers: list[tuple[multiprocessing.process.BaseProcess, Any]] = []
+_numbers = itertools.count()
+
+
+def run_together(function: Callable[..., Any], num_workers: int, *arguments: Any) -> list[Any]:
+    """Call function(rank, num_workers, meeting, *arguments) in processes; return what each returned."""
+    meeting = f"{open_meeting_point('127.0.0.1')}/{next(_numbers)}"
+    while len(_workers) < num_workers:
+        ours, theirs = _CONTEXT.Pipe()
+        process = _CONTEXT.Process(target=_serve, args=(theirs,), daemon=True)
+        process.start()
+        _workers.append((process, ours))
+    for rank in range(num_workers):
+        call = pickle.dumps((function, (rank, num_workers, meeting, *arguments)))
+        _workers[rank][1].send((sys.path, call))
+    try:
+        answers = []
+        for rank in range(num_workers):
+            assert _workers[rank][1].poll(120), f"rank {rank} does not answer"
+            answers.append(_workers[rank][1].recv())
+    except BaseException:
+        _end()
+        raise
+    for rank, (problem, _) in enumerate(answers):
+        assert problem is None, f"rank {rank}: {problem}"
+    return [torch.load(io.BytesIO(written), weights_only=False) for _, written in answers]
+
+
+def _serve(connection: Any) -> None:
+    torch.set_num_threads(1)
+    while True:
+        search_path, call = connection.recv()
+        sys.path[:] = search_path
+        try:
+            function, arguments = pickle.loads(call)
+            written = io.BytesIO()  # tensors of their own would be shared memory
+            torch.save(function(*arguments), written)
+            connection.send((None, written.getvalue()))
+        except BaseException:
+            connection.send((traceback.format_exc(), None))
+
+
+@atexit.register
+def _end() -> None:
+    for process, _ in _workers:
+        process.kill()
+    _workers.clear()

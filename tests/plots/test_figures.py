@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from workbench.plots.figures import FIGURES
+from workbench.plots.prepare import RunData
+
+
+@pytest.mark.parametrize("num_trials", [0, 1, 8, 300])
+@pytest.mark.parametrize("kind", sorted(FIGURES))
+def test_every_figure_is_valid_json_whatever_happened(kind, num_trials, make_events, two_objectives):
+    run = RunData.of(two_objectives, make_events(two_objectives, num_trials))
+    options = {"importance": {"x": 0.7, "kind": float("nan")}} if kind == "importance" else {}
+    document = FIGURES[kind](run, **options).to_json()
+    json.loads(document, parse_constant=pytest.fail)
+    assert len(document) < 400_000
+
+
+def test_the_best_trial_stands_out_and_pruned_ones_stand_back(recorded_experiment, recorded_events):
+    figure = FIGURES["convergence"](RunData.of(recorded_experiment, recorded_events))
+    traces = {trace.name: trace for trace in figure.data}
+    assert list(traces) == ["pruned", "complete", "best: trial 1", "best so far"]
+    assert traces["best: trial 1"].line.width > traces["complete"].line.width
+    assert traces["pruned"].opacity < traces["complete"].opacity
+
+
+def test_a_persons_words_are_not_read_as_markup(one_objective, make_events):
+    figure = FIGURES["slice"](RunData.of(one_objective, make_events(one_objective, 8)))
+    shown = [label for trace in figure.data for label in trace.x if isinstance(label, str)]
+    assert set(shown) == {"a&lt;i&gt;", "b"}
+
+
+def test_preparing_loads_no_plotly():
+    code = "import sys, workbench.plots.prepare_trials; sys.exit('plotly' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from workbench.errors import ExperimentError
+from workbench.events import DriverStarted, TrialEnded, TrialProposed, TrialReported, TrialStarted
+from workbench.experiment import Experiment
+from workbench.plots.prepare import (
+    CurvesData,
+    Line,
+    RunData,
+    prepare_convergence,
+    prepare_throughput,
+    readable_range,
+    time_unit,
+)
+from workbench.plots.prepare_trials import (
+    ImportanceData,
+    ParallelData,
+    ParallelLine,
+    ParameterAxis,
+    ParetoData,
+    SlicePanel,
+    TimelineBar,
+    TimelineData,
+    prepare_importance,
+    prepare_parallel,
+    prepare_pareto,
+    prepare_slice,
+    prepare_timeline,
+)
+
+EXPERIMENT = Experiment(
+    train="package.module:function",
+    objectives=[{"metric": "accuracy", "goal": "maximize", "target": 0.9}],
+    search={
+        "rate": {"low": 0.01, "high": 1.0, "log": True},
+        "kind": {"choices": ["a", "b"]},
+        "depth": {"low": 1, "high": 3, "when": {"kind": "b"}},
+        "fixed": 5,
+    },
+)
+
+
+def trial_events(number, params, reports, end=None, *, at_s=0.0):
+    begin = 1000.0 + at_s
+    yield TrialProposed(time_unix_s=begin, trial=number, params=params, configuration=number, seed=number)
+    yield TrialStarted(time_unix_s=begin + 1, trial=number, attempt=0, worker_pids=[1])
+    for step, value in enumerate(reports, start=1):
+        now = begin + 1 + 10 * step
+        values = {"accuracy": value}
+        yield TrialReported(
+            time_unix_s=now, trial=number, step=step, epoch=step / 2, values=values, samples_per_s=50.0
+        )
+    if end:
+        finished = begin + 2 + 10 * len(reports)
+        values = {"accuracy": reports[-1]}
+        yield TrialEnded(time_unix_s=finished, trial=number, attempt=0, state=end, values=values)
+
+
+@pytest.fixture(scope="module")
+def small_run() -> RunData:
+    return RunData.of(
+        EXPERIMENT,
+        [
+            DriverStarted(time_unix_s=1000.0, pid=1, host="here", num_cpus=1),
+            *trial_events(0, {"rate": 0.1, "kind": "a", "fixed": 5}, [0.2, math.nan, 0.6], "complete"),
+            *trial_events(1, {"rate": 1.0, "kind": "b", "depth": 2, "fixed": 5}, [0.5, 0.8], "complete"),
+            *trial_events(2, {"rate": 0.01, "kind": "b", "depth": 3, "fixed": 5}, [0.1], "pruned", at_s=40),
+        ],
+    )
+
+
+def test_convergence_by_epoch_is_exactly_this(small_run):
+    assert prepare_convergence(small_run) == CurvesData(
+        metric="accuracy",
+        x_title="Epoch",
+        y_title="accuracy (higher is better)",
+        lines=(
+            Line(2, "pruned", (0.5,), (0.1,)),
+            Line(0, "complete", (0.5, 1.0, 1.5), (0.2, None, 0.6)),
+            Line(1, "complete", (0.5, 1.0), (0.5, 0.8)),
+        ),
+        goal="maximize",
+        best_trial=1,
+        best_x=(0.5, 1.0, 1.5),
+        best_y=(0.5, 0.8, 0.8),
+        target=0.9,
+        num_trials=3,
+    )
+
+
+@pytest.mark.parametrize(
+    ("axis", "title", "first_x"),
+    [("step", "Step", (1.0,)), ("time", "Time since the run began (s)", (51.0,))],
+)
+def test_convergence_has_every_axis(small_run, axis, title, first_x):
+    data = prepare_convergence(small_run, axis=axis)
+    assert (data.x_title, data.lines[0].x) == (title, first_x)
+
+
+def test_throughput_has_neither_best_nor_target(small_run):
+    data = prepare_throughput(small_run)
+    assert (data.best_x, data.target, data.y_title) == ((), None, "Throughput (samples/s)")
+    assert {line.y for line in data.lines} == {(50.0,), (50.0, 50.0), (50.0, 50.0, 50.0)}
+
+
+def test_unknown_axes_and_metrics_are_refused(small_run):
+    with pytest.raises(ExperimentError, match="step, epoch, time"):
+        prepare_convergence(small_run, axis="days")
+    with pytest.raises(ExperimentError, match="allowed: accuracy"):
+        prepare_convergence(small_run, metric="los")
+
+
+def test_parallel_coordinates_are_exactly_these(small_run):
+    data = prepare_parallel(small_run)
+    assert data == ParallelData(
+        metric="accuracy",
+        goal="maximize",
+        axes=(
+            ParameterAxis("rate", "log", ((0.0, "0.01"), (0.5, "0.1"), (1.0, "1"))),
+            ParameterAxis("kind", "category", ((0.0, "a"), (1.0, "b"))),
+            ParameterAxis("depth", "linear", ((0.0, "1"), (0.5, "2"), (1.0, "3")), conditional=True),
+            data.axes[-1],
+        ),
+        lines=(
+            ParallelLine(2, None, (0.0, 1.0, 1.0, None)),
+            ParallelLine(0, 0.6, (0.5, 0.0, None, 0.0)),
+            ParallelLine(1, 0.8, (1.0, 1.0, 0.5, 1.0)),
+        ),
+        colour_range=(0.6, 0.8),
+        best_trial=1,
+    )
+    assert data.axes[-1].name == "accuracy"
+
+
+def test_a_slice_leaves_out_trials_without_the_parameter(small_run):
+    data = prepare_slice(small_run)
+    assert [panel.name for panel in data.panels] == ["rate", "kind", "depth"]
+    assert data.panels[2] == SlicePanel(
+        "depth", "linear", (), (1, 2), ("complete", "pruned"), (2.0, 3.0), (0.8, 0.1), tick_every=1
+    )
+
+
+def test_the_timeline_runs_from_start_to_end(small_run):
+    assert prepare_timeline(small_run) == TimelineData(
+        "s",
+        (
+            TimelineBar(0, "complete", None, 1.0, 32.0, 1),
+            TimelineBar(1, "complete", None, 1.0, 22.0, 1),
+            TimelineBar(2, "pruned", None, 41.0, 52.0, 1),
+        ),
+    )
+
+
+def test_importance_is_sorted_and_finite():
+    given = {"a": 0.1, "b": 0.7, "c": math.nan, "d": 0.1}
+    assert prepare_importance(given) == ImportanceData(("b", "a", "d"), (0.7, 0.1, 0.1))
+
+
+def test_the_front_is_apart_from_the_beaten_and_the_infeasible(two_objectives):
+    events = [DriverStarted(time_unix_s=0.0, pid=1, host="here", num_cpus=1)]
+    for number, (error, speed, memory) in enumerate(
+        [(1, 1, 1), (2, 2, 1), (3, 1, 1), (0, 9, 10), (math.nan, 5, 1)]
+    ):
+        events.append(TrialProposed(trial=number, params={}, configuration=number, seed=0))
+        values = {"error": error, "speed": speed, "memory": memory}
+        events.append(TrialEnded(trial=number, attempt=0, state="complete", values=values))
+    assert prepare_pareto(RunData.of(two_objectives, events)) == ParetoData(
+        titles=("error (lower is better)", "speed (higher is better)"),
+        front=((0, (1.0, 1.0)), (1, (2.0, 2.0))),
+        beaten=((2, (3.0, 1.0)),),
+        infeasible=((3, (0.0, 9.0)),),
+        pairs=((0, 1),),
+    )
+
+
+def test_one_objective_has_no_front(small_run):
+    with pytest.raises(ExperimentError, match="one objective"):
+        prepare_pareto(small_run)
+
+
+def test_an_axis_is_cut_only_where_a_few_values_squeeze_the_rest():
+    calm = np.linspace(0.9, 1.0, 100)
+    assert readable_range(calm, "minimize", None) == (None, 0)
+    shown, num_cut = readable_range(np.append(calm, [50.0, np.inf, np.nan]), "minimize", 0.5)
+    assert shown is not None
+    assert shown[0] < 0.5
+    assert 0.98 < shown[1] < 1.1
+    assert num_cut >= 1
+
+
+def test_many_trials_become_a_bounded_picture(one_objective, make_events):
+    run = RunData.of(one_objective, make_events(one_objective, 2000))
+    data = prepare_convergence(run)
+    assert len(data.lines) == 60
+    assert data.lines[-1].trial == data.best_trial == run.history.best().number
+    assert data.band is not None
+    assert data.band.num_trials == data.num_trials == 2000
+    parallel = prepare_parallel(run)
+    assert len(parallel.lines) == 1000
+    assert parallel.lines[-1].trial == data.best_trial
+    assert parallel.num_left_out == 900
+    throughput = prepare_throughput(run)
+    assert len(throughput.lines) <= 61
+    assert {0, 1999, data.best_trial} <= {line.trial for line in throughput.lines}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "unit"), [(0, "s"), (179, "s"), (180, "min"), (11_000, "h"), (1e6, "days")]
+)
+def test_time_is_shown_in_a_unit_that_reads_easily(seconds, unit):
+    assert time_unit(seconds)[0] == unit

@@ -1,0 +1,150 @@
+"""What a machine offers, whatever stands between it and this process."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import psutil
+import pynvml
+import pytest
+
+from workbench.errors import ResourcesError
+from workbench.resources import Gpu, cluster_inventory, inventory
+from workbench.resources.cluster import read_nodes
+from workbench.resources.inventory import cgroup_folders, usable_cpus, usable_memory_bytes
+from workbench.resources.nvml import list_gpus
+
+
+def test_this_machine_is_described() -> None:
+    found = inventory()
+    assert 1 <= found.num_cpus <= (os.cpu_count() or 1)
+    assert 0 < found.memory_bytes <= psutil.virtual_memory().total
+    assert bool(found.gpus) != bool(found.no_gpus_because)
+
+
+def test_affinity_bounds_the_cpus() -> None:
+    code = "from workbench.resources import inventory; print(inventory().num_cpus)"
+    cpu = min(os.sched_getaffinity(0))
+    root = str(Path(__file__).parents[2])
+    bound = subprocess.run(
+        [sys.executable, "-c", f"import os; os.sched_setaffinity(0, {{{cpu}}}); {code}"],
+        check=True, capture_output=True, text=True, env={**os.environ, "PYTHONPATH": root},
+    )  # fmt: skip
+    assert bound.stdout.strip() == "1"
+
+
+def write(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "num_cpus", "memory_bytes"),
+    [
+        ("0::/job/step\n", {"job/step/cpu.max": "max 100000\n", "job/step/memory.max": "max\n"}, 64, 2**40),
+        ("0::/job/step\n", {"job/step/cpu.max": "250000 100000\n", "job/step/memory.max": "1024\n"}, 3, 1024),
+        ("0::/job/step\n", {"job/step/cpu.max": "max 100000\n", "job/cpu.max": "50000 100000\n"}, 1, 2**40),
+        ("0::/host/path\n", {"cpu.max": "400000 100000\n", "memory.max": "4096\n"}, 4, 4096),
+        (
+            "4:memory:/job\n3:cpu,cpuacct:/job\n",
+            {
+                "cpu/job/cpu.cfs_quota_us": "200000\n",
+                "cpu/job/cpu.cfs_period_us": "100000\n",
+                "memory/job/memory.limit_in_bytes": "2048\n",
+            },
+            2,
+            2048,
+        ),
+        ("3:cpu:/\n", {"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 64, 2**40),
+        ("", {}, 64, 2**40),
+    ],
+)
+def test_a_container_bounds_cpus_and_memory(
+    membership: str, files: dict[str, str], num_cpus: int, memory_bytes: int, tmp_path: Path
+) -> None:
+    write(tmp_path, {"cgroup-membership": membership})
+    write(tmp_path / "mount", files)
+    folders = cgroup_folders(tmp_path / "mount", tmp_path / "cgroup-membership")
+    assert usable_cpus(64, folders) == num_cpus
+    assert usable_memory_bytes(2**40, folders) == memory_bytes
+
+
+def test_a_missing_driver_is_a_reason_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse() -> None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", refuse)
+    gpus, reason = list_gpus()
+    assert gpus == ()
+    assert "driver" in (reason or "")
+
+
+class Driver:
+    """The calls of the driver that the inventory makes, for GPUs that this machine does not have."""
+
+    def __init__(self, *gpus: Gpu, broken_from: int = 99) -> None:
+        self.gpus, self.broken_from, self.closed = gpus, broken_from, False
+
+    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for name, call in {
+            "nvmlInit": lambda: None,
+            "nvmlShutdown": self.close,
+            "nvmlDeviceGetCount": lambda: len(self.gpus),
+            "nvmlDeviceGetHandleByIndex": self.handle,
+            "nvmlDeviceGetName": lambda gpu: gpu.name,
+            "nvmlDeviceGetMemoryInfo": lambda gpu: SimpleNamespace(total=gpu.memory_bytes),
+            "nvmlDeviceGetUUID": lambda gpu: gpu.uuid.encode(),
+        }.items():
+            monkeypatch.setattr(pynvml, name, call)
+
+    def handle(self, index: int) -> Gpu:
+        if index >= self.broken_from:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
+        return self.gpus[index]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+GPUS = tuple(Gpu(index, "NVIDIA A100", 80 * 2**30, f"GPU-{index}") for index in range(2))
+
+
+def test_gpus_are_listed_and_the_library_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(*GPUS)
+    driver.install(monkeypatch)
+    assert list_gpus() == (GPUS, None)
+    assert driver.closed
+
+
+def test_a_lost_gpu_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Driver(*GPUS, broken_from=1)
+    driver.install(monkeypatch)
+    gpus, reason = list_gpus()
+    assert gpus == GPUS[:1]
+    assert "GPU 1" in (reason or "")
+
+
+def test_a_cluster_is_the_sum_of_the_nodes_that_live() -> None:
+    def node(name: str, alive: bool, **resources: float) -> dict[str, Any]:
+        return {"NodeID": name, "NodeManagerHostname": name, "Alive": alive, "Resources": resources}
+
+    found = read_nodes(
+        [
+            node("a", True, CPU=8.0, GPU=2.0, memory=1e9, **{"accelerator_type:A100": 1.0}),
+            node("b", True, CPU=4.0, memory=2e9),
+            node("c", False, CPU=64.0, GPU=8.0),
+        ]
+    )
+    assert (found.num_cpus, found.num_gpus) == (12.0, 2.0)
+    assert [item.gpu_type for item in found.nodes] == ["A100", None]
+
+
+def test_a_cluster_that_nobody_is_connected_to_is_refused() -> None:
+    with pytest.raises(ResourcesError):
+        cluster_inventory()

@@ -1,0 +1,295 @@
+"""Runs, events and commands in a real SQLite store of one process."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from workbench.errors import LeaseError, RunError, RunNotFoundError, StoreError
+from workbench.events import (
+    Noted,
+    RunStateChanged,
+    TrialEnded,
+    TrialReported,
+)
+from workbench.experiment import Experiment
+from workbench.store import RunWriter, Store
+from workbench.store import rows as rows_module
+from workbench.store.run_ids import can_name_run, make_run_id
+
+
+def make_experiment(name: str = "Digits convnet", **fields: object) -> Experiment:
+    objectives = [{"metric": "val_accuracy", "goal": "maximize"}]
+    return Experiment(
+        **{"name": name, "model": "convnet", "data": "digits", "objectives": objectives} | fields
+    )
+
+
+def write(store: Store, run_id: str, lease_timeout_s: float = 15.0) -> RunWriter:
+    return store.writer(run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=lease_timeout_s)
+
+
+def test_new_run_waits_and_has_no_owner(store: Store) -> None:
+    before = time.time()
+    run = store.run(store.create_run(make_experiment()))
+    assert (run.name, run.state, run.last_seq, run.owner) == ("Digits convnet", "waiting", 0, None)
+    assert run.run_id.startswith("digits-convnet-")
+    assert run.experiment_hash == make_experiment().hash()
+    assert before <= run.created_unix_s <= time.time()
+
+
+def test_a_new_run_that_no_driver_takes_is_lost(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    run_id = store.create_run(make_experiment())
+    monkeypatch.setattr(rows_module, "START_PATIENCE_S", -1.0)
+    assert store.run(run_id).state == "lost"
+    assert list(store.follow(run_id)) == []
+
+
+def test_experiment_comes_back_equal(store: Store) -> None:
+    experiment = make_experiment(search={"lr": {"low": 1e-4, "high": 1.0, "log": True}}, seed=7)
+    assert store.experiment(store.create_run(experiment)) == experiment
+
+
+def test_events_come_back_equal_and_numbered_without_gaps(store: Store) -> None:
+    run_id = store.create_run(make_experiment())
+    written = [Noted(level="info", message=f"{n}\n\u00e4") for n in range(5)]
+    with write(store, run_id) as writer:
+        assert writer.append(written[0]) == 1
+        assert writer.append(*written[1:]) == 5
+        assert writer.append() == 5
+    stored = store.events(run_id)
+    assert [item.seq for item in stored] == [1, 2, 3, 4, 5]
+    assert [item.event for item in stored] == written
+    assert store.run(run_id).last_seq == 5
+
+
+def test_non_finite_values_survive(store: Store) -> None:
+    run_id = store.create_run(make_experiment())
+    values = {"nan": math.nan, "up": math.inf, "down": -math.inf}
+    with write(store, run_id) as writer:
+        writer.append(TrialReported(trial=0, step=1, values=values))
+    event = store.events(run_id)[0].event
+    assert isinstance(event, TrialReported)
+    assert math.isnan(event.values["nan"])
+    assert (event.values["up"], event.values["down"]) == (math.inf, -math.inf)
+
+
+def test_events_are_filtered_by_cursor_trial_type_and_limit(store: Store) -> None:
+    run_id = store.create_run(make_experiment())
+    with write(store, run_id) as writer:
+        writer.append(*(TrialReported(trial=n % 3, step=n) for n in range(9)))
+        writer.append(TrialEnded(trial=1, attempt=0, state="complete"), Noted(level="info", message="done"))
+
+    def seqs(**filters: object) -> list[int]:
+        return [item.seq for item in store.events(run_id, **filters)]  # type: ignore[arg-type]
+
+    assert seqs(after=9) == [10, 11]
+    assert seqs(limit=2) == [1, 2]
+    assert seqs(trial=1) == [2, 5, 8, 10]
+    assert seqs(types={"trial_ended", "noted"}) == [10, 11]
+    assert seqs(trial=1, types={"trial_reported"}, after=2, limit=1) == [5]
+    assert seqs(types=()) == []
+
+
+@pytest.mark.parametrize("limit", [None, 0, 1, 4, 10, 99])
+@pytest.mark.parametrize("chunk_events", [1, 3, 5, 10, 50])
+def test_rows_in_chunks_are_all_rows_in_order(store: Store, limit: int | None, chunk_events: int) -> None:
+    run_id = store.create_run(make_experiment())
+    with write(store, run_id) as writer:
+        writer.append(*(Noted(level="info", message=str(n)) for n in range(10)))
+    chunks = list(store.event_rows(run_id, limit=limit, chunk_events=chunk_events))
+    expected = list(range(1, 11))[:limit]
+    assert [row[0] for chunk in chunks for row in chunk] == expected
+    assert all(0 < len(chunk) <= chunk_events for chunk in chunks)
+
+
+def test_state_changes_with_its_event(store: Store) -> None:
+    run_id = store.create_run(make_experiment())
+    with write(store, run_id) as writer:
+        writer.append(RunStateChanged(state="running"), Noted(level="info", message="x"))
+        assert store.run(run_id).state == "running"
+        writer.append(RunStateChanged(state="stopping"), RunStateChanged(state="complete", time_unix_s=12.5))
+    run = store.run(run_id)
+    assert (run.state, run.changed_unix_s) == ("complete", 12.5)
+
+
+def test_runs_are_newest_first_and_ids_sort_by_time(store: Store) -> None:
+    run_ids = [store.create_run(make_experiment()) for _ in range(40)]
+    assert run_ids == sorted(set(run_ids))
+    assert [run.run_id for run in store.runs()] == run_ids[::-1]
+    assert [run.run_id for run in store.runs(limit=3)] == run_ids[:-4:-1]
+    assert store.run("last").run_id == store.run("latest").run_id == run_ids[-1]
+
+
+def test_run_is_found_by_a_beginning_that_only_it_has(store: Store) -> None:
+    for run_id in ("lstm-1", "lstm-12", "lstm%", "mlp-1"):
+        if "%" not in run_id:
+            store.create_run(make_experiment(), run_id=run_id)
+    assert store.run("m").run_id == "mlp-1"
+    assert store.run("lstm-1").run_id == "lstm-1"
+    with pytest.raises(RunNotFoundError, match="begins several runs: lstm-1, lstm-12"):
+        store.run("lstm")
+    with pytest.raises(RunNotFoundError):
+        store.run("%")
+
+
+def test_unknown_run_lists_near_names(store: Store) -> None:
+    with pytest.raises(RunNotFoundError, match="no runs yet"):
+        store.run("last")
+    store.create_run(make_experiment(), run_id="digits-1")
+    with pytest.raises(RunNotFoundError, match="Did you mean digits-1"):
+        store.events("digist-1")
+    with pytest.raises(RunNotFoundError):
+        store.run("")
+
+
+@pytest.mark.parametrize("run_id", ["../up", "a/b", "", "last", ".hidden", "x" * 121, "a b"])
+def test_run_id_that_is_no_folder_name_is_refused(store: Store, run_id: str) -> None:
+    with pytest.raises(StoreError, match="run_id"):
+        store.create_run(make_experiment(), run_id=run_id)
+
+
+def test_run_id_is_given_once(store: Store) -> None:
+    store.create_run(make_experiment(), run_id="mine")
+    with pytest.raises(StoreError, match="exists already"):
+        store.create_run(make_experiment(), run_id="mine")
+
+
+@pytest.mark.parametrize("name", ["\u00dcbung / 1", "---", "x" * 80, "A  B"])
+def test_any_name_makes_a_run_id_that_is_a_folder_name(store: Store, name: str) -> None:
+    run_id = store.create_run(make_experiment(name))
+    assert str(store.folder(run_id)) == f"{store.artifacts}/{run_id}"
+    assert store.folder(run_id).is_dir()
+    assert store.run(run_id).name == name
+
+
+def test_commands_are_numbered_in_each_run(store: Store) -> None:
+    first, second = (store.create_run(make_experiment()) for _ in range(2))
+    assert store.command(first, "stop", {}) == 1
+    assert store.command(first, "enqueue", {"params": {"lr": 0.1, "name": None}}) == 2
+    assert store.command(second, "stop", {"trial": 3}) == 1
+    assert [(item.number, item.kind) for item in store.commands(first)] == [(1, "stop"), (2, "enqueue")]
+    assert store.commands(first, after=1)[0].arguments == {"params": {"lr": 0.1, "name": None}}
+    assert store.commands(second)[0].arguments == {"trial": 3}
+
+
+def test_lease_is_held_by_one_writer(store: Store) -> None:
+    run_id = store.create_run(make_experiment())
+    with (
+        write(store, run_id),
+        pytest.raises(LeaseError, match=rf"driven by process {os.getpid()} on here, heard of 0\.\d s ago"),
+    ):
+        write(store, run_id)
+    with write(store, run_id) as writer:
+        assert writer.append(Noted(level="info", message="again")) == 1
+
+
+def test_closed_writer_refuses_events(store: Store) -> None:
+    run_id = store.create_run(make_experiment())
+    writer = write(store, run_id)
+    writer.close()
+    writer.close()
+    with pytest.raises(LeaseError, match="closed"):
+        writer.append(Noted(level="info", message="late"))
+
+
+def test_embedded_object_travels_with_the_run(store: Store) -> None:
+    def build(configuration: dict[str, int]) -> int:
+        return configuration["width"] * 2
+
+    run_id = store.create_run(make_experiment(model=build))
+    model = store.experiment(run_id).model
+    assert model is not None
+    assert model.load()({"width": 21}) == 42
+
+
+def test_tampered_object_is_refused(store: Store) -> None:
+    run_id = store.create_run(make_experiment(model=lambda configuration: None))
+    (path,) = (store.folder(run_id) / "objects").iterdir()
+    path.write_bytes(path.read_bytes() + b"!")
+    with pytest.raises(RunError, match="not those that were stored"):
+        store.experiment(run_id)
+
+
+def test_experiment_of_a_newer_version_is_refused_in_words(store: Store, tmp_path: Path) -> None:
+    import sqlite3
+
+    run_id = store.create_run(make_experiment())
+    with sqlite3.connect(tmp_path / "store.sqlite") as connection:
+        connection.execute("UPDATE runs SET experiment = json_set(experiment, '$.novelty', 1)")
+    connection.close()
+    with pytest.raises(StoreError, match="cannot be read by this version: novelty"):
+        store.experiment(run_id)
+
+
+def test_store_is_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path / "named" / "by.sqlite"))
+    with Store.open() as store:
+        assert store.url == f"sqlite:///{tmp_path}/named/by.sqlite"
+        assert str(store.artifacts) == str(tmp_path / "named" / "artifacts")
+        run_id = store.create_run(make_experiment())
+    monkeypatch.setenv("WORKBENCH_ARTIFACTS", str(tmp_path / "elsewhere"))
+    with Store.open(store.url) as again:
+        assert again.folder(run_id) == tmp_path / "elsewhere" / run_id
+
+
+def test_store_without_a_name_lies_in_the_data_folder_of_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WORKBENCH_STORE", raising=False)
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    with Store.open() as store:
+        folder = store.artifacts.working_folder
+        assert folder.parts[-2:] == ("workbench", "artifacts")
+        assert folder.is_relative_to(tmp_path)
+
+
+def test_path_of_a_store_does_not_depend_on_the_working_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for path in ("here.sqlite", "sqlite:///here.sqlite"):
+        with Store.open(path) as store:
+            assert store.url == f"sqlite:///{tmp_path}/here.sqlite"
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    batches=st.lists(st.integers(0, 6), min_size=1, max_size=8),
+    looks=st.lists(st.tuples(st.integers(0, 8), st.integers(1, 5)), max_size=12),
+)
+def test_reading_by_cursor_between_any_writes_has_no_gap_and_no_repeat(
+    store: Store, batches: list[int], looks: list[tuple[int, int]]
+) -> None:
+    run_id = store.create_run(make_experiment())
+    seen: list[int] = []
+
+    def look(limit: int | None) -> None:
+        seen.extend(item.seq for item in store.events(run_id, after=len(seen), limit=limit))
+
+    with write(store, run_id) as writer:
+        for number, size in enumerate(batches):
+            writer.append(*(Noted(level="info", message="x") for _ in range(size)))
+            for when, limit in looks:
+                if when == number:
+                    look(limit)
+    look(None)
+    assert seen == list(range(1, sum(batches) + 1))
+
+
+@given(st.integers(0, 36**7 - 2), st.integers(1, 36**6))
+def test_run_ids_of_one_name_sort_as_their_times(ticks: int, later: int) -> None:
+    after = min(ticks + later, 36**7 - 1)
+    assert make_run_id("a", ticks) < make_run_id("a", after)
+
+
+@given(st.text(max_size=80))
+def test_run_id_made_of_any_name_is_allowed(name: str) -> None:
+    assert can_name_run(make_run_id(name, 0))

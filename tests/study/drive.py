@@ -1,0 +1,59 @@
+"""What the tests of the study share: small experiments and a person who drives the study."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from workbench.events import Event, TrialEnded, TrialReported
+from workbench.experiment import Experiment
+from workbench.study import Proposal, Study
+
+
+def make_experiment(**changes: Any) -> Experiment:
+    """Make an experiment with one objective to minimize and one parameter."""
+    fields: dict[str, Any] = {
+        "train": "module:function",
+        "objectives": [{"metric": "loss", "goal": "minimize"}],
+        "search": {"x": {"low": 0.0, "high": 1.0}},
+    }
+    return Experiment(**fields | changes)
+
+
+class Drive:
+    """Drives a study as a run's driver does, and records the events."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        self.experiment = experiment
+        self.study = Study(experiment)
+        self.events: list[Event] = []
+
+    def ask(self, **options: bool) -> Proposal:
+        proposal = self.study.ask(**options)
+        assert proposal is not None
+        self.events.append(proposal.event())
+        return proposal
+
+    def report(self, trial: int, rung: int, **values: float) -> bool:
+        event = TrialReported(trial=trial, step=rung, values=values)
+        self.events.append(event)
+        return self.study.report(trial, event.rung, event.values)
+
+    def end(self, trial: int, state: str = "complete", **fields: Any) -> None:
+        fields.setdefault("values", self.study.result(trial))
+        event = TrialEnded.model_validate({"trial": trial, "attempt": 0, "state": state, **fields})
+        self.events.append(event)
+        self.study.tell(trial, event)
+
+    def train(self, curve: Callable[[Mapping[str, Any], int], float], rungs: int = 1) -> Proposal:
+        """Ask for a trial and train it to its end, or until it is pruned."""
+        proposal = self.ask()
+        for rung in range(1, rungs + 1):
+            if self.report(proposal.trial, rung, loss=curve(proposal.params, rung)):
+                self.end(proposal.trial, "pruned")
+                return proposal
+        self.end(proposal.trial)
+        return proposal
+
+    def rebuilt(self) -> Study:
+        return Study.rebuild(self.experiment, self.events)

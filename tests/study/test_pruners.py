@@ -1,0 +1,78 @@
+"""Pruning decisions, against Optuna's own pruners on the same curves."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import optuna
+import pytest
+
+from tests.study.drive import Drive, make_experiment
+
+CURVES = [
+    [base + 1 / rung for rung in range(1, 10)]
+    for base in [random.Random(7).random() * k for k in range(1, 25)]
+]
+PRUNERS: dict[str, tuple[dict[str, Any], optuna.pruners.BasePruner]] = {
+    "asha": (
+        {"grace": 1, "reduction_factor": 3},
+        optuna.pruners.SuccessiveHalvingPruner(min_resource=1, reduction_factor=3),
+    ),
+    "median": (
+        {"startup_trials": 2, "grace": 2},
+        optuna.pruners.MedianPruner(n_startup_trials=2, n_warmup_steps=2),
+    ),
+    "percentile": (
+        {"startup_trials": 2, "grace": 2, "percentile": 25.0},
+        optuna.pruners.PercentilePruner(25.0, n_startup_trials=2, n_warmup_steps=2),
+    ),
+    "hyperband": ({"grace": 1, "reduction_factor": 3}, optuna.pruners.HyperbandPruner(1, "auto", 3)),
+}
+
+
+@pytest.mark.parametrize("name", PRUNERS)
+def test_trials_stop_where_optuna_stops_them(name: str) -> None:
+    settings, pruner = PRUNERS[name]
+    reference = optuna.create_study(study_name="study", pruner=pruner)
+    drive = Drive(make_experiment(sampler="random", early_stop={"pruner": name, **settings}))
+    stops = []
+    for curve in random.Random(3).sample(CURVES, len(CURVES)):
+        theirs, ours = reference.ask(), drive.ask().trial
+        for rung, value in enumerate(curve, start=1):
+            theirs.report(value, rung)
+            expected = theirs.should_prune()
+            assert drive.report(ours, rung, loss=value) == expected
+            if expected:
+                reference.tell(theirs, state=optuna.trial.TrialState.PRUNED)
+                drive.end(ours, "pruned")
+                stops.append(rung)
+                break
+        else:
+            reference.tell(theirs, curve[-1])
+            drive.end(ours)
+    assert stops
+
+
+def test_patience_counts_rungs_without_improvement() -> None:
+    drive = Drive(make_experiment(early_stop={"pruner": "patience", "patience": 3, "grace": 2}))
+    drive.ask()
+    losses = [0.5, 0.4, 0.4, 0.6, 0.4]
+    assert [drive.report(0, rung, loss=loss) for rung, loss in enumerate(losses, start=1)] == [False] * 4 + [
+        True
+    ]
+
+
+def test_no_trial_stops_before_grace() -> None:
+    drive = Drive(make_experiment(early_stop={"pruner": "patience", "patience": 1, "grace": 4}))
+    drive.ask()
+    assert [drive.report(0, rung, loss=float(rung)) for rung in range(1, 6)] == [False] * 3 + [True] * 2
+
+
+def test_a_resumed_trial_is_not_judged_twice_at_a_rung() -> None:
+    drive = Drive(make_experiment(early_stop={"pruner": "asha"}))
+    for loss in (0.1, 0.2):
+        drive.ask()
+        drive.report(0 if loss == 0.1 else 1, 1, loss=loss)
+    assert drive.report(1, 1, loss=0.0)
+    assert not drive.report(0, 1, loss=9.0)

@@ -1,0 +1,182 @@
+"""A study that is rebuilt from events goes on as the live one does."""
+
+from __future__ import annotations
+
+import copy
+import os
+import subprocess
+import sys
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.study.drive import Drive, make_experiment
+from workbench.events import PriorTrialAdded, TrialEnqueued, TrialProposed, from_json, to_json
+from workbench.study import Study
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "tpe": {"n_startup_trials": 3},
+    "random": {},
+    "grid": {},
+    "qmc": {},
+    "gp": {"n_startup_trials": 3},
+    "cmaes": {"n_startup_trials": 1, "popsize": 4},
+    "nsga2": {"population_size": 3},
+    "nsga3": {"population_size": 3},
+}
+NUMBERS = st.sampled_from(
+    [
+        {"low": 0.0, "high": 1.0},
+        {"low": 1e-4, "high": 1.0, "log": True},
+        {"low": 0.0, "high": 0.3, "step": 0.1},
+        {"low": 1, "high": 9},
+        {"low": 1, "high": 64, "log": True},
+    ]
+)
+CHOICES = st.sampled_from(
+    [{"choices": ["a", "b"]}, {"choices": [1, True, None]}, {"choices": [[1, 2], {"k": 0.5}, "a"]}]
+)
+STEPPED = {"low": 0.0, "high": 0.3, "step": 0.1}
+
+
+@st.composite
+def spaces(draw: st.DrawFn, name: str) -> dict[str, Any]:
+    """Draw a space with a condition, in which every sampler finds enough to search."""
+    if name == "grid":
+        return {"kind": draw(CHOICES), "x": STEPPED, "fixed": 3}
+    kind = draw(CHOICES)
+    space: dict[str, Any] = {"x": draw(NUMBERS), "y": draw(NUMBERS), "kind": kind, "fixed": {"value": [1]}}
+    if draw(st.booleans()):
+        space["inner"] = {**draw(NUMBERS), "when": {"kind": kind["choices"][:1]}}
+    return space
+
+
+def step(drive: Drive, draw: Any, open_trials: list[int], rungs: dict[int, int]) -> None:
+    """Do one thing that may happen in a run."""
+    if not open_trials or (len(open_trials) < 3 and draw(st.booleans())):
+        proposal = drive.study.ask()
+        if proposal is None:
+            return
+        drive.events.append(proposal.event())
+        open_trials.append(proposal.trial)
+        return
+    trial = draw(st.sampled_from(open_trials))
+    what = draw(st.sampled_from(["report", "report", "complete", "oom", "diverged", "error", "lost"]))
+    if what in ("report", "complete"):
+        rungs[trial] = rungs.get(trial, 0) + 1
+        value = draw(st.sampled_from([0.1, 0.2, 0.5, 0.9, float("nan")]))
+        if drive.report(trial, rungs[trial], loss=value, cost=1 - value):
+            what = "pruned"
+    if what == "report":
+        return
+    open_trials.remove(trial)
+    if what == "complete" and not drive.study.result(trial):
+        what = "diverged"
+    if what in ("complete", "pruned"):
+        drive.end(trial, what)
+    else:
+        drive.end(trial, "failed", reason=what)
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+@given(data=st.data())
+@settings(max_examples=6)
+def test_rebuilt_study_proposes_the_same_at_every_prefix(name: str, data: st.DataObject) -> None:
+    several = name != "cmaes" and data.draw(st.booleans(), label="several objectives")
+    changes: dict[str, Any] = {"repeats": data.draw(st.sampled_from([1, 1, 2]), label="repeats")}
+    if several:
+        changes["objectives"] = [
+            {"metric": "loss", "goal": "minimize"},
+            {"metric": "cost", "goal": "maximize"},
+        ]
+    else:
+        pruners = ["none", "asha", "hyperband", "median", "percentile", "patience", "wilcoxon"]
+        pruner = data.draw(st.sampled_from(pruners), label="pruner")
+        changes["early_stop"] = {"pruner": pruner, "startup_trials": 1, "patience": 2}
+    if data.draw(st.booleans(), label="constrained"):
+        changes["constraints"] = [{"metric": "cost", "at_most": 0.7}]
+    space = data.draw(spaces(name), label="space")
+    drive = Drive(make_experiment(search=space, sampler={"name": name, "options": OPTIONS[name]}, **changes))
+    open_trials: list[int] = []
+    rungs: dict[int, int] = {}
+    for _ in range(12 if name == "gp" else 25):
+        step(drive, data.draw, open_trials, rungs)
+        live, rebuilt = copy.deepcopy(drive.study), drive.rebuilt()
+        assert rebuilt.exhausted == live.exhausted
+        assert rebuilt.ask() == live.ask()
+        assert rebuilt.best_trials() == live.best_trials()
+
+
+def test_what_the_store_gives_back_rebuilds_the_same_study() -> None:
+    search = {"x": {"low": 0.0, "high": 0.7, "step": 0.1}, "kind": {"choices": [[1], {"a": None}, True, 1]}}
+    drive = Drive(make_experiment(search=search))
+    for _ in range(20):
+        drive.train(lambda params, _: params["x"])
+    stored = [from_json(to_json(event)) for event in drive.events]
+    assert Study.rebuild(drive.experiment, stored).ask() == drive.study.ask()
+
+
+def test_enqueued_and_prior_trials_are_replayed() -> None:
+    drive = Drive(make_experiment())
+    drive.events += [
+        PriorTrialAdded(
+            from_run_id="r", from_trial=i, params={"x": i / 20}, state="complete", values={"loss": i / 20}
+        )
+        for i in range(12)
+    ]
+    drive.events += [TrialEnqueued(params={"x": 0.25}), TrialEnqueued(params={"x": 0.75})]
+    for event in drive.events:
+        drive.study.apply(event)
+    assert drive.ask().params == {"x": 0.25}
+    rebuilt = drive.rebuilt()
+    for _ in range(3):
+        assert rebuilt.ask() == drive.ask()
+
+
+def test_the_record_wins_where_a_sampler_would_now_propose_something_else() -> None:
+    for name in ("tpe", "cmaes", "nsga2", "qmc"):
+        search = {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 0.0, "high": 1.0}}
+        experiment = make_experiment(search=search, sampler=name)
+        recorded = [
+            TrialProposed(trial=i, params={"x": 0.125, "y": i / 4}, configuration=i, seed=0) for i in range(4)
+        ]
+        study = Study.rebuild(experiment, recorded)
+        for i in range(4):
+            study.report(i, 1, {"loss": 0.5})
+        proposal = study.ask()
+        assert proposal is not None
+        assert proposal.trial == 4
+
+
+def test_proposals_do_not_depend_on_the_process() -> None:
+    code = """
+from tests.study.drive import Drive, make_experiment
+search = {"x": {"low": 0.0, "high": 1.0}, "kind": {"choices": ["a", "b"]},
+          **{f"p{i}": {"low": 0.0, "high": 1.0, "when": {"kind": "a"}} for i in range(4)}}
+drive = Drive(make_experiment(search=search))
+print([drive.train(lambda params, _: params["x"]).params for _ in range(25)])
+"""
+    printed = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": os.getcwd()},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2")
+    }
+    assert len(printed) == 1
+
+
+def test_a_thousand_trials_are_rebuilt_in_a_few_seconds() -> None:
+    drive = Drive(make_experiment(sampler="random"))
+    for _ in range(1000):
+        drive.train(lambda params, _: params["x"])
+    drive.experiment = make_experiment()
+    began_s = time.process_time()
+    drive.rebuilt()
+    assert time.process_time() - began_s < 5

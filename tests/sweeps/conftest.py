@@ -1,0 +1,50 @@
+"""What the tests of sweeps share: a store, and a pool that every test leaves free."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running import wait_until
+
+from workbench.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        yield store
+
+
+@pytest.fixture
+def notes(tmp_path: Path) -> Path:
+    """A folder in which trials and tests leave each other signs."""
+    path = tmp_path / "notes"
+    path.mkdir()
+    return path
+
+
+@pytest.fixture
+def free_pool(ray_head: Path) -> Iterator[None]:
+    """Check that a test leaves no worker leased and no driver alive."""
+    import ray
+
+    from workbench.workers.pool import connect_pool
+
+    yield
+
+    def is_free() -> bool:
+        status = ray.get(connect_pool().status.remote())
+        return not status.leased and status.num_waiting == 0
+
+    wait_until(is_free, timeout_s=15)
+    wait_until(lambda: not driver_names(), timeout_s=15)
+
+
+def driver_names() -> list[str]:
+    """Names of the driver actors that are alive."""
+    import ray
+
+    named = ray.util.list_named_actors(all_namespaces=True)
+    return [actor["name"] for actor in named if actor["name"].startswith("driver-")]

@@ -1,0 +1,124 @@
+"""Functions that the tests of sweeps run as trials."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+
+def curve(config, report):
+    """Fall towards x, step by step."""
+    for step in range(1, config.get("steps", 1) + 1):
+        time.sleep(config.get("pause_s", 0.0))
+        if report(step=step, loss=config["x"] + 1 / step, pid=os.getpid()):
+            return
+
+
+def behave(config, report, seed):
+    """End in the way that the configuration names."""
+    match config["how"]:
+        case "well":
+            report(step=1, loss=0.5)
+            return {"loss": 0.4, "step": 2}
+        case "returns":
+            return 0.25
+        case "prints":
+            print("printed by the trial")
+            report(step=1, loss=1.0, seed=seed)
+        case "raises":
+            report(step=1, loss=0.7)
+            raise ValueError("x is too large")
+        case "exits":
+            sys.exit("I have had enough")
+        case "memory":
+            raise MemoryError("cannot have it")
+        case "nan":
+            report(step=1, loss=0.9)
+            report(step=2, loss=float("nan"))
+            report(step=3, loss=0.1)
+        case "silent":
+            report(step=1, accuracy=0.5)
+        case "wrong report":
+            report(step=1, loss="low")
+        case "deaf":
+            report(step=1, loss=0.8)
+            while True:
+                time.sleep(1.0)
+
+
+def two_objectives(config, report):
+    report(step=1, loss=float("nan") if config["x"] == 2 else config["x"], size=1 - config["x"])
+
+
+def hold(config, report):
+    """Report slowly until told to stop; note every attempt and step in a file."""
+    notes = Path(config["notes"])
+    with (notes / f"{config['x']}").open("a") as file:
+        for step in range(1, config.get("steps", 1000) + 1):
+            file.write(json.dumps({"pid": os.getpid(), "step": step}) + "\n")
+            file.flush()
+            if report(step=step, loss=config["x"] + 1 / step):
+                return
+            time.sleep(config.get("pause_s", 0.1))
+
+
+def go_on(config, report, folder):
+    """Go on from the step that the last attempt saved."""
+    saved = folder / "step"
+    first = int(saved.read_text()) + 1 if saved.exists() else 1
+    for step in range(first, config["steps"] + 1):
+        time.sleep(config["pause_s"])
+        stop = report(step=step, loss=config["x"] + 1 / step)
+        saved.write_text(str(step))
+        if stop:
+            return
+
+
+def kill_myself(config, report):
+    report(step=1, loss=config["x"])
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def never_listen(config, report):
+    report(step=1, loss=config["x"])
+    while True:
+        time.sleep(1.0)
+
+
+def breed(config, report):
+    """Start processes that would go on for long, and listen or not."""
+    child = subprocess.Popen(["sleep", "600"])
+    shell = subprocess.Popen(["sh", "-c", "sleep 601 & wait"], start_new_session=True)
+    step = 1
+    while not (report(step=step, loss=1.0, child=child.pid, shell=shell.pid) and config["x"] == "listens"):
+        step += 1
+        time.sleep(600 if config["x"] == "deaf" else 0.1)
+
+
+def meet(config, report):
+    """Wait until a trial of another sweep trains at the same time, at least once."""
+    place = Path(config["notes"])
+    (place / config["name_of_sweep"]).touch()
+    until_s = time.monotonic() + 60
+    while len(list(place.iterdir())) < 2:
+        if time.monotonic() > until_s:
+            raise RuntimeError("nobody came")
+        time.sleep(0.02)
+    report(step=1, loss=config["x"])
+
+
+def hoard(config, report, folder):
+    """Keep 100 kB at every step, and go on from the last one kept."""
+    first = max((int(path.name) for path in folder.iterdir() if path.name.isdigit()), default=0) + 1
+    for step in range(first, config["steps"] + 1):
+        time.sleep(config["pause_s"])
+        half = folder / "half"
+        half.write_bytes(bytes(100_000))
+        half.rename(folder / str(step))
+        if report(step=step, loss=config["x"] + 1 / step):
+            return

@@ -1,0 +1,80 @@
+"""Models that the tests of sweeps train."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any
+
+import torch
+import torch.distributed
+from torch import Tensor, nn
+
+_hoard: list[bytearray] = []
+
+
+class Hungry(nn.Module):
+    """A linear classifier of the digits whose training needs more memory than there is beyond a batch.
+
+    The allocation that fails is a real one. On ranks other than `hungry_rank` there is no limit.
+    """
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+        nn.init.zeros_(self.linear.weight)
+        self._fits = config["fits"]
+        self._hungry_rank = config.get("hungry_rank")
+        self._dies = config.get("dies", False)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        rank = torch.distributed.get_rank() if torch.distributed.is_initialized() else 0
+        if self.training and len(inputs) > self._fits and self._hungry_rank in (None, rank):
+            if self._dies:
+                os.kill(os.getpid(), signal.SIGKILL)
+            torch.empty(2**60)
+        return self.linear(inputs.flatten(1))
+
+
+class Forgetful(nn.Module):
+    """A linear classifier whose every training leaves memory behind in its process."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+        _hoard.append(bytearray(b"1") * (config["mebibytes"] * 2**20))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.linear(inputs.flatten(1))
+
+
+class Faulty(nn.Module):
+    """A linear classifier that fails on one of its workers, or hangs there."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self.linear = nn.Linear(64, 10)
+        self._how = config["how"]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        if torch.distributed.get_rank() == 1:
+            if self._how == "fails":
+                raise ValueError("rank 1 does not like this batch")
+            if self._how == "dies":
+                os.kill(os.getpid(), signal.SIGKILL)
+            time.sleep(600)
+        return self.linear(inputs.flatten(1))
+
+
+class Waiting(nn.Module):
+    """A small network that takes its time for each sample, as a busy device would, on however many cores."""
+
+    def __init__(self, config: dict[str, Any]) -> None:
+        super().__init__()
+        self._sample_s = config["sample_s"]
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 16), nn.ReLU(), nn.Linear(16, 10))
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        time.sleep(self._sample_s * len(inputs))
+        return self.layers(inputs)

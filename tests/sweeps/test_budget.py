@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from workbench.errors import ExperimentError
+from workbench.events import (
+    DriverStarted,
+    Event,
+    ReplayPlanned,
+    RunStateChanged,
+    SettingsChanged,
+    TrialEnded,
+    TrialProposed,
+    TrialStarted,
+)
+from workbench.experiment import DEFAULT_TRIALS, Experiment
+from workbench.history import History
+from workbench.sweeps.budget import (
+    extended,
+    has_room,
+    num_configurations_without_improvement,
+    reason_to_end,
+)
+
+
+def make_history(losses: list[float | None] = [], **fields: Any) -> History:  # noqa: B006
+    """A run with one configuration for each loss; None failed. Trial n ends n + 1 s after the start."""
+    settings: dict[str, Any] = {
+        "train": "json:dumps",
+        "objectives": [{"metric": "loss", "goal": "minimize"}],
+        "search": {"x": {"low": 0.0, "high": 1.0}},
+    }
+    return History.of(Experiment(**settings | fields), make_events(losses))
+
+
+def make_events(losses: Sequence[float | None]) -> list[Event]:
+    events: list[Event] = [
+        DriverStarted(pid=1, host="here", num_cpus=1, time_unix_s=100.0),
+        RunStateChanged(state="running", time_unix_s=100.0),
+    ]
+    for number, loss in enumerate(losses):
+        now = 101.0 + number
+        events += [
+            TrialProposed(trial=number, params={"x": 0.5}, configuration=number, seed=1, time_unix_s=now),
+            TrialStarted(trial=number, attempt=0, worker_pids=[], time_unix_s=now),
+            TrialEnded(
+                trial=number, attempt=0, time_unix_s=now, state="failed" if loss is None else "complete",
+                values={} if loss is None else {"loss": loss},
+            ),
+        ]  # fmt: skip
+    return events
+
+
+@pytest.mark.parametrize(
+    ("fields", "allowed"),
+    [
+        ({}, DEFAULT_TRIALS),
+        ({"budget": {"trials": 7}}, 7),
+        ({"budget": {"time": 60}}, None),
+        ({"budget": {"plateau": 3}}, None),
+        ({"budget": {"time": 60, "trials": 3}}, 3),
+        ({"sampler": "grid", "search": {"x": {"choices": [1, 2]}}}, None),
+        ({"objectives": [{"metric": "loss", "goal": "minimize", "target": 0.1}]}, DEFAULT_TRIALS),
+    ],
+)
+def test_no_run_is_endless_by_accident(fields: dict[str, Any], allowed: int | None) -> None:
+    assert make_history(**fields).experiment.max_configurations() == allowed
+
+
+def test_a_run_without_limits_in_time_is_never_ended_early() -> None:
+    assert reason_to_end(make_history([1.0, 2.0, 3.0] * 10), 1e9) is None
+
+
+@pytest.mark.parametrize(("losses", "reached"), [([0.3, 0.2], False), ([0.3, 0.1], True), ([0.05], True)])
+def test_the_target_counts_when_it_is_met_exactly_or_passed(losses: list[float], reached: bool) -> None:
+    objectives = [{"metric": "loss", "goal": "minimize", "target": 0.1}]
+    reason = reason_to_end(make_history(losses, objectives=objectives), 200.0)  # type: ignore[arg-type]
+    assert reason == (("target", f"trial {len(losses) - 1} reached the target") if reached else None)
+
+
+@pytest.mark.parametrize(("now_unix_s", "over"), [(129.9, False), (130.0, True), (500.0, True)])
+def test_the_time_counts_from_the_first_driver_on(now_unix_s: float, over: bool) -> None:
+    reason = reason_to_end(make_history(budget={"time": "30s"}), now_unix_s)
+    assert reason == (("time", "30 s are over") if over else None)
+
+
+def test_the_time_between_two_drivers_does_not_count() -> None:
+    history = make_history([1.0], budget={"time": "30s"})
+    history.apply(DriverStarted(pid=2, host="here", num_cpus=1, time_unix_s=1000.0))
+    history.apply(RunStateChanged(state="running", time_unix_s=1000.0))
+    assert reason_to_end(history, 1028.9) is None
+    assert reason_to_end(history, 1029.1) == ("time", "30 s are over")
+
+
+@pytest.mark.parametrize(
+    ("losses", "without"),
+    [
+        ([], 0),
+        ([None, None], 0),
+        ([1.0], 0),
+        ([1.0, 2.0, None], 2),
+        ([2.0, 3.0, 1.0, 5.0], 1),
+        ([1, 1, 1], 2),
+    ],
+)
+def test_a_plateau_is_counted_from_the_end_of_the_best(losses: list[float | None], without: int) -> None:
+    history = make_history(losses, budget={"plateau": 2})
+    assert num_configurations_without_improvement(history) == without
+    reason = reason_to_end(history, 200.0)
+    assert reason == (("plateau", "no better configuration among the last 2") if without == 2 else None)
+
+
+def test_limits_that_were_changed_count_from_then_on() -> None:
+    history = make_history([1.0, 2.0, 3.0], budget={"trials": 9, "plateau": 5})
+    assert reason_to_end(history, 200.0) is None
+
+    history.apply(SettingsChanged(settings={"budget.plateau": 2, "budget.trials": 3}))
+    assert reason_to_end(history, 200.0) == ("plateau", "no better configuration among the last 2")
+    assert (has_room(history), history.max_trials()) == (False, 3)
+    assert history.experiment.budget.trials == 9
+
+    history.apply(SettingsChanged(settings={"budget.trials": 4}))
+    assert has_room(history)
+
+
+def test_what_is_added_counts_from_the_limit_or_from_what_was_used_if_that_is_more() -> None:
+    budget = {"trials": 5, "time": 60.0}
+    assert extended(make_history([1.0], budget=budget), {"budget.trials": 10}, 110.0) == {"budget.trials": 15}
+    lowered = make_history([1.0, 2.0, 3.0], budget=budget)
+    lowered.apply(SettingsChanged(settings={"budget.trials": 1}))
+    assert extended(lowered, {"budget.trials": 10}, 110.0) == {"budget.trials": 13}
+    both = extended(lowered, {"budget.trials": 1, "budget.time": 30}, 190.0)
+    assert both == {"budget.trials": 4, "budget.time": 120.0}
+
+
+@pytest.mark.parametrize(
+    ("fields", "more", "field"),
+    [
+        ({"budget": {"trials": 3}}, {}, None),
+        ({"budget": {"trials": 3}}, {"budget.trials": 0}, "budget.trials"),
+        ({"budget": {"trials": 3}}, {"budget.trials": -2}, "budget.trials"),
+        ({"budget": {"trials": 3}}, {"budget.trials": "four"}, "budget.trials"),
+        ({"budget": {"trials": 3}}, {"budget.time": 9}, "budget.time"),
+        ({"budget": {"trials": 3, "time": 60}}, {"budget.time": 9}, "budget.trials"),
+        ({"budget": {"trials": 9, "time": 30}}, {"budget.trials": 9}, "budget.time"),
+        ({"budget": {"trials": 9, "plateau": 2}}, {"budget.trials": 9}, "budget.plateau"),
+        ({"objectives": [{"metric": "loss", "goal": "minimize", "target": 1}]}, {"budget.trials": 9}, None),
+    ],
+)
+def test_an_extension_after_which_the_run_would_end_at_once_is_refused(
+    fields: dict[str, Any], more: dict[str, Any], field: str | None
+) -> None:
+    with pytest.raises(ExperimentError) as refusal:
+        extended(make_history([1.0, 2.0, 3.0], **fields), more, 140.0)
+    assert refusal.value.field == field
+
+
+def test_a_replay_has_nothing_to_be_extended_by_and_ends_when_it_was_told_to() -> None:
+    objectives = [{"metric": "loss", "goal": "minimize", "target": 5.0}]
+    proposals = [TrialProposed(trial=number, params={}, configuration=number, seed=1) for number in range(9)]
+    history = make_history([], objectives=objectives, budget={"trials": 3, "time": 1, "plateau": 1})
+    history.apply(ReplayPlanned(of_run_id="first", proposals=proposals))
+    for event in make_events([1.0, 2.0, 3.0]):
+        history.apply(event)
+
+    assert reason_to_end(history, 1e9) is None
+    assert (has_room(history), history.max_trials()) == (True, 9)
+    with pytest.raises(ExperimentError, match="replays first"):
+        extended(history, {"budget.trials": 1}, 200.0)

@@ -1,0 +1,130 @@
+"""What people can ask of a run while it goes on."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from running import Sweep, wait_until
+
+from workbench.events import CommandHandled, PriorTrialAdded, TrialEnded, TrialReported, TrialStarted
+from workbench.store import Store
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
+
+
+def hold(store: Store, notes: Path, **fields: object) -> Sweep:
+    """A run whose trials report every 0.1 s until they are told to stop."""
+    options = {"notes": str(notes), **fields.pop("options", {})}  # type: ignore[dict-item]
+    return Sweep.create(store, "hold", options=options, **fields)
+
+
+def handled(sweep: Sweep, number: int) -> CommandHandled:
+    return sweep.wait_for(CommandHandled, lambda event: event.command == number)
+
+
+def test_stop_ends_the_run_within_seconds_and_resume_finishes_it(store: Store, notes: Path) -> None:
+    sweep = hold(
+        store, notes, options={"steps": 15}, budget={"trials": 3}, resources={"concurrency": 2}, seed=5
+    ).launch()
+    sweep.wait_for(TrialReported, lambda event: event.trial == 1 and event.step >= 3)
+
+    asked_s = time.monotonic()
+    store.command(sweep.run_id, "stop", {})
+    store.command(sweep.run_id, "stop", {})
+    sweep.wait("stopped")
+    assert time.monotonic() - asked_s < 3
+    assert sweep.history.reason == "person"
+    assert {trial.state for trial in sweep.trials} == {"stopped"}
+    assert handled(sweep, 2).done
+    before = sweep.trials
+
+    sweep.launch().wait("complete")
+    assert len(sweep.trials) == 3
+    assert [trial.state for trial in sweep.trials] == ["complete"] * 3
+    assert [trial.params for trial in sweep.trials[:2]] == [trial.params for trial in before]
+    assert [trial.attempts for trial in sweep.trials] == [2, 2, 1]
+    sweep.assert_sound()
+
+
+def test_one_trial_can_be_stopped_and_the_run_goes_on(store: Store, notes: Path) -> None:
+    sweep = hold(store, notes, options={"steps": 100}, budget={"trials": 2}).launch()
+    sweep.wait_for(TrialReported, lambda event: event.step >= 2)
+
+    number = store.command(sweep.run_id, "stop_trial", {"trial": 0})
+    assert handled(sweep, number).done
+    sweep.wait_for(TrialEnded, lambda event: (event.trial, event.state) == (0, "stopped"))
+    sweep.wait_for(TrialStarted, lambda event: event.trial == 1)
+    for wrong, why in (
+        ({"trial": 0}, "is not running"),
+        ({"trial": 7}, "is not running"),
+        ({"trial": "first"}, "is no trial"),
+        ({}, "is no trial"),
+    ):
+        refusal = handled(sweep, store.command(sweep.run_id, "stop_trial", wrong))
+        assert not refusal.done
+        assert why in refusal.message
+    store.command(sweep.run_id, "stop_trial", {"trial": 1})
+    sweep.wait("complete")
+    assert [trial.state for trial in sweep.trials] == ["stopped", "stopped"]
+    sweep.assert_sound()
+
+
+def test_a_configuration_can_be_tried_next(store: Store, notes: Path) -> None:
+    sweep = hold(store, notes, options={"steps": 20}, budget={"trials": 3}).launch()
+    sweep.wait_for(TrialStarted)
+
+    assert handled(sweep, store.command(sweep.run_id, "enqueue", {"params": {"x": 0.125}})).done
+    refusals = [
+        handled(sweep, store.command(sweep.run_id, "enqueue", arguments))
+        for arguments in ({"params": {"x": 7.0}}, {"params": {"y": 0.5}}, {"params": 3}, {})
+    ]
+    assert [refusal.done for refusal in refusals] == [False] * 4
+    assert "x" in refusals[0].message
+    sweep.wait("complete")
+    assert (sweep.trials[1].params, sweep.trials[1].source) == ({"x": 0.125}, "enqueued")
+    assert [trial.source for trial in sweep.trials] == ["sampler", "enqueued", "sampler"]
+
+
+def test_commands_that_nobody_knows_or_that_lack_something_are_refused(store: Store, notes: Path) -> None:
+    sweep = hold(store, notes, options={"steps": 30}, budget={"trials": 1}).launch()
+
+    refusals = [
+        handled(sweep, store.command(sweep.run_id, kind, arguments))
+        for kind, arguments in (("dance", {}), ("warm_start", {}), ("warm_start", {"run_id": "nobody"}))
+    ]
+    assert [refusal.done for refusal in refusals] == [False] * 3
+    assert "allowed: stop, stop_trial, enqueue, set, extend, warm_start, replay" in refusals[0].message
+    assert sweep.wait().state == "complete"
+
+
+def test_earlier_runs_teach_the_sampler_before_its_first_proposal(store: Store) -> None:
+    search = {"x": {"low": 0.0, "high": 1.0}}
+    earlier = Sweep.create(store, "curve", search=search, budget={"trials": 12}, seed=1).launch("inline")
+    other = Sweep.create(
+        store, "two_objectives", objectives=[{"metric": "size", "goal": "minimize"}], budget={"trials": 1}
+    ).launch("inline")
+    later = Sweep.create(store, "curve", search=search, sampler="tpe", budget={"trials": 8}, seed=2)
+
+    later.launch(warm_start=[earlier.run_id, other.run_id]).wait("complete")
+
+    assert [event.from_trial for event in later.of(PriorTrialAdded)] == list(range(12))
+    kinds = [event.type for event in later.events]
+    assert kinds.index("prior_trial_added") < kinds.index("trial_proposed")
+    taught, refused = later.of(CommandHandled)
+    assert (taught.done, refused.done) == (True, False)
+    assert "other objectives" in refused.message
+    unprepared = [trial.params["x"] for trial in earlier.trials[:8]]
+    prepared = [trial.params["x"] for trial in later.trials]
+    assert sum(map(float, prepared)) < sum(map(float, unprepared))  # type: ignore[arg-type]
+    later.assert_sound()
+
+
+def test_a_stop_that_comes_before_any_trial_starts_stops_the_run(store: Store, notes: Path) -> None:
+    sweep = hold(store, notes, budget={"trials": 2})
+    store.command(sweep.run_id, "stop", {})
+    sweep.launch()
+    sweep.wait("stopped")
+    assert sweep.trials == []
+    wait_until(lambda: store.run(sweep.run_id).state == "stopped")

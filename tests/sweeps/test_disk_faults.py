@@ -1,0 +1,142 @@
+"""The place of the artifacts is full, read-only or gone in the middle of a run: no trial is burned."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running import Driving, Sweep, wait_until
+
+from workbench.errors import ArtifactsError
+from workbench.events import AttemptEnded, Noted, TrialReported
+from workbench.store import Store
+from workbench.sweeps import pause
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
+
+
+class Disk:
+    """A small file system of its own, for the artifacts only."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._filler = path / "filler"
+
+    def fill(self) -> None:
+        with self._filler.open("wb", buffering=0) as file:
+            try:
+                while True:
+                    file.write(bytes(4096))
+            except OSError:
+                pass
+
+    def make_room(self) -> None:
+        self._filler.unlink()
+
+    def close_for_writing(self) -> None:
+        # A view that is read-only, over the same files: the disk itself has files open and refuses.
+        path = str(self.path)
+        subprocess.run(["mount", "--bind", path, path], check=True)
+        subprocess.run(["mount", "-o", "remount,bind,ro", path], check=True)
+
+    def open_for_writing(self) -> None:
+        subprocess.run(["umount", "--lazy", str(self.path)], check=True)
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    path = tmp_path / "disk"
+    path.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=4m", "tmpfs", str(path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"a file system of its own cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield Disk(path)
+    finally:
+        while path.is_mount():
+            subprocess.run(["umount", "--lazy", str(path)], check=True)
+
+
+@pytest.fixture
+def store(tmp_path: Path, disk: Disk) -> Iterator[Store]:
+    with Store.open(str(tmp_path / "store.sqlite"), disk.path / "runs") as store:
+        yield store
+
+
+def hoard(store: Store, **fields: object) -> Sweep:
+    options = {"steps": 6, "pause_s": 0.15}
+    return Sweep.create(store, "hoard", **{"options": options, "budget": {"trials": 3}, **fields})
+
+
+def notes(sweep: Sweep, level: str) -> list[str]:
+    return [note.message for note in sweep.of(Noted) if note.level == level]
+
+
+def test_a_run_waits_for_room_on_a_full_disk_and_goes_on(store: Store, disk: Disk) -> None:
+    sweep = hoard(store)
+    driving = Driving(sweep)
+    sweep.wait_for(TrialReported, lambda event: event.step == 2)
+    disk.fill()
+    interrupted = sweep.wait_for(AttemptEnded)
+    wait_until(lambda: notes(sweep, "warning"))
+    disk.make_room()
+    assert driving.join() is None
+
+    assert (interrupted.reason, "No space left on device" in interrupted.message) == ("storage", True)
+    assert str(disk.path) in notes(sweep, "warning")[0]
+    assert [trial.state for trial in sweep.trials] == ["complete"] * 3
+    steps = [report.step for report in sweep.of(TrialReported, 0)]
+    assert (steps[-1], steps == sorted(steps)) == (6, True)
+    sweep.assert_sound()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    ["gone", *(pytest.param(name, marks=pytest.mark.slow) for name in ("full", "read-only", "a file"))],
+)
+def test_a_place_that_stays_ill_ends_the_run_with_no_trial_lost_and_resume_goes_on(
+    store: Store, disk: Disk, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr(pause, "ARTIFACTS_PATIENCE_S", 3.0)
+    sweep = hoard(store, options={"steps": 8, "pause_s": 0.3})
+    folder = store.folder(sweep.run_id)
+    driving = Driving(sweep)
+    sweep.wait_for(TrialReported, lambda event: event.step == 2)
+    match fault:
+        case "full":
+            disk.fill()
+        case "read-only":
+            disk.close_for_writing()
+        case _:
+            folder.rename(disk.path / "away")
+            if fault == "a file":
+                folder.touch()
+    error = driving.join(40)
+
+    assert isinstance(error, ArtifactsError)
+    assert str(disk.path) in str(error)
+    assert f"workbench resume {sweep.run_id}" in str(error)
+    assert sweep.state == "failed"
+    assert sweep.history.message == str(error)
+    # No trial was judged but those that were done before the fault was noticed.
+    assert [trial.reason for trial in sweep.trials if trial.state == "failed"] == []
+    assert len(sweep.trials) <= 2
+
+    match fault:
+        case "full":
+            disk.make_room()
+        case "read-only":
+            disk.open_for_writing()
+        case _:
+            subprocess.run(["rm", "-rf", str(folder)], check=True)
+            (disk.path / "away").rename(folder)
+    assert Driving(sweep).join() is None
+    assert [trial.state for trial in sweep.trials] == ["complete"] * 3
+    sweep.assert_sound()

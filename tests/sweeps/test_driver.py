@@ -1,0 +1,192 @@
+"""What a run stores: one sweep of every kind of ending, and how budgets end runs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running import Sweep
+
+from workbench.events import RunStateChanged, TrialEnded, TrialReported, TrialStarted
+from workbench.store import Store
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
+
+WAYS = ["well", "returns", "prints", "raises", "exits", "memory", "nan", "silent", "wrong report", "deaf"]
+
+
+@pytest.fixture(scope="module")
+def endings(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sweep]:
+    """One sweep with a trial for every way of ending."""
+    with Store.open(str(tmp_path_factory.mktemp("endings") / "store.sqlite")) as store:
+        sweep = Sweep.create(
+            store, "behave", search={"how": {"choices": WAYS}}, sampler="grid",
+            resources={"concurrency": 2, "trial_time": 2},
+        )  # fmt: skip
+        yield sweep.launch("inline")
+
+
+@pytest.mark.parametrize(
+    ("how", "state", "reason", "message", "values"),
+    [
+        ("well", "complete", None, None, {"loss": 0.4}),
+        ("returns", "complete", None, None, {"loss": 0.25}),
+        ("raises", "failed", "error", "ValueError: x is too large", {"loss": 0.7}),
+        ("exits", "failed", "error", "SystemExit: I have had enough", {}),
+        ("memory", "failed", "oom", "MemoryError: cannot have it", {}),
+        ("nan", "failed", "diverged", "loss became nan", {"loss": 0.9}),
+        ("silent", "failed", "error", "accuracy", {}),
+        ("wrong report", "failed", "error", "report.loss", {}),
+        ("deaf", "failed", "timeout", "longer than 2 s", {"loss": 0.8}),
+    ],
+)
+def test_a_trial_ends_as_it_did(
+    endings: Sweep, how: str, state: str, reason: str | None, message: str | None, values: dict[str, float]
+) -> None:
+    trial = endings.trial_with(how=how)
+    assert (trial.state, trial.reason, trial.values) == (state, reason, values)
+    assert (message or "") in (trial.message or "")
+
+
+def test_the_run_goes_on_after_every_failure_and_ends_exhausted(endings: Sweep) -> None:
+    assert (endings.state, endings.history.reason) == ("complete", "exhausted")
+    assert sorted(str(trial.params["how"]) for trial in endings.trials) == sorted(WAYS)
+    endings.assert_sound()
+
+
+def test_tracebacks_are_stored(endings: Sweep) -> None:
+    for how in ("raises", "exits", "memory", "wrong report"):
+        assert "sweep_functions.py" in (endings.trial_with(how=how).traceback or ""), how
+
+
+def test_nothing_after_the_value_that_diverged_is_stored(endings: Sweep) -> None:
+    reports = endings.of(TrialReported, endings.trial_with(how="nan").number)
+    assert [report.step for report in reports] == [1, 2]
+    assert math.isnan(reports[1].values["loss"])
+
+
+def test_prints_land_in_the_log_of_the_trial(endings: Sweep) -> None:
+    number = endings.trial_with(how="prints").number
+    log = endings.store.folder(endings.run_id) / "trials" / f"{number:05d}" / "log.txt"
+    assert log.read_text() == "printed by the trial\n"
+
+
+def test_the_process_of_a_trial_that_does_not_stop_in_time_is_ended(endings: Sweep) -> None:
+    trial = endings.trial_with(how="deaf")
+    [pid] = trial.worker_pids
+    assert not Path(f"/proc/{pid}").exists()
+    assert trial.started_unix_s is not None
+    assert trial.ended_unix_s is not None
+    assert 2 <= trial.ended_unix_s - trial.started_unix_s < 10
+
+
+def test_pruned_trials_keep_their_reports_and_give_their_warm_worker_to_the_next(store: Store) -> None:
+    sweep = Sweep.create(
+        store, "curve", options={"steps": 9}, search={"x": {"choices": [0.1, 0.9, 0.8, 0.7]}},
+        early_stop={"pruner": "asha", "reduction_factor": 3}, sampler="grid", seed=1,
+    ).launch("inline")  # fmt: skip
+
+    pruned = sweep.history.in_state("pruned")
+    assert pruned
+    assert len(pruned) < len(sweep.trials)
+    for trial in pruned:
+        reports = sweep.of(TrialReported, trial.number)
+        assert [report.step for report in reports] == list(range(1, trial.last_step + 1))
+        assert trial.last_step < 9
+        assert trial.values == reports[-1].values
+    assert len({trial.worker_pids[0] for trial in sweep.trials}) == 1
+    ended = {event.trial: event.time_unix_s for event in sweep.of(TrialEnded)}
+    started = {event.trial: event.time_unix_s for event in sweep.of(TrialStarted)}
+    for trial in pruned:
+        if trial.number + 1 in started:
+            assert started[trial.number + 1] - ended[trial.number] < 1.0
+    sweep.assert_sound()
+
+
+def test_several_objectives_with_a_trial_that_is_not_a_number(store: Store) -> None:
+    sweep = Sweep.create(
+        store, "two_objectives", search={"x": {"choices": [0, 1, 2]}}, sampler="grid",
+        objectives=[{"metric": "loss", "goal": "minimize"}, {"metric": "size", "goal": "minimize"}],
+    ).launch("inline")  # fmt: skip
+
+    assert sweep.state == "complete"
+    assert sweep.trial_with(x=2).reason == "diverged"
+    assert sorted(trial.params["x"] for trial in sweep.history.front()) == [0, 1]
+
+
+def test_each_configuration_is_repeated_with_other_seeds(store: Store) -> None:
+    sweep = Sweep.create(
+        store, "behave", search={"how": {"choices": ["prints"]}}, sampler="grid", repeats=3
+    ).launch("inline")
+
+    assert [(trial.configuration, trial.repeat) for trial in sweep.trials] == [(0, 0), (0, 1), (0, 2)]
+    seeds = {report.values["seed"] for report in sweep.of(TrialReported)}
+    assert seeds == {float(trial.seed) for trial in sweep.trials}
+    assert len(seeds) == 3
+
+
+def test_a_trial_that_breaks_a_limit_is_never_the_best(store: Store) -> None:
+    sweep = Sweep.create(
+        store, "two_objectives", search={"x": {"choices": [0, 0.5, 1]}}, sampler="grid",
+        constraints=[{"metric": "size", "at_most": 0.6}],
+    ).launch("inline")  # fmt: skip
+
+    best = sweep.history.best()
+    assert best is not None
+    assert best.params == {"x": 0.5}
+    assert all(trial.state == "complete" for trial in sweep.trials)
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason", "num_trials"),
+    [
+        ({"budget": {"trials": 3}}, "trials", 3),
+        ({"budget": {"trials": 30, "plateau": 2}, "search": {"x": {"choices": [1]}}}, "plateau", 3),
+        (
+            {"objectives": [{"metric": "loss", "goal": "minimize", "target": 2.5}], "budget": {"trials": 9}},
+            "target", 1,
+        ),
+    ],
+)  # fmt: skip
+def test_a_run_ends_at_its_limit(
+    store: Store, fields: dict[str, object], reason: str, num_trials: int
+) -> None:
+    sweep = Sweep.create(store, "curve", **fields).launch("inline")
+
+    assert (sweep.state, sweep.history.reason) == ("complete", reason)
+    assert [trial.state for trial in sweep.trials] == ["complete"] * num_trials
+    sweep.assert_sound()
+
+
+def test_a_run_whose_time_is_over_stops_trials_that_report_nothing(store: Store) -> None:
+    sweep = Sweep.create(
+        store, "behave", search={"how": {"choices": ["deaf"]}}, budget={"time": 2, "trials": 5}
+    ).launch("inline")
+
+    assert (sweep.state, sweep.history.reason) == ("complete", "time")
+    assert [trial.state for trial in sweep.trials] == ["stopped"]
+    assert sweep.history.best() is None
+    [started] = [event for event in sweep.of(RunStateChanged) if event.state == "running"]
+    assert sweep.of(RunStateChanged)[-1].time_unix_s - started.time_unix_s < 6
+    sweep.assert_sound()
+
+
+def test_the_same_seed_gives_the_same_configurations(store: Store) -> None:
+    def propose(seed: int) -> list[object]:
+        sweep = Sweep.create(store, "curve", sampler="tpe", budget={"trials": 12}, seed=seed)
+        return [trial.params["x"] for trial in sweep.launch("inline").trials]
+
+    first = propose(3)
+    assert propose(3) == first
+    assert len(set(first)) == 12
+
+
+def test_a_run_takes_no_longer_than_its_trials_when_many_are_short(store: Store) -> None:
+    sweep = Sweep.create(store, "curve", budget={"trials": 100}, resources={"concurrency": 2})
+    sweep.launch("inline")
+
+    ended = [event.time_unix_s for event in sweep.of(TrialEnded)]
+    assert len(ended) == 100
+    assert (ended[-1] - ended[49]) / 50 < 0.25

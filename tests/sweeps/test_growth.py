@@ -1,0 +1,199 @@
+"""Whether growing pays, judged by numbers; and trials that really grow."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from running import Sweep, make_experiment
+
+from workbench.events import (
+    AttemptEnded,
+    DriverStarted,
+    Noted,
+    ResizeMeasured,
+    RunStateChanged,
+    TrialEnded,
+    TrialPlanned,
+    TrialProposed,
+    TrialResized,
+    TrialStarted,
+)
+from workbench.run import Run
+from workbench.store import Store
+from workbench.sweeps.growth import LEAST_SAVING, forecast
+
+SPEED = st.floats(0.1, 1e6)
+SAMPLES = st.floats(0, 1e9)
+SECONDS = st.floats(0, 1e4)
+
+
+@pytest.mark.parametrize(
+    ("left", "now", "expected", "restart_s", "left_s", "saving_s", "pays"),
+    [
+        (100_000, 1000, 2000, 10, 100, 40, True),
+        (100_000, 1000, 1100, 10, 100, -0.909, False),  # hardly faster
+        (15_000, 1000, 2000, 10, 15, -2.5, False),  # nearly done
+        (100_000, 1000, 1000, 0, 100, 0, False),  # as fast
+        (100_000, 1000, 500, 0, 100, -100, False),  # slower
+        (100_000, 1000, 2000, 41, 100, 9, False),  # saves less than speeds are exact
+        (0, 1000, 2000, 0, 0, 0, False),
+    ],
+)  # fmt: skip
+def test_growing_pays_where_what_is_left_clearly_ends_earlier(
+    left: float, now: float, expected: float, restart_s: float, left_s: float, saving_s: float, pays: bool
+) -> None:
+    found = forecast(left, now, expected, restart_s)
+    assert (found.left_s, found.saving_s) == (pytest.approx(left_s), pytest.approx(saving_s, abs=1e-3))
+    assert found.pays is pays
+
+
+@given(SAMPLES, SPEED, SPEED, SECONDS)
+def test_what_pays_is_faster_and_saves_more_than_the_restart_costs(
+    left: float, now: float, expected: float, restart_s: float
+) -> None:
+    found = forecast(left, now, expected, restart_s)
+    if found.pays:
+        assert expected > now
+        assert found.left_s > restart_s
+        assert left / expected + restart_s < (1 - LEAST_SAVING) * left / now * (1 + 1e-9)
+
+
+@given(st.floats(0, 1e4), SPEED, st.floats(0.5, 8), st.floats(0, 1e3), st.floats(1, 100))
+def test_what_pays_also_pays_with_more_left_a_faster_gang_or_a_cheaper_restart(
+    left_s: float, now: float, speedup: float, restart_s: float, factor: float
+) -> None:
+    left, expected = left_s * now, now * speedup
+    pays = forecast(left, now, expected, restart_s).pays
+    assert pays <= forecast(left * factor, now, expected, restart_s).pays
+    assert pays <= forecast(left, now, expected * factor, restart_s).pays
+    assert pays <= forecast(left, now, expected, restart_s / factor).pays
+
+
+def experiment(sample_s: float = 0.001, epochs: tuple[int, ...] = (1, 6), **fields: Any) -> Any:
+    """A model that two workers train twice as fast as one, for 1 and for 6 epochs at once."""
+    return make_experiment(
+        "none",
+        **{
+            "train": None,
+            "model": {"name": "sweep_models:Waiting", "sample_s": sample_s},
+            "data": "digits",
+            "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+            "search": {"epochs": {"choices": list(epochs)}},
+            "sampler": "grid",
+            "training": {"global_batch": 64, "optimizer": "sgd", "lr": 0.05},
+            "resources": {"elastic": True, "max_retries": 0},
+            **fields,
+        },
+    )
+
+
+@pytest.fixture(scope="module")
+def taught(tmp_path_factory: pytest.TempPathFactory, ray_head: Path) -> Iterator[Store]:
+    """A store with a run that has measured how fast two workers are."""
+    with Store.open(str(tmp_path_factory.mktemp("taught") / "store.sqlite")) as store:
+        pair = experiment(epochs=(3,), plan={"workers": 2}, resources={})
+        sweep = Sweep(store, store.create_run(pair))
+        assert sweep.launch("inline").state == "complete"
+        yield store
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("free_pool")
+def test_the_trial_that_remains_grows_and_ends_as_if_it_had_not(
+    taught: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.sweeps.growth.Growth._restart_s", lambda *_: 0.1)
+    sweep = Sweep(taught, taught.create_run(experiment())).launch("inline")
+    plain = Sweep(taught, taught.create_run(experiment(sample_s=0, resources={}))).launch("inline")
+
+    [resized] = sweep.of(TrialResized)
+    long = sweep.trial_with(epochs=6)
+    assert (resized.trial, resized.attempt) == (long.number, 0)
+    assert (resized.from_workers, resized.to_workers) == (1, 2)
+    [ended] = sweep.of(AttemptEnded)
+    plan = {"workers": 2, "micro_batch": 32, "accumulation": 1}
+    assert (ended.trial, ended.reason, ended.next_plan) == (long.number, "resized", plan)
+    # Not before the other one has given its worker back.
+    [short_end] = sweep.of(TrialEnded, sweep.trial_with(epochs=1).number)
+    assert sweep.events.index(short_end) < sweep.events.index(resized)
+
+    first, second = sweep.of(TrialStarted, long.number)
+    assert (len(first.worker_pids), len(second.worker_pids)) == (1, 2)
+    assert second.resumed_from is not None
+    last = sweep.of(TrialPlanned, long.number)[-1].plan
+    assert (last["global_batch"], last["strategy"]) == (64, "ddp")
+    [measured] = sweep.of(ResizeMeasured)
+    assert (measured.attempt, measured.to_workers) == (1, 2)
+    assert measured.samples_per_s > resized.samples_per_s
+    assert measured.restart_s is not None
+    assert Run(taught, sweep.run_id).to_json()["trials"][long.number]["resizes"][0]["measured"] is not None
+
+    undisturbed = plain.trial_with(epochs=6)
+    assert (long.state, long.last_step) == ("complete", undisturbed.last_step)
+    assert long.values == pytest.approx(undisturbed.values, abs=1e-3)
+    assert plain.of(TrialResized) == []
+    sweep.assert_sound()
+
+
+@pytest.mark.slow
+@pytest.mark.ray
+@pytest.mark.usefixtures("free_pool")
+def test_a_killed_driver_finds_the_decision_and_a_grown_trial_can_be_stopped(taught: Store) -> None:
+    long = experiment(epochs=(2000,), early_stop={"pruner": "median"})
+    sweep = Sweep(taught, taught.create_run(long)).launch()
+    sweep.wait_for(TrialResized)
+    os.kill(sweep.of(DriverStarted)[0].pid, signal.SIGKILL)
+
+    again = sweep.wait_for(TrialStarted, lambda event: event.attempt == 1)
+    assert len(again.worker_pids) == 2
+    assert again.resumed_from is not None
+    sweep.wait_for(ResizeMeasured)
+    Run(taught, sweep.run_id).stop(trial=0)
+    sweep.wait("complete")
+    assert (sweep.trials[0].state, sweep.trials[0].attempts) == ("stopped", 2)
+    assert len(sweep.of(DriverStarted)) == 2
+    assert len(sweep.of(TrialResized)) == 1
+    sweep.assert_sound()
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("free_pool")
+def test_nothing_grows_onto_more_workers_than_were_ever_measured(store: Store) -> None:
+    sweep = Sweep(store, store.create_run(experiment(sample_s=0.0005, epochs=(2000,)))).launch()
+    noted = sweep.wait_for(Noted)
+    Run(store, sweep.run_id).stop()
+    sweep.wait("stopped")
+    assert noted.level == "info"
+    assert "has not measured how fast 2 of them train this" in noted.message
+    assert len(sweep.of(Noted)) == 1
+    assert sweep.of(TrialResized) == []
+
+
+@pytest.mark.ray
+@pytest.mark.usefixtures("free_pool")
+def test_a_grown_trial_goes_on_where_there_are_fewer_workers_by_now(store: Store) -> None:
+    sweep = Sweep(store, store.create_run(experiment(sample_s=0, epochs=(1,))))
+    plan: dict[str, Any] = {"workers": 1, "micro_batch": 64, "accumulation": 1, "global_batch": 64}
+    grown: dict[str, Any] = {"workers": 8, "micro_batch": 8, "accumulation": 1}
+    with store.writer(sweep.run_id, owner_pid=1, owner_host="elsewhere") as writer:
+        writer.append(
+            DriverStarted(pid=1, host="elsewhere", num_cpus=8),
+            RunStateChanged(state="running"),
+            TrialProposed(trial=0, params={"epochs": 1}, configuration=0, seed=1),
+            TrialStarted(trial=0, attempt=0, worker_pids=[2]),
+            TrialPlanned(trial=0, plan=plan),
+            AttemptEnded(trial=0, attempt=0, reason="resized", message="it grows", next_plan=grown),
+            RunStateChanged(state="stopped", reason="person"),
+        )
+    sweep.launch("inline")
+    [trial] = sweep.trials
+    assert (trial.state, trial.attempts) == ("complete", 2)
+    assert (trial.plan["workers"], trial.plan["global_batch"]) == (1, 64)
+    assert "there are no 8 any more" in sweep.of(AttemptEnded)[-1].message

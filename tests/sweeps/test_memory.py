@@ -1,0 +1,137 @@
+"""Out of memory is knowledge: told to the study, tried once with a smaller micro batch, never a hang."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from running import Sweep
+
+from workbench.events import AttemptEnded, Noted, TrialEnded, TrialPlanned, TrialStarted
+from workbench.experiment import Experiment
+from workbench.store import Store
+from workbench.study import Study
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
+
+
+def train(store: Store, model: str, *, launcher: str = "inline", **fields: Any) -> Sweep:
+    """Run a sweep of one of `sweep_models` over the digits to its end."""
+    options = fields.pop("options")
+    settings: dict[str, Any] = {
+        "model": {"name": f"sweep_models:{model}", **options},
+        "data": "digits",
+        "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
+        "training": {"epochs": 1, "global_batch": 64, "optimizer": "sgd", "lr": 0.5},
+        "search": {"weight_decay": {"low": 0.0, "high": 0.001}},
+        "sampler": "random",
+        "budget": {"trials": 1},
+        "resources": {"concurrency": 1},
+    }
+    sweep = Sweep(store, store.create_run(Experiment(**settings | fields)))
+    sweep.launch(launcher)
+    sweep.wait()
+    sweep.assert_sound()
+    return sweep
+
+
+@pytest.mark.parametrize(
+    ("workers", "options"),
+    [(1, {}), (2, {"hungry_rank": 1}), (2, {"hungry_rank": 0}), (2, {})],
+    ids=["alone", "on rank 1 of 2", "on rank 0 of 2", "on both of 2"],
+)
+def test_a_trial_that_does_not_fit_goes_on_once_with_half_the_micro_batch(
+    store: Store, workers: int, options: dict[str, Any]
+) -> None:
+    part = 64 // workers
+    plan = {"workers": workers, "micro_batch": part}
+    sweep = train(store, "Hungry", options={"fits": part - 1, **options}, plan=plan)
+    [lost] = sweep.of(AttemptEnded)
+    assert lost.reason == "oom"
+    assert lost.next_plan == {"micro_batch": part // 2, "accumulation": 2}
+    assert "can't allocate memory" in lost.message
+    assert f"micro batches of {part // 2} instead of {part}" in lost.message
+    first, second = sweep.of(TrialPlanned)
+    assert first.plan == {**second.plan, "micro_batch": part, "accumulation": 1}
+    assert second.plan["global_batch"] == 64
+    [trial] = sweep.trials
+    assert (trial.state, trial.attempts, trial.plan["micro_batch"]) == ("complete", 2, part // 2)
+    assert sweep.history.best() == trial
+    # Nobody hung: the workers that found the memory used up serve the next attempt.
+    started = sweep.of(TrialStarted)
+    assert sorted(started[0].worker_pids) == sorted(started[1].worker_pids)
+
+
+def test_the_smaller_micro_batch_trains_what_the_larger_would_have(store: Store) -> None:
+    cut = train(store, "Hungry", options={"fits": 32})
+    whole = train(store, "Hungry", options={"fits": 64})
+    assert [trial.attempts for trial in (*cut.trials, *whole.trials)] == [2, 1]
+    assert cut.trials[0].values == pytest.approx(whole.trials[0].values, rel=1e-5)
+
+
+def test_a_trial_that_never_fits_is_infeasible_and_not_a_failure_to_the_sampler(store: Store) -> None:
+    search = {"weight_decay": {"low": 0.0, "high": 0.001}}
+    sweep = train(store, "Hungry", options={"fits": 3}, search=search)
+    [ended] = sweep.of(TrialEnded)
+    assert (ended.state, ended.reason, ended.attempt) == ("failed", "oom", 1)
+    assert sweep.trials[0].plan["micro_batch"] == 32, "it is tried again once, not until it fits"
+    assert told(sweep) == [("PRUNED", {"fits in memory": 1.0})]
+
+
+def test_a_searched_micro_batch_that_did_not_fit_is_infeasible_though_a_smaller_one_trained(
+    store: Store,
+) -> None:
+    sweep = train(
+        store,
+        "Hungry",
+        options={"fits": 32},
+        search={"micro_batch": {"choices": [64, 32]}},
+        sampler="grid",
+        budget={"trials": 2},
+    )
+    large, small = sweep.trial_with(micro_batch=64), sweep.trial_with(micro_batch=32)
+    assert (large.state, large.attempts, large.plan["micro_batch"]) == ("complete", 2, 32)
+    assert (large.fits, small.fits) == (False, True)
+    assert [trial.number for trial in sweep.history.ranked()] == [small.number]
+    assert sorted(told(sweep), key=str) == [("COMPLETE", {"fits in memory": 1.0}), ("COMPLETE", {})]
+
+
+def told(sweep: Sweep) -> list[tuple[str, dict[str, float]]]:
+    """What the sampler of a run was told: state and broken limits of each trial."""
+    study = Study.rebuild(sweep.experiment, sweep.events)._projection._study
+    return [(trial.state.name, trial.constraints) for trial in study.get_trials(deepcopy=False)]
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("fails", "error"),
+        ("dies", "lost"),
+        pytest.param("hangs", "timeout", marks=pytest.mark.slow),
+    ],
+)
+def test_what_befalls_another_rank_is_what_the_trial_ends_with(store: Store, how: str, reason: str) -> None:
+    sweep = train(
+        store,
+        "Faulty",
+        options={"how": how},
+        plan={"workers": 2},
+        resources={"concurrency": 1, "max_retries": 0, "trial_time": 8},
+    )
+    [ended] = sweep.of(TrialEnded)
+    assert (ended.state, ended.reason) == ("failed", reason)
+    if how == "fails":
+        assert ended.message == "ValueError: rank 1 does not like this batch"
+        assert "sweep_models.py" in str(ended.traceback)
+
+
+def test_a_worker_that_does_not_return_to_its_baseline_is_replaced_with_the_evidence(store: Store) -> None:
+    sweep = train(store, "Forgetful", options={"mebibytes": 300}, budget={"trials": 4})
+    notes = [event for event in sweep.of(Noted) if "baseline" in event.message]
+    assert notes
+    assert "replaced" in notes[0].message
+    assert notes[0].trial is not None
+    pids = {trial.number: trial.worker_pids for trial in sweep.trials}
+    assert pids[notes[0].trial] != pids[notes[0].trial + 1]
+    assert [trial.state for trial in sweep.trials] == ["complete"] * 4
+    assert len({pid for trial in sweep.trials for pid in trial.worker_pids}) < 4, "not after every trial"

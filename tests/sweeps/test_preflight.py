@@ -1,0 +1,246 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.errors import DataError, ExperimentError, ResourcesError, WorkbenchError
+from workbench.experiment import Experiment
+from workbench.sweeps.preflight import check
+
+GOOD: dict[str, Any] = {
+    "model": "convnet",
+    "data": "digits",
+    "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
+    "search": {"lr": {"low": 1e-4, "high": 1.0, "log": True}},
+}
+OWN: dict[str, Any] = {"train": "json:dumps", "objectives": [{"metric": "y", "goal": "minimize"}]}
+
+# What is written instead, the field that the message must name, and a part of what it must say.
+MALFORMED: list[tuple[dict[str, Any], str, str]] = [
+    ({"serach": {}}, "serach", "Did you mean search?"),
+    ({"model": None}, "model", "missing"),
+    ({"data": None}, "data", "missing"),
+    ({"model": "convnett"}, "model", "Did you mean convnet?"),
+    ({"model": 3}, "model", "a name"),
+    ({"model": {"width": 3}}, "model.name", "Add a name"),
+    ({"model": {"name": "convnet", "widht": 3}}, "model.widht", "Did you mean width?"),
+    ({"model": {"name": "convnet", "width": 0}}, "model.width", "0"),
+    ({"model": "no_such_module:build"}, "model", "no module 'no_such_module'"),
+    ({"model": "json:no_such_name"}, "model", "has no 'no_such_name'"),
+    ({"data": "digitts"}, "data", "Did you mean digits?"),
+    ({"data": {"name": "digits", "validation_fraction": 2}}, "data.validation_fraction", "2"),
+    ({"data": {"name": "digits", "nope": 1}}, "data.nope", "allowed"),
+    ({"data": {"name": "table", "target": "y"}}, "data.path", "path"),
+    ({"data": {"name": "table", "target": "y", "path": "no_such.csv"}}, "data.path", "does not exist"),
+    ({"train": "json:dumps"}, "model", "Remove model or train"),
+    ({"objectives": []}, "objectives", "at least 1"),
+    ({"objectives": [{"goal": "maximize"}]}, "objectives.0.metric", "missing"),
+    ({"objectives": [{"metric": "val_accuracy", "goal": "max"}]}, "objectives.0.goal", "'maximize'"),
+    ({"objectives": [{"metric": "val_acuracy", "goal": "maximize"}]}, "objectives.0.metric", "val_accuracy"),
+    ({"objectives": [{"metric": "val_loss", "goal": "minimize"}] * 2}, "objectives.1.metric", "already"),
+    (
+        {"objectives": [{"metric": "val_loss", "goal": "minimize", "target": float("nan")}]},
+        "objectives.0.target",
+        "finite",
+    ),
+    ({"constraints": [{"metric": "val_loss"}]}, "constraints.0", "at_most or at_least"),
+    ({"constraints": [{"metric": "val_los", "at_most": 1}]}, "constraints.0.metric", "nothing reports"),
+    ({"search": {"lr": {"low": 1.0, "high": 0.1}}}, "search.lr.low", "Swap"),
+    ({"search": {"lr": {"low": 0.0, "high": 0.1, "log": True}}}, "search.lr.low", "no logarithm"),
+    ({"search": {"lr": {"low": 0.1}}}, "search.lr", "allowed"),
+    ({"search": {"lr": {"low": 0.1, "high": 1.0, "lg": True}}}, "search.lr.lg", "unknown key"),
+    ({"search": {"lr": {"low": 0.1, "high": float("inf")}}}, "search.lr.high", "finite"),
+    ({"search": {"lr": [0.1, 0.2]}}, "search.lr", "{choices"),
+    ({"search": {"lr": {"low": -1.0, "high": 1.0}}}, "search.lr", "-1.0"),
+    ({"search": {"width": {"low": 8, "high": 32, "step": 100}}}, "search.width.step", "up to 24"),
+    ({"search": {"width": {"low": 8, "high": 32, "log": True, "step": 8}}}, "search.width.step", "no step"),
+    ({"search": {"width": {"choices": []}}}, "search.width.choices", "at least 1"),
+    ({"search": {"width": {"choices": [8, 8]}}}, "search.width.choices", "twice"),
+    ({"search": {"width": {"choices": [8, "wide"]}}}, "search.width", "wide"),
+    ({"search": {"widht": {"choices": [8]}}}, "search.widht", "Did you mean width?"),
+    (
+        {"search": {"momentum": {"low": 0.8, "high": 0.9, "when": {"optimiser": "sgd"}}}},
+        "search.momentum.when",
+        "no such",
+    ),
+    (
+        {
+            "search": {
+                "optimizer": {"choices": ["sgd", "adamw"]},
+                "momentum": {"low": 0.8, "high": 0.9, "when": {"optimizer": "adam"}},
+            }
+        },
+        "search.momentum.when.optimizer",
+        "'sgd', 'adamw'",
+    ),
+    (
+        {
+            "search": {
+                "width": {"choices": [8], "when": {"dropout": 0}},
+                "dropout": {"choices": [0], "when": {"width": 8}},
+            }
+        },
+        "search.width.when",
+        "wait for each other",
+    ),
+    ({"search": {"optimizer": {"choices": ["sgd", "adamm"]}}}, "search.optimizer", "adamm"),
+    ({"search": {"epochs": {"low": 0, "high": 5}}}, "search.epochs", "0"),
+    ({"search": {"workers": {"choices": [0, 1]}}}, "search.workers", "0"),
+    ({"search": {"bad name": {"choices": [1]}}}, "search.bad name", "letters"),
+    ({"training": {"lr": 0.1}}, "search.lr", "searched at once"),
+    ({"training": {"epoch": 5}}, "training.epoch", "Did you mean epochs?"),
+    ({"training": {"epochs": 0}}, "training.epochs", "greater than 0"),
+    ({"training": {"epochs": "many"}}, "training.epochs", "integer"),
+    ({"training": {"schedule": "cosin"}}, "training.schedule", "'cosine'"),
+    ({"training": {"warmup_epochs": 99}}, "training.warmup_epochs", "from 0 to epochs"),
+    ({"training": {"optimizer": "adamwx"}}, "training.optimizer", "adamw"),
+    ({"training": {"global_batch": 64, "batch_size": 32}}, "training.batch_size", "Remove one"),
+    ({"training": {"momentum": 1.5}}, "training.momentum", "less than 1"),
+    ({"plan": {"workers": 0}}, "plan.workers", "greater than 0"),
+    ({"plan": {"precision": "fp8"}}, "plan.precision", "'bf16'"),
+    ({"plan": {"strategy": "dpd"}}, "plan.strategy", "single, ddp, fsdp"),
+    ({"plan": {"strategy": "single", "workers": 2}}, "plan.strategy", "auto, ddp, fsdp"),
+    (
+        {"training": {"global_batch": 100}, "plan": {"micro_batch": 32, "accumulation": 2, "workers": 1}},
+        "training.global_batch",
+        "micro_batch",
+    ),
+    ({"budget": {"trials": 0}}, "budget.trials", "greater than 0"),
+    ({"budget": {"time": "3 bananas"}}, "budget.time", "1h30m"),
+    ({"budget": {"trails": 3}}, "budget.trails", "Did you mean trials?"),
+    ({"sampler": "tpee"}, "sampler.name", "'tpe'"),
+    ({"sampler": "grid"}, "search.lr", "Add a step"),
+    ({"early_stop": {"pruner": "ash"}}, "early_stop.pruner", "'asha'"),
+    ({"early_stop": {"pruner": "asha", "reduction_factor": 1}}, "early_stop.reduction_factor", "2"),
+    (
+        {
+            "objectives": [
+                {"metric": "val_loss", "goal": "minimize"},
+                {"metric": "val_accuracy", "goal": "maximize"},
+            ],
+            "early_stop": {"pruner": "asha"},
+        },
+        "early_stop.pruner",
+        "none where there are several objectives",
+    ),
+    ({"resources": {"placement": "pakc"}}, "resources.placement", "'pack'"),
+    ({"repeats": 0}, "repeats", "greater than 0"),
+    ({"seed": -1}, "seed", "greater than or equal to 0"),
+    ({"loss": "cross_entropi"}, "loss", "cross_entropy"),
+    ({"metrics": ["acuracy"]}, "metrics.0", "accuracy"),
+    (
+        {**OWN, "model": None, "data": None, "search": {}, "resources": {"elastic": True}},
+        "resources.elastic",
+        "train function",
+    ),
+    (
+        {"resources": {"elastic": True}, "plan": {"strategy": "single"}},
+        "resources.elastic",
+        "one worker only",
+    ),
+    (
+        {"resources": {"elastic": True}, "search": {"workers": {"choices": [1, 2]}}},
+        "resources.elastic",
+        "is searched",
+    ),
+    (
+        {"resources": {"elastic": True}, "plan": {"micro_batch": 16, "accumulation": 2}},
+        "resources.elastic",
+        "the same global batch",
+    ),
+    (
+        {"resources": {"elastic": True}, "plan": {"micro_batch": 64}, "training": {"global_batch": 64}},
+        "resources.elastic",
+        "the same global batch",
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "field", "part"), MALFORMED, ids=[field for _, field, _ in MALFORMED])
+def test_a_malformed_experiment_is_refused_with_the_field_that_is_wrong(
+    change: dict[str, Any], field: str, part: str
+) -> None:
+    with pytest.raises((ExperimentError, DataError)) as refusal:
+        check(Experiment(**{key: value for key, value in (GOOD | change).items() if value is not None}))
+    message = str(refusal.value)
+    assert message.startswith(f"{field}") or f"\n  {field}" in message, message
+    assert part in message
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"resources": {"cpus_per_worker": 100_000}}, "resources.cpus_per_worker"),
+        ({"resources": {"gpus_per_worker": 1000}}, "resources.gpus_per_worker"),
+        ({"plan": {"workers": 100_000}}, "plan.workers"),
+        ({"search": {"workers": {"choices": [1, 64, 100_000]}}}, "search.workers"),
+        ({"search": {"workers": {"low": 1, "high": 100_000}}}, "search.workers"),
+    ],
+)
+def test_what_this_machine_can_never_give_is_refused(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(ResourcesError) as refusal:
+        check(Experiment(**(GOOD | change)))
+    assert str(refusal.value).startswith(field)
+    check(Experiment(**(GOOD | change)), on_this_machine=False)
+
+
+def test_good_experiments_pass() -> None:
+    check(Experiment(**GOOD))
+    check(Experiment(**OWN))
+    for path in Path("search_spaces").glob("*.yaml"):
+        check(Experiment.from_file(path))
+
+
+def test_the_persons_code_is_looked_at_but_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "their_model.py").write_text("raise SystemExit('was run')\ndef build(config): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    check(Experiment(**(GOOD | {"model": "their_model:build"})))
+    with pytest.raises(WorkbenchError, match="Did you mean build"):
+        check(Experiment(**(GOOD | {"model": "their_model:biuld"})))
+
+
+def test_checking_loads_neither_torch_nor_ray_nor_optuna() -> None:
+    program = (
+        "import sys; from workbench.experiment import Experiment\n"
+        "from workbench.sweeps.preflight import check\n"
+        "check(Experiment.from_file('search_spaces/digits.yaml'))\n"
+        "assert not {'torch', 'ray', 'optuna', 'plotly', 'pandas'} & set(sys.modules), set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("name", ["inside", "argument", "method", "each"])
+def test_a_name_inside_a_function_is_no_name_of_the_module(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    function = "def train(argument):\n    inside = [each for each in argument]\n"
+    (tmp_path / "persons_names.py").write_text(function + "class A:\n    def method(self): ...\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    check(Experiment(**{**OWN, "train": "persons_names:train"}))
+    with pytest.raises(ExperimentError, match=f"has no '{name}'; allowed: A, train"):
+        check(Experiment(**{**OWN, "train": f"persons_names:{name}"}))
+
+
+def test_a_name_bound_in_a_branch_is_a_name_of_the_module(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "persons_branch.py").write_text("try:\n    import x\nexcept ImportError:\n    train = None\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    check(Experiment(**{**OWN, "train": "persons_branch:train"}))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"plan": {"micro_batch": 16}, "training": {"global_batch": 64}},
+        {"plan": {"strategy": "fsdp"}},
+        {"search": {"micro_batch": {"choices": [16, 64]}}, "training": {"global_batch": 64}},
+    ],
+)
+def test_trials_that_could_grow_may_be_elastic(fields: dict[str, Any]) -> None:
+    check(Experiment(**GOOD | fields, resources={"elastic": True}))

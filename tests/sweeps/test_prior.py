@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.errors import ExperimentError
+from workbench.events import Event, TrialEnded, TrialProposed, TrialReported, TrialStarted
+from workbench.experiment import Experiment
+from workbench.store import Store
+from workbench.sweeps.prior import prior_trials
+
+
+def make_experiment(**fields: Any) -> Experiment:
+    settings: dict[str, Any] = {
+        "train": "json:dumps",
+        "objectives": [{"metric": "loss", "goal": "minimize"}],
+        "search": {"x": {"low": 0.0, "high": 1.0}},
+    }
+    return Experiment(**settings | fields)
+
+
+def record(store: Store, *trials: tuple[dict[str, Any], str, dict[str, float]], **fields: Any) -> str:
+    """Store a run with one trial for each (params, state, values), two reports each."""
+    run_id = store.create_run(make_experiment(**fields))
+    events: list[Event] = []
+    for number, (params, state, values) in enumerate(trials):
+        events += [
+            TrialProposed(trial=number, params=params, configuration=number, seed=1),
+            TrialStarted(trial=number, attempt=0, worker_pids=[1]),
+            TrialReported(trial=number, step=1, values={"loss": 9.0}),
+            TrialReported(trial=number, step=2, values={"speed": 1.0}),
+            TrialEnded(trial=number, attempt=0, state=state, values=values),  # type: ignore[arg-type]
+        ]
+    with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+        writer.append(*events)
+    return run_id
+
+
+@pytest.fixture
+def store(tmp_path: Path):
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        yield store
+
+
+def test_complete_and_pruned_trials_teach_with_their_reports(store: Store) -> None:
+    run_id = record(
+        store,
+        ({"x": 0.1}, "complete", {"loss": 1.0}),
+        ({"x": 0.2}, "pruned", {"loss": 2.0}),
+        ({"x": 0.3}, "failed", {"loss": 3.0}),
+        ({"x": 0.4}, "stopped", {"loss": 4.0}),
+        ({"x": 0.5}, "complete", {"loss": float("nan")}),
+        ({"x": 0.6}, "complete", {}),
+    )
+    found = prior_trials(store, run_id, make_experiment())
+    assert [(prior.from_run_id, prior.from_trial, prior.state) for prior in found] == [
+        (run_id, 0, "complete"),
+        (run_id, 1, "pruned"),
+    ]
+    assert [(prior.params, prior.values) for prior in found] == [
+        ({"x": 0.1}, {"loss": 1.0}),
+        ({"x": 0.2}, {"loss": 2.0}),
+    ]
+    assert all(prior.reports == [(1, 9.0)] for prior in found)
+
+
+def test_trials_outside_the_space_of_the_new_run_are_left_out(store: Store) -> None:
+    run_id = record(store, ({"x": 0.1}, "complete", {"loss": 1.0}), ({"x": 0.9}, "complete", {"loss": 2.0}))
+    narrow = make_experiment(search={"x": {"low": 0.5, "high": 1.0}})
+    assert [prior.from_trial for prior in prior_trials(store, run_id, narrow)] == [1]
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"objectives": [{"metric": "loss", "goal": "maximize"}]}, "objectives"),
+        ({"objectives": [{"metric": "accuracy", "goal": "minimize"}]}, "objectives"),
+        (
+            {"objectives": [{"metric": "loss", "goal": "minimize"}, {"metric": "size", "goal": "minimize"}]},
+            "objectives",
+        ),
+        ({"search": {"z": {"low": 0.0, "high": 1.0}}}, "search"),
+    ],
+)
+def test_a_run_that_can_teach_nothing_is_refused(store: Store, fields: dict[str, Any], field: str) -> None:
+    run_id = record(store, ({"x": 0.1}, "complete", {"loss": 1.0}))
+    with pytest.raises(ExperimentError) as refusal:
+        prior_trials(store, run_id, make_experiment(**fields))
+    assert refusal.value.field == field

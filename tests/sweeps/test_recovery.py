@@ -1,0 +1,239 @@
+"""Processes killed in the middle of a run: nothing that ended is lost or repeated, the rest goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from running import Sweep, make_experiment, wait_until
+
+from workbench.events import (
+    AttemptEnded,
+    CheckpointSaved,
+    DriverStarted,
+    TrialEnded,
+    TrialProposed,
+    TrialReported,
+    TrialStarted,
+)
+from workbench.store import Store
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
+
+
+def go_on(store: Store, **fields: object) -> Sweep:
+    """A run whose trials save each of their steps and go on from there."""
+    options = {"steps": 12, "pause_s": 0.15}
+    return Sweep.create(store, "go_on", **{"options": options, "budget": {"trials": 3}, **fields})
+
+
+def steps_of(sweep: Sweep, trial: int) -> list[int]:
+    return [report.step for report in sweep.of(TrialReported, trial)]
+
+
+def test_a_killed_worker_costs_an_attempt_and_no_step(store: Store) -> None:
+    sweep = go_on(store, budget={"trials": 2}).launch()
+    sweep.wait_for(TrialReported, lambda event: event.step == 4)
+
+    os.kill(sweep.trials[0].worker_pids[0], signal.SIGKILL)
+    sweep.wait("complete")
+    [lost] = sweep.of(AttemptEnded)
+    assert (lost.trial, lost.attempt, lost.reason) == (0, 0, "lost")
+    assert "died" in lost.message
+    assert [event.attempt for event in sweep.of(TrialStarted, 0)] == [0, 1]
+    steps = steps_of(sweep, 0)
+    assert steps == sorted(steps)
+    # The report that was on its way is lost, or its step is done again.
+    assert len({*range(1, 13)} - {*steps}) <= 1
+    assert len(steps) <= 13
+    assert [trial.state for trial in sweep.trials] == ["complete"] * 2
+    sweep.assert_sound()
+
+
+def test_a_trial_whose_workers_always_die_is_given_up_after_its_retries(store: Store) -> None:
+    sweep = Sweep.create(
+        store, "kill_myself", budget={"trials": 2}, resources={"concurrency": 1, "max_retries": 1}
+    ).launch()
+    sweep.wait("complete")
+
+    for trial in sweep.trials:
+        assert (trial.state, trial.reason, trial.attempts) == ("failed", "lost", 2)
+        assert "died" in (trial.message or "")
+    assert len(sweep.of(AttemptEnded)) == 2
+    sweep.assert_sound()
+
+
+@pytest.mark.slow
+def test_retries_are_counted_over_driver_restarts_and_deaths_of_the_driver_are_none(store: Store) -> None:
+    sweep = go_on(
+        store, options={"steps": 60, "pause_s": 0.1}, budget={"trials": 1},
+        resources={"concurrency": 1, "max_retries": 1},
+    ).launch()  # fmt: skip
+    for attempt, victim in enumerate(("worker", "driver", "driver", "worker")):
+        sweep.wait_for(TrialReported, lambda event, attempt=attempt: event.attempt == attempt)
+        pids = {"worker": sweep.trials[0].worker_pids[0], "driver": sweep.of(DriverStarted)[-1].pid}
+        os.kill(pids[victim], signal.SIGKILL)
+    sweep.wait("complete")
+
+    [trial] = sweep.trials
+    assert (trial.state, trial.reason, trial.attempts) == ("failed", "lost", 4)
+    assert [event.is_retry for event in sweep.of(AttemptEnded)] == [True, False, False]
+    sweep.assert_sound()
+
+
+def test_a_model_resumes_at_the_epoch_of_its_last_checkpoint(store: Store) -> None:
+    sweep = Sweep(
+        store,
+        store.create_run(
+            make_experiment(
+                "go_on", train=None, model="mlp", data="digits",
+                objectives=[{"metric": "val_loss", "goal": "minimize"}],
+                search={"lr": {"choices": [0.01]}}, sampler="grid",
+                training={"epochs": 40, "global_batch": 64},
+            )
+        ),
+    ).launch()  # fmt: skip
+    saved = sweep.wait_for(CheckpointSaved, lambda event: event.step > 40)
+    os.kill(sweep.trials[0].worker_pids[0], signal.SIGKILL)
+    sweep.wait("complete")
+
+    first, second = sweep.of(TrialStarted)
+    assert first.resumed_from is None
+    assert second.resumed_from is not None
+    again = [report for report in sweep.of(TrialReported) if report.attempt == 1]
+    assert again[0].step > saved.step
+    evaluated = [report.epoch for report in sweep.of(TrialReported) if "val_loss" in report.values]
+    assert evaluated[-1] == 40
+    assert len(evaluated) - len(set(evaluated)) <= 2
+    sweep.assert_sound()
+
+
+def coordinator_pids() -> list[int]:
+    """Pids of the coordinators on the test session's head; Tune wraps their class."""
+    from ray._private import state
+
+    actors = [actor for actor in state.actors().values() if "Trainable" in actor["ActorClassName"]]
+    return [actor["Pid"] for actor in actors if actor["State"] == "ALIVE"]
+
+
+def test_a_killed_coordinator_costs_an_attempt(store: Store) -> None:
+    sweep = go_on(store, budget={"trials": 2}).launch()
+    sweep.wait_for(TrialReported, lambda event: event.step == 4)
+
+    [pid] = coordinator_pids()
+    os.kill(pid, signal.SIGKILL)
+    sweep.wait("complete")
+    lost = sweep.of(AttemptEnded)[0]
+    assert (lost.trial, lost.reason, lost.message) == (0, "lost", "the coordinator died")
+    assert [trial.state for trial in sweep.trials] == ["complete"] * 2
+    assert steps_of(sweep, 0)[-1] == 12
+    assert len(steps_of(sweep, 0)) <= 13
+    sweep.assert_sound()
+
+
+@pytest.mark.slow
+def test_a_trial_whose_coordinators_always_die_is_given_up(store: Store) -> None:
+    sweep = Sweep.create(store, "never_listen", budget={"trials": 1}).launch()
+    for attempt in range(4):
+        sweep.wait_for(TrialReported, lambda event, attempt=attempt: event.attempt == attempt)
+        [pid] = coordinator_pids()
+        os.kill(pid, signal.SIGKILL)
+    sweep.wait("complete")
+    [trial] = sweep.trials
+    assert (trial.state, trial.reason, trial.attempts) == ("failed", "lost", 4)
+    assert "coordinator was lost: The actor" in (trial.message or "")
+    log = store.folder(sweep.run_id) / "driver.log"
+    assert log.read_text().count("was lost and is replaced") == 3
+    sweep.assert_sound()
+
+
+def test_a_killed_driver_comes_back_and_proposes_what_it_would_have_proposed(store: Store) -> None:
+    fields = {"options": {"steps": 4, "pause_s": 0.1}, "budget": {"trials": 8}, "sampler": "tpe", "seed": 7}
+    fields["early_stop"] = {"pruner": "median", "startup_trials": 2}
+    undisturbed = go_on(store, **fields).launch()
+    sweep = go_on(store, **fields)
+    undisturbed.wait("complete")
+    sweep.launch()
+    for kill_at in (2, 5):
+        sweep.wait_for(TrialReported, lambda event, trial=kill_at: event.trial == trial)
+        os.kill(sweep.of(DriverStarted)[-1].pid, signal.SIGKILL)
+    sweep.wait("complete")
+
+    assert len({event.pid for event in sweep.of(DriverStarted)}) == 3
+    assert [event.params for event in sweep.of(TrialProposed)] == [
+        event.params for event in undisturbed.of(TrialProposed)
+    ]
+    ended = [event.trial for event in sweep.of(TrialEnded)]
+    assert ended == sorted(set(ended))
+    assert len(ended) == 8
+    assert [trial.state for trial in sweep.trials] == [trial.state for trial in undisturbed.trials]
+    assert [trial.values for trial in sweep.trials] == [trial.values for trial in undisturbed.trials]
+    assert max(len(steps_of(sweep, number)) for number in range(8)) <= 5
+    sweep.assert_sound()
+
+
+def test_a_driver_killed_while_it_stops_the_run_comes_back_and_stops_it(store: Store) -> None:
+    sweep = Sweep.create(store, "never_listen", budget={"trials": 2}).launch()
+    sweep.wait_for(TrialReported)
+    driver = psutil.Process(sweep.of(DriverStarted)[-1].pid)
+    store.command(sweep.run_id, "stop", {})
+    wait_until(lambda: sweep.state == "stopping" and not driver.kill())
+    sweep.wait("stopped")
+    assert sweep.history.reason == "person"
+    assert len(sweep.of(TrialStarted)) == 1
+    sweep.assert_sound()
+
+
+LAUNCH = """
+import sys
+from workbench.store import Store
+from workbench.sweeps import launch
+with Store.open(sys.argv[1]) as store:
+    launch(store, sys.argv[2])
+"""
+
+
+@pytest.fixture
+def own_head(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment of a Ray head that nobody else uses."""
+    home = tmp_path / "home"
+    environment = os.environ | {"WORKBENCH_HOME": str(home), "PYTHONPATH": os.pathsep.join(sys.path)}
+    for variable in ("RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
+        environment.pop(variable, None)
+    yield environment
+    program = "from workbench.workers import head; head.shutdown()"
+    subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
+
+
+@pytest.mark.slow
+def test_after_the_whole_cluster_was_killed_a_launch_goes_on(store: Store, own_head: dict[str, str]) -> None:
+    sweep = go_on(store, options={"steps": 20, "pause_s": 0.2}, budget={"trials": 4})
+
+    def launch() -> None:
+        words = [sys.executable, "-c", LAUNCH, store.url, sweep.run_id]
+        subprocess.run(words, env=own_head, check=True, timeout=120)
+
+    launch()
+    sweep.wait_for(TrialReported, lambda event: (event.trial, event.step) == (1, 5))
+    driver = psutil.Process(sweep.of(DriverStarted)[-1].pid)
+    keeper = next(process for process in driver.parents() if "workbench.workers.keeper" in process.cmdline())
+    everybody = [keeper, *keeper.children(recursive=True)]
+    for process in everybody:
+        process.kill()
+    psutil.wait_procs(everybody, timeout=20)
+    ended = [event.trial for event in sweep.of(TrialEnded)]
+    assert ended == [0]
+
+    launch()
+    sweep.wait("complete", timeout_s=90)
+    assert [event.trial for event in sweep.of(TrialEnded)] == [0, 1, 2, 3]
+    assert len(sweep.trials) == 4
+    assert steps_of(sweep, 0) == list(range(1, 21))
+    assert len(steps_of(sweep, 1)) <= 21
+    sweep.assert_sound()

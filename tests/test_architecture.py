@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "workbench"
+SOURCES = sorted(PACKAGE.rglob("*.py"))
+MAX_LINES = 400
+
+# Which rooms may import a library, and which of them must not do so before they are used.
+OWNERS = {
+    "ray": {"workers", "sweeps", "resources"},
+    "optuna": {"study"},
+    "plotly": {"plots"},
+    "sqlalchemy": {"store"},
+    "alembic": {"store"},
+    "torch": {"models", "strategies", "performance", "training"},
+    "pynvml": {"resources"},
+    "sklearn": {"data"},
+    "pandas": {"data", "run"},
+    "pyarrow": {"artifacts", "data"},
+    "click": {"cli"},
+    "rich": {"cli"},
+}
+BANNED_NAMES = {"utils", "util", "helpers", "common", "misc", "base", "core", "manager", "handler"}
+
+
+def imports(path: Path) -> Iterator[str]:
+    tree = ast.parse(path.read_text())
+    for_types_only = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in (node for node in ast.walk(tree) if id(node) not in for_types_only):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.split(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module.split(".")[0]
+
+
+def room(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("library", OWNERS)
+def test_each_foreign_library_is_imported_by_its_owners_only(library: str) -> None:
+    users = {room(path) for path in SOURCES if library in imports(path)}
+    assert users <= OWNERS[library]
+
+
+def test_files_stay_short() -> None:
+    long = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {path: lines for path, lines in long.items() if lines > MAX_LINES} == {}
+
+
+def test_no_file_has_a_name_that_explains_nothing() -> None:
+    assert [path for path in SOURCES if path.stem in BANNED_NAMES] == []
+
+
+def test_every_module_says_what_it_does() -> None:
+    assert [path for path in SOURCES if not ast.get_docstring(ast.parse(path.read_text()))] == []
+
+
+def test_the_tree_in_the_readme_is_the_tree_on_the_disk() -> None:
+    block = re.search(r"```\n(workbench/\n.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    assert block is not None
+    lines = block[1].splitlines()
+    drawn_rooms = {line.split()[0].rstrip("/") for line in lines if line.startswith("  ")}
+    drawn_folders = {line.split()[0].rstrip("/") for line in lines if not line.startswith(" ")}
+    kept = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    tracked = [Path(line) for line in kept.splitlines()]
+    rooms = {path.parts[1] for path in tracked if path.parts[0] == "workbench"}
+    folders = {path.parts[0] for path in tracked if len(path.parts) > 1 and not path.parts[0].startswith(".")}
+    assert drawn_rooms == rooms - {"__init__.py", "py.typed"}
+    assert drawn_folders == folders
+
+
+def test_the_top_level_holds_nothing_else() -> None:
+    kept = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    top = {Path(line).parts[0] for line in kept.splitlines()}
+    allowed = {
+        "workbench",
+        "notebooks",
+        "extensions",
+        "search_spaces",
+        "tests",
+        ".ci",
+        ".github",
+        ".gitignore",
+    }
+    allowed |= {"pyproject.toml", "README.md", "Makefile", "constraints.txt", "LICENSE"}
+    allowed |= {"CONTRIBUTING.md", "CHANGELOG.md", "SECURITY.md"}
+    assert top <= allowed
+
+
+@pytest.mark.parametrize(
+    ("module", "forbidden"),
+    [
+        ("workbench", "torch ray optuna plotly pandas sklearn pyarrow"),
+        ("workbench.run", "torch ray optuna plotly pandas"),
+        ("workbench.cli", "torch ray optuna plotly pandas"),
+        ("workbench.training", "torch ray"),
+        ("workbench.sweeps.coordinator", "torch optuna sqlalchemy"),
+    ],
+)
+def test_importing_a_room_loads_no_heavy_library(module: str, forbidden: str) -> None:
+    program = f"import sys, {module}; print(sorted(set('{forbidden}'.split()) & set(sys.modules)))"
+    found = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_every_dependency_names_the_room_that_needs_it() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    listed = re.search(r"^dependencies = \[\n(.*?)^\]", text, re.DOTALL | re.MULTILINE)
+    assert listed is not None
+    rooms = {room(path) for path in SOURCES}
+    for line in listed[1].splitlines():
+        assert "#" in line, line
+        named = set(re.findall(r"[a-z]+", line.split("#")[1]))
+        assert named & rooms, line
+
+
+def test_every_dependency_is_pinned() -> None:
+    pinned = {
+        re.split(r"[=<>\[]", line)[0].lower().replace("_", "-")
+        for line in (ROOT / "constraints.txt").read_text().splitlines()
+        if line and not line.startswith("#")
+    }
+    text = (ROOT / "pyproject.toml").read_text()
+    needed = re.findall(r'^    "([A-Za-z0-9_.-]+)', text.split("[project.scripts]")[0], re.MULTILINE)
+    assert {name.lower().replace("_", "-") for name in needed} <= pinned
+
+
+def test_no_two_test_files_have_the_same_name() -> None:
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert {name for name in names if names.count(name) > 1} == set()

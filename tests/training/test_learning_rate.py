@@ -1,0 +1,129 @@
+"""How rates follow the batch size, and their course over a training."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.training.learning_rate import Rule, Schedule, default_lr, factor, scaled_lr
+
+BATCHES = st.integers(1, 2**16)
+RULES: list[Rule] = ["auto", "constant", "linear", "sqrt"]
+SCHEDULES: list[Schedule] = ["constant", "cosine", "linear", "one_cycle"]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "rule", "from_batch", "to_batch", "expected"),
+    [
+        ("sgd", "auto", 256, 8192, 3.2),  # Goyal et al. 2017: 0.1 x 8192 / 256
+        ("SGD", "auto", 256, 64, 0.05),
+        ("adamw", "auto", 256, 8192, 0.1),
+        ("adamw", "auto", 256, 64, 0.05),
+        ("adamw", "sqrt", 256, 1024, 0.2),  # Malladi et al. 2022
+        ("adamw", "linear", 256, 1024, 0.4),
+        ("sgd", "constant", 256, 8192, 0.1),
+        ("sgd", "sqrt", 256, 1024, 0.2),
+    ],
+)
+def test_rates_follow_the_batch(
+    optimizer: str, rule: Rule, from_batch: int, to_batch: int, expected: float
+) -> None:
+    scaled = scaled_lr(0.1, optimizer=optimizer, rule=rule, from_batch=from_batch, to_batch=to_batch)
+    assert scaled == pytest.approx(expected)
+
+
+@given(lr=st.floats(1e-6, 10.0), batch=BATCHES, optimizer=st.sampled_from(["sgd", "adamw", "rmsprop"]))
+@pytest.mark.parametrize("rule", RULES)
+def test_the_same_batch_keeps_the_rate(rule: Rule, lr: float, batch: int, optimizer: str) -> None:
+    assert scaled_lr(lr, optimizer=optimizer, rule=rule, from_batch=batch, to_batch=batch) == lr
+
+
+@given(lr=st.floats(1e-6, 10.0), from_batch=BATCHES, to_batch=BATCHES)
+def test_auto_never_raises_the_rate_of_adam(lr: float, from_batch: int, to_batch: int) -> None:
+    assert scaled_lr(lr, optimizer="adamw", rule="auto", from_batch=from_batch, to_batch=to_batch) <= lr
+
+
+@given(lr=st.floats(1e-6, 10.0), first=BATCHES, second=BATCHES, third=BATCHES)
+@pytest.mark.parametrize("rule", ["constant", "linear", "sqrt"])
+def test_scaling_in_two_steps_is_scaling_in_one(
+    rule: Rule, lr: float, first: int, second: int, third: int
+) -> None:
+    halfway = scaled_lr(lr, optimizer="sgd", rule=rule, from_batch=first, to_batch=second)
+    in_two = scaled_lr(halfway, optimizer="sgd", rule=rule, from_batch=second, to_batch=third)
+    assert in_two == pytest.approx(
+        scaled_lr(lr, optimizer="sgd", rule=rule, from_batch=first, to_batch=third)
+    )
+
+
+@pytest.mark.parametrize(
+    ("schedule", "step", "expected"),
+    [
+        ("constant", 0, 0.1),
+        ("constant", 9, 1.0),
+        ("constant", 99, 1.0),
+        ("cosine", 4, 0.5),
+        ("cosine", 10, 1.0),
+        ("cosine", 55, 0.5),
+        ("cosine", 99, 0.5 * (1 + math.cos(math.pi * 89 / 90))),
+        ("linear", 10, 1.0),
+        ("linear", 55, 0.5),
+        ("linear", 99, 1 / 90),
+        ("one_cycle", 0, 0.04),
+        ("one_cycle", 9, 1.0),
+        ("one_cycle", 99, 4e-6),
+    ],
+)
+def test_courses_of_a_hundred_steps_with_ten_of_warm_up(
+    schedule: Schedule, step: int, expected: float
+) -> None:
+    assert factor(schedule, step, total_steps=100, warmup_steps=10) == pytest.approx(expected)
+
+
+@given(
+    schedule=st.sampled_from(SCHEDULES),
+    total_steps=st.integers(1, 500),
+    data=st.data(),
+)
+def test_the_rate_stays_within_its_peak_and_rises_in_warm_up_only(
+    schedule: Schedule, total_steps: int, data: st.DataObject
+) -> None:
+    warmup_steps = data.draw(st.integers(0, total_steps))
+    course = [
+        factor(schedule, step, total_steps=total_steps, warmup_steps=warmup_steps)
+        for step in range(total_steps)
+    ]
+    assert all(0 < part <= 1 + 1e-12 for part in course)
+    assert max(course) == pytest.approx(1.0)
+    before, after = course[:warmup_steps], course[max(warmup_steps - 1, 0) :]
+    assert before == sorted(before)
+    assert after == sorted(after, reverse=True)
+
+
+@pytest.mark.parametrize("total_steps", [10, 97, 300])
+def test_one_cycle_is_that_of_torch(total_steps: int) -> None:
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=1.0)
+    theirs = torch.optim.lr_scheduler.OneCycleLR(
+        optimizer, max_lr=2.0, total_steps=total_steps, pct_start=0.3, cycle_momentum=False
+    )
+    expected: list[float] = []
+    for _ in range(total_steps):
+        expected.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        if len(expected) < total_steps:
+            theirs.step()
+    warmup_steps = round(0.3 * total_steps)
+    ours = [
+        2.0 * factor("one_cycle", step, total_steps=total_steps, warmup_steps=warmup_steps)
+        for step in range(total_steps)
+    ]
+    # Torch places its peak between two steps where 30 % is no whole number of them.
+    assert ours == pytest.approx(expected, abs=0.02 if total_steps % 10 else 1e-9)
+
+
+def test_rates_that_nobody_names() -> None:
+    assert default_lr("SGD") == 0.1
+    assert default_lr("adamw") == default_lr("NAdam") == 1e-3

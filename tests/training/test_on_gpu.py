@@ -1,0 +1,67 @@
+"""What only a GPU can show: NCCL groups, half precision with each strategy, and who else holds memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from workbench.experiment import Experiment
+from workbench.training import TrialTask, run_trial
+from workbench.training.device import foreign_bytes
+from workbench.workers.baseline import Baseline
+
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
+
+HOLD = """
+import time, torch
+held = torch.ones(int({part} * torch.cuda.mem_get_info()[1]), dtype=torch.uint8, device="cuda")
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("strategy", ["single", "ddp", "fsdp"])
+def test_every_strategy_trains_in_every_precision(strategy: str, precision: str, tmp_path: Path) -> None:
+    experiment = Experiment(
+        model={"name": "mlp", "hidden_width": 400},
+        data="digits",
+        objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
+        training={"epochs": 6, "global_batch": 64, "clip_norm": 1.0},
+        plan={"strategy": strategy, "precision": precision, "micro_batch": 16},
+    )
+    task = TrialTask("r", 0, 0, experiment.model_dump_json(), folder=str(tmp_path), resume=True)
+    ended = run_trial(task, lambda event: False)
+    assert ended.state == "complete", ended.traceback
+    assert ended.values["val_accuracy"] > 0.9
+    assert torch.cuda.is_initialized()
+    assert Baseline().excess("r") is None, "the trial gave the memory of the device back"
+
+
+def test_a_gpu_that_somebody_else_occupies_is_known_and_free_again_afterwards() -> None:
+    torch.ones(1, device="cuda")
+    assert foreign_bytes() == 0
+    child = subprocess.Popen([sys.executable, "-c", HOLD.format(part=0.1)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        assert foreign_bytes() > 0.05 * torch.cuda.mem_get_info()[1]
+    finally:
+        child.kill()
+        child.wait()
+    deadline = time.monotonic() + 30
+    while foreign_bytes():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_memory_that_a_trial_left_on_the_device_is_found() -> None:
+    held = torch.ones(2**28, device="cuda")
+    assert "1.00 GiB of its GPU" in str(Baseline().excess("r"))
+    del held
+    assert Baseline().excess("r") is None

@@ -1,0 +1,201 @@
+"""A training that was killed goes on as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from workbench.errors import RunError
+from workbench.events import Event, TrialReported
+from workbench.experiment import Experiment
+from workbench.models.adapters import build_model
+from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.training.export import write_weights
+
+EXPERIMENT = Experiment(
+    model={"name": "convnet", "width": 8, "dropout": 0.4},
+    data="digits",
+    objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
+    training={"epochs": 6, "optimizer": "sgd", "lr": 0.05, "schedule": "one_cycle", "clip_norm": 1.0},
+)
+CHILD = """
+import sys, time
+from workbench.training import TrialTask, run_trial
+def report(event):
+    print(event.type, getattr(event, "step", None), flush=True)
+    time.sleep(0.05)
+    return False
+run_trial(TrialTask("r", 0, 0, sys.argv[1], seed=11, folder=sys.argv[2]), report)
+"""
+
+
+def order(folder: Path, **changes: Any) -> TrialTask:
+    return TrialTask(
+        "r",
+        0,
+        changes.pop("attempt", 0),
+        EXPERIMENT.model_dump_json(),
+        seed=11,
+        folder=str(folder),
+        **changes,
+    )
+
+
+def final_state(folder: Path) -> dict[str, Any]:
+    return checkpoint.read(folder / "checkpoints" / "last.pt")
+
+
+def assert_same(first: Any, second: Any) -> None:
+    if isinstance(first, dict):
+        assert first.keys() == second.keys()
+        for key in first:
+            assert_same(first[key], second[key])
+    elif isinstance(first, list | tuple):
+        for one, other in zip(first, second, strict=True):
+            assert_same(one, other)
+    elif isinstance(first, torch.Tensor):
+        assert torch.equal(first, second)
+    else:
+        assert first == second
+
+
+@pytest.mark.parametrize("kill_after", ["checkpoint_saved 24", "trial_reported 48"])
+def test_a_killed_training_ends_exactly_like_one_that_was_not(kill_after: str, tmp_path: Path) -> None:
+    whole = run_trial(order(tmp_path / "whole"), lambda event: False)
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    child = subprocess.Popen(
+        [sys.executable, "-c", CHILD, EXPERIMENT.model_dump_json(), str(tmp_path / "killed")],
+        env=environment, stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert child.stdout is not None
+    for line in child.stdout:
+        if line.strip() == kill_after:
+            child.send_signal(signal.SIGKILL)
+            break
+    assert child.wait() == -signal.SIGKILL
+    steps: list[int] = []
+
+    def take(event: object) -> bool:
+        if isinstance(event, TrialReported) and not event.told_again:
+            steps.append(event.step)
+        return False
+
+    resumed = run_trial(order(tmp_path / "killed", attempt=1, resume=True), take)
+    assert resumed.state == "complete", resumed.traceback
+    assert min(steps) > 24
+    assert resumed.values == whole.values
+    assert_same(final_state(tmp_path / "killed"), final_state(tmp_path / "whole"))
+
+
+def test_without_resume_an_attempt_begins_anew(tmp_path: Path) -> None:
+    first = run_trial(order(tmp_path), lambda event: False)
+    steps: list[int] = []
+    again = run_trial(order(tmp_path), lambda event: bool(steps.append(getattr(event, "step", 12))))
+    assert min(steps) == 12
+    assert again.values == first.values
+
+
+def test_a_finished_training_that_is_resumed_says_its_result_again(tmp_path: Path) -> None:
+    first = run_trial(order(tmp_path), lambda event: False)
+    events: list[Event] = []
+    again = run_trial(order(tmp_path, resume=True), lambda event: bool(events.append(event)))
+    assert (again.state, again.values, again.step) == ("complete", first.values, first.step)
+    assert events[0].type == "trial_planned"
+    told = [event for event in events if isinstance(event, TrialReported)]
+    assert all(event.told_again for event in told)
+    assert told[-1].step == first.step
+
+
+def test_a_torn_checkpoint_is_never_loaded(tmp_path: Path) -> None:
+    path = Path(checkpoint.save(tmp_path, {"step": 1, "weights": torch.randn(1000)}, last=True, best=False))
+    whole = path.read_bytes()
+    damaged = bytearray(whole)
+    damaged[len(whole) // 2] ^= 0xFF
+    for content in (b"", whole[: len(whole) // 2], whole[:-1], bytes(damaged), b"no checkpoint"):
+        path.write_bytes(content)
+        with pytest.raises(RunError):
+            checkpoint.read(path)
+        assert checkpoint.read_latest(tmp_path) is None
+    path.write_bytes(whole)
+    assert checkpoint.read(path)["step"] == 1
+
+
+def test_a_training_goes_on_from_the_other_checkpoint_where_one_is_torn(tmp_path: Path) -> None:
+    checkpoint.save(tmp_path, {"step": 1}, last=False, best=True)
+    last = checkpoint.save(tmp_path, {"step": 2}, last=True, best=False)
+    found = checkpoint.read_latest(tmp_path)
+    assert found is not None
+    assert found["step"] == 2
+    Path(last).write_bytes(Path(last).read_bytes()[:100])
+    found = checkpoint.read_latest(tmp_path)
+    assert found is not None
+    assert found["step"] == 1
+
+
+class Payload:
+    def __reduce__(self) -> tuple[object, ...]:
+        return os.system, ("true",)
+
+
+def test_a_checkpoint_that_would_run_code_is_refused(tmp_path: Path) -> None:
+    torch.save({"format": 1, "step": 3, "payload": Payload()}, tmp_path / "last.pt")
+    with pytest.raises(RunError):
+        checkpoint.read(tmp_path / "last.pt")
+
+
+def test_a_process_that_is_killed_while_it_saves_leaves_whole_checkpoints(tmp_path: Path) -> None:
+    code = """
+import sys, torch
+from pathlib import Path
+from workbench.training import checkpoint
+print("ready", flush=True)
+for step in range(10**6):
+    content = {"step": step, "weights": torch.full((200_000,), float(step))}
+    checkpoint.save(Path(sys.argv[1]), content, last=True, best=step % 2 == 0)
+"""
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    for delay_s in (0.05, 0.083):
+        child = subprocess.Popen(
+            [sys.executable, "-c", code, str(tmp_path)], env=environment, stdout=subprocess.PIPE
+        )
+        assert child.stdout is not None
+        child.stdout.readline()
+        time.sleep(delay_s)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        for name in ("last.pt", "best.pt"):
+            content = checkpoint.read(tmp_path / name)
+            assert torch.equal(content["weights"], torch.full((200_000,), float(content["step"])))
+
+
+def test_random_states_are_put_back(tmp_path: Path) -> None:
+    path = checkpoint.save(tmp_path, {"step": 0, "random": checkpoint.random_states()}, last=True, best=False)
+
+    def draw() -> tuple[float, float, float]:
+        return random.random(), float(np.random.rand()), float(torch.rand(()))
+
+    expected = draw()
+    draw()
+    checkpoint.set_random_states(checkpoint.read(path)["random"])
+    assert draw() == expected
+
+
+def test_weights_are_exported_for_other_programs(tmp_path: Path) -> None:
+    run_trial(order(tmp_path), lambda event: False)
+    weights = tmp_path / "bundle" / "weights.safetensors"
+    write_weights(tmp_path / "checkpoints" / "best.pt", weights)
+    expected = checkpoint.read(tmp_path / "checkpoints" / "best.pt")["strategy"]["model"]
+    assert_same(load_file(weights), dict(expected))
+    model = build_model("convnet", {"width": 8, "dropout": 0.4}, input_shape=(1, 8, 8), num_outputs=10)
+    model.load_state_dict(load_file(weights))

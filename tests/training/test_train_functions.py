@@ -1,0 +1,181 @@
+"""A trial that is a person's own function."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from workbench.events import Event, TrialEnded, TrialReported
+from workbench.experiment import Experiment
+from workbench.training import TrialTask, run_trial
+
+
+def run(
+    function: Callable[..., Any], folder: Path, *, stop_at: int | None = None, **task: Any
+) -> tuple[TrialEnded, list[TrialReported]]:
+    experiment = Experiment(train=function, objectives=[{"metric": "score", "goal": "maximize"}])
+    objects = folder / "objects"
+    objects.mkdir(exist_ok=True)
+    for name, payload in experiment.payloads().items():
+        (objects / name).write_bytes(payload)
+    order = TrialTask(
+        "r", 0, 0, experiment.model_dump_json(), objects=str(objects), folder=str(folder), **task
+    )
+    reports: list[TrialReported] = []
+
+    def take(event: Event) -> bool:
+        assert isinstance(event, TrialReported)
+        reports.append(event)
+        return event.step == stop_at
+
+    return run_trial(order, take), reports
+
+
+def test_reports_reach_the_reader(tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
+        for step in range(1, 4):
+            assert report(step=step, score=config["x"] * step, extra=np.float32(0.5)) is False
+
+    ended, reports = run(train, tmp_path, params={"x": 2.0})
+    assert ended.state == "complete", ended.traceback
+    assert [(item.step, item.values) for item in reports] == [
+        (step, {"score": 2.0 * step, "extra": 0.5}) for step in (1, 2, 3)
+    ]
+    assert (ended.step, ended.values) == (3, {"score": 6.0, "extra": 0.5})
+
+
+def test_a_function_that_is_told_to_stop_is_stopped(tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
+        for step in range(100):
+            if report(step=step, score=1.0):
+                return
+
+    ended, reports = run(train, tmp_path, stop_at=4)
+    assert (ended.state, ended.step, len(reports)) == ("stopped", 4, 5)
+
+
+@pytest.mark.parametrize("returned", [0.25, {"score": 0.25}, np.float64(0.25), torch.tensor(0.25)])
+def test_what_a_function_returns_is_its_last_report(returned: Any, tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> Any:
+        return returned
+
+    ended, reports = run(train, tmp_path)
+    assert ended.state == "complete", ended.traceback
+    assert [item.values for item in reports] == [{"score": 0.25}]
+
+
+def test_a_function_that_asks_for_a_folder_finds_it_again(tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool], folder: Path, *, seed: int) -> float:
+        counter = folder / "count.json"
+        count = json.loads(counter.read_text()) + 1 if counter.exists() else seed
+        counter.write_text(json.dumps(count))
+        return count
+
+    assert run(train, tmp_path, seed=5)[0].values == {"score": 5.0}
+    assert run(train, tmp_path, seed=5, resume=True)[0].values == {"score": 6.0}
+
+
+@pytest.mark.parametrize("value", ["high", None, np.zeros(3), [1.0], object()])
+def test_what_is_no_number_is_refused_by_name(value: Any, tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
+        report(step=1, score=value)
+
+    ended, reports = run(train, tmp_path)
+    assert (ended.state, ended.reason) == ("failed", "error")
+    assert "report.score" in (ended.message or "")
+    assert not reports
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_an_objective_that_is_not_finite_is_diverged(value: float, tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
+        report(step=1, score=1.0)
+        assert report(step=2, score=value)
+
+    ended, reports = run(train, tmp_path)
+    assert (ended.state, ended.reason, ended.step) == ("failed", "diverged", 2)
+    assert len(reports) == 2
+
+
+def test_a_step_that_goes_back_is_refused(tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
+        report(step=5, score=1.0)
+        report(step=4, score=1.0)
+
+    assert "report.step" in (run(train, tmp_path)[0].message or "")
+
+
+def test_a_function_that_never_reports_the_objective_is_told_so(tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
+        report(step=1, accuracy=1.0)
+
+    ended, _ = run(train, tmp_path)
+    assert ended.state == "failed"
+    assert "'score'" in (ended.message or "")
+    assert "accuracy" in (ended.message or "")
+
+
+def test_a_function_of_another_form_is_refused(tmp_path: Path) -> None:
+    def train(config: dict[str, Any]) -> None:
+        raise AssertionError
+
+    ended, _ = run(train, tmp_path)
+    assert (ended.message or "").startswith("ExperimentError: train: ")
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (ValueError("no"), "error"),
+        (SystemExit(3), "error"),
+        (KeyboardInterrupt(), "error"),
+        (MemoryError(), "oom"),
+        (torch.OutOfMemoryError("CUDA out of memory"), "oom"),
+    ],
+)
+def test_what_a_function_raises_ends_the_trial(error: BaseException, reason: str, tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
+        report(step=9, score=0.0)
+        raise error
+
+    ended, _ = run(train, tmp_path)
+    assert (ended.state, ended.reason, ended.step) == ("failed", reason, 9)
+    assert type(error).__name__ in (ended.traceback or "")
+
+
+@pytest.mark.parametrize("library", ["torch", "numpy"])
+def test_an_allocation_that_the_machine_refuses_is_oom(library: str, tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
+        if config["library"] == "torch":
+            torch.empty(1 << 52, dtype=torch.uint8)
+        else:
+            np.ones(1 << 52, dtype=np.uint8)
+
+    ended, _ = run(train, tmp_path, params={"library": library})
+    assert (ended.state, ended.reason) == ("failed", "oom"), ended.message
+
+
+def test_a_function_that_needs_no_torch_loads_none(tmp_path: Path) -> None:
+    (tmp_path / "own_loop.py").write_text(
+        "def train(config, report):\n    report(step=1, score=config['x'])\n"
+    )
+    code = """
+import sys
+from workbench.experiment import Experiment
+from workbench.training import TrialTask, run_trial
+experiment = Experiment(train="own_loop:train", objectives=[{"metric": "score", "goal": "maximize"}])
+ended = run_trial(TrialTask("r", 0, 0, experiment.model_dump_json(), params={"x": 4}), lambda event: False)
+assert ended.state == "complete" and ended.values == {"score": 4.0}, ended
+heavy = {"torch", "ray", "optuna", "sklearn", "pandas"} & set(sys.modules)
+assert not heavy, heavy
+"""
+    search_path = f"{Path(__file__).parents[2]}:{tmp_path}"
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": search_path})

@@ -1,0 +1,150 @@
+"""A trial from order to ending, with real models on real data."""
+
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from workbench.events import CheckpointSaved, Event, TrialEnded, TrialReported
+from workbench.experiment import Experiment
+from workbench.training import TrialTask, run_trial
+
+ACCURACY = [{"metric": "val_accuracy", "goal": "maximize"}]
+
+
+def order(experiment: Experiment, folder: Path, **changes: Any) -> TrialTask:
+    return TrialTask(
+        **{
+            "run_id": "r",
+            "trial": 3,
+            "attempt": 0,
+            "experiment_json": experiment.model_dump_json(),
+            "seed": 7,
+            "folder": str(folder),
+            **changes,
+        }
+    )
+
+
+def run(experiment: Experiment, folder: Path, **changes: Any) -> tuple[TrialEnded, list[Event]]:
+    events: list[Event] = []
+    ended = run_trial(order(experiment, folder, **changes), lambda event: events.append(event) is not None)
+    return ended, events
+
+
+def evaluations(events: list[Event]) -> list[TrialReported]:
+    return [item for item in events if isinstance(item, TrialReported) and "val_loss" in item.values]
+
+
+def digits(**training: Any) -> Experiment:
+    return Experiment(model="convnet", data="digits", objectives=ACCURACY, training=training)
+
+
+def final_weights(folder: Path) -> dict[str, torch.Tensor]:
+    content = torch.load(folder / "checkpoints" / "last.pt", weights_only=True)
+    return content["strategy"]["model"]
+
+
+def test_a_convnet_learns_the_digits(tmp_path: Path) -> None:
+    ended, events = run(digits(epochs=8, optimizer="sgd"), tmp_path, params={"lr": 0.2, "width": 16})
+    assert ended.state == "complete", ended.traceback
+    assert ended.values["val_accuracy"] >= 0.97
+    reports = evaluations(events)
+    assert [item.epoch for item in reports] == [float(epoch) for epoch in range(1, 9)]
+    assert ended.step == reports[-1].step == 8 * 12
+    assert all(item.trial == 3 for item in events if isinstance(item, TrialReported))
+    assert reports[-1].samples_per_s is not None
+    assert set(reports[-1].parts_s) == {"data", "forward", "backward", "update"}
+
+
+def test_the_parts_of_a_step_add_up_to_its_time(tmp_path: Path) -> None:
+    _, events = run(digits(epochs=2), tmp_path)
+    last = evaluations(events)[-1]
+    assert last.samples_per_s is not None
+    step_s = (1438 / 12) / last.samples_per_s
+    assert sum(last.parts_s.values()) == pytest.approx(step_s, rel=0.15)
+
+
+def test_the_same_seed_gives_the_same_training_and_another_seed_another(tmp_path: Path) -> None:
+    experiment = digits(epochs=2).replace(model={"name": "convnet", "dropout": 0.3})
+    first, _ = run(experiment, tmp_path / "a")
+    second, _ = run(experiment, tmp_path / "b")
+    other, _ = run(experiment, tmp_path / "c", seed=8)
+    assert first.values == second.values
+    assert first.values != other.values
+    for name, value in final_weights(tmp_path / "a").items():
+        assert torch.equal(value, final_weights(tmp_path / "b")[name])
+
+
+def test_a_trial_stops_when_it_is_told_to(tmp_path: Path) -> None:
+    experiment = digits(epochs=50)
+    seen: list[Event] = []
+
+    def stop_after_two(event: Event) -> bool:
+        seen.append(event)
+        return len(evaluations(seen)) >= 2
+
+    ended = run_trial(order(experiment, tmp_path), stop_after_two)
+    assert (ended.state, ended.step) == ("stopped", 24)
+    assert len(evaluations(seen)) == 2
+
+
+def test_a_rate_that_is_far_too_high_is_diverged(tmp_path: Path) -> None:
+    ended, _ = run(digits(epochs=3, optimizer="sgd"), tmp_path, params={"lr": 1e30})
+    assert (ended.state, ended.reason) == ("failed", "diverged")
+    assert ended.message is not None
+    assert "train_loss" in ended.message
+
+
+def test_the_best_checkpoint_is_that_of_the_best_report(tmp_path: Path) -> None:
+    _, events = run(digits(epochs=6), tmp_path, params={"lr": 0.02})
+    best = max(evaluations(events), key=lambda item: item.values["val_accuracy"])
+    saved = [item for item in events if isinstance(item, CheckpointSaved) and item.best]
+    assert saved[-1].step == best.step
+    content = torch.load(saved[-1].path, weights_only=True)
+    assert content["values"] == best.values
+    assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["best.pt", "last.pt"]
+
+
+def test_an_error_ends_the_trial_with_its_traceback(tmp_path: Path) -> None:
+    ended, _ = run(digits(epochs=1), tmp_path, params={"widht": 3})
+    assert (ended.state, ended.reason) == ("failed", "error")
+    assert "search.widht" in (ended.message or "")
+    assert "Traceback" in (ended.traceback or "")
+
+
+def test_an_objective_that_is_not_measured_is_refused_before_training(tmp_path: Path) -> None:
+    experiment = digits(epochs=1).replace(objectives=[{"metric": "val_f1", "goal": "maximize"}])
+    ended, events = run(experiment, tmp_path)
+    assert "objectives.0.metric" in (ended.message or "")
+    assert "val_accuracy" in (ended.message or "")
+    assert not events
+
+
+@pytest.mark.parametrize("model", ["lstm", "transformer"])
+def test_language_models_learn(model: str, tmp_path: Path) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("the quick brown fox jumps over the lazy dog. " * 200)
+    experiment = Experiment(
+        model={"name": model, "num_layers": 1},
+        data={"name": "text", "path": str(corpus), "context": 32},
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        training={"epochs": 4, "global_batch": 16},
+        search={"lr": 3e-3},
+    )
+    ended, events = run(experiment, tmp_path / "trial", params={"lr": 3e-3})
+    assert ended.state == "complete", ended.traceback
+    losses = [item.values["val_loss"] for item in evaluations(events)]
+    assert losses[-1] < 0.7 * losses[0]
+    assert ended.values["val_perplexity"] == pytest.approx(math.exp(losses[-1]))
+
+
+def test_torch_is_not_loaded_by_importing_the_room() -> None:
+    code = "import sys, workbench.training, workbench.resources; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

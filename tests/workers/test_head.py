@@ -1,0 +1,175 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from workbench.workers import head
+
+pytestmark = pytest.mark.ray
+
+CONNECT = """
+import time
+from workbench.workers import head
+began = time.monotonic()
+head.connect(num_cpus=1)
+attached = time.monotonic()
+import ray
+print(attached - began, ray.cluster_resources()["CPU"], head.status().pid)
+"""
+
+
+def run_python(code: str, home: Path, **variables: str) -> str:
+    environment = {**os.environ, "WORKBENCH_HOME": str(home), **variables}
+    environment.pop("RAY_ADDRESS", None)
+    finished = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr == "", "Ray is not to be heard"
+    return finished.stdout
+
+
+def processes_of(temp_dir: str, keeper_pid: int) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            mentions = any(temp_dir in argument for argument in process.cmdline())
+            if process.pid == keeper_pid or mentions:
+                found.append(process)
+    return found
+
+
+def wait_until(is_true, timeout_s: float = 15.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not is_true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
+    yield tmp_path
+    head.shutdown()
+
+
+def test_a_second_process_that_has_ray_loaded_attaches_to_the_same_head_within_a_second(ray_head):
+    known = head.status()
+    assert known is not None
+    seconds, cpus, pid = run_python("import ray\n" + CONNECT, ray_head).split()
+    assert float(seconds) < 1.0
+    assert (float(cpus), int(pid)) == (2.0, known.pid)
+
+
+def test_the_token_belongs_to_us_and_only_its_owner_reads_it(ray_head):
+    token = ray_head / "head" / "token"
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    assert Path(os.environ["RAY_AUTH_TOKEN_PATH"]) == token
+
+
+def test_a_process_with_another_token_is_refused(ray_head, tmp_path):
+    known = head.status()
+    assert known is not None
+    wrong = tmp_path / "token"
+    wrong.write_text("0" * 64)
+    code = f"""
+from workbench.workers import head
+from workbench.errors import RunError
+try:
+    head.connect({known.address!r})
+except RunError as error:
+    print("refused")
+"""
+    environment = {**os.environ, "RAY_AUTH_TOKEN_PATH": str(wrong), "RAY_AUTH_MODE": "token"}
+    finished = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert finished.stdout == "refused\n", finished.stderr
+
+
+def test_all_ports_are_on_loopback(ray_head):
+    known = head.status()
+    assert known is not None
+    keeper = psutil.Process(known.pid)
+    listening = [
+        connection.laddr.ip
+        for process in keeper.children(recursive=True)
+        for connection in process.net_connections("tcp")
+        if connection.status == psutil.CONN_LISTEN
+    ]
+    assert listening
+    assert {address.removeprefix("::ffff:") for address in listening} <= {"127.0.0.1", "::1"}
+
+
+def test_a_head_survives_its_starter_and_shutdown_leaves_nothing(home):
+    run_python(CONNECT, home)
+    known = head.status()
+    assert known is not None
+    processes = psutil.Process(known.pid).children(recursive=True)
+    assert len(processes) >= 3
+    assert head.shutdown() is True
+    assert head.status() is None
+    assert not [process for process in processes if process.is_running()]
+    assert not processes_of(known.temp_dir, known.pid)
+    assert not Path(known.temp_dir).exists()
+    assert head.shutdown() is False
+
+
+def test_an_unused_head_ends_by_itself_and_a_used_one_does_not(home):
+    run_python(CONNECT, home, WORKBENCH_HEAD_IDLE_S="6")
+    known = head.status()
+    assert known is not None
+    for _ in range(14):
+        head.keep_alive()
+        time.sleep(0.5)
+    assert head.status() is not None
+    wait_until(lambda: not psutil.pid_exists(known.pid))
+    assert head.status() is None
+    assert not processes_of(known.temp_dir, known.pid)
+    assert not Path(known.temp_dir).exists()
+
+
+def test_a_killed_keeper_takes_ray_along_and_the_next_start_clears_away(home):
+    run_python(CONNECT, home)
+    known = head.status()
+    assert known is not None
+    processes = psutil.Process(known.pid).children(recursive=True)
+    os.kill(known.pid, signal.SIGKILL)
+    wait_until(lambda: not [process for process in processes if process.is_running()])
+    assert head.status() is None
+    run_python(CONNECT, home)
+    renewed = head.status()
+    assert renewed is not None
+    assert renewed.pid != known.pid
+    assert not Path(known.temp_dir).exists()
+
+
+def test_processes_that_start_at_once_share_one_head(home):
+    environment = {**os.environ, "WORKBENCH_HOME": str(home)}
+    both = [
+        subprocess.Popen([sys.executable, "-c", CONNECT], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    pids = {process.communicate(timeout=120)[0].split()[2] for process in both}
+    assert len(pids) == 1
+
+
+def test_knowing_the_head_needs_no_ray(ray_head):
+    code = (
+        "import sys\nfrom workbench.workers import head\nprint(head.status().num_cpus, 'ray' in sys.modules)"
+    )
+    assert run_python(code, ray_head).split() == ["2.0", "False"]

@@ -1,0 +1,82 @@
+"""Tune PyTorch models: experiments, sweeps, and what they measured.
+
+`import workbench as wb` is quick: every name is loaded when it is first used.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from workbench.errors import WorkbenchError
+    from workbench.experiment import (
+        Budget,
+        Component,
+        Constraint,
+        EarlyStop,
+        Experiment,
+        Objective,
+        Plan,
+        Resources,
+        Sampler,
+        Training,
+    )
+    from workbench.history import History, Trial
+    from workbench.run import Run, attach, sweep
+    from workbench.space import Choice, Fixed, Float, Int, Space
+    from workbench.store import Store
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "errors": ("WorkbenchError",),
+    "experiment": (
+        "Budget", "Component", "Constraint", "EarlyStop", "Experiment", "Objective", "Plan", "Resources",
+        "Sampler", "Training",
+    ),
+    "history": ("History", "Trial"),
+    "run": ("Run", "attach", "sweep"),
+    "space": ("Choice", "Fixed", "Float", "Int", "Space"),
+    "store": ("Store",),
+}  # fmt: skip
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = [
+    "Budget",
+    "Choice",
+    "Component",
+    "Constraint",
+    "EarlyStop",
+    "Experiment",
+    "Fixed",
+    "Float",
+    "History",
+    "Int",
+    "Objective",
+    "Plan",
+    "Resources",
+    "Run",
+    "Sampler",
+    "Space",
+    "Store",
+    "Training",
+    "Trial",
+    "WorkbenchError",
+    "__version__",
+    "attach",
+    "sweep",
+]
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOME_OF.get(name)
+    if home is None:
+        raise AttributeError(f"module 'workbench' has no attribute {name!r}")
+    found = getattr(importlib.import_module(f"workbench.{home}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

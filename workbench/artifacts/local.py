@@ -1,0 +1,130 @@
+"""Artifacts in a folder of this machine: plain files, moved into place."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from workbench.artifacts.place import Artifacts
+from workbench.errors import ArtifactsError
+
+_REMEDY = "Check that it exists, has room and may be written."
+
+
+class LocalArtifacts(Artifacts):
+    """A folder of this machine."""
+
+    is_local = True
+
+    def __init__(self, path: Path) -> None:
+        """Use a folder, which need not exist yet."""
+        self.path = path
+        self.url = str(path)
+
+    def __str__(self) -> str:
+        return self.url
+
+    @property
+    def working_folder(self) -> Path:
+        """The folder itself."""
+        return self.path
+
+    def below(self, name: str) -> LocalArtifacts:
+        """Return a folder in this one."""
+        return LocalArtifacts(self.path / name)
+
+    def prepare(self) -> None:
+        """Make the folder."""
+        with _told(self.path):
+            self.path.mkdir(parents=True, exist_ok=True)
+
+    def write(self, name: str, content: bytes) -> None:
+        """Write a whole file, on the disk before it has its name."""
+        path = self.path / name
+        temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+        try:
+            with _told(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with temporary.open("wb") as file:
+                    file.write(content)
+                    file.flush()
+                    os.fsync(file.fileno())
+                os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink(missing_ok=True)
+            raise
+
+    def put(self, source: Path, name: str) -> None:
+        """Move a file here; from another file system it is copied first."""
+        path = self.path / name
+        with _told(path):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            try:
+                os.replace(source, path)
+            except OSError as error:
+                if error.errno != errno.EXDEV:
+                    raise
+                temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+                try:
+                    shutil.copyfile(source, temporary)
+                    os.replace(temporary, path)
+                finally:
+                    temporary.unlink(missing_ok=True)
+                source.unlink()
+
+    def read(self, name: str) -> bytes:
+        """Return what a file holds."""
+        with _told(self.path / name):
+            return (self.path / name).read_bytes()
+
+    @contextlib.contextmanager
+    def as_file(self, name: str) -> Iterator[Path]:
+        """Give the path of a file."""
+        yield self.path / name
+
+    def exists(self, name: str) -> bool:
+        """Tell whether there is a file or folder of that name."""
+        return (self.path / name).exists()
+
+    def sizes(self, name: str = "") -> dict[str, int]:
+        """Return the size in bytes of every file below, by its name from here."""
+        found: dict[str, int] = {}
+        folders = [self.path / name]
+        while folders:
+            with _told(self.path), contextlib.suppress(FileNotFoundError), os.scandir(folders.pop()) as items:
+                for item in items:
+                    if item.is_dir(follow_symlinks=False):
+                        folders.append(Path(item.path))
+                        continue
+                    with contextlib.suppress(FileNotFoundError):
+                        status = item.stat(follow_symlinks=False)
+                        if stat.S_ISREG(status.st_mode):
+                            found[Path(item.path).relative_to(self.path).as_posix()] = status.st_size
+        return found
+
+    def delete(self, name: str) -> None:
+        """Remove a file, or a folder with all in it, if it is there."""
+        path = self.path / name
+        with _told(path), contextlib.suppress(FileNotFoundError):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Tell what goes wrong on a disk in words of ours."""
+    try:
+        yield
+    except OSError as error:
+        raise ArtifactsError(
+            f"{error.filename or path}: {error.strerror or error}", next_step=_REMEDY
+        ) from error

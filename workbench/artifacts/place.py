@@ -1,0 +1,109 @@
+"""What every place of artifacts can do, and which one a path or URL names."""
+
+from __future__ import annotations
+
+import contextlib
+import uuid
+from abc import ABC, abstractmethod
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from workbench.errors import ArtifactsError
+
+
+class Artifacts(ABC):
+    """A folder for files that must survive; names in it are relative, with slashes."""
+
+    url: str
+    """What opens it in another process; it may hold keys, so it is not for showing."""
+    is_local: bool
+    """Whether it lies on this machine."""
+
+    @staticmethod
+    def at(place: str | Path) -> Artifacts:
+        """Return the folder on a path or URL; nothing is opened yet.
+
+        Args:
+            place: A path, or a URL such as `file:///data/runs` or `s3://bucket/runs?region=eu-west-1`.
+        """
+        text = str(place)
+        parts = urlsplit(text) if "://" in text else None
+        if parts is not None and parts.scheme != "file":
+            from workbench.artifacts.remote import RemoteArtifacts
+
+            return RemoteArtifacts(text)
+        from workbench.artifacts.local import LocalArtifacts
+
+        if parts is None:
+            return LocalArtifacts(Path(text).expanduser().absolute())
+        if parts.netloc not in ("", "localhost") or not parts.path:
+            raise ArtifactsError(
+                f"file://{parts.netloc.rpartition('@')[2]}{parts.path} names no folder of this machine",
+                allowed="such as file:///data/runs",
+            )
+        return LocalArtifacts(Path(unquote(parts.path)))
+
+    @property
+    @abstractmethod
+    def working_folder(self) -> Path:
+        """Where this machine keeps what is appended to: the folder itself, where it lies on this machine."""
+
+    @abstractmethod
+    def below(self, name: str) -> Artifacts:
+        """Return a folder in this one."""
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make the folder, or find out that it cannot be reached.
+
+        Raises:
+            ArtifactsError: If it can be neither found nor made.
+        """
+
+    @abstractmethod
+    def write(self, name: str, content: bytes) -> None:
+        """Write a whole file, in place of one that may be there."""
+
+    @abstractmethod
+    def put(self, source: Path, name: str) -> None:
+        """Move a file of this machine here, in place of one that may be there."""
+
+    @abstractmethod
+    def read(self, name: str) -> bytes:
+        """Return what a file holds; ArtifactsError where there is none."""
+
+    @abstractmethod
+    def as_file(self, name: str) -> contextlib.AbstractContextManager[Path]:
+        """Give a file a path of this machine while the context lasts; it is for reading."""
+
+    @abstractmethod
+    def exists(self, name: str) -> bool:
+        """Tell whether there is a file or folder of that name."""
+
+    @abstractmethod
+    def sizes(self, name: str = "") -> dict[str, int]:
+        """Return the size in bytes of every file at any depth below a folder, by its name from here."""
+
+    @abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove a file, or a folder with all in it, if it is there."""
+
+    def probe(self, num_bytes: int = 1) -> None:
+        """Find out whether files can be written here, by writing one and removing it.
+
+        Args:
+            num_bytes: How large a file.
+
+        Raises:
+            ArtifactsError: If they cannot.
+        """
+        name = f".probe-{uuid.uuid4().hex}"
+        self.write(name, bytes(num_bytes))
+        self.delete(name)
+
+    def name_of(self, shown: str) -> str | None:
+        """Return the name of a file here, given how it is shown; None where it lies elsewhere."""
+        return shown[len(str(self)) + 1 :] if shown.startswith(f"{self}/") else None
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({str(self)!r})"

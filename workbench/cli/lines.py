@@ -1,0 +1,91 @@
+"""Events as lines: one for each change of state, readable in a log."""
+
+from __future__ import annotations
+
+from workbench.cli.printing import format_params, format_values
+from workbench.events import (
+    AttemptEnded,
+    CommandHandled,
+    DriverStarted,
+    Event,
+    Noted,
+    ResizeMeasured,
+    RunStateChanged,
+    TrialEnded,
+    TrialEnqueued,
+    TrialStarted,
+)
+from workbench.history import History, Trial
+
+
+class Narrator:
+    """Tells a run in lines; it remembers the best so far, so it must hear every event."""
+
+    def __init__(self, history: History) -> None:
+        """Tell what happens to `history`, which takes in each event first."""
+        self._history = history
+        self._best: float | None = None
+
+    def tell(self, event: Event) -> str | None:
+        """Return the line of an event, or None where it changes no state.
+
+        Args:
+            event: The newest event.
+        """
+        match event:
+            case TrialEnded():
+                return self._tell_end(event)
+            case TrialStarted():
+                trial = self._history.trials[event.trial]
+                again = f" again (attempt {event.attempt + 1})" if event.attempt else ""
+                resumed = " from its checkpoint" if event.resumed_from else ""
+                return f"trial {event.trial} running{again}{resumed} {format_params(trial.params)}".rstrip()
+            case AttemptEnded():
+                why = f"attempt {event.attempt + 1} {event.reason}: {_first_line(event.message)}"
+                return f"trial {event.trial} waiting: {why}"
+            case ResizeMeasured():
+                return f"trial {event.trial} {self._history.trials[event.trial].resizes[-1].describe()}"
+            case RunStateChanged():
+                why = event.message or event.reason
+                return f"run {event.state}" + (f": {why}" if why else "")
+            case DriverStarted():
+                again = "again " if len(self._history.drivers) > 1 else ""
+                return f"driver started {again}as process {event.pid} on {event.host}"
+            case CommandHandled():
+                return f"{event.kind.replace('_', ' ')}: {'' if event.done else 'refused: '}{event.message}"
+            case TrialEnqueued():
+                return f"enqueued {format_params(event.params)}"
+            case Noted():
+                subject = "" if event.trial is None else f"trial {event.trial}: "
+                return f"{event.level}: {subject}{event.message}"
+            case _:
+                return None
+
+    def _tell_end(self, event: TrialEnded) -> str:
+        trial = self._history.trials[event.trial]
+        if event.state == "failed":
+            return f"trial {event.trial} failed ({event.reason}): {_first_line(event.message)}"
+        shown = {item.metric: event.values[item.metric] for item in self._history.objectives
+                 if item.metric in event.values}  # fmt: skip
+        words = [f"trial {event.trial} {event.state}", format_values(shown), format_params(trial.params)]
+        if event.state != "complete":
+            words.insert(1, f"at step {event.step}")
+        elif self._is_best(trial):
+            words.insert(2, "(best so far)")
+        return " ".join(word for word in words if word)
+
+    def _is_best(self, trial: Trial) -> bool:
+        # With repeats a configuration is judged by its mean, which one trial does not settle.
+        if self._history.experiment.repeats > 1 or not self._history.is_feasible(trial):
+            return False
+        objective = self._history.objectives[0]
+        value = trial.values[objective.metric]
+        sign = 1.0 if objective.goal == "maximize" else -1.0
+        if self._best is not None and sign * value <= sign * self._best:
+            return False
+        self._best = value
+        return True
+
+
+def _first_line(text: str | None) -> str:
+    return next((line.strip() for line in (text or "").splitlines() if line.strip()), "no message")

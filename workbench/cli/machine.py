@@ -1,0 +1,192 @@
+"""Commands about this machine: doctor, shutdown."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from typing import Literal
+
+import click
+
+from workbench.artifacts import Artifacts
+from workbench.cli.options import example, json_option, open_store, store_option
+from workbench.cli.printing import format_duration, hide_password, print_json
+from workbench.errors import WorkbenchError
+
+_GIB = 2**30
+_LITTLE_DISK_GIB = 1.0
+_PACKAGES = ("torch", "ray", "optuna", "plotly", "sqlalchemy", "pydantic", "numpy", "pandas", "scikit-learn")
+_OPTIONAL_PACKAGES = {"psycopg": "stores on PostgreSQL", "optuna-dashboard": "Optuna's own dashboard"}
+_MARKS = {"fine": ("ok", "green"), "missing": ("--", "bright_black"), "broken": ("!!", "red")}
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One thing that was looked at, how it is, and what to do where it is broken."""
+
+    subject: str
+    state: Literal["fine", "missing", "broken"]
+    text: str
+    fix: str | None = None
+
+
+@click.command()
+@store_option
+@json_option
+@example("workbench doctor")
+def doctor(as_json: bool) -> int:
+    """Look at everything that runs rest on, problems first; exit code 1 if something is broken."""
+    looks: list[Callable[[], list[Finding]]] = [
+        _look_at_python, _look_at_packages, _look_at_hardware, _look_at_torch, _look_at_store, _look_at_ray,
+        _look_at_cache, _look_at_optional_tools,
+    ]  # fmt: skip
+    findings = [finding for look in looks for finding in look()]
+    order = {"broken": 0, "fine": 1, "missing": 2}
+    findings.sort(key=lambda finding: order[finding.state])
+    broken = any(finding.state == "broken" for finding in findings)
+    if as_json:
+        print_json({"ok": not broken, "findings": [dataclasses.asdict(finding) for finding in findings]})
+        return int(broken)
+    width = max(len(finding.subject) for finding in findings)
+    for finding in findings:
+        mark, colour = _MARKS[finding.state]
+        click.echo(click.style(mark, fg=colour) + f"  {finding.subject:<{width}}  {finding.text}")
+        if finding.fix:
+            click.echo(f"{'':<{width + 6}}fix: {finding.fix}")
+    return int(broken)
+
+
+@click.command()
+@json_option
+@example("workbench shutdown")
+def shutdown(as_json: bool) -> None:
+    """End the Ray head of this machine; runs that are under way can be resumed later."""
+    from workbench.workers import head
+
+    found = head.status()
+    ended = head.shutdown()
+    if as_json:
+        print_json({"ended": ended, "address": found.address if found and ended else None})
+    elif ended:
+        click.echo(f"ended the Ray head{f' at {found.address}' if found else ''}")
+    else:
+        click.echo("no Ray head is running on this machine")
+
+
+def _look_at_python() -> list[Finding]:
+    return [Finding("python", "fine", f"{platform.python_version()}, {sys.executable}")]
+
+
+def _look_at_packages() -> list[Finding]:
+    from workbench import __version__
+
+    findings = [Finding("workbench", "fine", __version__)]
+    for name in _PACKAGES:
+        try:
+            findings.append(Finding(name, "fine", importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            findings.append(Finding(name, "broken", "not installed", f"pip install {name}"))
+    return findings
+
+
+def _look_at_hardware() -> list[Finding]:
+    from workbench.resources import inventory
+
+    found = inventory()
+    memory = f"{found.memory_bytes / _GIB:.1f} GiB of memory"
+    gpus = f"{len(found.gpus)} GPUs" if found.gpus else f"no GPU ({found.no_gpus_because})"
+    return [Finding("hardware", "fine", f"{found.host}: {found.num_cpus} CPUs, {memory}, {gpus}")]
+
+
+def _look_at_torch() -> list[Finding]:
+    """Ask torch in a process of its own: a broken installation may end the process that imports it."""
+    import subprocess
+
+    question = (
+        "import torch; n = torch.cuda.device_count(); "
+        "print(', '.join(['cpu', *(f'cuda:{i} {torch.cuda.get_device_name(i)}' for i in range(n))]))"
+    )
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", question], capture_output=True, text=True, timeout=120, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return [Finding("torch devices", "broken", "torch takes longer than 120 s to import")]
+    if answer.returncode != 0:
+        lines = answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"]
+        return [
+            Finding(
+                "torch devices",
+                "broken",
+                lines[-1],
+                "Install torch anew: pip install --force-reinstall torch",
+            )
+        ]
+    return [Finding("torch devices", "fine", answer.stdout.strip())]
+
+
+def _look_at_store() -> list[Finding]:
+    try:
+        with open_store() as store:
+            num_runs = len(store.runs())
+            place, artifacts = hide_password(store.url), store.artifacts
+    except WorkbenchError as error:
+        return [Finding("store", "broken", error.problem, error.next_step or "Name another with --store.")]
+    return [Finding("store", "fine", f"{place}, {num_runs} runs"), _look_at(artifacts)]
+
+
+def _look_at(artifacts: Artifacts) -> Finding:
+    try:
+        artifacts.prepare()
+        artifacts.probe()
+    except WorkbenchError as error:
+        return Finding("artifacts", "broken", error.problem, "Name another place with WORKBENCH_ARTIFACTS.")
+    if not artifacts.is_local:
+        return Finding("artifacts", "fine", str(artifacts))
+    free_gib = shutil.disk_usage(artifacts.working_folder).free / _GIB
+    if free_gib < _LITTLE_DISK_GIB:
+        return Finding("artifacts", "broken", f"{free_gib:.2f} GiB free", f"Make room at {artifacts}.")
+    return Finding("artifacts", "fine", f"{artifacts}, {free_gib:.0f} GiB free")
+
+
+def _look_at_ray() -> list[Finding]:
+    from workbench.workers import head
+
+    found = head.status()
+    if found is None:
+        return [Finding("ray head", "missing", "not running; a sweep starts it")]
+    idle = "in use" if found.idle_s < 60 else f"idle for {format_duration(found.idle_s)}"
+    return [
+        Finding(
+            "ray head", "fine",
+            f"{found.address}, process {found.pid}, {found.num_cpus:g} CPUs, "
+            f"{found.num_gpus:g} GPUs, {idle}; log {found.log}",
+        )
+    ]  # fmt: skip
+
+
+def _look_at_cache() -> list[Finding]:
+    from workbench.data.cache import cache_folder
+
+    folder = cache_folder()
+    if not folder.exists():
+        return [Finding("data cache", "missing", f"{folder} is made when it is needed")]
+    if not os.access(folder, os.W_OK):
+        return [Finding("data cache", "broken", f"{folder} cannot be written", "Check its permissions.")]
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return [Finding("data cache", "fine", f"{folder}, {size / 2**20:.0f} MiB")]
+
+
+def _look_at_optional_tools() -> list[Finding]:
+    findings: list[Finding] = []
+    for name, purpose in _OPTIONAL_PACKAGES.items():
+        try:
+            findings.append(Finding(name, "fine", importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            findings.append(Finding(name, "missing", f"not installed; for {purpose}: pip install {name}"))
+    return findings

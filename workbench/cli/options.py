@@ -1,0 +1,112 @@
+"""Options that several commands share, and what they stand for."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from workbench.cli.printing import hide_password
+
+if TYPE_CHECKING:
+    from workbench.run import Run
+    from workbench.store import Store
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+_STORE = "workbench.store"
+
+launcher_option = click.option(
+    "--launcher", default="ray", show_default=True,
+    help="ray: a driver that outlives this command; inline: this process, to its end.",
+)  # fmt: skip
+address_option = click.option(
+    "--address", metavar="HOST:PORT", help="A Ray cluster; without it, the one of this machine."
+)
+
+
+def _keep_store(context: click.Context, _parameter: click.Parameter, url: str | None) -> None:
+    if url is not None:
+        context.find_root().meta[_STORE] = url
+
+
+def store_option(command: _Command) -> _Command:
+    """Let a command take `--store`."""
+    return click.option(
+        "--store", metavar="URL", callback=_keep_store, expose_value=False,
+        help="Where runs are kept: the path of a SQLite file or an SQLAlchemy URL. [env: WORKBENCH_STORE]",
+    )(command)  # fmt: skip
+
+
+def example(*lines: str) -> Callable[[_Command], _Command]:
+    """Show what a person could type, below the help of a command; the innermost of its decorators."""
+
+    def add(command: _Command) -> _Command:
+        # The \\b is how click is told to leave lines as they are.
+        shown = "\n".join(f"  {line}" for line in lines)
+        command.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n\b\nExample:\n{shown}"
+        return command
+
+    return add
+
+
+def json_option(command: _Command) -> _Command:
+    """Let a command take `--json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(command)
+
+
+def run_argument(command: _Command) -> _Command:
+    """Let a command take a run."""
+    return click.argument("run_id", metavar="RUN")(command)
+
+
+def open_store() -> Store:
+    """Open the store that `--store` names, or else the usual one."""
+    from workbench.store import Store
+
+    return Store.open(_given_store())
+
+
+def attach(run_id: str) -> Run:
+    """Take hold of a run in the store that is meant."""
+    from workbench.run import Run
+
+    store = open_store()
+    return Run(store, store.run(run_id).run_id)
+
+
+def command_line(*words: str) -> str:
+    """Write the command that a person can type next; it names the store where `--store` did."""
+    url = _given_store()
+    return shlex.join(["workbench", *words, *([] if url is None else ["--store", hide_password(url)])])
+
+
+def _given_store() -> str | None:
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.find_root().meta.get(_STORE)
+
+
+def read_settings(assignments: tuple[str, ...]) -> dict[str, Any]:
+    """Read `name=value` texts.
+
+    Args:
+        assignments: Each a dotted path, `=`, and a value in YAML.
+
+    Raises:
+        ExperimentError: If one has no `=`, or its value is no YAML.
+    """
+    from workbench.errors import ExperimentError
+    from workbench.experiment.yaml_file import read_yaml
+
+    settings: dict[str, Any] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals or not name.strip():
+            raise ExperimentError(
+                f"{assignment!r} sets nothing", field="--set", allowed="NAME=VALUE, such as training.epochs=5"
+            )
+        document = read_yaml(f"value: {value}", source=f"--set {assignment!r}")
+        settings[name.strip()] = document["value"]
+    return settings

@@ -1,0 +1,125 @@
+"""Words, numbers and documents as they are printed."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDE = 400
+_COLOURS = {
+    "complete": "green",
+    "running": "cyan",
+    "stopping": "yellow",
+    "waiting": "bright_black",
+    "pruned": "bright_black",
+    "stopped": "yellow",
+    "failed": "red",
+    "lost": "red",
+}
+
+
+def print_json(document: Any) -> None:
+    """Print one document that strict parsers read: what is no finite number is text."""
+    click.echo(json.dumps(_plain(document), indent=2, allow_nan=False))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {str(key): _plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(inner) for inner in value]
+    return value
+
+
+def print_error(message: str) -> None:
+    """Print what went wrong, on stderr."""
+    click.secho(f"error: {message}", err=True, fg="red")
+
+
+def print_note(message: str) -> None:
+    """Print what a person should know, on stderr."""
+    click.secho(f"note: {message}", err=True, fg="yellow")
+
+
+def hide_password(url: str) -> str:
+    """Return the URL of a store as it may be shown."""
+    return re.sub(r"(://[^:@/]*):[^@/]*@", r"\1:***@", url)
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """Return a console; where no terminal is, its lines are long rather than broken."""
+    from rich.console import Console
+
+    file = sys.stderr if stderr else sys.stdout
+    return Console(file=file, width=None if file.isatty() else _WIDE, highlight=False, soft_wrap=False)
+
+
+def colour_of(state: str) -> str:
+    """Return the colour in which a state of a run or trial is written."""
+    return _COLOURS.get(state, "default")
+
+
+def format_number(value: float) -> str:
+    """Write a number in as few digits as a person compares."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int):
+        return str(value)
+    if not math.isfinite(value):
+        return str(value)
+    return (
+        f"{value:.4g}" if abs(value) < 1e-3 or abs(value) >= 1e4 else f"{value:.4f}".rstrip("0").rstrip(".")
+    )
+
+
+def format_value(value: Any) -> str:
+    """Write the value of a parameter."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def format_params(params: Mapping[str, Any]) -> str:
+    """Write a configuration as `name=value` words."""
+    return " ".join(f"{name}={format_value(value)}" for name, value in params.items())
+
+
+def format_values(values: Mapping[str, float]) -> str:
+    """Write metrics as `name=value` words."""
+    return " ".join(f"{name}={format_number(value)}" for name, value in values.items())
+
+
+def format_duration(seconds: float) -> str:
+    """Write a duration: 12.3s, 4m05s, 2h07m, 3d04h."""
+    if seconds < 60:
+        return f"{seconds}s" if isinstance(seconds, int) else f"{seconds:.1f}s"
+    minutes, rest_s = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes}m{rest_s:02d}s"
+    hours, minutes = divmod(minutes, 60)
+    if hours < 48:
+        return f"{hours}h{minutes:02d}m"
+    days, hours = divmod(hours, 24)
+    return f"{days}d{hours:02d}h"
+
+
+def format_age(seconds: float) -> str:
+    """Write how long ago something was."""
+    if seconds < 60:
+        return "just now"
+    for unit, unit_s in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= unit_s:
+            count = int(seconds // unit_s)
+            return f"{count} {unit}{'' if count == 1 else 's'} ago"
+    raise AssertionError(seconds)

@@ -1,0 +1,292 @@
+"""Commands that only read: check, list, show."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from workbench.cli.options import (
+    attach,
+    command_line,
+    example,
+    json_option,
+    open_store,
+    read_settings,
+    run_argument,
+    store_option,
+)
+from workbench.cli.printing import (
+    colour_of,
+    format_age,
+    format_number,
+    format_params,
+    format_value,
+    make_console,
+    print_error,
+    print_json,
+)
+from workbench.experiment.changing import describe_changes
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from workbench.history import History, Trial
+    from workbench.run import Run
+
+_STATES = ("complete", "running", "waiting", "pruned", "stopped", "failed")
+
+
+@click.command()
+@click.argument("file", required=False)
+@click.option(
+    "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="Change a setting, as in sweep."
+)
+@click.option("--schema", is_flag=True, help="Print the JSON schema of experiment files, for editors.")
+@json_option
+@example(
+    "workbench check search_spaces/digits.yaml",
+    "workbench check --schema > experiment.schema.json",
+)
+def check(file: str | None, assignments: tuple[str, ...], schema: bool, as_json: bool) -> int:
+    """Check an experiment file without starting anything."""
+    if schema:
+        from workbench.experiment import Experiment
+
+        print_json(Experiment.model_json_schema())
+        return 0
+    if file is None:
+        raise click.UsageError("Name an experiment file.")
+    from workbench.errors import WorkbenchError
+    from workbench.run import read_experiment
+
+    try:
+        experiment = read_experiment(file, read_settings(assignments))
+        from workbench.sweeps.preflight import check as check_before_start
+
+        check_before_start(experiment)
+    except WorkbenchError as error:
+        if not as_json:
+            raise
+        from workbench.cli.entry import exit_code_of
+
+        print_json(
+            {
+                "ok": False, "problem": error.problem, "field": error.field,
+                "allowed": error.allowed, "next_step": error.next_step,
+            }
+        )  # fmt: skip
+        print_error(str(error))
+        return exit_code_of(error)
+    if as_json:
+        print_json({"ok": True, "name": experiment.name, "experiment_hash": experiment.hash()})
+        return 0
+    trials = experiment.max_configurations()
+    budget = "no limit of trials" if trials is None else f"{trials} trials"
+    click.echo(
+        f"{file} is fine: {experiment.name}, {len(experiment.search.root)} parameters, {budget}.\n"
+        f"Start it with: {command_line('sweep', file)}"
+    )
+    return 0
+
+
+@click.command("list")
+@click.option("--limit", type=click.IntRange(min=1), help="Only that many, the newest.")
+@store_option
+@json_option
+@example(
+    "workbench list --limit 10",
+    "workbench list --json",
+)
+def list_runs(limit: int | None, as_json: bool) -> None:
+    """List the runs of the store, newest first."""
+    with open_store() as store:
+        rows = store.runs(limit)
+        if as_json:
+            print_json(
+                [
+                    {
+                        "run_id": row.run_id, "name": row.name, "state": row.state,
+                        "created_unix_s": row.created_unix_s,
+                    }
+                    for row in rows
+                ]
+            )  # fmt: skip
+            return
+        if not rows:
+            click.echo(f"No runs yet. Start one with: {command_line('sweep', 'FILE')}")
+            return
+        from rich.text import Text
+
+        table = make_table("run", "name", "state", "started")
+        now = time.time()
+        for row in rows:
+            table.add_row(
+                row.run_id,
+                Text(row.name),
+                Text(row.state, style=colour_of(row.state)),
+                format_age(now - row.created_unix_s),
+            )
+        make_console().print(table)
+
+
+@click.command()
+@run_argument
+@click.option("--trials", "num_trials", type=click.IntRange(min=0), default=20, show_default=True,
+              help="Rows in the table of trials, best first.")  # fmt: skip
+@store_option
+@json_option
+@example(
+    "workbench show last",
+    "workbench show last --json",
+)
+def show(run_id: str, num_trials: int, as_json: bool) -> None:
+    """Show what a run has come to: its state, its best, its trials, what failed and why."""
+    run = attach(run_id)
+    if as_json:
+        print_json(run.to_json())
+        return
+    print_run(run, num_trials)
+
+
+def print_run(run: Run, num_trials: int) -> None:
+    """Print a run for people."""
+    from rich.text import Text
+
+    console, history, row = make_console(), run.history, run.row
+    console.print(Text.assemble((row.name, "bold"), f"  {row.run_id}  ", (row.state, colour_of(row.state))))
+    for line in _facts(run, history):
+        console.print(Text(line))
+    best = history.best()
+    if best is not None:
+        console.print()
+        console.print(Text(f"Best: trial {best.number}", style="bold"))
+        facts = make_table(show_header=False)
+        for name, value in best.values.items():
+            facts.add_row(name, Text(format_number(value), style="bold"))
+        for name, value in best.params.items():
+            facts.add_row(name, format_value(value))
+        console.print(facts)
+    shown = _ordered(history)[:num_trials]
+    if shown:
+        console.print()
+        console.print(trials_table(history, shown))
+        if len(shown) < len(history.trials):
+            console.print(Text(f"  and {len(history.trials) - len(shown)} more trials", style="bright_black"))
+    for trial in history.trials.values():
+        for resize in trial.resizes:
+            console.print(Text(f"  trial {trial.number} {resize.describe()}"))
+    _print_failures(console, history)
+    console.print()
+    for line in next_commands(
+        run.run_id, row.state, has_best=best is not None, is_replay=history.replay_of is not None
+    ):
+        console.print(Text(line, style="bright_black"))
+
+
+def make_table(*columns: str, show_header: bool = True) -> Table:
+    """Return a table in the one look that all tables have."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        box=box.SIMPLE_HEAD, show_header=show_header, show_edge=False, pad_edge=False, header_style="bold",
+        padding=(0, 2, 0, 0),
+    )  # fmt: skip
+    for column in columns:
+        table.add_column(column, no_wrap=column in ("run", "state"))
+    return table
+
+
+def trials_table(history: History, trials: list[Trial]) -> Table:
+    """Return a table of trials: their state, what they reached, with what."""
+    from rich.text import Text
+
+    metrics = [item.metric for item in history.objectives]
+    table = make_table("trial", "state", *metrics, "step", "params")
+    for trial in trials:
+        state = trial.state if trial.reason is None else f"{trial.state} ({trial.reason})"
+        values = trial.values or trial.last_values
+        table.add_row(
+            str(trial.number),
+            Text(state, style=colour_of(trial.state)),
+            *(format_number(values[metric]) if metric in values else "" for metric in metrics),
+            str(trial.last_step),
+            Text(format_params(trial.params)),
+        )
+    return table
+
+
+def next_commands(run_id: str, state: str, *, has_best: bool, is_replay: bool = False) -> list[str]:
+    """Return what a person may type next, each with what it does."""
+    offers: list[tuple[str, str]] = []
+    if state in ("waiting", "running", "stopping"):
+        offers = [("look on", command_line("follow", run_id)), ("end it", command_line("stop", run_id))]
+    elif state == "complete" and not is_replay:
+        offers = [("let it go on", command_line("extend", run_id, "--trials", "10"))]
+    elif state in ("lost", "stopped", "failed"):
+        offers = [("go on", command_line("resume", run_id))]
+    if has_best:
+        offers += [
+            ("the whole story", command_line("report", run_id)),
+            ("take the best along", command_line("export", run_id, "--to", "best")),
+        ]
+    width = max((len(label) for label, _ in offers), default=0)
+    return [f"{label:<{width}}  {command}" for label, command in offers]
+
+
+def _facts(run: Run, history: History) -> list[str]:
+    row = run.row
+    counts = ", ".join(f"{len(found)} {state}" for state in _STATES if (found := history.in_state(state)))
+    lines = [f"started {format_age(time.time() - row.created_unix_s)}, {counts or 'no trials yet'}"]
+    if row.state == "lost":
+        lines.append("its driver is gone; what it found is stored, and the run can be resumed")
+    elif history.reason or history.message:
+        lines.append(f"{history.state}: {history.message or history.reason}")
+    if row.owner is not None and row.state in ("running", "stopping", "waiting"):
+        lines.append(f"driven by process {row.owner.pid} on {row.owner.host}")
+    changes = describe_changes(history.experiment, history.in_force)
+    if changes and history.replay_of is None:
+        lines.append(f"changed since it began: {', '.join(changes)}")
+    lines += replay_lines(run)
+    return lines
+
+
+def replay_lines(run: Run) -> list[str]:
+    """Say how a replay differs from its original; nothing about a run that is none."""
+    comparison = run.comparison
+    if comparison is not None:
+        return [str(comparison)]
+    original = run.history.replay_of
+    return [] if original is None else [f"replay of {original}, which is not in this store"]
+
+
+def _ordered(history: History) -> list[Trial]:
+    """Return running trials, then the best, then the rest by number."""
+    ranked = history.ranked()
+    first = [*history.in_state("running"), *ranked]
+    seen = {trial.number for trial in first}
+    return [*first, *(trial for trial in history.trials.values() if trial.number not in seen)]
+
+
+def _print_failures(console: Any, history: History) -> None:
+    from rich.text import Text
+
+    failures: dict[str, list[int]] = {}
+    for trial in history.in_state("failed"):
+        failures.setdefault(last_line(trial), []).append(trial.number)
+    if not failures:
+        return
+    console.print()
+    console.print(Text("What failed, and why", style="bold"))
+    for why, numbers in failures.items():
+        named = ", ".join(str(number) for number in numbers[:8]) + (", ..." if len(numbers) > 8 else "")
+        console.print(Text(f"  trial{'' if len(numbers) == 1 else 's'} {named}: {why}", style="red"))
+
+
+def last_line(trial: Trial) -> str:
+    """Return why a trial failed, in one line."""
+    lines = [line.strip() for line in (trial.traceback or "").splitlines() if line.strip()]
+    text = lines[-1] if lines else (trial.message or "no message").splitlines()[0]
+    return f"{trial.reason}: {text}" if trial.reason and trial.reason != "error" else text

@@ -1,0 +1,201 @@
+"""Commands that start a run or stay with it: sweep, follow, resume, replay."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from workbench.cli.options import (
+    address_option,
+    attach,
+    command_line,
+    example,
+    json_option,
+    launcher_option,
+    open_store,
+    read_settings,
+    run_argument,
+    store_option,
+)
+from workbench.cli.printing import make_console, print_json, print_note
+
+if TYPE_CHECKING:
+    from workbench.run import Run
+
+_INTERRUPTED = 130
+_detach_option = click.option(
+    "--detach", is_flag=True, help="Return at once; the run id is the last word on stdout."
+)
+
+
+@click.command()
+@click.argument("file")
+@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
+              help="Change a setting by its dotted path; the value is YAML.")  # fmt: skip
+@click.option("--trials", type=int, help="Configurations to try: budget.trials.")
+@click.option("--time", "time_limit", metavar="DURATION", help="Wall time, such as 10m: budget.time.")
+@click.option("--max-retries", type=click.IntRange(min=0),
+              help="Tries again after a worker was lost: resources.max_retries.")  # fmt: skip
+@click.option("--name", help="What the run is called.")
+@click.option(
+    "--warm-start", multiple=True, metavar="RUN", help="Learn from an earlier run; several are allowed."
+)
+@_detach_option
+@launcher_option
+@address_option
+@store_option
+@json_option
+@example(
+    "workbench sweep search_spaces/digits.yaml --trials 20 --time 10m",
+    "workbench sweep digits.yaml --set training.epochs=5 --set search.lr=0.1",
+    "workbench sweep digits.yaml --detach",
+)
+def sweep(
+    file: str, assignments: tuple[str, ...], trials: int | None, time_limit: str | None,
+    max_retries: int | None, name: str | None, warm_start: tuple[str, ...], detach: bool, launcher: str,
+    address: str | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Start a run of an experiment file and follow it."""
+    from workbench import run as runs
+
+    settings = read_settings(assignments)
+    given = {"name": name, "budget.trials": trials, "budget.time": time_limit}
+    given |= {"resources.max_retries": max_retries}
+    settings |= {key: value for key, value in given.items() if value is not None}
+    experiment = runs.read_experiment(file, settings)
+    store = open_store()
+    earlier = [store.run(item).run_id for item in warm_start]
+    run = runs.create(experiment, store=store, launcher=launcher, address=address, warm_start=earlier)
+    try:
+        with _waiting_for_the_driver(run):
+            runs.start(run, launcher=launcher, address=address, warm_start=earlier)
+    except KeyboardInterrupt:
+        return _interrupted(run, launcher)
+    if detach:
+        return _detached(run, as_json=as_json)
+    return _stay(run, as_json=as_json, with_report=True)
+
+
+@click.command()
+@run_argument
+@store_option
+@json_option
+@example("workbench follow last")
+def follow(run_id: str, as_json: bool) -> int:
+    """Follow a run until it ends; Ctrl-C leaves it alive."""
+    return _stay(attach(run_id), as_json=as_json)
+
+
+@click.command()
+@run_argument
+@_detach_option
+@launcher_option
+@address_option
+@store_option
+@json_option
+@example("workbench resume last")
+def resume(run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool) -> int:
+    """Go on with a run that was stopped, failed, or lost its driver, and follow it.
+
+    A run that is alive is only followed.
+    """
+    run = attach(run_id)
+    driver_after = None if run.driven else run.row.last_seq
+    try:
+        with _waiting_for_the_driver(run):
+            run.resume(launcher=launcher, address=address)
+    except KeyboardInterrupt:
+        return _interrupted(run, launcher)
+    if detach:
+        return _detached(run, as_json=as_json)
+    return _stay(
+        run, as_json=as_json, with_report=True, driver_after=driver_after,
+        # Where the driver was about to die, somebody who wants the run to go on need not ask twice.
+        when_lost=lambda: run.resume(launcher=launcher, address=address),
+    )  # fmt: skip
+
+
+@click.command()
+@run_argument
+@_detach_option
+@launcher_option
+@address_option
+@store_option
+@json_option
+@example("workbench replay last")
+def replay(run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool) -> int:
+    """Try a run's configurations again, in their order, in a new run, and say what differs."""
+    original = attach(run_id)
+    with _waiting_for_the_driver(original):
+        run = original.replay(launcher=launcher, address=address)
+    if detach:
+        return _detached(run, as_json=as_json)
+    return _stay(run, as_json=as_json, with_report=True)
+
+
+@contextlib.contextmanager
+def _waiting_for_the_driver(run: Run) -> Iterator[None]:
+    """Tell somebody who watches a terminal why nothing happens yet."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    with make_console(stderr=True).status(f"starting the driver of {run.run_id}"):
+        yield
+
+
+def _detached(run: Run, *, as_json: bool) -> int:
+    if as_json:
+        print_json({"run_id": run.run_id, "name": run.name, "state": run.state})
+        return 0
+    click.echo(f"Follow it with: {command_line('follow', run.run_id)}", err=True)
+    click.echo(f"started {run.name} as {run.run_id}")
+    return 0
+
+
+def _interrupted(run: Run, launcher: str = "ray") -> int:
+    from workbench.cli.following import come_back
+
+    if launcher == "inline":
+        again = command_line("resume", run.run_id)
+        click.echo(f"\nThe run ended with this process. Go on: {again}", err=True)
+    else:
+        come_back(run)
+    return _INTERRUPTED
+
+
+def _stay(
+    run: Run, *, as_json: bool, with_report: bool = False, driver_after: int | None = None,
+    when_lost: Callable[[], object] | None = None,
+) -> int:  # fmt: skip
+    """Follow a run to its end, say how it ended, and return the exit code for that."""
+    from workbench.cli.following import exit_code_of_run, follow_to_end, print_end
+
+    try:
+        history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
+        if state == "lost" and when_lost is not None:
+            driver_after = run.row.last_seq
+            when_lost()
+            history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
+    except KeyboardInterrupt:
+        return _interrupted(run)
+    report = _write_report(run) if with_report and history.best() is not None else None
+    if as_json:
+        print_json(run.to_json() | {"report": report})
+    else:
+        print_end(run, history, state, report=report)
+    return exit_code_of_run(history, state)
+
+
+def _write_report(run: Run) -> str | None:
+    """Write the report of a run that has ended; a full disk does not keep it from being told."""
+    from workbench.errors import ArtifactsError, RunError
+
+    try:
+        return str(run.report())
+    except (ArtifactsError, RunError) as error:
+        print_note(f"no report: {error}")
+        return None

@@ -1,0 +1,76 @@
+"""Named data sets, split into train and validation, and the batches that workers draw from them.
+
+`load` turns a name and its options, a `package.module:function`, or a callable into `Datasets`. What is
+expensive to read is kept in a cache on disk. Everything here is numpy and plain sequences: tensors,
+devices and models are left to training and models.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.data.options import DatasetOptions
+from workbench.data.splits import Datasets, Split
+from workbench.registry import Registry, load_object
+
+__all__ = ["DATASETS", "Datasets", "Split", "check_options", "load"]
+
+DATASETS = Registry(
+    "dataset",
+    {
+        "digits": "workbench.data.bundled:DigitsOptions",
+        "breast_cancer": "workbench.data.bundled:BreastCancerOptions",
+        "text": "workbench.data.text:TextOptions",
+        "images": "workbench.data.images:ImagesOptions",
+        "table": "workbench.data.tables:TableOptions",
+    },
+    group="workbench.datasets",
+)
+
+
+def check_options(name: str, options: Mapping[str, Any]) -> DatasetOptions:
+    """Check the options of a named data set without reading any data.
+
+    Args:
+        name: A name that `DATASETS` knows.
+        options: Values by option.
+
+    Raises:
+        ExperimentError: If the name or an option is wrong; it names `data.<option>`.
+    """
+    kind: type[DatasetOptions] = DATASETS.load(name, field="data")
+    return kind.parse(options, name=name)
+
+
+def load(
+    data: str | Callable[[Mapping[str, Any]], Any],
+    options: Mapping[str, Any],
+    *,
+    cache: Path | None = None,
+    seed: int = 0,
+) -> Datasets:
+    """Load a data set and split it.
+
+    Args:
+        data: A name that `DATASETS` knows, `package.module:function`, or a callable; a function is called
+            with the options alone and returns `Datasets` or a pair (train, validation).
+        options: Options of the data set.
+        cache: Folder of the cache; the default one if None.
+        seed: Seed of the division into train and validation.
+
+    Returns:
+        The splits and their description.
+
+    Raises:
+        ExperimentError: If the name or an option is wrong.
+        DataError: If the source is missing or cannot be read or understood.
+    """
+    if isinstance(data, str) and ":" not in data:
+        return check_options(data, options).load(seed=seed, cache=cache)
+    from workbench.data.own import load_own
+
+    function = load_object(data, field="data") if isinstance(data, str) else data
+    name = data if isinstance(data, str) else getattr(data, "__qualname__", type(data).__name__)
+    return load_own(function, options, name=name)

@@ -1,0 +1,84 @@
+"""Which samples make which batch: pure functions of (seed, epoch), so that any process can recompute them.
+
+An epoch is one permutation of the samples, cut into global batches; a global batch is cut into one
+contiguous part for each worker. Nothing is dropped and nothing is repeated, the last batch is smaller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+Indices = np.ndarray
+
+
+def epoch_indices(num_samples: int, *, epoch: int, seed: int, shuffle: bool) -> Indices:
+    """Return the order in which an epoch visits the samples.
+
+    Args:
+        num_samples: Number of samples in the split.
+        epoch: Which epoch, from 0.
+        seed: Seed of the training; each (seed, epoch) has its own order.
+        shuffle: Whether to visit them in random order; otherwise from first to last.
+
+    Returns:
+        All indices from 0 to num_samples - 1, int64.
+    """
+    if not shuffle:
+        return np.arange(num_samples)
+    return np.random.default_rng([seed, epoch]).permutation(num_samples)
+
+
+def num_batches(num_samples: int, global_batch: int) -> int:
+    """Return the number of global batches in an epoch, the last and smaller one included."""
+    return -(-num_samples // global_batch)
+
+
+def global_batches(
+    num_samples: int, *, global_batch: int, epoch: int, seed: int, shuffle: bool, start: int = 0
+) -> Iterator[Indices]:
+    """Walk through the global batches of an epoch.
+
+    Args:
+        num_samples: Number of samples in the split.
+        global_batch: Samples in a batch, over all workers; at least 1.
+        epoch: Which epoch, from 0.
+        seed: Seed of the training.
+        shuffle: Whether the epoch has a random order.
+        start: Number of batches that were done before an interruption.
+
+    Yields:
+        The indices of each batch.
+    """
+    order = epoch_indices(num_samples, epoch=epoch, seed=seed, shuffle=shuffle)
+    for first in range(start * global_batch, num_samples, global_batch):
+        yield order[first : first + global_batch]
+
+
+def worker_part(batch_indices: Indices, rank: int, num_workers: int) -> Indices:
+    """Return the contiguous part of a batch that one worker computes.
+
+    Args:
+        batch_indices: Indices of a global batch, or of a micro-batch that is shared.
+        rank: The worker, from 0 to num_workers - 1.
+        num_workers: Number of workers that share the batch.
+
+    Returns:
+        A view; the sizes of the parts differ by at most one, larger ones first, and can be 0.
+    """
+    share, remainder = divmod(len(batch_indices), num_workers)
+    first = rank * share + min(rank, remainder)
+    return batch_indices[first : first + share + (rank < remainder)]
+
+
+def num_equal_batches(num_samples: int, size: int, num_workers: int) -> int:
+    """Return how many batches each worker goes through, so that all of them go through equally many.
+
+    Args:
+        num_samples: Samples that the workers share as in `worker_part`.
+        size: Samples that a worker takes at once.
+        num_workers: Number of workers.
+    """
+    largest_part = -(-num_samples // num_workers)
+    return -(-largest_part // size)

@@ -1,0 +1,73 @@
+"""Two small real data sets that come with scikit-learn: digits (images) and breast_cancer (features)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from workbench.data.cache import Cached, cached
+from workbench.data.options import DatasetOptions
+from workbench.data.splits import ArraySplit, Datasets, split_indices, standardise
+
+
+class BundledOptions(DatasetOptions):
+    """What both data sets share."""
+
+    validation_fraction: float = Field(
+        0.2, gt=0.0, lt=1.0, description="Share of each class that is held out."
+    )
+
+
+class DigitsOptions(BundledOptions):
+    """1,797 grey images of handwritten digits, 1x8x8, standardised with the train split's statistics."""
+
+    def load(self, *, seed: int, cache: Path | None) -> Datasets:
+        """Load and split the data set; see DatasetOptions.load."""
+        made = cached("digits", {}, _read_digits, code=[__file__], folder=cache)
+        return _classification("digits", made, self.validation_fraction, seed, axis=None)
+
+
+class BreastCancerOptions(BundledOptions):
+    """569 tumours with 30 features each, standardised with the train split's statistics; two classes."""
+
+    def load(self, *, seed: int, cache: Path | None) -> Datasets:
+        """Load and split the data set; see DatasetOptions.load."""
+        made = cached("breast_cancer", {}, _read_breast_cancer, code=[__file__], folder=cache)
+        return _classification("breast_cancer", made, self.validation_fraction, seed, axis=0)
+
+
+def _read_digits() -> Cached:
+    from sklearn.datasets import load_digits
+
+    images, targets = load_digits(return_X_y=True)
+    arrays = {"inputs": images.reshape(-1, 1, 8, 8).astype(np.float32), "targets": targets.astype(np.int64)}
+    return Cached(arrays, {"class_names": [str(digit) for digit in range(10)]})
+
+
+def _read_breast_cancer() -> Cached:
+    from sklearn.datasets import load_breast_cancer
+
+    inputs, targets = load_breast_cancer(return_X_y=True)
+    arrays = {"inputs": inputs.astype(np.float64), "targets": targets.astype(np.int64)}
+    return Cached(arrays, {"class_names": ["malignant", "benign"]})
+
+
+def _classification(
+    name: str, made: Cached, validation_fraction: float, seed: int, *, axis: int | None
+) -> Datasets:
+    targets = made.arrays["targets"]
+    train, validation = split_indices(
+        len(targets), validation_fraction=validation_fraction, seed=seed, classes=targets
+    )
+    inputs = standardise(made.arrays["inputs"], train, axis=axis)
+    return Datasets(
+        name=name,
+        task="classification",
+        train=ArraySplit(inputs[train], targets[train]),
+        validation=ArraySplit(inputs[validation], targets[validation]),
+        input_shape=inputs.shape[1:],
+        num_outputs=len(made.facts["class_names"]),
+        class_names=tuple(made.facts["class_names"]),
+    )

@@ -1,0 +1,154 @@
+"""Arrays that were expensive to make, kept on disk under the hash of what they were made from.
+
+An entry is a folder of .npy files and a list of their sizes and checksums. It is built by one process at
+a time under a file lock, written under a temporary name and renamed when complete, so a reader sees all of
+it or nothing. A process that dies while writing leaves only a temporary folder, which the next one removes.
+An entry that does not match its list is built anew. What to keep is left to the data sets.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import uuid
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock
+from platformdirs import user_cache_path
+
+from workbench.errors import DataError
+
+CACHE_VARIABLE = "WORKBENCH_CACHE"
+LIST_NAME = "entry.json"
+MEMORY_MAP_BYTES = 64 * 2**20
+
+
+@dataclass(frozen=True)
+class Cached:
+    """What an entry holds: arrays by name, and facts about them that JSON can write."""
+
+    arrays: dict[str, np.ndarray]
+    facts: dict[str, Any]
+
+
+def cache_folder() -> Path:
+    """Return the folder of the cache: WORKBENCH_CACHE, or the place that the system has for caches."""
+    given = os.environ.get(CACHE_VARIABLE)
+    return Path(given).expanduser() if given else user_cache_path("workbench", appauthor=False) / "data"
+
+
+def file_stamp(path: Path) -> tuple[str, int, int]:
+    """Return (path, size in bytes, time of change in ns): what tells one version of a file from another."""
+    status = path.stat()
+    return str(path.resolve()), status.st_size, status.st_mtime_ns
+
+
+def cached(
+    name: str,
+    made_from: Mapping[str, Any],
+    build: Callable[[], Cached],
+    *,
+    code: Iterable[str],
+    folder: Path | None = None,
+) -> Cached:
+    """Return the entry for `made_from`, building it if there is none or if it is damaged.
+
+    Args:
+        name: Name of the data set, for people who look into the folder.
+        made_from: Everything that the result depends on: options, stamps of source files. JSON can write it.
+        build: Makes the arrays; called in one process at a time.
+        code: Paths of the source files whose change makes old entries useless.
+        folder: Folder of the cache; `cache_folder()` if None.
+
+    Returns:
+        The arrays, read-only and memory-mapped where they are larger than 64 MiB.
+
+    Raises:
+        DataError: If the folder cannot be written.
+    """
+    folder = folder or cache_folder()
+    entry = folder / f"{name}-{_key(made_from, code)}"
+    found = _read(entry)
+    if found is not None:
+        return found
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{entry}.lock"):
+            return _read(entry) or _make(entry, build)
+    except OSError as error:
+        raise DataError(
+            f"cannot write the cache: {error}",
+            field=CACHE_VARIABLE,
+            next_step=f"Make {folder} writable, free space there, or set {CACHE_VARIABLE} to another folder.",
+        ) from error
+
+
+def _make(entry: Path, build: Callable[[], Cached]) -> Cached:
+    for leftover in entry.parent.glob(f"{entry.name}.*.partial"):
+        shutil.rmtree(leftover, ignore_errors=True)
+    _write(entry, build())
+    found = _read(entry)
+    if found is None:
+        raise DataError(f"{entry} is damaged right after it was written", field=CACHE_VARIABLE)
+    return found
+
+
+def _key(made_from: Mapping[str, Any], code: Iterable[str]) -> str:
+    digest = hashlib.sha256(json.dumps(made_from, sort_keys=True).encode())
+    for path in (__file__, *code):
+        digest.update(Path(path).read_bytes())
+    return digest.hexdigest()[:32]
+
+
+def _write(entry: Path, made: Cached) -> None:
+    partial = entry.with_name(f"{entry.name}.{uuid.uuid4().hex}.partial")
+    partial.mkdir()
+    files: dict[str, dict[str, int]] = {}
+    for name, array in made.arrays.items():
+        path = partial / f"{name}.npy"
+        with path.open("wb") as file:
+            np.save(file, array, allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+        files[name] = {"bytes": path.stat().st_size, "crc32": _checksum(path)}
+    (partial / LIST_NAME).write_text(json.dumps({"files": files, "facts": made.facts}))
+    if entry.exists():
+        # A folder cannot be replaced while it holds files; readers that have it open keep it.
+        damaged = entry.with_name(f"{entry.name}.{uuid.uuid4().hex}.partial")
+        os.replace(entry, damaged)
+        shutil.rmtree(damaged, ignore_errors=True)
+    os.replace(partial, entry)
+
+
+def _read(entry: Path) -> Cached | None:
+    try:
+        listed = json.loads((entry / LIST_NAME).read_text())
+        arrays: dict[str, np.ndarray] = {}
+        for name, expected in listed["files"].items():
+            path = entry / f"{name}.npy"
+            large = expected["bytes"] > MEMORY_MAP_BYTES
+            if path.stat().st_size != expected["bytes"]:
+                return None
+            # Reading all of a large file would cost what memory-mapping saves, so its size must do.
+            if not large and _checksum(path) != expected["crc32"]:
+                return None
+            arrays[name] = np.load(path, mmap_mode="r" if large else None, allow_pickle=False)
+            arrays[name].flags.writeable = False
+        return Cached(arrays, listed["facts"])
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _checksum(path: Path) -> int:
+    checksum = 0
+    with path.open("rb") as file:
+        while chunk := file.read(2**20):
+            checksum = zlib.crc32(chunk, checksum)
+    return checksum

@@ -1,0 +1,165 @@
+"""Image files in one folder for each class, decoded when they are needed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field
+
+from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.splits import Datasets, split_indices
+from workbench.errors import DataError, ExperimentError
+
+ENDINGS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
+PARTS = {
+    "train": ("train", "training"),
+    "validation": ("validation", "valid", "val"),
+    "test": ("test", "testing"),
+}
+Listed = tuple[tuple[str, ...], np.ndarray, np.ndarray]
+
+
+class ImagesOptions(DatasetOptions):
+    """A folder with one subfolder of images for each class, or with such folders in train, validation, test.
+
+    Without a validation folder, images of train are held out. Images are resized to squares; values go
+    from -1 (black) to 1 (white).
+    """
+
+    path: Path = Field(description="The folder.")
+    size: int = Field(64, ge=8, le=1024, description="Height and width in pixels.")
+    channels: Literal[1, 3] = Field(3, description="1 for grey, 3 for red, green and blue.")
+    validation_fraction: float = Field(
+        0.2,
+        gt=0.0,
+        lt=1.0,
+        description="Share of each class that is held out; not used with a validation folder.",
+    )
+
+    def load(self, *, seed: int, cache: Path | None) -> Datasets:
+        """List and split the images; see DatasetOptions.load. Nothing is cached."""
+        folder = existing_path(self.path)
+        listed = {part: _list(folder / name) for part, name in _part_names(folder).items()}
+        names, train_files, train_targets = listed.get("train") or _list(folder)
+        for part, (part_names, _, _) in listed.items():
+            if part_names != names:
+                different = ", ".join(sorted(set(names) ^ set(part_names)))
+                raise DataError(f"train and {part} have different classes: {different}", field="data.path")
+        if "validation" in listed:
+            if "validation_fraction" in self.model_fields_set:
+                raise ExperimentError(
+                    "the folder has a validation part of its own",
+                    field="data.validation_fraction",
+                    next_step="Remove one of the two.",
+                )
+        else:
+            kept, held_out = split_indices(
+                len(train_files),
+                validation_fraction=self.validation_fraction,
+                seed=seed,
+                classes=train_targets,
+            )
+            listed["validation"] = (names, train_files[held_out], train_targets[held_out])
+            train_files, train_targets = train_files[kept], train_targets[kept]
+        return Datasets(
+            name="images",
+            task="classification",
+            train=self._split((names, train_files, train_targets)),
+            validation=self._split(listed["validation"]),
+            test=self._split(listed["test"]) if "test" in listed else None,
+            input_shape=(self.channels, self.size, self.size),
+            num_outputs=len(names),
+            class_names=names,
+        )
+
+    def _split(self, listed: Listed) -> FolderSplit:
+        _, files, targets = listed
+        return FolderSplit(files, targets, self.size, self.channels)
+
+
+@dataclass(frozen=True)
+class FolderSplit:
+    """Image files with their classes.
+
+    Attributes:
+        files: Paths, as text.
+        targets: Class of each file, int64.
+        size: Height and width that images are resized to, in pixels.
+        channels: 1 for grey, 3 for red, green and blue.
+    """
+
+    files: np.ndarray = field(repr=False)
+    targets: np.ndarray = field(repr=False)
+    size: int
+    channels: Literal[1, 3]
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def batch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return decoded images, float32 of shape (batch, channels, size, size), and their classes.
+
+        Raises:
+            DataError: If a file cannot be decoded; it names the file.
+        """
+        images = np.stack([self._decode(str(self.files[index])) for index in indices])
+        return images.astype(np.float32) / 127.5 - 1.0, self.targets[indices]
+
+    def _decode(self, path: str) -> np.ndarray:
+        from PIL import Image
+
+        try:
+            with Image.open(path) as opened:
+                image = opened.convert("L" if self.channels == 1 else "RGB")
+                pixels = np.asarray(image.resize((self.size, self.size), Image.Resampling.BILINEAR))
+        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+            raise DataError(
+                f"{path} cannot be read as an image: {error}",
+                field="data.path",
+                next_step="Repair the file or move it out of the folder.",
+            ) from error
+        return pixels[None] if self.channels == 1 else pixels.transpose(2, 0, 1)
+
+
+def _part_names(folder: Path) -> dict[str, str]:
+    """Return the subfolders that are parts of a division made by hand, none where there is no train."""
+    found = {
+        part: next((name for name in names if (folder / name).is_dir()), None)
+        for part, names in PARTS.items()
+    }
+    if found["train"] is None and found["validation"] is not None:
+        raise DataError(
+            f"{folder} holds {found['validation']} but no train folder",
+            field="data.path",
+            allowed="train beside validation, or one folder for each class",
+        )
+    return {part: name for part, name in found.items() if name is not None and found["train"] is not None}
+
+
+def _list(folder: Path) -> Listed:
+    if not folder.is_dir():
+        raise DataError(f"{folder} is no folder", field="data.path", allowed="one folder for each class")
+    class_folders = sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
+    if len(class_folders) < 2:
+        raise DataError(
+            f"{folder} holds {len(class_folders)} class folder(s)",
+            field="data.path",
+            allowed="at least two folders, one for each class",
+        )
+    files: list[str] = []
+    targets: list[int] = []
+    for number, class_folder in enumerate(class_folders):
+        found = sorted(str(file) for file in class_folder.rglob("*") if file.suffix.lower() in ENDINGS)
+        if not found:
+            raise DataError(
+                f"the class {class_folder.name} has no image",
+                field="data.path",
+                allowed=sorted(ENDINGS),
+                next_step=f"Put images into {class_folder} or remove it.",
+            )
+        files += found
+        targets += [number] * len(found)
+    return tuple(entry.name for entry in class_folders), np.array(files), np.array(targets, dtype=np.int64)

@@ -1,0 +1,79 @@
+"""What can be chosen about a named data set: the type that all of them share, and its refusals."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from workbench.data.splits import Datasets
+from workbench.errors import DataError, ExperimentError
+
+
+class DatasetOptions(BaseModel, ABC):
+    """Options of a named data set; loading is theirs, because only they know what they mean."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @classmethod
+    def parse(cls, options: Mapping[str, Any], *, name: str) -> Self:
+        """Check what a person wrote under `data`.
+
+        Args:
+            options: Values by option.
+            name: Name of the data set, for messages.
+
+        Raises:
+            ExperimentError: If an option is unknown, missing, or has a value that is not allowed.
+        """
+        for key in options:
+            if key not in cls.model_fields:
+                allowed = list(cls.model_fields) or "no options"
+                raise ExperimentError(f"{name} has no such option", field=f"data.{key}", allowed=allowed)
+        try:
+            return cls.model_validate(dict(options))
+        except ValidationError as error:
+            first = error.errors()[0]
+            cause = first.get("ctx", {}).get("error")
+            if isinstance(cause, ExperimentError):
+                raise cause.at("data") from error
+            field = ".".join(["data", *map(str, first["loc"])])
+            if first["type"] == "missing":
+                raise ExperimentError(f"{name} needs it", field=field) from error
+            message = f"{first['msg'][0].lower()}{first['msg'][1:]}"
+            raise ExperimentError(f"{first['input']!r}: {message}", field=field) from error
+
+    @abstractmethod
+    def load(self, *, seed: int, cache: Path | None) -> Datasets:
+        """Load and split the data set.
+
+        Args:
+            seed: Seed of the division into train and validation.
+            cache: Folder of the cache; the default one if None.
+
+        Raises:
+            DataError: If the source is missing or cannot be read or understood.
+        """
+
+
+def existing_path(path: Path, *, field: str = "data.path") -> Path:
+    """Return `path` with ~ expanded if there is something.
+
+    Args:
+        path: A file or a folder.
+        field: The dotted field in which the person wrote it.
+
+    Raises:
+        DataError: If there is nothing.
+    """
+    expanded = path.expanduser()
+    if not expanded.exists():
+        raise DataError(
+            f"{path} does not exist",
+            field=field,
+            next_step=f"Relative paths start in {Path.cwd()}; write an absolute one if it lies elsewhere.",
+        )
+    return expanded

@@ -1,0 +1,136 @@
+"""A person's own data: a function of the options that returns `Datasets` or a pair (train, validation)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from workbench.data.splits import Datasets, Split, Task, as_split
+from workbench.errors import DataError, ExperimentError
+
+
+class Description(BaseModel):
+    """What the options say about a pair of data sets that cannot describe themselves."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    task: Task = Field(description="What is asked: classification, regression or language_model.")
+    num_outputs: int | None = Field(None, ge=1, description="Number of classes or of targets.")
+    vocabulary_size: int | None = Field(None, ge=1, description="Number of token ids, if inputs are tokens.")
+    class_names: tuple[str, ...] = Field((), description="Names of the classes.")
+
+
+def load_own(
+    function: Callable[[Mapping[str, Any]], Any], options: Mapping[str, Any], *, name: str
+) -> Datasets:
+    """Call a person's function and describe what it returned.
+
+    Args:
+        function: Called with a copy of the options. Returns `Datasets`, or (train, validation) or
+            (train, validation, test) of map-style data sets or splits.
+        options: Its options. For a pair they also hold `task` and, as far as the samples do not tell,
+            `num_outputs`, `vocabulary_size` and `class_names`.
+        name: What to call the data.
+
+    Raises:
+        ExperimentError: If the description is missing or wrong.
+        DataError: If the function returned something else, or a split without samples.
+    """
+    returned = function(dict(options))
+    if isinstance(returned, Datasets):
+        return returned
+    splits = _as_splits(returned, name)
+    description = _describe(options, name)
+    inputs, targets = _first_batch(splits[0], name)
+    return Datasets(
+        name=name,
+        task=description.task,
+        train=splits[0],
+        validation=splits[1],
+        test=splits[2] if len(splits) == 3 else None,
+        input_shape=tuple(inputs.shape[1:]),
+        num_outputs=_num_outputs(description, targets, name),
+        vocabulary_size=description.vocabulary_size,
+        class_names=description.class_names,
+    )
+
+
+def _as_splits(returned: Any, name: str) -> list[Split]:
+    if not isinstance(returned, tuple | list) or len(returned) not in (2, 3):
+        raise DataError(
+            f"{name} returned an object of type {type(returned).__name__}",
+            field="data",
+            allowed="Datasets, or a pair (train, validation) of map-style data sets",
+        )
+    for part, dataset in zip(("train", "validation", "test"), returned, strict=False):
+        _check_map_style(dataset, f"{part} of {name}")
+    return [as_split(dataset) for dataset in returned]
+
+
+def _check_map_style(dataset: Any, whose: str) -> None:
+    if not hasattr(dataset, "__len__") or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "batch")):
+        raise DataError(
+            f"{whose} is an object of type {type(dataset).__name__}",
+            field="data",
+            allowed="a data set with __len__ and __getitem__ (not an iterable one)",
+        )
+    if len(dataset) == 0:
+        raise DataError(f"{whose} has no samples", field="data")
+
+
+def _describe(options: Mapping[str, Any], name: str) -> Description:
+    try:
+        return Description.model_validate(dict(options))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(["data", *map(str, first["loc"])])
+        if first["type"] == "missing":
+            raise ExperimentError(
+                f"{name} returned data sets that do not say what is asked",
+                field=field,
+                allowed=get_args(Task),
+                next_step="Add the task to the options of data, or return workbench.data.Datasets.",
+            ) from error
+        raise ExperimentError(f"{first['input']!r} is refused: {first['msg']}", field=field) from error
+
+
+def _first_batch(split: Split, name: str) -> tuple[Any, Any]:
+    try:
+        inputs, targets = split.batch(np.arange(1))
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"the first sample of {name} is no pair of arrays: {error}",
+            field="data",
+            allowed="(input, target) pairs of arrays, tensors or numbers",
+        ) from error
+    for part, values in (("inputs", inputs), ("targets", targets)):
+        is_numeric = hasattr(values, "shape")
+        if isinstance(values, np.ndarray):
+            is_numeric = values.dtype.kind in "biuf"
+        if not is_numeric:
+            kind = values.dtype if isinstance(values, np.ndarray) else type(values).__name__
+            raise DataError(
+                f"the {part} of {name} are of type {kind}",
+                field="data",
+                allowed="(input, target) pairs of arrays, tensors or numbers",
+            )
+    return inputs, targets
+
+
+def _num_outputs(description: Description, targets: Any, name: str) -> int:
+    if description.num_outputs is not None:
+        return description.num_outputs
+    if description.task == "regression":
+        return int(targets.shape[1]) if len(targets.shape) > 1 else 1
+    if description.task == "language_model" and description.vocabulary_size is not None:
+        return description.vocabulary_size
+    if description.class_names:
+        return len(description.class_names)
+    raise ExperimentError(
+        f"{name} does not say how many outputs there are",
+        field="data.num_outputs",
+        next_step="Add num_outputs, or class_names, or for a language model vocabulary_size.",
+    )

@@ -1,0 +1,204 @@
+"""What a data set is once it is loaded: splits that hand out whole batches by index.
+
+A split answers `batch(indices)` with (inputs, targets) as numpy arrays, or as the tensors that a person's
+own torch data set returned; moving them to a device is left to training.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, cast
+
+import numpy as np
+
+from workbench.errors import DataError
+
+Task = Literal["classification", "regression", "language_model"]
+
+
+class Split(Protocol):
+    """A part of a data set: all that training needs to know about it."""
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        ...
+
+    def batch(self, indices: np.ndarray) -> tuple[Any, Any]:
+        """Return the inputs and the targets of the samples at `indices`, each with the batch first."""
+        ...
+
+
+class MapStyle(Protocol):
+    """A data set that is indexed by sample number and returns (input, target) pairs."""
+
+    def __len__(self) -> int:
+        """Return the number of samples."""
+        ...
+
+    def __getitem__(self, index: int, /) -> Any:
+        """Return the pair (input, target) of one sample."""
+        ...
+
+
+@dataclass(frozen=True)
+class ArraySplit:
+    """Samples that lie in two arrays, in memory or memory-mapped."""
+
+    inputs: np.ndarray = field(repr=False)
+    targets: np.ndarray = field(repr=False)
+
+    def __post_init__(self) -> None:
+        assert len(self.inputs) == len(self.targets)
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def batch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return copies of the rows at `indices`."""
+        return self.inputs[indices], self.targets[indices]
+
+
+@dataclass(frozen=True)
+class TokenSplit:
+    """Windows on a long text: each sample is `context` tokens, its targets are the tokens that follow.
+
+    Attributes:
+        tokens: Token ids of the text, one after the other.
+        context: Tokens in a window.
+        stride: Tokens from the start of a window to that of the next; `context` visits each token once.
+    """
+
+    tokens: np.ndarray = field(repr=False)
+    context: int
+    stride: int
+
+    def __len__(self) -> int:
+        return max(0, (len(self.tokens) - 1 - self.context) // self.stride + 1)
+
+    def batch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return (batch, context) inputs and targets as int64."""
+        positions = np.asarray(indices)[:, None] * self.stride + np.arange(self.context + 1)
+        windows = self.tokens[positions].astype(np.int64)
+        return windows[:, :-1], windows[:, 1:]
+
+
+@dataclass(frozen=True)
+class MapSplit:
+    """A person's own map-style data set, such as a torch Dataset."""
+
+    dataset: MapStyle
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def batch(self, indices: np.ndarray) -> tuple[Any, Any]:
+        """Return the samples at `indices` as one batch: tensors where the data set returns tensors.
+
+        Raises:
+            DataError: If a sample is no pair.
+        """
+        samples = [self.dataset[int(index)] for index in indices]
+        if not isinstance(samples[0], tuple | list) or len(samples[0]) != 2:
+            raise DataError(
+                f"sample {indices[0]} is of type {type(samples[0]).__name__}",
+                field="data",
+                allowed="a pair (input, target) of arrays, tensors or numbers",
+                next_step="Wrap the data set in one whose __getitem__ returns such pairs.",
+            )
+        torch = sys.modules.get("torch")
+        # Whoever returned a tensor has loaded torch already, so data need not import it.
+        if torch is not None and any(isinstance(part, torch.Tensor) for part in samples[0]):
+            inputs, targets = torch.utils.data.default_collate(samples)
+            return inputs, targets
+        inputs, targets = zip(*samples, strict=True)
+        return _as_inputs(inputs), np.asarray(targets)
+
+
+def _as_inputs(samples: Sequence[Any]) -> np.ndarray:
+    stacked = np.stack([np.asarray(sample) for sample in samples])
+    return stacked.astype(np.float32) if stacked.dtype == np.float64 else stacked
+
+
+@dataclass(frozen=True)
+class Datasets:
+    """A data set, split and described.
+
+    Attributes:
+        name: What a person calls it.
+        task: What is asked: a class, a number, or the next token.
+        train: Samples to learn from.
+        validation: Samples to choose the best configuration by.
+        test: Samples that no choice has seen, where the data set has some.
+        input_shape: Shape of one sample: (features,), (channels, height, width), (time, features), or
+            (context,) for token ids.
+        num_outputs: Classes, regression targets, or the vocabulary size for a language model.
+        vocabulary_size: Number of token ids, where inputs are token ids.
+        class_names: Names of the classes, or of the tokens, by number, where they have names.
+    """
+
+    name: str
+    task: Task
+    train: Split
+    validation: Split
+    input_shape: tuple[int, ...]
+    num_outputs: int
+    test: Split | None = None
+    vocabulary_size: int | None = None
+    class_names: tuple[str, ...] = field(default=(), repr=False)
+
+
+def split_indices(
+    num_samples: int, *, validation_fraction: float, seed: int, classes: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Divide sample numbers into train and validation, the same way for the same seed.
+
+    Args:
+        num_samples: Number of samples; at least 2.
+        validation_fraction: Share of the samples, of each class where `classes` is given, that is held
+            out; between 0 and 1, both excluded.
+        seed: Seed of the division.
+        classes: Class of each sample, for a division that keeps the share of each class. A class of one
+            sample stays in train.
+
+    Returns:
+        Sorted sample numbers of train and of validation: disjoint, complete, neither empty.
+    """
+    order = np.random.default_rng(seed).permutation(num_samples)
+    held_out = np.zeros(num_samples, dtype=bool)
+    groups = [order] if classes is None else [order[classes[order] == one] for one in np.unique(classes)]
+    for group in groups:
+        num_held_out = min(max(round(len(group) * validation_fraction), 1), len(group) - 1)
+        held_out[group[:num_held_out]] = True
+    if not held_out.any():
+        held_out[order[0]] = True
+    return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+
+def standardise(inputs: np.ndarray, train: np.ndarray, *, axis: int | tuple[int, ...] | None) -> np.ndarray:
+    """Shift and scale by the mean and standard deviation of the train samples.
+
+    Args:
+        inputs: All samples, batch first.
+        train: Sample numbers of the train split.
+        axis: Axes to take the mean over: 0 for each feature by itself, None for all numbers together.
+
+    Returns:
+        The samples as float32; a feature that is constant in train becomes 0 there.
+    """
+    known = inputs[train].astype(np.float64)
+    mean, deviation = np.asarray(known.mean(axis=axis)), np.asarray(known.std(axis=axis))
+    return ((inputs - mean) / divisor(mean, deviation)).astype(np.float32)
+
+
+def divisor(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
+    """Return what to divide by to standardise: the deviation, or 1 for a feature that is constant."""
+    # The deviation of equal numbers can be a rounding error above 0; dividing by it would invent signal.
+    return np.where(deviation > 1e-12 * np.maximum(1.0, np.abs(mean)), deviation, 1.0)
+
+
+def as_split(dataset: Any) -> Split:
+    """Return `dataset` if it is a split, else wrap it as a map-style data set."""
+    # Some map-style data sets have a method `batch` that means something else.
+    return MapSplit(dataset) if hasattr(dataset, "__getitem__") else cast(Split, dataset)

@@ -1,0 +1,234 @@
+"""CSV and parquet tables: one column is the target, the others become standardised numbers.
+
+Everything that is learnt from the table (means, categories, frequencies) is learnt from the train rows.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast
+
+import numpy as np
+from pydantic import Field
+
+from workbench.data.cache import Cached, cached, file_stamp
+from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.splits import ArraySplit, Datasets, Task, divisor, split_indices
+from workbench.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SEPARATORS = {".csv": ",", ".tsv": "\t"}
+PARQUET_ENDINGS = (".parquet", ".pq")
+# A whole-number target with more distinct values than this is taken for a quantity, not for a class.
+MAX_DETECTED_CLASSES = 20
+
+
+class TableOptions(DatasetOptions):
+    """A table with a target column.
+
+    Numbers, times (parquet) and truth values are standardised, and a missing one becomes the mean beside
+    a column that marks it. Text becomes one column for each category, a missing one being a category;
+    with more than `max_categories` it becomes the standardised rank of its frequency.
+    """
+
+    path: Path = Field(description="A .csv, .tsv or .parquet file; text may be compressed (.csv.gz).")
+    target: str = Field(min_length=1, description="The column to predict.")
+    task: Literal["auto", "classification", "regression"] = Field(
+        "auto",
+        description="What is asked; auto takes text, truth values and few whole numbers for classes.",
+    )
+    drop: tuple[str, ...] = Field((), description="Columns that must not be used, such as identifiers.")
+    validation_fraction: float = Field(
+        0.2,
+        gt=0.0,
+        lt=1.0,
+        description="Share of the rows, of each class if there are classes, that is held out.",
+    )
+    max_categories: int = Field(32, ge=1, le=4096, description="Most categories that get a column each.")
+    standardise_target: bool = Field(
+        True,
+        description="Standardise a regression target; errors are then in its standard deviations.",
+    )
+
+    def load(self, *, seed: int, cache: Path | None) -> Datasets:
+        """Read, split and encode the table; see DatasetOptions.load."""
+        path = existing_path(self.path)
+        made = cached(
+            "table",
+            {
+                "file": file_stamp(path),
+                "options": self.model_dump(mode="json", exclude={"path"}),
+                "seed": seed,
+            },
+            lambda: _encode(_read(path), self, seed),
+            code=[__file__, str(Path(__file__).with_name("splits.py"))],
+            folder=cache,
+        )
+        arrays = made.arrays
+        return Datasets(
+            name="table",
+            task=made.facts["task"],
+            train=ArraySplit(arrays["train_inputs"], arrays["train_targets"]),
+            validation=ArraySplit(arrays["validation_inputs"], arrays["validation_targets"]),
+            input_shape=arrays["train_inputs"].shape[1:],
+            num_outputs=len(made.facts["class_names"]) or 1,
+            class_names=tuple(made.facts["class_names"]),
+        )
+
+
+def _read(path: Path) -> pd.DataFrame:
+    import pandas as pd
+
+    endings = [ending.lower() for ending in path.suffixes]
+    separator = next((SEPARATORS[ending] for ending in endings if ending in SEPARATORS), None)
+    try:
+        if separator is not None:
+            return pd.read_csv(path, sep=separator)
+        if endings and endings[-1] in PARQUET_ENDINGS:
+            return pd.read_parquet(path)
+    except (OSError, ValueError, ImportError) as error:
+        raise DataError(
+            f"{path} cannot be read as a table: {error}",
+            field="data.path",
+            next_step="Open it in an editor, or write it again from its source.",
+        ) from error
+    raise DataError(
+        f"{path.name} has an unknown ending", field="data.path", allowed=[*SEPARATORS, *PARQUET_ENDINGS]
+    )
+
+
+def _column(table: pd.DataFrame, name: str) -> pd.Series:
+    return cast("pd.Series", table[name])
+
+
+def _encode(table: pd.DataFrame, options: TableOptions, seed: int) -> Cached:
+    _check(table, options)
+    target = _column(table, options.target)
+    task = _detect_task(target) if options.task == "auto" else options.task
+    class_names, classes = _number_classes(target) if task == "classification" else ([], None)
+    train, validation = split_indices(
+        len(table), validation_fraction=options.validation_fraction, seed=seed, classes=classes
+    )
+    columns = [
+        _encode_column(_column(table, name), train, options.max_categories)
+        for name in table.columns
+        if name != options.target and name not in options.drop
+    ]
+    inputs = np.concatenate(columns, axis=1).astype(np.float32)
+    targets = _numbers(target, train, options.standardise_target) if classes is None else classes
+    # Kept apart, so that each split of a large table is memory-mapped rather than copied.
+    arrays = {
+        "train_inputs": inputs[train],
+        "train_targets": targets[train],
+        "validation_inputs": inputs[validation],
+        "validation_targets": targets[validation],
+    }
+    return Cached(arrays, {"task": task, "class_names": class_names})
+
+
+def _check(table: pd.DataFrame, options: TableOptions) -> None:
+    columns = [str(name) for name in table.columns]
+    for option, names in (("target", [options.target]), ("drop", options.drop)):
+        for name in names:
+            if name not in columns:
+                raise DataError(f"there is no column {name!r}", field=f"data.{option}", allowed=columns)
+    if not set(columns) - {options.target, *options.drop}:
+        raise DataError("no column is left to predict the target from", field="data.drop")
+    if len(table) < 2:
+        raise DataError(f"the table has {len(table)} row(s)", field="data.path", allowed="at least 2")
+    num_missing = int(_column(table, options.target).isna().to_numpy().sum())
+    if num_missing:
+        raise DataError(
+            f"{num_missing} of {len(table)} rows have no {options.target!r}",
+            field="data.target",
+            next_step="Remove these rows from the file: nothing can be learnt from them.",
+        )
+
+
+def _detect_task(target: pd.Series) -> Task:
+    from pandas.api import types
+
+    if types.is_bool_dtype(target) or not types.is_numeric_dtype(target):
+        return "classification"
+    values = target.to_numpy(dtype=np.float64)
+    few = len(np.unique(values)) <= min(MAX_DETECTED_CLASSES, max(2, len(values) // 2))
+    return "classification" if few and np.array_equal(values, np.round(values)) else "regression"
+
+
+def _number_classes(target: pd.Series) -> tuple[list[str], np.ndarray]:
+    texts = target.astype(str).to_numpy(dtype=object)
+    names = _sort_numbers(sorted(set(texts)))
+    if len(names) < 2:
+        raise DataError(f"every row is of class {names[0]!r}", field="data.target")
+    numbers = {name: number for number, name in enumerate(names)}
+    return names, np.array([numbers[text] for text in texts], dtype=np.int64)
+
+
+def _sort_numbers(names: list[str]) -> list[str]:
+    try:
+        return sorted(names, key=float)
+    except ValueError:
+        return sorted(names)
+
+
+def _numbers(target: pd.Series, train: np.ndarray, standardised: bool) -> np.ndarray:
+    try:
+        values = target.to_numpy(dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{target.name!r} is no number: {error}",
+            field="data.target",
+            next_step="Name a column of numbers, or set task to classification.",
+        ) from error
+    if not np.isfinite(values).all():
+        raise DataError(f"{target.name!r} holds infinite values", field="data.target")
+    return (_standardised(values, train) if standardised else values).astype(np.float32)
+
+
+def _encode_column(column: pd.Series, train: np.ndarray, max_categories: int) -> np.ndarray:
+    from pandas.api import types
+
+    if types.is_datetime64_any_dtype(column):
+        seconds = column.astype("int64").to_numpy(dtype=np.float64)
+        return _encode_numbers(np.where(column.isna(), np.nan, seconds), train)
+    if types.is_numeric_dtype(column):
+        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
+        if np.isinf(values).any():
+            raise DataError(
+                f"the column {column.name!r} holds infinite values",
+                field="data.path",
+                next_step="Replace them in the file, or list the column in drop.",
+            )
+        return _encode_numbers(values, train)
+    return _encode_categories(column, train, max_categories)
+
+
+def _encode_numbers(values: np.ndarray, train: np.ndarray) -> np.ndarray:
+    missing = np.isnan(values)
+    encoded = _standardised(values, train)
+    columns = [np.where(missing, 0.0, encoded)]
+    if missing[train].any():
+        columns.append(missing.astype(np.float64))
+    return np.stack(columns, axis=1)
+
+
+def _encode_categories(column: pd.Series, train: np.ndarray, max_categories: int) -> np.ndarray:
+    # Missing becomes a category of its own: a key that no text can be.
+    values = [None if missing else str(value) for value, missing in zip(column, column.isna(), strict=True)]
+    counts: dict[str | None, int] = {}
+    for index in train:
+        counts[values[index]] = counts.get(values[index], 0) + 1
+    categories = sorted(counts, key=lambda value: (-counts[value], value is None, value or ""))
+    rank = {value: number for number, value in enumerate(categories)}
+    ranks = np.array([rank.get(value, -1) for value in values])
+    if len(categories) > max_categories:
+        return _encode_numbers(np.where(ranks < 0, np.nan, ranks), train)
+    return (ranks[:, None] == np.arange(len(categories))).astype(np.float64)
+
+
+def _standardised(values: np.ndarray, train: np.ndarray) -> np.ndarray:
+    known = values[train][~np.isnan(values[train])]
+    mean, deviation = (known.mean(), known.std()) if len(known) else (0.0, 0.0)
+    return (values - mean) / divisor(np.asarray(mean), np.asarray(deviation))

@@ -1,0 +1,110 @@
+"""Text as a sequence of characters: a file, a folder, or the sources of Python's standard library."""
+
+from __future__ import annotations
+
+import sysconfig
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+from pydantic import Field, model_validator
+
+from workbench.data.cache import Cached, cached, file_stamp
+from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.splits import Datasets, TokenSplit
+from workbench.errors import DataError, ExperimentError
+
+
+class TextOptions(DatasetOptions):
+    """A language model's corpus: each sample is a window of characters, its targets are the next ones.
+
+    The vocabulary is every character that occurs. The end of the text is held out, so that no window of
+    validation overlaps one of train.
+    """
+
+    path: Path | None = Field(
+        None, description="A text file or a folder of them; Python's standard library by default."
+    )
+    pattern: str = Field(
+        "*", min_length=1, description="Which files of a folder, subfolders included, to read."
+    )
+    context: int = Field(64, ge=1, le=1_048_576, description="Characters in a window.")
+    stride: int | None = Field(
+        None, ge=1, description="Characters from one window to the next in train; the context by default."
+    )
+    max_characters: int = Field(1_000_000, ge=4, description="Characters to read; the rest is left out.")
+    validation_fraction: float = Field(0.1, gt=0.0, lt=1.0, description="Share of the text that is held out.")
+
+    @model_validator(mode="after")
+    def _check_pattern(self) -> Self:
+        if self.path is None and self.pattern != "*":
+            raise ExperimentError("needs a folder", field="pattern", next_step="Set path to a folder.")
+        return self
+
+    def load(self, *, seed: int, cache: Path | None) -> Datasets:
+        """Read and split the text; see DatasetOptions.load. The seed changes nothing."""
+        files = self._files()
+        made = cached(
+            "text",
+            {"files": [file_stamp(file) for file in files], "max_characters": self.max_characters},
+            lambda: _encode(files, self.max_characters),
+            code=[__file__],
+            folder=cache,
+        )
+        tokens = made.arrays["tokens"]
+        num_train = round(len(tokens) * (1 - self.validation_fraction))
+        train = TokenSplit(tokens[:num_train], self.context, self.stride or self.context)
+        validation = TokenSplit(tokens[num_train:], self.context, self.context)
+        for part, split in (("train", train), ("validation", validation)):
+            if not len(split):
+                raise DataError(
+                    f"{len(split.tokens)} characters of {part} hold no window of {self.context}",
+                    field="data.context",
+                    next_step="Shorten context, raise max_characters or validation_fraction, or add text.",
+                )
+        vocabulary = tuple(made.facts["vocabulary"])
+        return Datasets(
+            name="text",
+            task="language_model",
+            train=train,
+            validation=validation,
+            input_shape=(self.context,),
+            num_outputs=len(vocabulary),
+            vocabulary_size=len(vocabulary),
+            class_names=vocabulary,
+        )
+
+    def _files(self) -> list[Path]:
+        if self.path is None:
+            return sorted(Path(sysconfig.get_path("stdlib")).glob("*.py"))
+        path = existing_path(self.path)
+        files = (
+            [path] if path.is_file() else sorted(file for file in path.rglob(self.pattern) if file.is_file())
+        )
+        if not files:
+            raise DataError(f"{path} holds no file that matches {self.pattern!r}", field="data.path")
+        return files
+
+
+def _encode(files: list[Path], max_characters: int) -> Cached:
+    parts: list[str] = []
+    num_missing = max_characters
+    for file in files:
+        try:
+            with file.open(encoding="utf-8") as opened:
+                parts.append(opened.read(num_missing))
+        except (OSError, UnicodeDecodeError) as error:
+            raise DataError(
+                f"{file} cannot be read as UTF-8 text: {error}",
+                field="data.path",
+                next_step="Convert the file, move it elsewhere, or set pattern to leave it out.",
+            ) from error
+        num_missing -= len(parts[-1])
+        if num_missing <= 0:
+            break
+    characters = np.frombuffer("".join(parts).encode("utf-32-le"), dtype="<u4")
+    if not len(characters):
+        raise DataError("the text is empty", field="data.path")
+    vocabulary, tokens = np.unique(characters, return_inverse=True)
+    smallest = np.min_scalar_type(len(vocabulary) - 1)
+    return Cached({"tokens": tokens.astype(smallest)}, {"vocabulary": [chr(code) for code in vocabulary]})

@@ -1,0 +1,289 @@
+"""The kinds of parameters: which values each may take, how it is written, how it is sampled blindly.
+
+Float, Int, Choice and Fixed are a closed union; converters to foreign libraries live with their owners.
+Whether a parameter exists in a configuration is left to the space.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import random
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal, Self, assert_never, overload
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    SerializerFunctionWrapHandler,
+    Tag,
+    field_validator,
+    model_serializer,
+    model_validator,
+)
+
+from workbench.errors import ExperimentError
+
+
+class DomainSection(BaseModel):
+    """What every kind of parameter shares."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    when: dict[str, JsonValue] = Field(
+        default_factory=dict,
+        description="Parents and the value, or list of values, at which this parameter exists.",
+    )
+
+
+class NumberSection(DomainSection):
+    """What ranges share."""
+
+    log: bool = Field(False, description="Sample the logarithm evenly.")
+
+    def _check_range(self, low: float, high: float, step: float | None) -> None:
+        if low > high:
+            raise ExperimentError(
+                f"{low} is above high = {high}",
+                field="low",
+                allowed=f"at most {high}",
+                next_step="Swap the two.",
+            )
+        if self.log and low <= 0:
+            raise ExperimentError(
+                f"{low} has no logarithm",
+                field="low",
+                allowed="above 0 where log is true",
+                next_step="Raise low, or remove log.",
+            )
+        if self.log and step is not None:
+            raise ExperimentError(
+                "a logarithmic range has no step",
+                field="step",
+                next_step="Remove step or log, or list choices.",
+            )
+        if step is not None and step > high - low:
+            raise ExperimentError(
+                f"{step} is wider than the range", field="step", allowed=f"up to {high - low}"
+            )
+
+    @model_serializer(mode="wrap")
+    def _write_type_where_bounds_do_not_tell(self, handler: SerializerFunctionWrapHandler) -> Any:
+        written: dict[str, Any] = handler(self)
+        numbers = [written[key] for key in ("low", "high", "step") if written.get(key) is not None]
+        if written.get("type") == "int" or not all(float(number).is_integer() for number in numbers):
+            written.pop("type", None)
+        return {
+            key: value for key, value in written.items() if value not in (None, {}) and value is not False
+        }
+
+
+class _Steps(Sequence[float]):
+    """The numbers from low to high in steps, made when they are asked for: there may be very many."""
+
+    def __init__(self, low: float, high: float, step: float) -> None:
+        self._low, self._high, self._step = low, high, step
+        self._indices = range(math.floor((high - low) / step + 1e-9) + 1)
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, index: int) -> float: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[float]: ...
+    def __getitem__(self, index: int | slice) -> float | list[float]:
+        if isinstance(index, slice):
+            return [self[item] for item in self._indices[index]]
+        return min(self._low + self._indices[index] * self._step, self._high)
+
+
+class Float(NumberSection):
+    """A real number from low to high, both included."""
+
+    type: Literal["float"] = "float"
+    low: float
+    high: float
+    step: float | None = Field(None, gt=0, description="Distance between allowed values, from low upwards.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self._check_range(self.low, self.high, self.step)
+        return self
+
+    def contains(self, value: JsonValue) -> bool:
+        """Tell whether `value` is allowed."""
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        if not self.low <= value <= self.high:
+            return False
+        if self.step is None:
+            return True
+        return math.isclose(
+            (value - self.low) / self.step, round((value - self.low) / self.step), abs_tol=1e-6
+        )
+
+    def values(self) -> Sequence[float] | None:
+        """Return every allowed value, or None where there are infinitely many."""
+        if self.step is None:
+            return [self.low] if self.low == self.high else None
+        return _Steps(self.low, self.high, self.step)
+
+    def sample(self, rng: random.Random) -> float:
+        """Draw a value evenly, or evenly in the logarithm."""
+        values = self.values()
+        if values is not None:
+            return rng.choice(values)
+        if self.log:
+            drawn = math.exp(rng.uniform(math.log(self.low), math.log(self.high)))
+            return min(max(drawn, self.low), self.high)
+        return rng.uniform(self.low, self.high)
+
+
+class Int(NumberSection):
+    """A whole number from low to high, both included."""
+
+    type: Literal["int"] = "int"
+    low: int
+    high: int
+    step: int | None = Field(None, gt=0, description="Distance between allowed values, from low upwards.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        self._check_range(self.low, self.high, self.step)
+        return self
+
+    def contains(self, value: JsonValue) -> bool:
+        """Tell whether `value` is allowed."""
+        if isinstance(value, bool) or not isinstance(value, int):
+            return False
+        return self.low <= value <= self.high and (value - self.low) % (self.step or 1) == 0
+
+    def values(self) -> Sequence[int]:
+        """Return every allowed value."""
+        return range(self.low, self.high + 1, self.step or 1)
+
+    def sample(self, rng: random.Random) -> int:
+        """Draw a value evenly, or evenly in the logarithm."""
+        if self.log:
+            drawn = math.exp(rng.uniform(math.log(self.low - 0.5), math.log(self.high + 0.5)))
+            return min(max(round(drawn), self.low), self.high)
+        return rng.choice(self.values())
+
+
+class Choice(DomainSection):
+    """One of several values of any JSON type."""
+
+    choices: tuple[JsonValue, ...] = Field(min_length=1)
+
+    @model_serializer(mode="wrap")
+    def _write_only_what_was_said(self, handler: SerializerFunctionWrapHandler) -> Any:
+        written: dict[str, Any] = handler(self)
+        return written if self.when else {"choices": written["choices"]}
+
+    @field_validator("choices")
+    @classmethod
+    def _refuse_twins(cls, choices: tuple[JsonValue, ...]) -> tuple[JsonValue, ...]:
+        for first, second in itertools.combinations(choices, 2):
+            if same_value(first, second):
+                raise ExperimentError(f"{first!r} is listed twice", next_step="Remove one of the two.")
+        return choices
+
+    def contains(self, value: JsonValue) -> bool:
+        """Tell whether `value` is one of the choices."""
+        return any(same_value(value, choice) for choice in self.choices)
+
+    def values(self) -> list[JsonValue]:
+        """Return every allowed value."""
+        return list(self.choices)
+
+    def sample(self, rng: random.Random) -> JsonValue:
+        """Draw one of the choices evenly."""
+        return rng.choice(self.choices)
+
+
+class Fixed(DomainSection):
+    """One value, the same in every trial where the parameter exists."""
+
+    value: JsonValue
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_bare(cls, given: Any) -> Any:
+        return given if isinstance(given, Mapping) else {"value": given}
+
+    @model_serializer(mode="wrap")
+    def _write_bare(self, handler: SerializerFunctionWrapHandler) -> Any:
+        if self.when:
+            return {"value": self.value, "when": self.when}
+        # A bare list or mapping would be read as choices or as a range.
+        return {"value": self.value} if isinstance(self.value, list | dict) else self.value
+
+    def contains(self, value: JsonValue) -> bool:
+        """Tell whether `value` is the value."""
+        return same_value(value, self.value)
+
+    def values(self) -> list[JsonValue]:
+        """Return the value, as the only one allowed."""
+        return [self.value]
+
+    def sample(self, rng: random.Random) -> JsonValue:
+        """Return the value."""
+        return self.value
+
+
+def same_value(first: JsonValue, second: JsonValue) -> bool:
+    """Tell whether two JSON values are the same; unlike Python, true is not 1."""
+    return isinstance(first, bool) == isinstance(second, bool) and first == second
+
+
+def _kind(given: Any) -> str | None:
+    """Tell which kind of parameter a person meant, or None where nobody can tell."""
+    if isinstance(given, Float | Int | Choice | Fixed):
+        return type(given).__name__.lower()
+    if isinstance(given, list | tuple):
+        return None
+    if not isinstance(given, Mapping) or "value" in given:
+        return "fixed"
+    if "choices" in given:
+        return "choice"
+    if "type" in given:
+        return given["type"] if given["type"] in ("int", "float") else None
+    if "low" in given and "high" in given:
+        bounds = (given["low"], given["high"], given.get("step") or 1)
+        whole = all(isinstance(bound, int) and not isinstance(bound, bool) for bound in bounds)
+        return "int" if whole else "float"
+    return None
+
+
+Domain = Float | Int | Choice | Fixed
+WrittenDomain = Annotated[
+    Annotated[Float, Tag("float")]
+    | Annotated[Int, Tag("int")]
+    | Annotated[Choice, Tag("choice")]
+    | Annotated[Fixed, Tag("fixed")],
+    Discriminator(
+        _kind,
+        custom_error_type="domain",
+        custom_error_message="neither a range nor choices; allowed: {low, high, log, step, type, when}, "
+        "{choices, when}, {value, when} or a bare value that is no list",
+    ),
+]
+
+
+def describe(domain: Domain) -> str:
+    """Say in a few words which values a domain allows."""
+    match domain:
+        case Float() | Int():
+            step = f" in steps of {domain.step}" if domain.step else ""
+            kind = "whole numbers" if isinstance(domain, Int) else "numbers"
+            return f"{kind} from {domain.low} to {domain.high}{step}"
+        case Choice():
+            return ", ".join(repr(choice) for choice in domain.choices)
+        case Fixed():
+            return f"only {domain.value!r}"
+        case _:
+            assert_never(domain)

@@ -1,0 +1,313 @@
+"""What can happen in a run: every kind of event, typed, with JSON in and out.
+
+An event is one fact, stored once and never changed. Fields are only ever added, and a reader ignores
+fields that it does not know, so old stores stay readable and old readers survive new stores.
+Non-finite numbers travel as the texts "NaN", "Infinity" and "-Infinity".
+Who writes events, and where they are kept, is left to the driver and to the store.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+
+from workbench.errors import StoreError
+
+TrialState = Literal["waiting", "running", "complete", "pruned", "stopped", "failed"]
+RunState = Literal["waiting", "running", "stopping", "complete", "stopped", "failed", "lost"]
+Reason = Literal["oom", "diverged", "error", "lost", "timeout", "storage"]
+
+FINISHED_TRIAL_STATES: frozenset[TrialState] = frozenset({"complete", "pruned", "stopped", "failed"})
+FINISHED_RUN_STATES: frozenset[RunState] = frozenset({"complete", "stopped", "failed"})
+
+
+class EventHeader(BaseModel):
+    """What every event carries."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
+
+    time_unix_s: float = Field(default_factory=time.time)
+
+
+class TrialEventHeader(EventHeader):
+    """What every event of a trial carries."""
+
+    trial: int = Field(description="Number of the trial that it happened to, from 0.")
+
+
+class DriverStarted(EventHeader):
+    """A process became the driver of the run; a second one of a run means a restart."""
+
+    type: Literal["driver_started"] = "driver_started"
+    pid: int
+    host: str
+    num_cpus: float = Field(description="CPUs that the cluster offers in total.")
+    num_gpus: float = 0.0
+    versions: dict[str, str] = Field(default_factory=dict, description="Package name to version.")
+
+
+class RunStateChanged(EventHeader):
+    """The run entered another state."""
+
+    type: Literal["run_state_changed"] = "run_state_changed"
+    state: RunState
+    reason: str | None = Field(
+        default=None, description="Why: trials, time, target, plateau, exhausted, person, error."
+    )
+    message: str | None = None
+
+
+class TrialEnqueued(EventHeader):
+    """Somebody asked for a configuration to be tried next."""
+
+    type: Literal["trial_enqueued"] = "trial_enqueued"
+    params: dict[str, JsonValue]
+
+
+class PriorTrialAdded(EventHeader):
+    """A finished trial of an earlier run teaches the sampler of this one."""
+
+    type: Literal["prior_trial_added"] = "prior_trial_added"
+    from_run_id: str
+    from_trial: int
+    params: dict[str, JsonValue]
+    state: Literal["complete", "pruned"]
+    values: dict[str, float]
+    reports: list[tuple[int, float]] = Field(default_factory=list, description="(step, value) pairs.")
+
+
+class SettingsChanged(EventHeader):
+    """Settings of the experiment have other values in this run from here on."""
+
+    type: Literal["settings_changed"] = "settings_changed"
+    settings: dict[str, JsonValue] = Field(description="New values by dotted path, such as budget.trials.")
+
+
+class TrialProposed(TrialEventHeader):
+    """The study proposed a configuration; the trial is waiting from here on."""
+
+    type: Literal["trial_proposed"] = "trial_proposed"
+    params: dict[str, JsonValue]
+    configuration: int = Field(description="Number of the configuration; its repeats share it.")
+    repeat: int = Field(default=0, description="Which repeat of the configuration this is, from 0.")
+    seed: int = Field(description="Seed of everything random in the training.")
+    source: Literal["sampler", "enqueued"] = "sampler"
+
+
+class ReplayPlanned(EventHeader):
+    """The run proposes again, in their order, what another run proposed, and nothing else."""
+
+    type: Literal["replay_planned"] = "replay_planned"
+    of_run_id: str
+    proposals: list[TrialProposed]
+
+
+class TrialStarted(TrialEventHeader):
+    """An attempt at a trial has its workers and begins."""
+
+    type: Literal["trial_started"] = "trial_started"
+    attempt: int
+    worker_pids: list[int]
+    hosts: list[str] = Field(default_factory=list)
+    plan: dict[str, JsonValue] = Field(
+        default_factory=dict, description="The plan, as far as it is known before the data is loaded."
+    )
+    resumed_from: str | None = Field(default=None, description="Path of the checkpoint that it goes on from.")
+
+
+class TrialPlanned(TrialEventHeader):
+    """An attempt knows its data and its device, and so its plan in full."""
+
+    type: Literal["trial_planned"] = "trial_planned"
+    attempt: int = 0
+    plan: dict[str, JsonValue] = Field(
+        description="workers, micro_batch, accumulation, global_batch, precision, strategy."
+    )
+
+
+class TrialReported(TrialEventHeader):
+    """A trial reported metrics, speed, or both."""
+
+    type: Literal["trial_reported"] = "trial_reported"
+    attempt: int = 0
+    step: int = Field(description="Optimizer steps done, or the step that a function reported.")
+    epoch: float | None = Field(default=None, description="Epochs done; whole at an evaluation.")
+    elapsed_s: float = Field(default=0.0, description="Seconds since this attempt began.")
+    values: dict[str, float] = Field(default_factory=dict, description="Metrics by name, means over workers.")
+    samples_per_s: float | None = None
+    parts_s: dict[str, float] = Field(
+        default_factory=dict, description="Seconds a step, by part: data, forward, backward, update."
+    )
+    told_again: bool = Field(
+        default=False,
+        description="Whether an earlier attempt reported it, and the driver died before it came.",
+    )
+
+    @property
+    def rung(self) -> int:
+        """The resource spent, in the unit in which pruners compare trials: epochs, else steps."""
+        return self.step if self.epoch is None else int(self.epoch)
+
+
+class CheckpointSaved(TrialEventHeader):
+    """A checkpoint lies complete at its path."""
+
+    type: Literal["checkpoint_saved"] = "checkpoint_saved"
+    attempt: int
+    step: int
+    path: str
+    best: bool = Field(default=False, description="Whether it is the best of the trial so far.")
+
+
+class CheckpointsDeleted(TrialEventHeader):
+    """The checkpoints of a finished trial were given up for better ones."""
+
+    type: Literal["checkpoints_deleted"] = "checkpoints_deleted"
+    reason: Literal["keep_best", "max_checkpoints_size"] = Field(description="The setting that asks for it.")
+    size_bytes: int
+
+
+class AttemptEnded(TrialEventHeader):
+    """An attempt ended early; the trial goes on with the next one, now or when the run is resumed."""
+
+    type: Literal["attempt_ended"] = "attempt_ended"
+    attempt: int
+    reason: Reason | Literal["stopped", "resized"]
+    message: str
+    next_plan: dict[str, JsonValue] = Field(
+        default_factory=dict, description="What of its plan is different in the attempts from here on."
+    )
+    is_retry: bool = Field(default=False, description="Whether going on counts against max_retries.")
+
+
+class TrialResized(TrialEventHeader):
+    """A trial is to go on with more workers, because that seems to pay; its attempt ends with this."""
+
+    type: Literal["trial_resized"] = "trial_resized"
+    attempt: int = Field(description="The attempt that ends.")
+    from_workers: int
+    to_workers: int
+    samples_per_s: float = Field(description="Measured with the workers that it has.")
+    expected_samples_per_s: float = Field(description="What earlier trials reached with as many workers.")
+    left_s: float = Field(description="Seconds of training left if it went on as it is.")
+    assumed_restart_s: float = Field(description="Seconds that starting again is thought to cost.")
+    expected_saving_s: float = Field(description="Seconds that it ends earlier, the restart deducted.")
+
+
+class ResizeMeasured(TrialEventHeader):
+    """What it really brought a trial to go on with more workers."""
+
+    type: Literal["resize_measured"] = "resize_measured"
+    attempt: int = Field(description="The attempt that was measured.")
+    from_workers: int
+    to_workers: int
+    samples_per_s: float
+    restart_s: float | None = Field(
+        default=None,
+        description="Seconds from the decision to training again; None where something else came between.",
+    )
+    saving_s: float | None = Field(
+        default=None, description="Seconds that it ends earlier at this speed, the restart deducted."
+    )
+
+
+class TrialEnded(TrialEventHeader):
+    """A trial is finished and will not run again."""
+
+    type: Literal["trial_ended"] = "trial_ended"
+    attempt: int
+    state: Literal["complete", "pruned", "stopped", "failed"]
+    reason: Reason | None = Field(default=None, description="Why it failed.")
+    message: str | None = None
+    traceback: str | None = None
+    values: dict[str, float] = Field(default_factory=dict, description="The trial's result, by metric.")
+    step: int = Field(default=0, description="The last step reported.")
+    fits: bool = Field(
+        default=True,
+        description="False where its searched micro batch did not fit, and a smaller one took its place.",
+    )
+
+
+class CommandHandled(EventHeader):
+    """The driver carried out, or refused, a command."""
+
+    type: Literal["command_handled"] = "command_handled"
+    command: int
+    kind: str
+    done: bool
+    message: str
+
+
+class Noted(EventHeader):
+    """Something that a person should know."""
+
+    type: Literal["noted"] = "noted"
+    level: Literal["info", "warning", "error"]
+    message: str
+    trial: int | None = Field(default=None, description="The trial that it is about, if it is about one.")
+
+
+Event = (
+    DriverStarted
+    | RunStateChanged
+    | TrialEnqueued
+    | PriorTrialAdded
+    | SettingsChanged
+    | ReplayPlanned
+    | TrialProposed
+    | TrialStarted
+    | TrialPlanned
+    | TrialReported
+    | CheckpointSaved
+    | CheckpointsDeleted
+    | AttemptEnded
+    | TrialResized
+    | ResizeMeasured
+    | TrialEnded
+    | CommandHandled
+    | Noted
+)
+Sink = Callable[[Event], None]
+
+_ADAPTER: TypeAdapter[Event] = TypeAdapter(Annotated[Event, Field(discriminator="type")])
+
+
+def to_json(event: Event) -> str:
+    """Write an event as one line of JSON.
+
+    Args:
+        event: Any event.
+
+    Returns:
+        JSON text without line breaks; non-finite numbers are texts.
+    """
+    return event.model_dump_json(exclude_defaults=False)
+
+
+def from_json(text: str | bytes) -> Event:
+    """Read what `to_json` wrote.
+
+    Args:
+        text: One JSON document.
+
+    Returns:
+        The event.
+
+    Raises:
+        StoreError: If the text is no event that this version knows.
+    """
+    try:
+        return _ADAPTER.validate_json(text)
+    except ValidationError as error:
+        raise StoreError(
+            f"an event cannot be read: {error.errors(include_url=False)[0]['msg']}",
+            next_step="A newer version of the workbench may have written it: update this one.",
+        ) from error
+
+
+def json_schema() -> dict[str, Any]:
+    """Return the JSON schema of all events, from which other languages take their types."""
+    return _ADAPTER.json_schema(mode="serialization")

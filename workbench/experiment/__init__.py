@@ -1,0 +1,357 @@
+"""The experiment: what to tune, as one frozen object, one YAML file, one content hash.
+
+It says what a person wants and checks that it can be meant: names, ranges, conditions, parts that
+exclude each other. Whether models, datasets and hardware can satisfy it is checked where a run starts.
+Every refusal names the dotted field, what was allowed, and the next step.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    PositiveInt,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+    model_validator,
+)
+from pydantic_core import ErrorDetails
+
+from workbench.errors import ExperimentError, WorkbenchError
+from workbench.experiment.aliases import ALIASES, resolve_aliases
+from workbench.experiment.components import Component
+from workbench.experiment.sections import (
+    Budget,
+    Constraint,
+    EarlyStop,
+    Objective,
+    Plan,
+    Resources,
+    Sampler,
+    Training,
+)
+from workbench.experiment.yaml_file import read_yaml, read_yaml_file, write_yaml
+from workbench.space import Space
+
+__all__ = [
+    "Budget",
+    "Component",
+    "Constraint",
+    "EarlyStop",
+    "Experiment",
+    "Objective",
+    "Plan",
+    "Resources",
+    "Sampler",
+    "Space",
+    "Training",
+]
+
+DEFAULT_TRIALS = 20
+_PLAIN_TAGS = frozenset({"float", "int", "choice", "fixed", "constrained-int", "constrained-float"})
+
+
+class Experiment(BaseModel):
+    """What to tune: model, data, objectives, search space, training defaults, budget, resources."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    name: str = Field(default="experiment", min_length=1, max_length=80, description="What people call it.")
+    model: Component | None = Field(
+        default=None, description="A zoo name, package.module:function, or a callable."
+    )
+    data: Component | None = Field(
+        default=None, description="A dataset name, package.module:function, or a callable."
+    )
+    train: Component | None = Field(
+        None,
+        description="Instead of model and data: a function (config, report), by package.module:function.",
+    )
+    loss: Component | None = Field(
+        default=None, description="Loss; the default follows from the data's task."
+    )
+    metrics: tuple[Component, ...] = Field(
+        default=(), description="Metrics; the default follows from the data's task."
+    )
+    objectives: tuple[Objective, ...] = Field(min_length=1, description="What to improve.")
+    constraints: tuple[Constraint, ...] = Field(
+        default=(), description="Limits that a trial must keep to be feasible."
+    )
+    search: Space = Field(default_factory=lambda: Space({}), description="Parameters, by name.")
+    training: Training = Field(default_factory=lambda: Training())
+    plan: Plan = Field(default_factory=lambda: Plan())
+    budget: Budget = Field(default_factory=lambda: Budget())
+    sampler: Sampler = Field(default_factory=lambda: Sampler())
+    early_stop: EarlyStop = Field(default_factory=lambda: EarlyStop())
+    resources: Resources = Field(default_factory=lambda: Resources())
+    repeats: PositiveInt = Field(
+        default=1, description="Trainings of each configuration, each with another seed."
+    )
+    seed: int = Field(default=0, ge=0, lt=2**32, description="Seed of everything random in the run.")
+
+    def __init__(self, **fields: Any) -> None:
+        """Check and build an experiment.
+
+        Args:
+            **fields: The fields of an experiment file; sections may be mappings.
+
+        Raises:
+            ExperimentError: If anything is wrong; all that is wrong is listed.
+        """
+        try:
+            super().__init__(**resolve_aliases(fields))
+        except ValidationError as error:
+            raise _translate(error) from error
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        _check_what_is_trained(self)
+        _check_objectives(self)
+        _check_searched_fields(self)
+        return self
+
+    @model_serializer(mode="wrap")
+    def _write_what_differs(self, handler: SerializerFunctionWrapHandler) -> Any:
+        written: dict[str, Any] = handler(self)
+        return {key: value for key, value in written.items() if value not in (None, {}, [], ()) and not (
+            key in ("repeats", "seed") and value == type(self).model_fields[key].default
+        ) and not (key == "sampler" and value == {})}  # fmt: skip
+
+    @classmethod
+    def from_yaml(cls, text: str) -> Experiment:
+        """Read an experiment from YAML text.
+
+        Raises:
+            ExperimentError: If the text is no experiment.
+        """
+        return cls(**read_yaml(text))
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Experiment:
+        """Read an experiment file.
+
+        Raises:
+            ExperimentError: If the file cannot be read or is no experiment.
+        """
+        document = read_yaml_file(Path(path))
+        document.setdefault("name", Path(path).stem)
+        return cls(**document)
+
+    def to_yaml(self) -> str:
+        """Write the experiment as YAML, without what equals the default."""
+        return write_yaml(self.model_dump(mode="json"))
+
+    def hash(self) -> str:
+        """Return the identity of the experiment: SHA-256 of its canonical JSON, in hexadecimal.
+
+        Two experiments that mean the same, however they were written, have the same hash; the name is
+        a label and does not count.
+        """
+        document = self.model_dump(mode="json", exclude={"name"})
+        return hashlib.sha256(json.dumps(document, sort_keys=True).encode()).hexdigest()
+
+    def max_configurations(self) -> int | None:
+        """Return how many configurations a run may propose, or None where only other limits end it.
+
+        An experiment that names no limit at all gets `DEFAULT_TRIALS`: no run is endless by accident.
+        """
+        budget = self.budget
+        if budget.trials is not None:
+            return budget.trials
+        if budget.time is not None or budget.plateau is not None or self.sampler.name == "grid":
+            return None
+        return DEFAULT_TRIALS
+
+    def replace(self, **settings: Any) -> Experiment:
+        """Return a copy with some settings changed.
+
+        Args:
+            **settings: Values by field; of a section, a mapping changes what it names and keeps the
+                rest: `replace(training={"epochs": 5})` changes only the epochs.
+
+        Raises:
+            ExperimentError: If the result is no experiment.
+        """
+        document = self.model_dump(mode="json")
+        for key, value in settings.items():
+            before = document.get(key)
+            if isinstance(value, Mapping) and isinstance(before, Mapping):
+                document[key] = {**before, **value}
+            else:
+                document[key] = value
+        return Experiment(**document).with_payloads(self.payloads())
+
+    def payloads(self) -> dict[str, bytes]:
+        """Return the bytes of embedded objects that are at hand, by their SHA-256."""
+        return {
+            component.payload_hash: component.payload
+            for component in self._components().values()
+            if component.payload_hash and component.payload
+        }
+
+    def payload_hashes(self) -> list[str]:
+        """Return the SHA-256 of every embedded object, at hand or not."""
+        hashes = (component.payload_hash for component in self._components().values())
+        return sorted({found for found in hashes if found})
+
+    def with_payloads(self, payloads: Mapping[str, bytes]) -> Experiment:
+        """Return the experiment with the bytes of its embedded objects put back.
+
+        Args:
+            payloads: Bytes by their SHA-256; those that the experiment does not name are left out.
+
+        Raises:
+            RunError: If bytes do not match their hash.
+        """
+
+        def restore(component: Component) -> Component:
+            payload = payloads.get(component.payload_hash or "")
+            return component if payload is None else component.with_payload(payload)
+
+        update: dict[str, Any] = {
+            key: restore(component) for key, component in self._components().items() if "." not in key
+        }
+        update["metrics"] = tuple(restore(metric) for metric in self.metrics)
+        return self.model_copy(update=update)
+
+    def _components(self) -> dict[str, Component]:
+        named = {"model": self.model, "data": self.data, "train": self.train, "loss": self.loss}
+        found = {key: component for key, component in named.items() if component is not None}
+        return found | {f"metrics.{index}": metric for index, metric in enumerate(self.metrics)}
+
+
+def _check_what_is_trained(experiment: Experiment) -> None:
+    if experiment.train is not None:
+        for field in ("model", "data", "loss"):
+            if getattr(experiment, field) is not None:
+                raise ExperimentError(
+                    "a train function brings its own", field=field, next_step=f"Remove {field} or train."
+                )
+        if not experiment.train.is_reference:
+            raise ExperimentError(
+                f"{experiment.train.name!r} does not name a function",
+                field="train",
+                allowed="package.module:function",
+            )
+        return
+    for field in ("model", "data"):
+        if getattr(experiment, field) is None:
+            raise ExperimentError(
+                "missing", field=field, next_step="Name a model and data, or a train function."
+            )
+
+
+def _check_objectives(experiment: Experiment) -> None:
+    metrics = [objective.metric for objective in experiment.objectives]
+    for index, metric in enumerate(metrics):
+        if metric in metrics[:index]:
+            raise ExperimentError(
+                f"{metric} is an objective already",
+                field=f"objectives.{index}.metric",
+                next_step="Remove one.",
+            )
+    if len(metrics) > 1 and experiment.early_stop.pruner != "none":
+        raise ExperimentError(
+            "several objectives have no order in which a trial could fall behind",
+            field="early_stop.pruner", allowed="none where there are several objectives",
+            next_step="Remove early_stop, or turn all objectives but one into constraints.",
+        )  # fmt: skip
+    single_only = {"cmaes"} & {experiment.sampler.name}
+    if len(metrics) > 1 and single_only:
+        raise ExperimentError(
+            "knows one objective only",
+            field="sampler.name",
+            allowed="tpe, random, grid, qmc, gp, nsga2, nsga3",
+        )
+
+
+def _check_searched_fields(experiment: Experiment) -> None:
+    """Check every value that a searched field of training or plan may take against that field."""
+    if experiment.train is not None:
+        return
+    for section_name, section in (("training", Training), ("plan", Plan)):
+        given = set(getattr(experiment, section_name).model_fields_set)
+        for name, domain in experiment.search.root.items():
+            if name not in section.model_fields:
+                continue
+            if name in given and getattr(experiment, section_name) != "auto":
+                _refuse_twice(section_name, name, getattr(getattr(experiment, section_name), name))
+            values = domain.values()
+            low_high = [getattr(domain, "low", None), getattr(domain, "high", None)]
+            for value in low_high if values is None or len(values) > 1000 else values:
+                try:
+                    section.model_validate(
+                        {name: value} | ({"epochs": 10**9} if name == "warmup_epochs" else {})
+                    )
+                except ValidationError as error:
+                    message = _translate(error)
+                    raise ExperimentError(
+                        f"{value!r} is no value of {section_name}.{name}: {message.problem}",
+                        field=f"search.{name}", allowed=message.allowed, next_step=message.next_step,
+                    ) from error  # fmt: skip
+
+
+def _refuse_twice(section: str, name: str, value: Any) -> None:
+    if value != "auto":
+        raise ExperimentError(
+            f"{section}.{name} is set to {value!r} and searched at once", field=f"search.{name}",
+            next_step="Remove one of the two.",
+        )  # fmt: skip
+
+
+def _translate(error: ValidationError) -> ExperimentError:
+    """Turn pydantic's findings into one error that names fields as a person wrote them."""
+    found = [_translate_one(details) for details in error.errors(include_url=False)]
+    first = found[0]
+    if len(found) == 1:
+        return first
+    others = "\n".join(f"  {other}" for other in found[1:])
+    return ExperimentError(
+        first.problem,
+        field=first.field,
+        allowed=first.allowed,
+        next_step=f"{first.next_step or ''}\nand\n{others}",
+    )
+
+
+def _translate_one(details: ErrorDetails) -> ExperimentError:
+    location = [str(part) for part in details["loc"] if str(part) not in _PLAIN_TAGS and "[" not in str(part)]
+    field = ".".join(location) or None
+    cause = details.get("ctx", {}).get("error")
+    if isinstance(cause, WorkbenchError):
+        moved = cause.at(field) if field else cause
+        return ExperimentError(
+            moved.problem, field=moved.field, allowed=moved.allowed, next_step=moved.next_step
+        )
+    if details["type"] == "extra_forbidden":
+        return _unknown_key(location)
+    if details["type"] == "missing":
+        return ExperimentError("missing", field=field, next_step=f"Add {location[-1]}.")
+    message = details["msg"].removeprefix("Value error, ")
+    return ExperimentError(f"{message[0].lower()}{message[1:]}, got {details['input']!r}", field=field)
+
+
+def _unknown_key(location: list[str]) -> ExperimentError:
+    section: type[BaseModel] = Experiment
+    for part in location[:-1]:
+        annotation = section.model_fields[part].annotation if part in section.model_fields else None
+        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+            return ExperimentError("unknown key", field=".".join(location), next_step="Remove it.")
+        section = annotation
+    known = list(section.model_fields)
+    close = difflib.get_close_matches(location[-1], [*known, *ALIASES], n=1)
+    return ExperimentError(
+        "unknown key",
+        field=".".join(location),
+        allowed=known,
+        next_step=f"Did you mean {close[0]}?" if close else "Remove it.",
+    )

@@ -1,0 +1,94 @@
+"""Settings that other tools call otherwise, moved to where they belong here.
+
+Only names that people bring from elsewhere are known; a name given twice is refused, never guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.errors import ExperimentError
+
+ALIASES: dict[str, tuple[str, str]] = {
+    "per_device_train_batch_size": ("plan", "micro_batch"),
+    "micro_batch_size": ("plan", "micro_batch"),
+    "gradient_accumulation_steps": ("plan", "accumulation"),
+    "accumulate_grad_batches": ("plan", "accumulation"),
+    "num_workers": ("plan", "workers"),
+    "batch_size": ("training", "global_batch"),
+    "train_batch_size": ("training", "global_batch"),
+    "learning_rate": ("training", "lr"),
+    "num_train_epochs": ("training", "epochs"),
+    "max_epochs": ("training", "epochs"),
+    "max_grad_norm": ("training", "clip_norm"),
+    "gradient_clip_val": ("training", "clip_norm"),
+    "lr_scheduler_type": ("training", "schedule"),
+}
+
+
+def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an experiment with every alias moved to its section and name.
+
+    Parameters that a `train` function reads keep the names that the function knows.
+
+    Args:
+        fields: The fields of an experiment as a person wrote them.
+
+    Raises:
+        ExperimentError: If an alias and its name are both given.
+    """
+    resolved = dict(fields)
+    search = resolved.get("search")
+    if resolved.get("train") is None and isinstance(search, Mapping):
+        resolved["search"] = {
+            _searched_name(name, search): _rename_parents(domain, search) for name, domain in search.items()
+        }
+    for place in (None, "training", "plan"):
+        section = resolved if place is None else resolved.get(place)
+        if isinstance(section, Mapping):
+            for alias in [name for name in section if name in ALIASES]:
+                _move(resolved, place, alias)
+    return resolved
+
+
+def _searched_name(name: str, search: Mapping[str, Any]) -> str:
+    if name not in ALIASES:
+        return name
+    target = ALIASES[name][1]
+    if target in search:
+        raise _given_twice(f"search.{name}", f"search.{target}")
+    return target
+
+
+def _rename_parents(domain: Any, search: Mapping[str, Any]) -> Any:
+    when = domain.get("when") if isinstance(domain, Mapping) else None
+    if not isinstance(when, Mapping):
+        return domain
+    return {
+        **domain,
+        "when": {
+            _searched_name(name, search) if name in search else name: value for name, value in when.items()
+        },
+    }
+
+
+def _move(resolved: dict[str, Any], place: str | None, alias: str) -> None:
+    """Move one aliased setting, in place."""
+    section, name = ALIASES[alias]
+    if place is None:
+        value = resolved.pop(alias)
+    else:
+        remaining = dict(resolved[place])
+        value = remaining.pop(alias)
+        resolved[place] = remaining
+    target = dict(resolved.get(section) or {})
+    if name in target:
+        raise _given_twice(f"{place}.{alias}" if place else alias, f"{section}.{name}")
+    resolved[section] = target | {name: value}
+
+
+def _given_twice(alias: str, name: str) -> ExperimentError:
+    return ExperimentError(
+        f"means the same as {name}, which is given too", field=alias, next_step="Remove one of the two."
+    )

@@ -1,0 +1,70 @@
+"""The settings of an experiment that may change while a run of it goes on: its budget and its concurrency.
+
+A change gives the experiment that is in force from then on and is checked like an experiment file. The
+run keeps the experiment that it was started with, and its hash.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ExperimentError
+
+if TYPE_CHECKING:
+    from workbench.experiment import Experiment
+
+CHANGEABLE = ("resources.concurrency", "budget.trials", "budget.time", "budget.plateau")
+
+
+def change(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
+    """Return the experiment with some settings changed that may change while it runs.
+
+    A limit that is added leaves the others as they are, also the number of trials that an experiment
+    without any limit gets.
+
+    Args:
+        experiment: What has been in force.
+        settings: New values by dotted path, those of `CHANGEABLE`; durations such as `1h` are understood.
+
+    Raises:
+        ExperimentError: If there is nothing to change, a setting cannot change, or its value is wrong.
+    """
+    if not settings:
+        raise ExperimentError("nothing is to change", allowed=list(CHANGEABLE))
+    for path, value in settings.items():
+        if path not in CHANGEABLE:
+            raise ExperimentError("cannot change during a run", field=path, allowed=list(CHANGEABLE))
+        if value is None or isinstance(value, bool):
+            raise ExperimentError(f"{value!r} is no value", field=path, allowed="a number")
+    sections: dict[str, dict[str, Any]] = {"budget": {"trials": experiment.max_configurations()}}
+    for path, value in settings.items():
+        section, _, name = path.partition(".")
+        sections.setdefault(section, {})[name] = value
+    return experiment.replace(**sections)
+
+
+def describe_changes(before: Experiment, after: Experiment) -> list[str]:
+    """Return each setting that differs, such as `budget.trials 20 -> 70`."""
+    old, new = values_of(before), values_of(after)
+    return [
+        f"{path} {_write(path, old[path])} -> {_write(path, value)}"
+        for path, value in new.items()
+        if value != old[path]
+    ]
+
+
+def _write(path: str, value: float | str | None) -> str:
+    if value is None:
+        return "none"
+    return f"{value:g} s" if path == "budget.time" else str(value)
+
+
+def values_of(experiment: Experiment) -> dict[str, Any]:
+    """Return the settings that may change, by dotted path; None for a limit that there is not."""
+    return {
+        "resources.concurrency": experiment.resources.concurrency,
+        "budget.trials": experiment.max_configurations(),
+        "budget.time": experiment.budget.time,
+        "budget.plateau": experiment.budget.plateau,
+    }

@@ -1,0 +1,249 @@
+"""Reads the sweep files of Weights & Biases.
+
+Nested parameters become flat ones, named `parent_child`. `bayes` becomes tpe. `early_terminate`
+becomes asha, whose rungs are steps that the function reports. A key that an experiment has no word for
+is refused by its name; nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from workbench.errors import ExperimentError
+from workbench.experiment import Experiment
+
+_METHODS = {"grid": "grid", "random": "random", "bayes": "tpe"}
+_KEYS = ("name", "program", "method", "metric", "parameters", "early_terminate", "run_cap")
+HOMELESS = {
+    "command": "The workbench calls the train function itself: remove command.",
+    "project": "The workbench keeps runs in its own store: remove project.",
+    "entity": "The workbench keeps runs in its own store: remove entity.",
+    "description": "Put it into name, or into a comment.",
+    "image_uri": "The workbench trains in the environment that it runs in: remove image_uri.",
+    "job": "Give the function as train instead.",
+}
+
+
+def from_wandb_sweep(document: Mapping[str, Any], *, train: str | None = None) -> Experiment:
+    """Turn a sweep configuration of Weights & Biases into an experiment.
+
+    Args:
+        document: The content of the sweep file.
+        train: The function to train with, as package.module:function; it takes the place of the
+            script that `program` names, with `(config, report)` as its arguments.
+
+    Returns:
+        An experiment with the same parameters, metric, method, early stopping and number of runs.
+
+    Raises:
+        ExperimentError: If a key or a distribution has no counterpart, or `train` is missing.
+    """
+    for key in document:
+        if key not in _KEYS:
+            raise ExperimentError(
+                "has no counterpart in an experiment", field=str(key), allowed=_KEYS,
+                next_step=HOMELESS.get(str(key), "Remove it."),
+            )  # fmt: skip
+    if train is None:
+        raise ExperimentError(
+            f"the script {document.get('program', 'of the sweep')!r} cannot report to the workbench",
+            field="program",
+            next_step="Put the training into a function (config, report) and give "
+            "train='package.module:function'.",
+        )
+    settings: dict[str, Any] = {
+        "train": train,
+        "objectives": [_objective(_mapping(_need(document, "metric"), "metric"))],
+        "search": _parameters(_mapping(_need(document, "parameters"), "parameters"), "parameters", ""),
+        "sampler": _one_of(_need(document, "method"), _METHODS, "method"),
+    }
+    if "name" in document:
+        settings["name"] = document["name"]
+    if "run_cap" in document:
+        settings["budget"] = {"trials": document["run_cap"]}
+    if "early_terminate" in document:
+        settings["early_stop"] = _early_stop(_mapping(document["early_terminate"], "early_terminate"))
+    return Experiment(**settings)
+
+
+def _need(document: Mapping[str, Any], key: str, field: str | None = None) -> Any:
+    if key not in document:
+        raise ExperimentError("missing", field=f"{field}.{key}" if field else key)
+    return document[key]
+
+
+def _mapping(given: Any, field: str) -> Mapping[str, Any]:
+    if not isinstance(given, Mapping):
+        raise ExperimentError(f"{given!r} is no mapping", field=field)
+    return given
+
+
+def _one_of(given: Any, table: Mapping[str, str], field: str) -> str:
+    if given not in table:
+        raise ExperimentError(f"{given!r} has no counterpart", field=field, allowed=table)
+    return table[given]
+
+
+def _refuse_others(given: Mapping[str, Any], known: Iterable[str], field: str) -> None:
+    known = list(known)
+    for key in given:
+        if key not in known:
+            raise ExperimentError(
+                "has no counterpart in an experiment",
+                field=f"{field}.{key}",
+                allowed=known,
+                next_step="Remove it.",
+            )
+
+
+def _objective(metric: Mapping[str, Any]) -> dict[str, Any]:
+    _refuse_others(metric, ("name", "goal", "target"), "metric")
+    goals = {"minimize": "minimize", "maximize": "maximize"}
+    objective = {
+        "metric": _need(metric, "name", "metric"),
+        "goal": _one_of(metric.get("goal", "minimize"), goals, "metric.goal"),
+    }
+    return objective | ({"target": metric["target"]} if "target" in metric else {})
+
+
+def _early_stop(given: Mapping[str, Any]) -> dict[str, Any]:
+    field = "early_terminate"
+    _refuse_others(given, ("type", "min_iter", "max_iter", "s", "eta", "strict"), field)
+    _one_of(_need(given, "type", field), {"hyperband": "asha"}, f"{field}.type")
+    if given.get("strict", True) is not True:
+        raise ExperimentError(
+            "asha always stops all but the best of a rung", field=f"{field}.strict",
+            allowed="true", next_step="Remove strict.",
+        )  # fmt: skip
+    for key in ("min_iter", "max_iter", "s", "eta"):
+        if key in given and (not isinstance(given[key], int) or given[key] < 1):
+            raise ExperimentError(f"{given[key]!r} is no positive whole number", field=f"{field}.{key}")
+    eta = given.get("eta", 3)
+    if "min_iter" in given:
+        for key in ("max_iter", "s"):
+            if key in given:
+                raise ExperimentError("says again what min_iter says", field=f"{field}.{key}",
+                                      next_step="Remove it, or min_iter.")  # fmt: skip
+        return {"pruner": "asha", "grace": given["min_iter"], "reduction_factor": eta}
+    rungs = eta ** _need(given, "s", field)
+    if _need(given, "max_iter", field) % rungs:
+        raise ExperimentError(
+            f"{given['max_iter']} cannot be divided by eta ** s = {rungs}", field=f"{field}.max_iter",
+            next_step="Give min_iter, the first step at which a run may be stopped, instead.",
+        )  # fmt: skip
+    return {"pruner": "asha", "grace": given["max_iter"] // rungs, "reduction_factor": eta}
+
+
+def _parameters(given: Mapping[str, Any], field: str, prefix: str) -> dict[str, Any]:
+    search: dict[str, Any] = {}
+    for name, parameter in given.items():
+        path, flat = f"{field}.{name}", f"{prefix}{name}"
+        parameter = _mapping(parameter, path)
+        if "parameters" in parameter:
+            _refuse_others(parameter, ("parameters",), path)
+            inner = _mapping(parameter["parameters"], f"{path}.parameters")
+            found = _parameters(inner, f"{path}.parameters", f"{flat}_")
+        else:
+            found = {flat: _domain(parameter, path)}
+        for twin in found.keys() & search.keys():
+            raise ExperimentError(
+                f"{twin} is the name of two parameters", field=path, next_step="Rename one."
+            )
+        search |= found
+    return search
+
+
+def _domain(given: Mapping[str, Any], field: str) -> dict[str, Any]:
+    name = given.get("distribution") or _default_distribution(given, field)
+    if name not in _DISTRIBUTIONS:
+        raise ExperimentError(
+            f"{name!r} has no counterpart", field=f"{field}.distribution", allowed=_DISTRIBUTIONS,
+            next_step="Give min and max of a uniform or log_uniform_values distribution, or list values.",
+        )  # fmt: skip
+    keys, build = _DISTRIBUTIONS[name]
+    _refuse_others(given, ("distribution", *keys), field)
+    numbers = [_need(given, key, field) if key != "q" else given.get("q", 1) for key in keys]
+    for key, number in zip(keys, numbers, strict=True):
+        if key in ("min", "max", "q") and (isinstance(number, bool) or not isinstance(number, int | float)):
+            raise ExperimentError(f"{number!r} is no number", field=f"{field}.{key}")
+    return build(field, *numbers)
+
+
+def _default_distribution(given: Mapping[str, Any], field: str) -> str:
+    if "value" in given:
+        return "constant"
+    if "values" in given:
+        return "categorical"
+    if "min" in given and "max" in given:
+        whole = isinstance(given["min"], int) and isinstance(given["max"], int)
+        return "int_uniform" if whole else "uniform"
+    raise ExperimentError("says neither value, values, nor min and max", field=field)
+
+
+def _choices(field: str, values: Any) -> dict[str, Any]:
+    if not isinstance(values, list | tuple):
+        raise ExperimentError(f"{values!r} is no list", field=f"{field}.values")
+    return {"choices": list(values)}
+
+
+def _whole(field: str, low: float, high: float) -> dict[str, Any]:
+    for key, bound in (("min", low), ("max", high)):
+        if not isinstance(bound, int):
+            raise ExperimentError(f"{bound!r} is no whole number", field=f"{field}.{key}")
+    return {"type": "int", "low": low, "high": high}
+
+
+def _even(field: str, low: float, high: float) -> dict[str, Any]:
+    return {"type": "float", "low": low, "high": high}
+
+
+def _logarithmic(field: str, low: float, high: float) -> dict[str, Any]:
+    return {"type": "float", "low": low, "high": high, "log": True}
+
+
+def _exponents(field: str, low: float, high: float) -> dict[str, Any]:
+    return _logarithmic(field, math.exp(low), math.exp(high))
+
+
+def _negative_exponents(field: str, low: float, high: float) -> dict[str, Any]:
+    return _logarithmic(field, math.exp(-high), math.exp(-low))
+
+
+def _rounded(field: str, low: float, high: float, step: float) -> dict[str, Any]:
+    """Name the multiples of `step` to which numbers from low to high are rounded."""
+    if step <= 0:
+        raise ExperimentError(f"{step} is not above 0", field=f"{field}.q")
+    first, last = round(low / step), round(high / step)
+    kind = "int" if isinstance(step, int) else "float"
+    return {"type": kind, "low": first * step, "high": last * step, "step": step}
+
+
+def _rounded_logarithmic(field: str, low: float, high: float, step: float) -> dict[str, Any]:
+    if step != 1:
+        raise ExperimentError(
+            "a logarithmic range has no steps but whole numbers", field=f"{field}.q", allowed="1",
+            next_step="List the values instead.",
+        )  # fmt: skip
+    return {"type": "int", "low": round(low), "high": round(high), "log": True}
+
+
+def _rounded_exponents(field: str, low: float, high: float, step: float) -> dict[str, Any]:
+    return _rounded_logarithmic(field, math.exp(low), math.exp(high), step)
+
+
+_RANGE = ("min", "max")
+_DISTRIBUTIONS: dict[str, tuple[tuple[str, ...], Callable[..., dict[str, Any]]]] = {
+    "constant": (("value",), lambda field, value: {"value": value}),
+    "categorical": (("values",), _choices),
+    "int_uniform": (_RANGE, _whole),
+    "uniform": (_RANGE, _even),
+    "q_uniform": ((*_RANGE, "q"), _rounded),
+    "log_uniform": (_RANGE, _exponents),
+    "log_uniform_values": (_RANGE, _logarithmic),
+    "q_log_uniform": ((*_RANGE, "q"), _rounded_exponents),
+    "q_log_uniform_values": ((*_RANGE, "q"), _rounded_logarithmic),
+    "inv_log_uniform": (_RANGE, _negative_exponents),
+    "inv_log_uniform_values": (_RANGE, _logarithmic),
+}

@@ -1,0 +1,378 @@
+"""What a run has come to: its trials, its state and its best, read off its events.
+
+A history is a projection: the same events give the same history, whoever reads them. It keeps one small
+record a trial and no curves; curves are left to the plots, proposals to the study.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Self
+
+from pydantic import JsonValue
+
+from workbench.events import (
+    FINISHED_RUN_STATES,
+    FINISHED_TRIAL_STATES,
+    AttemptEnded,
+    CheckpointSaved,
+    CheckpointsDeleted,
+    DriverStarted,
+    Event,
+    Reason,
+    ReplayPlanned,
+    ResizeMeasured,
+    RunState,
+    RunStateChanged,
+    SettingsChanged,
+    TrialEnded,
+    TrialPlanned,
+    TrialProposed,
+    TrialReported,
+    TrialResized,
+    TrialStarted,
+    TrialState,
+)
+from workbench.experiment import Budget, Constraint, Experiment, Objective
+from workbench.experiment.changing import change, values_of
+
+
+@dataclasses.dataclass
+class Resize:
+    """One growth of a trial: what was expected of it and, once that is known, what it brought."""
+
+    decided: TrialResized
+    measured: ResizeMeasured | None = None
+
+    def describe(self) -> str:
+        """Say it in one sentence."""
+        decided, measured = self.decided, self.measured
+        speed = decided.expected_samples_per_s if measured is None else measured.samples_per_s
+        said = (
+            f"grew from {decided.from_workers} to {decided.to_workers} workers: "
+            f"{decided.samples_per_s:,.0f} -> {'about ' if measured is None else ''}{speed:,.0f} samples/s"
+        )
+        if measured is None:
+            return f"{said}, expected to end {decided.expected_saving_s:,.1f} s earlier"
+        if measured.restart_s is None or measured.saving_s is None:
+            return f"{said}; what the restart cost is not known"
+        later = "later" if measured.saving_s < 0 else "earlier"
+        return (
+            f"{said}; the restart took {measured.restart_s:,.1f} s, "
+            f"it ends {abs(measured.saving_s):,.1f} s {later} "
+            f"(expected: {decided.expected_saving_s:,.1f} s earlier)"
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return both as plain values."""
+        plain = self.decided.model_dump(exclude={"type", "trial", "time_unix_s"})
+        found = self.measured and self.measured.model_dump(include={"samples_per_s", "restart_s", "saving_s"})
+        return plain | {"measured": found}
+
+
+@dataclasses.dataclass
+class Trial:
+    """One trial of a run, as far as it has come."""
+
+    number: int
+    params: dict[str, JsonValue]
+    configuration: int
+    repeat: int
+    seed: int
+    source: str
+    proposed_unix_s: float
+    state: TrialState = "waiting"
+    reason: Reason | None = None
+    message: str | None = None
+    traceback: str | None = None
+    values: dict[str, float] = dataclasses.field(default_factory=dict)
+    last_values: dict[str, float] = dataclasses.field(default_factory=dict)
+    last_step: int = 0
+    last_epoch: float | None = None
+    samples_per_s: float | None = None
+    reports: int = 0
+    attempts: int = 0
+    plan: dict[str, JsonValue] = dataclasses.field(default_factory=dict)
+    decided_plan: dict[str, JsonValue] = dataclasses.field(default_factory=dict)  # over what was asked for
+    ran_out_of_memory: bool = False
+    resizes: list[Resize] = dataclasses.field(default_factory=list)
+    fits: bool = True
+    worker_pids: list[int] = dataclasses.field(default_factory=list)
+    started_unix_s: float | None = None
+    ended_unix_s: float | None = None
+    last_checkpoint: str | None = None
+    best_checkpoint: str | None = None
+    checkpoints_deleted: str | None = None  # the setting that asked for it
+    retries: int = 0  # attempts whose loss counts against max_retries
+    interrupted: bool = False  # stopped only because the run ended; goes on when the run is resumed
+
+    @property
+    def finished(self) -> bool:
+        """Whether the trial will not run again."""
+        return self.state in FINISHED_TRIAL_STATES
+
+
+class History:
+    """The trials of a run and what became of them."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        """Begin before the first event of a run of `experiment`."""
+        self.experiment = experiment
+        self.in_force = experiment
+        """The experiment with the budget and the concurrency that the run has by now."""
+        self.replay_of: str | None = None
+        self.num_recorded = 0
+        self.state: RunState = "waiting"
+        self.reason: str | None = None
+        self.message: str | None = None
+        self.trials: dict[int, Trial] = {}
+        self.drivers: list[DriverStarted] = []
+        self.started_unix_s: float | None = None
+        self.ended_unix_s: float | None = None
+        self._configurations: set[int] = set()
+        self.active_before_s = 0.0
+        self._driven_s = 0.0
+
+    @classmethod
+    def of(cls, experiment: Experiment, events: Iterable[Event]) -> Self:
+        """Read a history off `events`, oldest first."""
+        history = cls(experiment)
+        for event in events:
+            history.apply(event)
+        return history
+
+    def apply(self, event: Event) -> None:
+        """Take in the next event."""
+        match event:
+            case DriverStarted():
+                self.drivers.append(event)
+                self.active_before_s += self._driven_s
+                if self.started_unix_s is None:
+                    self.started_unix_s = event.time_unix_s
+            case RunStateChanged():
+                self._change_state(event)
+            case SettingsChanged():
+                self.in_force = change(self.in_force, event.settings)
+            case ReplayPlanned():
+                self._plan_replay(event)
+            case TrialProposed():
+                self._configurations.add(event.configuration)
+                self.trials[event.trial] = Trial(
+                    number=event.trial,
+                    params=dict(event.params),
+                    configuration=event.configuration,
+                    repeat=event.repeat,
+                    seed=event.seed,
+                    source=event.source,
+                    proposed_unix_s=event.time_unix_s,
+                )
+            case CheckpointsDeleted():
+                trial = self.trials[event.trial]
+                trial.checkpoints_deleted = event.reason
+                trial.last_checkpoint = trial.best_checkpoint = None
+            case (
+                TrialStarted()
+                | TrialPlanned()
+                | TrialReported()
+                | CheckpointSaved()
+                | AttemptEnded()
+                | TrialResized()
+                | ResizeMeasured()
+                | TrialEnded()
+            ):
+                _apply_to_trial(self.trials[event.trial], event)
+            case _:
+                pass
+        if self.drivers:
+            self._driven_s = event.time_unix_s - self.drivers[-1].time_unix_s
+
+    def _change_state(self, event: RunStateChanged) -> None:
+        self.state, self.reason, self.message = event.state, event.reason, event.message
+        ended = event.state in FINISHED_RUN_STATES
+        self.ended_unix_s = event.time_unix_s if ended else None
+        for trial in self.trials.values():
+            if ended and not trial.finished:
+                trial.state, trial.interrupted = "stopped", True
+            elif not ended and trial.interrupted:
+                trial.state, trial.interrupted = "waiting", False
+
+    def _plan_replay(self, event: ReplayPlanned) -> None:
+        self.replay_of, self.num_recorded = event.of_run_id, len(event.proposals)
+        # The limits that ended the original must not end the replay of what it came to.
+        budget = Budget(trials=len({proposal.configuration for proposal in event.proposals}))
+        self.in_force = self.in_force.model_copy(update={"budget": budget})
+
+    def in_state(self, *states: TrialState) -> list[Trial]:
+        """Return the trials that are in one of `states`, by number."""
+        return [trial for trial in self.trials.values() if trial.state in states]
+
+    def active_s(self, now_unix_s: float) -> float:
+        """Return for how long drivers have driven the run, without the time between them."""
+        if not self.drivers:
+            return 0.0
+        until = now_unix_s if self.ended_unix_s is None else self.ended_unix_s
+        return self.active_before_s + max(0.0, until - self.drivers[-1].time_unix_s)
+
+    def num_configurations(self) -> int:
+        """Return how many configurations have been proposed."""
+        return len(self._configurations)
+
+    def max_trials(self) -> int | None:
+        """Return how many trials the limits allow, repeats counted; None where they do not say."""
+        allowed = self.in_force.max_configurations()
+        if allowed is None:
+            return None
+        most = allowed * self.experiment.repeats
+        return most if self.replay_of is None else min(most, self.num_recorded)
+
+    def best(self) -> Trial | None:
+        """Return the complete, feasible trial with the best first objective, or None.
+
+        With repeats, the best is the repeat nearest to the mean of the best configuration.
+        """
+        ranked = self.ranked()
+        return ranked[0] if ranked else None
+
+    def ranked(self) -> list[Trial]:
+        """Return the complete, feasible trials with finite objectives, best first.
+
+        Configurations are ordered by the mean of the first objective over their complete repeats; within
+        one configuration by the distance to that mean.
+        """
+        objective = self.experiment.objectives[0]
+        sign = -1.0 if objective.goal == "maximize" else 1.0
+        means = self._means(objective.metric)
+
+        def key(trial: Trial) -> tuple[float, int, float, int]:
+            mean = means[trial.configuration]
+            return sign * mean, trial.configuration, abs(trial.values[objective.metric] - mean), trial.number
+
+        return sorted((trial for trial in self.in_state("complete") if self.is_feasible(trial)), key=key)
+
+    def front(self, among: Sequence[Trial] | None = None) -> list[Trial]:
+        """Return the complete, feasible trials that no other one beats in every objective.
+
+        Args:
+            among: Only of these ranked trials.
+        """
+        trials = self.ranked() if among is None else among
+        return [
+            trial for trial in trials if not any(_beats(other, trial, self.objectives) for other in trials)
+        ]
+
+    @property
+    def objectives(self) -> Sequence[Objective]:
+        """The objectives of the experiment."""
+        return self.experiment.objectives
+
+    def is_feasible(self, trial: Trial) -> bool:
+        """Tell whether a trial has finite objectives and keeps every constraint."""
+        finite = all(math.isfinite(trial.values.get(item.metric, math.nan)) for item in self.objectives)
+        kept = all(_keeps(item, trial.values) for item in self.experiment.constraints)
+        return finite and kept and trial.fits
+
+    def target_reached(self) -> bool:
+        """Tell whether one complete, feasible trial meets every target, and there is a target."""
+        targets = [item for item in self.objectives if item.target is not None]
+        return bool(targets) and any(
+            all(_meets(item, trial.values) for item in targets) for trial in self.ranked()
+        )
+
+    def _means(self, metric: str) -> dict[int, float]:
+        gathered: dict[int, list[float]] = {}
+        for trial in self.in_state("complete"):
+            value = trial.values.get(metric, math.nan)
+            if math.isfinite(value):
+                gathered.setdefault(trial.configuration, []).append(value)
+        return {configuration: math.fsum(values) / len(values) for configuration, values in gathered.items()}
+
+    def to_json(self) -> dict[str, Any]:
+        """Return state, best and trials as plain values for programs to read."""
+        best = self.best()
+        return {
+            "state": self.state,
+            "reason": self.reason,
+            "settings": values_of(self.in_force),
+            "best": best and {"trial": best.number, "values": best.values, "params": best.params},
+            "trials": [
+                {
+                    "number": trial.number,
+                    "state": trial.state,
+                    "reason": trial.reason,
+                    "params": trial.params,
+                    "plan": trial.plan,
+                    "values": trial.values,
+                    "last_step": trial.last_step,
+                    "reports": trial.reports,
+                    "attempts": trial.attempts,
+                    "resizes": [resize.to_json() for resize in trial.resizes],
+                }
+                for trial in self.trials.values()
+            ],
+        }
+
+
+def _apply_to_trial(
+    trial: Trial,
+    event: TrialStarted
+    | TrialPlanned
+    | TrialReported
+    | CheckpointSaved
+    | AttemptEnded
+    | TrialResized
+    | ResizeMeasured
+    | TrialEnded,
+) -> None:
+    match event:
+        case TrialStarted():
+            trial.state = "running"
+            trial.attempts = event.attempt + 1
+            trial.plan, trial.worker_pids = dict(event.plan), list(event.worker_pids)
+            if trial.started_unix_s is None:
+                trial.started_unix_s = event.time_unix_s
+        case TrialPlanned():
+            trial.plan = dict(event.plan)
+        case TrialReported():
+            trial.reports += 1
+            trial.last_step, trial.last_epoch = event.step, event.epoch
+            trial.last_values.update(event.values)
+            trial.samples_per_s = event.samples_per_s or trial.samples_per_s
+        case CheckpointSaved():
+            trial.last_checkpoint = event.path
+            if event.best:
+                trial.best_checkpoint = event.path
+        case AttemptEnded():
+            trial.state = "waiting"
+            trial.decided_plan |= event.next_plan
+            trial.ran_out_of_memory |= event.reason == "oom"
+            trial.retries += event.is_retry
+        case TrialResized():
+            trial.resizes.append(Resize(event))
+        case ResizeMeasured():
+            trial.resizes[-1].measured = event
+        case TrialEnded():
+            trial.state, trial.reason = event.state, event.reason
+            trial.message, trial.traceback = event.message, event.traceback
+            trial.values, trial.last_step = dict(event.values), event.step
+            trial.ended_unix_s, trial.fits = event.time_unix_s, event.fits
+
+
+def _keeps(constraint: Constraint, values: Mapping[str, float]) -> bool:
+    return constraint.metric in values and constraint.violation(values[constraint.metric]) <= 0
+
+
+def _meets(objective: Objective, values: Mapping[str, float]) -> bool:
+    assert objective.target is not None
+    value = values[objective.metric]
+    return value >= objective.target if objective.goal == "maximize" else value <= objective.target
+
+
+def _beats(first: Trial, second: Trial, objectives: Sequence[Objective]) -> bool:
+    signs = [1.0 if item.goal == "maximize" else -1.0 for item in objectives]
+    gains = [
+        sign * (first.values[item.metric] - second.values[item.metric])
+        for sign, item in zip(signs, objectives, strict=True)
+    ]
+    return all(gain >= 0 for gain in gains) and any(gain > 0 for gain in gains)

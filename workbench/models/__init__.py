@@ -1,0 +1,71 @@
+"""The model zoo, the door for other people's models, and the losses and metrics that go with them.
+
+A model is built from a typed configuration (`configurations.py`, which needs no torch) or by a function
+of the person's own. Losses and metrics are small functions of (outputs, targets), by name or reference.
+Optimisers, the training loop and devices are left to training; data to the data room.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from workbench.registry import Registry
+
+Task = Literal["classification", "regression", "language_model"]
+
+MODELS = Registry(
+    "model",
+    {
+        "mlp": "workbench.models.configurations:MLPConfiguration",
+        "convnet": "workbench.models.configurations:ConvNetConfiguration",
+        "resnet": "workbench.models.configurations:ResNetConfiguration",
+        "lstm": "workbench.models.configurations:LSTMConfiguration",
+        "transformer": "workbench.models.configurations:TransformerConfiguration",
+    },
+    group="workbench.models",
+)
+
+LOSSES = Registry(
+    "loss",
+    {
+        "cross_entropy": "workbench.models.losses:cross_entropy",
+        "mean_squared_error": "workbench.models.losses:mean_squared_error",
+        "mean_absolute_error": "workbench.models.losses:mean_absolute_error",
+        "huber": "workbench.models.losses:huber",
+    },
+    group="workbench.losses",
+)
+
+METRICS = Registry(
+    "metric",
+    {
+        "accuracy": "workbench.models.metrics:ACCURACY",
+        "top5_accuracy": "workbench.models.metrics:TOP5_ACCURACY",
+        "mean_squared_error": "workbench.models.metrics:MEAN_SQUARED_ERROR",
+        "root_mean_squared_error": "workbench.models.metrics:ROOT_MEAN_SQUARED_ERROR",
+        "mean_absolute_error": "workbench.models.metrics:MEAN_ABSOLUTE_ERROR",
+        "perplexity": "workbench.models.metrics:PERPLEXITY",
+    },
+    group="workbench.metrics",
+)
+
+_DEFAULT_LOSSES: dict[Task, str] = {
+    "classification": "cross_entropy",
+    "regression": "mean_squared_error",
+    "language_model": "cross_entropy",
+}
+_DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
+    "classification": ("accuracy",),
+    "regression": ("mean_absolute_error", "root_mean_squared_error"),
+    "language_model": ("accuracy", "perplexity"),
+}
+
+
+def default_loss(task: Task) -> str:
+    """Return the name of the loss that is minimised where the person names none."""
+    return _DEFAULT_LOSSES[task]
+
+
+def default_metrics(task: Task) -> tuple[str, ...]:
+    """Return the names of the metrics that are measured where the person names none."""
+    return _DEFAULT_METRICS[task]

@@ -1,0 +1,142 @@
+"""From a name, a reference or a Python object to a torch model, a loss and metrics.
+
+Torch comes first: whatever a person hands over must end as a `torch.nn.Module` and functions of tensors.
+Training that is not of this kind enters by another door: a function of (configuration, report).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor, nn
+
+from workbench.errors import ExperimentError
+from workbench.models import LOSSES, METRICS, Task, default_loss, default_metrics
+from workbench.models.configurations import configure
+from workbench.models.metrics import Loss, Metric, mean_over_samples
+from workbench.registry import Registry, load_object
+
+ModelReference = str | Callable[[Mapping[str, Any]], nn.Module]
+LossReference = str | Loss
+MetricReference = str | Metric | Callable[[Tensor, Tensor], Tensor | tuple[Tensor, int]]
+
+
+def build_model(
+    model: ModelReference,
+    configuration: Mapping[str, Any],
+    *,
+    input_shape: tuple[int, ...],
+    num_outputs: int,
+    vocabulary_size: int | None = None,
+    field: str = "search",
+) -> nn.Module:
+    """Build the model of a trial.
+
+    Args:
+        model: A zoo name, `package.module:function`, or a callable.
+        configuration: For a zoo name, values of the model's own fields and nothing else. For a function,
+            the trial's whole configuration, its only argument.
+        input_shape: Shape of one sample, without the batch.
+        num_outputs: Classes, regression targets, or the vocabulary size for a language model.
+        vocabulary_size: Number of token ids where inputs are token ids.
+        field: The dotted path under which the person wrote the values.
+
+    Returns:
+        The model, on the CPU.
+
+    Raises:
+        ExperimentError: If the name, a key or a value is wrong, the model cannot take such inputs, or the
+            function returns something that is not a module.
+    """
+    if isinstance(model, str) and ":" not in model:
+        return configure(model, configuration, field=field).build(
+            input_shape=tuple(input_shape), num_outputs=num_outputs, vocabulary_size=vocabulary_size
+        )
+    return _call(model, configuration)
+
+
+def _call(model: ModelReference, configuration: Mapping[str, Any]) -> nn.Module:
+    function = load_object(model, field="model") if isinstance(model, str) else model
+    built = function(dict(configuration))
+    if not isinstance(built, nn.Module):
+        name = model if isinstance(model, str) else getattr(model, "__qualname__", repr(model))
+        raise ExperimentError(
+            f"{name} returned {_describe(built)}",
+            field="model",
+            allowed="a torch.nn.Module",
+            next_step="Return the module from the function; training it is left to the workbench.",
+        )
+    return built
+
+
+def num_parameters(model: nn.Module) -> int:
+    """Count the trainable parameters, shared ones once."""
+    return sum(parameter.numel() for parameter in model.parameters() if parameter.requires_grad)
+
+
+def load_loss(loss: LossReference | None, task: Task) -> Loss:
+    """Return the loss of a trial.
+
+    Args:
+        loss: A name that `LOSSES` knows, `package.module:function`, a callable, or None for the default.
+        task: What the data asks for.
+
+    Returns:
+        A function (outputs, targets) -> mean over the batch, a scalar tensor.
+    """
+    return _load(LOSSES, default_loss(task) if loss is None else loss, "loss")
+
+
+def load_metrics(
+    metrics: Sequence[str] | Mapping[str, MetricReference] | None, task: Task
+) -> dict[str, Metric]:
+    """Return the metrics of a trial by name.
+
+    Args:
+        metrics: Names that `METRICS` knows or `package.module:function` references (the metric is then
+            called like the function), or a mapping from names to these or to callables, or None for the
+            defaults. A function of (outputs, targets) returns either the mean over the samples of the
+            batch or (total, count).
+        task: What the data asks for.
+    """
+    chosen = default_metrics(task) if metrics is None else metrics
+    by_name = (
+        chosen
+        if isinstance(chosen, Mapping)
+        else {reference.rpartition(":")[2].rpartition(".")[2]: reference for reference in chosen}
+    )
+    return {
+        name: _as_metric(_load(METRICS, reference, f"metrics.{name}")) for name, reference in by_name.items()
+    }
+
+
+def _as_metric(found: Metric | Callable[[Tensor, Tensor], Any]) -> Metric:
+    if isinstance(found, Metric):
+        return found
+
+    def measure(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+        measured = found(outputs, targets)
+        if isinstance(measured, tuple):
+            return measured
+        return mean_over_samples(lambda *_: measured).measure(outputs, targets)
+
+    return Metric(measure)
+
+
+def _load(registry: Registry, reference: Any, field: str) -> Any:
+    if not isinstance(reference, str):
+        found = reference
+    elif ":" in reference:
+        found = load_object(reference, field=field)
+    else:
+        found = registry.load(reference, field=field)
+    if not callable(found) and not isinstance(found, Metric):
+        raise ExperimentError(
+            f"{reference!r} is {_describe(found)}", field=field, allowed="a function of (outputs, targets)"
+        )
+    return found
+
+
+def _describe(value: Any) -> str:
+    return "None" if value is None else f"an object of type {type(value).__name__}"

@@ -1,0 +1,284 @@
+"""What can be chosen about each model of the zoo: typed, bounded, documented, without torch.
+
+A configuration builds its model for the shape of the data; torch is imported only then.
+Names that belong to training or to the plan (lr, optimizer, epochs, ...) are not used here, because one
+trial's configuration holds all of them side by side.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails
+
+from workbench.errors import ExperimentError, WorkbenchError
+from workbench.models import MODELS
+
+if TYPE_CHECKING:
+    from torch import nn
+
+Activation = Literal["relu", "gelu", "silu", "tanh"]
+Dropout = Annotated[float, Field(ge=0.0, lt=1.0)]
+
+
+class ModelConfiguration(BaseModel, ABC):
+    """What every configuration of the zoo shares."""
+
+    # Strict, because "128" and true are more likely a slip than a width.
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+
+    name: ClassVar[str]
+
+    @abstractmethod
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the model for data of one shape.
+
+        Args:
+            input_shape: Shape of one sample, without the batch: (features,), (channels, height, width),
+                (time, features), or (context,) for token ids.
+            num_outputs: Classes, regression targets, or the vocabulary size for a language model.
+            vocabulary_size: Number of token ids, where the inputs are token ids. Where it equals
+                `num_outputs` the model is a language model and answers at every position.
+
+        Returns:
+            The model, on the CPU, in float32.
+
+        Raises:
+            ExperimentError: If the model cannot take inputs of this shape.
+        """
+
+    def refuse(self, input_shape: tuple[int, ...], vocabulary_size: int | None, allowed: str) -> NoReturn:
+        """Say that this model cannot take such inputs.
+
+        Args:
+            input_shape: Shape of one sample.
+            vocabulary_size: Number of token ids, or None for numbers.
+            allowed: What would have been right.
+        """
+        kind = "numbers" if vocabulary_size is None else "token ids"
+        raise ExperimentError(
+            f"{self.name} cannot take {kind} of shape {tuple(input_shape)}",
+            field="model",
+            allowed=allowed,
+            next_step="Choose another model or another data set.",
+        )
+
+
+class MLPConfiguration(ModelConfiguration):
+    """A multi-layer perceptron on the flattened input."""
+
+    name = "mlp"
+
+    hidden_width: int = Field(128, ge=1, le=65536, description="Units in each hidden layer.")
+    num_layers: int = Field(2, ge=0, le=64, description="Number of hidden layers; 0 is a linear model.")
+    dropout: Dropout = Field(0.0, description="Probability that a hidden unit is dropped in training.")
+    activation: Activation = Field("relu", description="Function after each hidden layer.")
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the perceptron; see ModelConfiguration.build."""
+        if vocabulary_size is not None or not input_shape:
+            self.refuse(input_shape, vocabulary_size, "numbers of any shape")
+        from workbench.models.mlp import MLP
+
+        return MLP(self, input_shape=input_shape, num_outputs=num_outputs)
+
+
+class ConvNetConfiguration(ModelConfiguration):
+    """A small convolutional network: blocks of 3x3 convolutions, each at half the size of the one before."""
+
+    name = "convnet"
+
+    width: int = Field(
+        32, ge=1, le=4096, description="Channels of the first block; doubled in each next block."
+    )
+    num_blocks: int = Field(2, ge=1, le=8, description="Number of blocks.")
+    convolutions_per_block: int = Field(1, ge=1, le=8, description="Number of 3x3 convolutions in a block.")
+    dropout: Dropout = Field(
+        0.0, description="Probability that a feature is dropped before the output layer."
+    )
+    activation: Activation = Field("relu", description="Function after each convolution.")
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the network; see ModelConfiguration.build."""
+        if vocabulary_size is not None or len(input_shape) != 3:
+            self.refuse(input_shape, vocabulary_size, "images of shape (channels, height, width)")
+        from workbench.models.convnet import ConvNet
+
+        return ConvNet(self, input_shape=input_shape, num_outputs=num_outputs)
+
+
+class ResNetConfiguration(ModelConfiguration):
+    """A residual network in the style for CIFAR: three stages of basic blocks, depth 6 n + 2."""
+
+    name = "resnet"
+
+    depth: int = Field(
+        20, ge=8, le=1202, description="Number of weight layers, 6 n + 2: 8, 14, 20, 32, 44, 56, ..."
+    )
+    width: int = Field(
+        16, ge=1, le=1024, description="Channels of the first stage; doubled in each next stage."
+    )
+    dropout: Dropout = Field(
+        0.0, description="Probability that a feature is dropped before the output layer."
+    )
+
+    @field_validator("depth")
+    @classmethod
+    def _check_depth(cls, depth: int) -> int:
+        if (depth - 2) % 6:
+            raise ExperimentError(
+                f"{depth} is not 6 n + 2",
+                allowed="8, 14, 20, 26, 32, 38, 44, 50, 56, ...",
+            )
+        return depth
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the network; see ModelConfiguration.build."""
+        if vocabulary_size is not None or len(input_shape) != 3:
+            self.refuse(input_shape, vocabulary_size, "images of shape (channels, height, width)")
+        from workbench.models.resnet import ResNet
+
+        return ResNet(self, input_shape=input_shape, num_outputs=num_outputs)
+
+
+class LSTMConfiguration(ModelConfiguration):
+    """Stacked LSTM layers on token ids or on a sequence of feature vectors."""
+
+    name = "lstm"
+
+    embedding_width: int = Field(
+        64, ge=1, le=8192, description="Size of a token's embedding; numbers need none."
+    )
+    hidden_width: int = Field(128, ge=1, le=8192, description="Units in each layer.")
+    num_layers: int = Field(1, ge=1, le=16, description="Number of stacked layers.")
+    dropout: Dropout = Field(
+        0.0, description="Probability that a unit between layers is dropped in training."
+    )
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the network; see ModelConfiguration.build."""
+        if len(input_shape) != (2 if vocabulary_size is None else 1):
+            allowed = "token ids of shape (context,) or numbers of shape (time, features)"
+            self.refuse(input_shape, vocabulary_size, allowed)
+        from workbench.models.lstm import LSTM
+
+        return LSTM(self, input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size)
+
+
+class TransformerConfiguration(ModelConfiguration):
+    """A decoder-only transformer on token ids; its context is that of the data."""
+
+    name = "transformer"
+
+    width: int = Field(
+        128, ge=1, le=16384, description="Size of the residual stream; a multiple of num_heads."
+    )
+    num_layers: int = Field(4, ge=1, le=128, description="Number of blocks of attention and feed-forward.")
+    num_heads: int = Field(4, ge=1, le=256, description="Number of attention heads in each block.")
+    feedforward_ratio: int = Field(
+        4, ge=1, le=16, description="Hidden units of the feed-forward, per unit of width."
+    )
+    dropout: Dropout = Field(
+        0.0, description="Probability that a unit is dropped in embeddings, attention and blocks."
+    )
+
+    @model_validator(mode="after")
+    def _check_heads(self) -> Self:
+        if self.width % self.num_heads:
+            raise ExperimentError(
+                f"{self.num_heads} heads do not divide the width {self.width}",
+                field="num_heads",
+                allowed=f"divisors of width = {self.width}",
+            )
+        return self
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the transformer; see ModelConfiguration.build."""
+        if vocabulary_size is None or len(input_shape) != 1:
+            self.refuse(input_shape, vocabulary_size, "token ids of shape (context,)")
+        from workbench.models.transformer import Transformer
+
+        return Transformer(
+            self, context=input_shape[0], num_outputs=num_outputs, vocabulary_size=vocabulary_size
+        )
+
+
+def configuration_type(model: str) -> type[ModelConfiguration]:
+    """Return the type of the configuration of a zoo model.
+
+    Args:
+        model: A name that `MODELS` knows.
+
+    Raises:
+        UnknownNameError: If it does not.
+    """
+    return MODELS.load(model, field="model")
+
+
+def configure(model: str, values: Mapping[str, Any], *, field: str = "search") -> ModelConfiguration:
+    """Return the configuration of a zoo model with these values and the defaults for the rest.
+
+    Args:
+        model: A name that `MODELS` knows.
+        values: Values by field; every key must be a field of the model's configuration.
+        field: The dotted path under which the person wrote the values.
+
+    Raises:
+        ExperimentError: If a key is unknown or a value is not allowed; it names `<field>.<key>`.
+    """
+    kind = configuration_type(model)
+    for key in values:
+        if key not in kind.model_fields:
+            raise ExperimentError(
+                f"{model} has no such parameter", field=f"{field}.{key}", allowed=list(kind.model_fields)
+            )
+    try:
+        return kind.model_validate(dict(values))
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise _translate(first, ".".join([field, *map(str, first["loc"])])) from error
+
+
+def check_value(model: str, parameter: str, value: Any, *, field: str) -> None:
+    """Refuse a value that one parameter of a zoo model cannot have, whatever the other parameters are.
+
+    Args:
+        model: A name that `MODELS` knows.
+        parameter: A field of the model's configuration.
+        value: The value.
+        field: The dotted path under which the person wrote the value, such as `search.width.low`.
+
+    Raises:
+        ExperimentError: If the value is not allowed.
+    """
+    kind = configuration_type(model)
+    try:
+        kind.model_validate({parameter: value})
+    except ValidationError as error:
+        for details in error.errors():
+            # An error without a place is about several parameters, and the others are not known here.
+            if details["loc"]:
+                raise _translate(details, field) from error
+
+
+def _translate(details: ErrorDetails, field: str) -> WorkbenchError:
+    cause = details.get("ctx", {}).get("error")
+    if isinstance(cause, ExperimentError):
+        return cause.at(field)
+    problem = f"{details['input']!r} is refused: {details['msg'][0].lower()}{details['msg'][1:]}"
+    return ExperimentError(problem, field=field)

@@ -1,0 +1,39 @@
+"""A small convolutional network for images from 8x8 upwards."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from workbench.models.configurations import ConvNetConfiguration
+from workbench.models.mlp import ACTIVATIONS
+
+
+class ConvNet(nn.Module):
+    """Blocks of convolution, batch norm and activation; the mean over positions feeds a linear output."""
+
+    def __init__(
+        self, configuration: ConvNetConfiguration, *, input_shape: tuple[int, ...], num_outputs: int
+    ) -> None:
+        """Build it; a block halves the image unless fewer than two rows or columns would be left."""
+        super().__init__()
+        channels, height, width = input_shape
+        layers: list[nn.Module] = []
+        for block in range(configuration.num_blocks):
+            block_channels = configuration.width * 2**block
+            for _ in range(configuration.convolutions_per_block):
+                layers += [
+                    nn.Conv2d(channels, block_channels, kernel_size=3, padding=1, bias=False),
+                    nn.BatchNorm2d(block_channels),
+                    ACTIVATIONS[configuration.activation](),
+                ]
+                channels = block_channels
+            if min(height, width) >= 4:
+                layers.append(nn.MaxPool2d(2))
+                height, width = height // 2, width // 2
+        self.features = nn.Sequential(*layers)
+        self.dropout = nn.Dropout(configuration.dropout)
+        self.output = nn.Linear(channels, num_outputs)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map (batch, channels, height, width) to (batch, num_outputs)."""
+        return self.output(self.dropout(self.features(inputs).mean(dim=(2, 3))))

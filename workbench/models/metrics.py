@@ -1,0 +1,90 @@
+"""Metrics that are exact over an evaluation set, however it is cut into batches and workers.
+
+A metric measures a batch as (total, count): the sum over its predictions and how many there were. Totals
+and counts are added over batches and workers, and only the quotient is finished (a root, an exponential).
+So the last, smaller batch weighs what it should, and every worker may hold a different number of samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+from torch.nn import functional
+
+from workbench.models.losses import listed, paired
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+
+
+def _same(mean: float) -> float:
+    return mean
+
+
+def _exponential(mean: float) -> float:
+    # A model that has diverged has a perplexity of infinity, not an OverflowError.
+    return math.exp(mean) if mean < 709.0 else math.inf if mean == mean else math.nan
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A quantity to measure on an evaluation set.
+
+    Attributes:
+        measure: (outputs, targets) -> (total, count) of one batch; the total is a scalar tensor that stays
+            on the device, so that an evaluation waits for the device only once.
+        finish: What turns the mean over all predictions into the metric.
+    """
+
+    measure: Callable[[Tensor, Tensor], tuple[Tensor, int]]
+    finish: Callable[[float], float] = _same
+
+
+def mean_over_samples(function: Loss) -> Metric:
+    """Make a metric of a function that returns the mean over a batch, such as a loss.
+
+    Args:
+        function: (outputs, targets) -> mean over the samples of the batch, a scalar tensor.
+
+    Returns:
+        A metric that weighs each batch by its number of samples.
+    """
+
+    def measure(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+        num_samples = targets.shape[0]
+        return function(outputs, targets).detach() * num_samples, num_samples
+
+    return Metric(measure)
+
+
+def _correct(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    return (outputs.argmax(dim=-1) == targets).sum(), targets.numel()
+
+
+def _correct_in_five(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    best = outputs.topk(min(5, outputs.shape[-1]), dim=-1).indices
+    return (best == targets.unsqueeze(-1)).any(dim=-1).sum(), targets.numel()
+
+
+def _squared_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    predicted, wanted = paired(outputs, targets)
+    return (predicted - wanted).square().sum(), targets.numel()
+
+
+def _absolute_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    predicted, wanted = paired(outputs, targets)
+    return (predicted - wanted).abs().sum(), targets.numel()
+
+
+def _negative_log_likelihood(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    return functional.cross_entropy(*listed(outputs.float(), targets), reduction="sum"), targets.numel()
+
+
+ACCURACY = Metric(_correct)
+TOP5_ACCURACY = Metric(_correct_in_five)
+MEAN_SQUARED_ERROR = Metric(_squared_error)
+ROOT_MEAN_SQUARED_ERROR = Metric(_squared_error, finish=lambda mean: math.sqrt(mean) if mean >= 0 else mean)
+MEAN_ABSOLUTE_ERROR = Metric(_absolute_error)
+PERPLEXITY = Metric(_negative_log_likelihood, finish=_exponential)

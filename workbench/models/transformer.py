@@ -1,0 +1,93 @@
+"""A decoder-only transformer: pre-norm blocks of causal attention and feed-forward, as in GPT-2.
+
+Source: Radford et al., Language Models are Unsupervised Multitask Learners (2019), for the initialisation.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from workbench.errors import ExperimentError
+from workbench.models.configurations import TransformerConfiguration
+
+
+class Block(nn.Module):
+    """Causal self-attention and a feed-forward network, each added to the residual stream."""
+
+    def __init__(self, configuration: TransformerConfiguration) -> None:
+        """Build it with PyTorch's default initialisation; the transformer sets its own."""
+        super().__init__()
+        width, hidden = configuration.width, configuration.width * configuration.feedforward_ratio
+        self.num_heads = configuration.num_heads
+        self.attention_norm = nn.LayerNorm(width)
+        self.query_key_value = nn.Linear(width, 3 * width)
+        self.attention_output = nn.Linear(width, width)
+        self.feedforward_norm = nn.LayerNorm(width)
+        self.feedforward_input = nn.Linear(width, hidden)
+        self.feedforward_output = nn.Linear(hidden, width)
+        self.dropout = nn.Dropout(configuration.dropout)
+
+    def forward(self, stream: Tensor) -> Tensor:
+        """Map (batch, time, width) to the same shape."""
+        stream = stream + self.dropout(self.attention_output(self._attend(self.attention_norm(stream))))
+        hidden = functional.gelu(self.feedforward_input(self.feedforward_norm(stream)))
+        return stream + self.dropout(self.feedforward_output(hidden))
+
+    def _attend(self, inputs: Tensor) -> Tensor:
+        batch, time, width = inputs.shape
+        heads = self.query_key_value(inputs).view(batch, time, 3, self.num_heads, width // self.num_heads)
+        query, key, value = heads.permute(2, 0, 3, 1, 4)
+        dropout = self.dropout.p if self.training else 0.0
+        mixed = functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+        return mixed.transpose(1, 2).reshape(batch, time, width)
+
+
+class Transformer(nn.Module):
+    """Token and position embeddings, blocks, and an output at every position or at the last one.
+
+    It is a language model where it has one output for each token id: it then answers at every position
+    and its output layer shares the weights of the token embedding.
+    """
+
+    def __init__(
+        self, configuration: TransformerConfiguration, *, context: int, num_outputs: int, vocabulary_size: int
+    ) -> None:
+        """Build it; weights are normal with deviation 0.02, less for those that add to the stream."""
+        super().__init__()
+        self.token_embedding = nn.Embedding(vocabulary_size, configuration.width)
+        self.position_embedding = nn.Embedding(context, configuration.width)
+        self.dropout = nn.Dropout(configuration.dropout)
+        self.blocks = nn.ModuleList(Block(configuration) for _ in range(configuration.num_layers))
+        self.norm = nn.LayerNorm(configuration.width)
+        self.at_every_position = num_outputs == vocabulary_size
+        self.output = nn.Linear(configuration.width, num_outputs, bias=not self.at_every_position)
+        if self.at_every_position:
+            self.output.weight = self.token_embedding.weight
+        for name, parameter in self.named_parameters():
+            if name.endswith("bias"):
+                nn.init.zeros_(parameter)
+            elif parameter.dim() > 1:
+                # Each block adds twice to the stream, whose variance should not grow with depth.
+                adds = name.endswith(("attention_output.weight", "feedforward_output.weight"))
+                deviation = 0.02 / math.sqrt(2 * configuration.num_layers) if adds else 0.02
+                nn.init.normal_(parameter, std=deviation)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """Map (batch, time) token ids to (batch, time, num_outputs) or (batch, num_outputs).
+
+        Raises:
+            ExperimentError: If there are more tokens than the context that it was built for.
+        """
+        time, context = tokens.shape[1], self.position_embedding.num_embeddings
+        if time > context:
+            raise ExperimentError(f"{time} tokens exceed the context of {context}", field="model")
+        positions = torch.arange(time, device=tokens.device)
+        stream = self.dropout(self.token_embedding(tokens) + self.position_embedding(positions))
+        for block in self.blocks:
+            stream = block(stream)
+        stream = self.norm(stream)
+        return self.output(stream if self.at_every_position else stream[:, -1])

@@ -1,0 +1,222 @@
+"""Figures: prepared data drawn with plotly, all in one look.
+
+The only room that knows plotly. `FIGURES` names every figure; each takes a run and returns a plotly figure
+that works in a notebook, on a page and on paper: light background, colours that colour-blind readers can
+tell apart, nothing that needs WebGL. What is shown is decided in `prepare`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import plotly.graph_objects as go
+from plotly.offline import get_plotlyjs
+
+from workbench.plots.figures_trials import (
+    draw_importance,
+    draw_parallel,
+    draw_pareto,
+    draw_slice,
+    draw_timeline,
+)
+from workbench.plots.look import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    SKY,
+    TEMPLATE,
+    VERMILLION,
+    floats,
+    joined,
+    new_figure,
+    plain,
+    say_empty,
+)
+from workbench.plots.prepare import CurvesData, Line, RunData, prepare_convergence, prepare_throughput
+from workbench.plots.prepare_trials import (
+    prepare_importance,
+    prepare_parallel,
+    prepare_pareto,
+    prepare_slice,
+    prepare_timeline,
+)
+
+
+def convergence(run: RunData, **options: Any) -> go.Figure:
+    """Draw how the trials converge; options as in `prepare.prepare_convergence`."""
+    return draw_curves(prepare_convergence(run, **options), title="Convergence")
+
+
+def throughput(run: RunData, **options: Any) -> go.Figure:
+    """Draw the samples per second of all trials; options as in `prepare.prepare_throughput`."""
+    figure = draw_curves(prepare_throughput(run, **options), title="Throughput")
+    return figure.update_yaxes(rangemode="tozero")
+
+
+def parallel(run: RunData) -> go.Figure:
+    """Draw every trial as a line through its parameters to its result."""
+    return draw_parallel(prepare_parallel(run))
+
+
+def slices(run: RunData) -> go.Figure:
+    """Draw the objective over each parameter."""
+    return draw_slice(prepare_slice(run))
+
+
+def importance(run: RunData, *, importance: Mapping[str, float]) -> go.Figure:
+    """Draw how much each parameter matters, as `study` has computed it."""
+    return draw_importance(prepare_importance(importance), run.experiment.objectives[0].metric)
+
+
+def pareto(run: RunData) -> go.Figure:
+    """Draw the trials that nobody beats in every objective, and those that they beat."""
+    return draw_pareto(prepare_pareto(run))
+
+
+def timeline(run: RunData) -> go.Figure:
+    """Draw when each trial ran and how it ended."""
+    return draw_timeline(prepare_timeline(run))
+
+
+FIGURES: dict[str, Callable[..., go.Figure]] = {
+    "convergence": convergence,
+    "throughput": throughput,
+    "parallel": parallel,
+    "slice": slices,
+    "importance": importance,
+    "pareto": pareto,
+    "timeline": timeline,
+}
+
+
+def javascript() -> str:
+    """Return plotly's own JavaScript, for pages that have to work offline."""
+    return get_plotlyjs()
+
+
+def for_page(figure: go.Figure) -> tuple[str, int, str]:
+    """Return the title of a figure, its height in pixels, and its JSON without the title."""
+    drawn = figure.to_dict()
+    layout = drawn["layout"]
+    height = layout.get("height") or TEMPLATE["layout"]["height"]
+    with_legend = any(
+        trace.get("showlegend", True) and trace.get("name") for trace in figure.to_dict()["data"]
+    )
+    figure.update_layout(title_text=None, margin_t=44 if with_legend else 16, autosize=True)
+    return layout["title"]["text"], height, str(figure.to_json())
+
+
+def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
+    """Draw curves: one thin line a trial, the best one thick, the best so far as a stair."""
+    figure = new_figure(title)
+    if not data.lines:
+        return say_empty(figure, "No trial has reported this yet.")
+    if data.band:
+        _add_band(figure, data)
+    others = [line for line in data.lines if line.trial != data.best_trial]
+    for state, name, colour, opacity in (
+        ("pruned", "pruned", "#98a3ae", 0.55),
+        ("failed", "failed", VERMILLION, 0.6),
+        ("stopped", "stopped", ORANGE, 0.8),
+        ("complete", "complete", SKY, 0.75),
+        ("running", "running", GREEN, 0.9),
+    ):
+        _add_lines(
+            figure, [line for line in others if line.state == state], name, data, colour, opacity, width=1.2
+        )
+    best = [line for line in data.lines if line.trial == data.best_trial]
+    _add_lines(figure, best, f"best: trial {data.best_trial}", data, BLUE, 1.0, width=2.8)
+    if data.best_x:
+        figure.add_scatter(
+            x=floats(data.best_x),
+            y=floats(data.best_y),
+            mode="lines",
+            name="best so far",
+            line={"color": INK, "width": 1.8, "shape": "hv", "dash": "dot"},
+            hovertemplate="best so far %{y:.6g}<extra></extra>",
+        )
+    if data.target is not None:
+        figure.add_hline(
+            y=data.target,
+            line={"color": VERMILLION, "width": 1.2, "dash": "dash"},
+            annotation={
+                "text": f"target {data.target:g}",
+                "font": {"size": 12, "color": "#a84400"},
+                "bgcolor": "rgba(255,255,255,0.8)",
+            },
+            annotation_position="top right" if data.goal == "maximize" else "bottom right",
+        )
+    figure.update_xaxes(title_text=data.x_title, rangemode="tozero")
+    figure.update_yaxes(title_text=data.y_title, range=data.y_range)
+    if data.num_cut:
+        _note(figure, f"{data.num_cut} points lie outside the axis")
+    return figure
+
+
+def _add_band(figure: go.Figure, data: CurvesData) -> None:
+    band = data.band
+    assert band is not None
+    x = floats(band.x)
+    edge: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip"}
+    figure.add_scatter(x=x, y=floats(band.low), showlegend=False, **edge)
+    figure.add_scatter(
+        x=x,
+        y=floats(band.high),
+        fill="tonexty",
+        fillcolor="rgba(152,163,174,0.28)",
+        name=f"middle 80 % of {band.num_trials} trials",
+        **edge,
+    )
+    figure.add_scatter(
+        x=x,
+        y=floats(band.middle),
+        mode="lines",
+        name="median trial",
+        line={"color": "#7d8893", "width": 1.4},
+        hovertemplate="median %{y:.6g}<extra></extra>",
+    )
+
+
+def _add_lines(
+    figure: go.Figure,
+    lines: Sequence[Line],
+    name: str,
+    data: CurvesData,
+    colour: str,
+    opacity: float,
+    width: float,
+) -> None:
+    """Draw many trials as one trace with gaps, which a browser draws far faster than many traces."""
+    if not lines:
+        return
+    lonely = all(len(line.x) == 1 for line in lines)
+    figure.add_scatter(
+        x=joined(line.x for line in lines),
+        y=joined(line.y for line in lines),
+        customdata=np.concatenate([np.full(len(line.x) + 1, line.trial, dtype=np.int32) for line in lines]),
+        mode="markers" if lonely else "lines",
+        name=name,
+        opacity=opacity,
+        line={"color": colour, "width": width},
+        marker={"color": colour, "size": 6},
+        hovertemplate=f"trial %{{customdata}}<br>{plain(data.x_title)} %{{x:.5g}}<br>%{{y:.6g}}"
+        "<extra></extra>",
+    )
+
+
+def _note(figure: go.Figure, text: str) -> None:
+    figure.add_annotation(
+        text=text,
+        showarrow=False,
+        x=1,
+        y=1.02,
+        xref="paper",
+        yref="paper",
+        xanchor="right",
+        yanchor="bottom",
+        font={"size": 12, "color": MUTED},
+    )

@@ -1,0 +1,271 @@
+"""Figures of trials as wholes: parallel coordinates, slices, importance, Pareto front, timeline.
+
+Split from `figures`, which lists them, to keep files short; the same rules hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import plotly.graph_objects as go
+from plotly.colors import sample_colorscale
+from plotly.subplots import make_subplots
+
+from workbench.plots.look import (
+    ABSENT,
+    BLUE,
+    CROSSED,
+    FILLED,
+    HOLLOW,
+    INK,
+    MUTED,
+    RINGED,
+    STATE_COLOURS,
+    TEMPLATE,
+    colour_scale,
+    joined,
+    new_figure,
+    say_empty,
+    short,
+)
+from workbench.plots.prepare_trials import (
+    ImportanceData,
+    ParallelData,
+    ParallelLine,
+    ParetoData,
+    SliceData,
+    SlicePanel,
+    TimelineData,
+)
+
+
+def draw_parallel(data: ParallelData) -> go.Figure:
+    """Draw parallel coordinates as plain lines: they print, and need no WebGL as plotly's own would."""
+    figure = new_figure("Parallel coordinates")
+    with_result = [line for line in data.lines if line.value is not None]
+    if not with_result or len(data.axes) < 2:
+        return say_empty(figure, "Nothing to compare: no complete trial, or no parameter that varies.")
+    scale = colour_scale(data.goal)
+    low, high = data.colour_range
+    shades: dict[int, list[ParallelLine]] = {}
+    for line in with_result:
+        share = (line.value - low) / (high - low) if line.value is not None and high > low else 1.0
+        shades.setdefault(round(9 * min(max(share, 0.0), 1.0)), []).append(line)
+    unfinished = [line for line in data.lines if line.value is None]
+    _add_parallel_lines(figure, unfinished, "#c9d0d6", 0.9, "pruned")
+    for shade in sorted(shades, reverse=data.goal == "minimize"):
+        colour = str(sample_colorscale(scale, shade / 9)[0])
+        _add_parallel_lines(figure, shades[shade], colour, 1.6, "complete")
+    best = [line for line in with_result if line.trial == data.best_trial]
+    _add_parallel_lines(figure, best, INK, 3.2, f"best: trial {data.best_trial}", legend=True)
+    for index, axis in enumerate(data.axes):
+        figure.add_shape(
+            type="line", x0=index, x1=index, y0=0, y1=1, line={"color": MUTED, "width": 1}, layer="below"
+        )
+        ticks = [*axis.ticks, (ABSENT, "not set")] if axis.conditional else axis.ticks
+        for place, text in ticks:
+            _label(figure, short(text, 14), index, place, "right", -5)
+        height = 1.06 if index % 2 == 0 or len(data.axes) < 6 else 1.13
+        _label(figure, f"<b>{short(axis.name, 20)}</b>", index, height, "center", 0, colour=INK)
+    colour_bar = {
+        "title": {"text": short(data.metric, 22), "side": "right", "font": {"size": 12, "color": MUTED}},
+        "tickfont": {"size": 12, "color": MUTED},
+        "thickness": 12,
+        "outlinewidth": 0,
+    }
+    marker = {"color": [low], "cmin": low, "cmax": high, "colorscale": scale, "colorbar": colour_bar}
+    figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, showlegend=False, hoverinfo="skip")
+    figure.update_xaxes(visible=False, range=(-0.5, len(data.axes) - 0.85))
+    conditional = any(axis.conditional for axis in data.axes)
+    figure.update_yaxes(visible=False, range=(ABSENT - 0.06 if conditional else -0.06, 1.18))
+    figure.update_layout(margin_b=12, showlegend=True)
+    return figure
+
+
+def _add_parallel_lines(
+    figure: go.Figure,
+    lines: Sequence[ParallelLine],
+    colour: str,
+    width: float,
+    name: str,
+    legend: bool = False,
+) -> None:
+    if not lines:
+        return
+    rows = [
+        (*(ABSENT if place is None else place for place in line.positions[:-1]), line.positions[-1])
+        for line in lines
+    ]
+    size = len(rows[0])
+    hover = [
+        f"trial {line.trial}" + ("" if line.value is None else f"<br>{line.value:.6g}") for line in lines
+    ]
+    figure.add_scatter(
+        x=joined(tuple(float(index) for index in range(size)) for _ in rows),
+        y=joined(rows),
+        text=[text for text in hover for _ in range(size + 1)],
+        mode="lines",
+        name=name,
+        showlegend=legend,
+        line={"color": colour, "width": width},
+        hovertemplate="%{text}<extra></extra>",
+    )
+
+
+def draw_slice(data: SliceData) -> go.Figure:
+    """Draw one panel a parameter: complete trials filled, pruned ones hollow, the best ringed."""
+    if not data.panels:
+        return say_empty(new_figure("Slices"), "No parameter varies among the finished trials.")
+    num_columns = min(3, len(data.panels))
+    num_rows = -(-len(data.panels) // num_columns)
+    figure = make_subplots(
+        num_rows, num_columns, shared_yaxes=True, horizontal_spacing=0.035, vertical_spacing=0.28 / num_rows
+    )
+    figure.update_layout(template=TEMPLATE, title_text="Slices", height=110 + 250 * num_rows)
+    for index, panel in enumerate(data.panels):
+        place = {"row": index // num_columns + 1, "col": index % num_columns + 1}
+        _add_slice_points(figure, data, panel, place, first=index == 0)
+        axis: dict[str, Any] = {"title_text": short(panel.name, 40), "type": panel.scale, "nticks": 6}
+        if panel.scale == "category":
+            axis |= {
+                "categoryorder": "array",
+                "categoryarray": [short(text, 24) for text in panel.categories],
+            }
+        elif panel.scale == "log":
+            axis |= {"dtick": panel.tick_every, "exponentformat": "e"}
+        elif panel.tick_every:
+            axis |= {"dtick": panel.tick_every}
+        figure.update_xaxes(axis, row=place["row"], col=place["col"])
+    figure.update_yaxes(title_text=short(data.y_title, 60), col=1)
+    figure.update_yaxes(range=data.y_range)
+    return figure
+
+
+def _add_slice_points(
+    figure: go.Figure, data: SliceData, panel: SlicePanel, place: dict[str, int], first: bool
+) -> None:
+    looks: tuple[tuple[str, Callable[[int], bool], dict[str, Any]], ...] = (
+        ("pruned, at its last report", lambda row: panel.states[row] == "pruned", HOLLOW),
+        ("complete", lambda row: panel.states[row] == "complete", FILLED),
+        (f"best: trial {data.best_trial}", lambda row: panel.trials[row] == data.best_trial, RINGED),
+    )
+    x = [short(value, 24) if isinstance(value, str) else value for value in panel.x]
+    crowd = {"size": 4, "opacity": 0.45} if len(x) > 300 else {}
+    for name, belongs, marker in looks:
+        rows = [row for row in range(len(panel.trials)) if belongs(row)]
+        figure.add_scatter(
+            x=[x[row] for row in rows],
+            y=[panel.y[row] for row in rows],
+            customdata=[panel.trials[row] for row in rows],
+            mode="markers",
+            name=name,
+            legendgroup=name,
+            showlegend=first,
+            marker=marker if marker is RINGED else {**marker, **crowd},
+            hovertemplate="trial %{customdata}<br>%{x}<br>%{y:.6g}<extra></extra>",
+            **place,
+        )
+
+
+def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
+    """Draw one bar a parameter, the most important on top."""
+    figure = new_figure("Parameter importance")
+    if not data.names:
+        return say_empty(figure, "Too few complete trials to tell parameters apart.")
+    figure.add_bar(
+        x=data.shares[::-1],
+        y=[short(name, 30) for name in data.names[::-1]],
+        orientation="h",
+        marker={"color": BLUE},
+        text=[f"{share:.0%}" if share >= 0.005 else "< 1%" for share in data.shares[::-1]],
+        textposition="outside",
+        width=0.62,
+        cliponaxis=False,
+        hovertemplate="%{y}: %{x:.1%}<extra></extra>",
+    )
+    figure.update_xaxes(
+        title_text=f"Share of the variance of {short(metric, 40)}",
+        tickformat=".0%",
+        range=(0, 1.08 * max(*data.shares, 0.01)),
+    )
+    figure.update_yaxes(showgrid=False, ticks="", tickfont={"color": INK, "size": 13})
+    figure.update_layout(height=100 + 30 * len(data.names), showlegend=False)
+    return figure
+
+
+def draw_pareto(data: ParetoData) -> go.Figure:
+    """Draw the front as a stair in front of the trials that it beats, one panel a pair of objectives."""
+    if not (data.front or data.infeasible):
+        return say_empty(new_figure("Pareto front"), "No trial has finished with all objectives.")
+    figure = make_subplots(1, len(data.pairs), horizontal_spacing=0.3 / (len(data.pairs) + 1))
+    figure.update_layout(template=TEMPLATE, title_text="Pareto front")
+    for column, (first, second) in enumerate(data.pairs, start=1):
+        line = "lines+markers" if len(data.titles) == 2 else "markers"
+        for name, points, mode, marker in (
+            ("beaten", data.beaten, "markers", HOLLOW),
+            ("breaks a constraint", data.infeasible, "markers", CROSSED),
+            ("Pareto front", data.front, line, {"color": BLUE, "size": 10}),
+        ):
+            if points:
+                figure.add_scatter(
+                    x=[values[first] for _, values in points],
+                    y=[values[second] for _, values in points],
+                    customdata=[trial for trial, _ in points],
+                    mode=mode,
+                    name=name,
+                    legendgroup=name,
+                    showlegend=column == 1,
+                    marker=marker,
+                    line={"color": BLUE, "width": 1.4, "dash": "dot"},
+                    hovertemplate="trial %{customdata}<br>%{x:.6g}<br>%{y:.6g}<extra></extra>",
+                    row=1,
+                    col=column,
+                )
+        figure.update_xaxes(title_text=short(data.titles[first], 60), row=1, col=column)
+        figure.update_yaxes(title_text=short(data.titles[second], 60), row=1, col=column)
+    return figure
+
+
+def draw_timeline(data: TimelineData) -> go.Figure:
+    """Draw one bar a trial from its start to its end, coloured by how it ended."""
+    figure = new_figure("Timeline of trials")
+    if not data.bars:
+        return say_empty(figure, "No trial has started.")
+    for state, colour in STATE_COLOURS.items():
+        bars = [bar for bar in data.bars if bar.state == state]
+        if bars:
+            figure.add_bar(
+                x=[max(bar.end - bar.start, 0.0) for bar in bars],
+                base=[bar.start for bar in bars],
+                y=[bar.trial for bar in bars],
+                customdata=[[bar.reason or bar.state, bar.attempts, bar.end - bar.start] for bar in bars],
+                orientation="h",
+                name=state,
+                marker={"color": colour, "line": {"width": 0}},
+                width=max(0.8, len(data.bars) / 150),
+                hovertemplate="trial %{y}: %{customdata[0]}<br>%{customdata[2]:.3g} "
+                + data.unit
+                + ", attempts: %{customdata[1]}<extra></extra>",
+            )
+    figure.update_xaxes(title_text=f"Time since the run began ({data.unit})", rangemode="tozero")
+    figure.update_yaxes(title_text="Trial", autorange="reversed", showgrid=False)
+    figure.update_layout(barmode="overlay", height=min(max(180 + 9 * len(data.bars), 260), 560))
+    return figure
+
+
+def _label(
+    figure: go.Figure, text: str, x: float, y: float, anchor: str, shift: float, colour: str = MUTED
+) -> None:
+    figure.add_annotation(
+        text=text,
+        x=x,
+        y=y,
+        xanchor=anchor,
+        xshift=shift,
+        yanchor="middle",
+        showarrow=False,
+        font={"size": 12, "color": colour},
+        bgcolor="rgba(255,255,255,0.75)",
+        borderpad=1,
+    )

@@ -1,0 +1,278 @@
+"""Prepare: exactly what a figure shows, as plain values that can be compared.
+
+One frozen type a figure, and one function that fills it from a run. Everything that needs thought (which
+trials, which order, which scale, what is cut off) is decided here; drawing is left to `figures`.
+A value that is not finite is None.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import numpy as np
+
+from workbench.errors import ExperimentError
+from workbench.events import Event, TrialState
+from workbench.experiment import Experiment
+from workbench.history import History
+from workbench.plots.series import AXES, Axis, Curve, Floats, Goal, RunSeries, bundle
+
+Values = tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class RunData:
+    """A run as figures see it: its trials and its columns."""
+
+    history: History
+    series: RunSeries
+    last_unix_s: float = 0.0
+
+    @classmethod
+    def of(cls, experiment: Experiment, events: Iterable[Event]) -> Self:
+        """Read both off the events of a run, oldest first."""
+        history, series, last_unix_s = History(experiment), RunSeries(experiment), 0.0
+        for event in events:
+            history.apply(event)
+            series.add((event,))
+            last_unix_s = event.time_unix_s
+        return cls(history, series, last_unix_s)
+
+    @property
+    def experiment(self) -> Experiment:
+        """What the run tunes."""
+        return self.history.experiment
+
+
+@dataclass(frozen=True)
+class Line:
+    """One trial's curve as drawn."""
+
+    trial: int
+    state: TrialState
+    x: Values
+    y: Values
+
+
+@dataclass(frozen=True)
+class BandData:
+    """What the middle 80 % of all trials did."""
+
+    x: Values
+    low: Values
+    middle: Values
+    high: Values
+    num_trials: int
+
+
+@dataclass(frozen=True)
+class CurvesData:
+    """Curves over steps, epochs or time: what convergence and throughput show.
+
+    Attributes:
+        x_title: Title of the horizontal axis, with its unit.
+        y_title: Title of the vertical axis, with its unit or direction.
+        lines: Trials one by one, worst first, so that the best is drawn last.
+        best_trial: The trial to stand out, if it is among the lines.
+        best_x: Where the best value so far changes.
+        best_y: The best value so far from there on.
+        goal: Which way is better.
+        target: The value that was asked for.
+        band: All trials, where there are too many for lines.
+        y_range: What the axis shows, where some values would squeeze all others flat.
+        num_cut: Points outside `y_range`.
+        num_trials: Trials with such a curve, drawn or not.
+    """
+
+    metric: str
+    x_title: str
+    y_title: str
+    lines: tuple[Line, ...]
+    goal: Goal
+    best_trial: int | None
+    best_x: Values = ()
+    best_y: Values = ()
+    target: float | None = None
+    band: BandData | None = None
+    y_range: tuple[float, float] | None = None
+    num_cut: int = 0
+    num_trials: int = 0
+
+
+def prepare_convergence(
+    run: RunData, *, axis: Axis | None = None, metric: str | None = None, max_curves: int = 60
+) -> CurvesData:
+    """Prepare one metric of all trials, and the best value that any had reported so far.
+
+    Args:
+        run: The run.
+        axis: "step", "epoch" or "time"; the default is epochs where they are known, else steps.
+        metric: A reported metric; the default is the first objective.
+        max_curves: How many trials are drawn one by one.
+
+    Raises:
+        ExperimentError: If the axis or the metric is unknown.
+    """
+    objective = run.experiment.objectives[0]
+    known = list(dict.fromkeys([objective.metric, *run.series.metrics]))
+    metric = metric or objective.metric
+    if metric not in known:
+        raise ExperimentError(f"no trial reported {metric!r}", field="metric", allowed=known)
+    goals: dict[str, Goal] = {item.metric: item.goal for item in run.experiment.objectives}
+    targets = {item.metric: item.target for item in run.experiment.objectives}
+    curves = run.series.curves(metric)
+    best = run.history.best()
+    data = _curves_data(
+        run,
+        curves,
+        axis or default_axis(curves),
+        goals.get(metric, "minimize" if "loss" in metric else "maximize"),
+        best_trial=best.number if best else None,
+        max_curves=max_curves,
+        y_title=f"{metric} ({'higher' if goals[metric] == 'maximize' else 'lower'} is better)"
+        if metric in goals
+        else metric,
+        target=targets.get(metric),
+    )
+    return data if metric in goals else _without_best(data)
+
+
+def prepare_throughput(run: RunData, *, axis: Axis = "time", max_curves: int = 60) -> CurvesData:
+    """Prepare the samples per second of all trials, or of an even sample of very many.
+
+    Args:
+        run: The run.
+        axis: "step", "epoch" or "time".
+        max_curves: How many trials are drawn one by one.
+    """
+    best = run.history.best()
+    curves = run.series.throughputs()
+    if len(curves) > max_curves:
+        spread = {int(index) for index in np.linspace(0, len(curves) - 1, max_curves)}
+        always = best.number if best else None
+        curves = [curve for index, curve in enumerate(curves) if index in spread or curve.trial == always]
+    data = _curves_data(
+        run,
+        curves,
+        axis,
+        "maximize",
+        best_trial=best.number if best else None,
+        max_curves=max_curves + 1,
+        y_title="Throughput (samples/s)",
+        target=None,
+    )
+    return dataclasses.replace(_without_best(data), y_range=None, num_cut=0)
+
+
+def default_axis(curves: Sequence[Curve]) -> Axis:
+    """Return epochs where most reports tell them, else steps."""
+    epochs = np.concatenate([curve.x("epoch") for curve in curves]) if curves else np.empty(0)
+    return "epoch" if len(epochs) and np.isfinite(epochs).mean() > 0.5 else "step"
+
+
+def time_unit(longest_s: float) -> tuple[str, float]:
+    """Return the unit in which `longest_s` is read most easily, and its length in seconds."""
+    for name, length_s in (("s", 1.0), ("min", 60.0), ("h", 3600.0)):
+        if longest_s < 180 * length_s:
+            return name, length_s
+    return "days", 86400.0
+
+
+def readable_range(
+    values: Floats, goal: Goal, target: float | None
+) -> tuple[tuple[float, float] | None, int]:
+    """Cut off the bad side of an axis where a few values there would squeeze all others flat.
+
+    Args:
+        values: What is drawn; NaN and infinity do not count.
+        goal: Which side is the bad one.
+        target: A value that has to stay in sight.
+
+    Returns:
+        The range to show and how many values lie outside, or None and 0 where all fit well.
+    """
+    values = values[np.isfinite(values)]
+    if len(values) < 20:
+        return None, 0
+    low, high = float(values.min()), float(values.max())
+    tail_low, tail_high = (float(edge) for edge in np.quantile(values, (0.1, 0.9)))
+    spread = tail_high - tail_low
+    if spread <= 0 or high - low < 2.5 * spread:
+        return None, 0
+    if goal == "minimize":
+        low, high = min(low, target if target is not None else low), tail_high
+    else:
+        low, high = tail_low, max(high, target if target is not None else high)
+    margin = 0.05 * (high - low)
+    shown = (low - margin, high + margin)
+    return shown, int(((values < shown[0]) | (values > shown[1])).sum())
+
+
+def _curves_data(
+    run: RunData,
+    curves: Sequence[Curve],
+    axis: Axis,
+    goal: Goal,
+    *,
+    best_trial: int | None,
+    max_curves: int,
+    y_title: str,
+    target: float | None,
+) -> CurvesData:
+    if axis not in AXES:
+        raise ExperimentError(f"unknown axis {axis!r}", field="axis", allowed=AXES)
+    always = () if best_trial is None else (best_trial,)
+    bounded = bundle(curves, axis, goal, max_curves=max_curves, always=always)
+    x_title, scale = {"step": ("Step", 1.0), "epoch": ("Epoch", 1.0)}.get(axis) or _time_title(curves)
+    band = [] if bounded.band is None else [bounded.band.low, bounded.band.high]
+    drawn = np.concatenate([*(curve.value for curve in bounded.curves), *band, np.empty(0)])
+    y_range, num_cut = readable_range(drawn, goal, target)
+    trials = run.history.trials
+    return CurvesData(
+        metric=curves[0].metric if curves else "",
+        x_title=x_title,
+        y_title=y_title,
+        lines=tuple(
+            Line(
+                curve.trial,
+                trials[curve.trial].state if curve.trial in trials else "running",
+                _values(curve.x(axis) / scale),
+                _values(curve.value),
+            )
+            for curve in reversed(bounded.curves)
+        ),
+        goal=goal,
+        best_trial=best_trial,
+        best_x=_values(bounded.best[:, 0] / scale),
+        best_y=_values(bounded.best[:, 1]),
+        target=target,
+        band=bounded.band
+        and BandData(
+            _values(bounded.band.x / scale),
+            _values(bounded.band.low),
+            _values(bounded.band.middle),
+            _values(bounded.band.high),
+            bounded.band.num_trials,
+        ),
+        y_range=y_range,
+        num_cut=num_cut,
+        num_trials=bounded.num_trials,
+    )
+
+
+def _without_best(data: CurvesData) -> CurvesData:
+    return dataclasses.replace(data, best_x=(), best_y=(), target=None)
+
+
+def _time_title(curves: Sequence[Curve]) -> tuple[str, float]:
+    longest_s = max((float(curve.x("time")[-1]) for curve in curves if len(curve)), default=0.0)
+    name, length_s = time_unit(longest_s)
+    return f"Time since the run began ({name})", length_s
+
+
+def _values(column: Floats) -> Values:
+    return tuple(float(value) if math.isfinite(value) else None for value in column)

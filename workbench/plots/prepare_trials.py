@@ -1,0 +1,389 @@
+"""Prepare figures that show trials as wholes: parallel coordinates, slices, importance, Pareto, timeline.
+
+Same rules as `prepare`: frozen plain values, every decision taken here, None for what is not finite or
+does not exist.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from pydantic import JsonValue
+
+from workbench.errors import ExperimentError
+from workbench.events import TrialState
+from workbench.experiment import Objective
+from workbench.history import Trial
+from workbench.plots.prepare import RunData, Values, readable_range, time_unit
+from workbench.plots.series import Goal
+from workbench.space import Choice, Domain, Fixed, Int, Space
+
+Scale = Literal["linear", "log", "category"]
+
+MAX_PARAMETERS = 12
+MAX_TRIALS = 1000
+
+
+@dataclass(frozen=True)
+class ParameterAxis:
+    """One parameter as an axis from 0 (its lowest value) to 1.
+
+    Attributes:
+        name: Name of the parameter, or of the objective.
+        scale: How values are laid out.
+        ticks: Positions from 0 to 1, each with its label.
+        conditional: Whether some configurations lack the parameter.
+    """
+
+    name: str
+    scale: Scale
+    ticks: tuple[tuple[float, str], ...]
+    conditional: bool = False
+
+
+@dataclass(frozen=True)
+class ParallelLine:
+    """One trial: a position from 0 to 1 on every axis, None where the parameter does not exist."""
+
+    trial: int
+    value: float | None
+    positions: Values
+
+
+@dataclass(frozen=True)
+class ParallelData:
+    """Parallel coordinates; the last axis is the objective.
+
+    Attributes:
+        lines: Worst first, so that the best is drawn last; trials without a result before them.
+        colour_range: Objective values at the ends of the colour scale.
+        num_left_out: Complete and pruned trials that are not drawn, to keep the picture light.
+    """
+
+    metric: str
+    goal: Goal
+    axes: tuple[ParameterAxis, ...]
+    lines: tuple[ParallelLine, ...]
+    colour_range: tuple[float, float]
+    best_trial: int | None
+    num_left_out: int = 0
+
+
+@dataclass(frozen=True)
+class SlicePanel:
+    """The objective over one parameter.
+
+    Attributes:
+        tick_every: Distance of the ticks where it must be said: whole numbers, powers of ten.
+    """
+
+    name: str
+    scale: Scale
+    categories: tuple[str, ...]
+    trials: tuple[int, ...]
+    states: tuple[TrialState, ...]
+    x: tuple[float | str, ...]
+    y: tuple[float, ...]
+    tick_every: int | None = None
+
+
+@dataclass(frozen=True)
+class SliceData:
+    """The objective over every parameter, one panel each."""
+
+    y_title: str
+    panels: tuple[SlicePanel, ...]
+    best_trial: int | None
+    y_range: tuple[float, float] | None
+
+
+@dataclass(frozen=True)
+class ImportanceData:
+    """Share of the objective's variance that each parameter explains, largest first."""
+
+    names: tuple[str, ...]
+    shares: tuple[float, ...]
+
+
+@dataclass(frozen=True)
+class ParetoData:
+    """Trials in the space of objectives.
+
+    Attributes:
+        titles: One a metric, with the direction that is better.
+        front: (trial, values) of those that nobody beats, by the first objective.
+        beaten: (trial, values) of the other feasible ones.
+        infeasible: (trial, values) of those that break a constraint.
+        pairs: Indices of the two objectives of each panel.
+    """
+
+    titles: tuple[str, ...]
+    front: tuple[tuple[int, tuple[float, ...]], ...]
+    beaten: tuple[tuple[int, tuple[float, ...]], ...]
+    infeasible: tuple[tuple[int, tuple[float, ...]], ...]
+    pairs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True)
+class TimelineBar:
+    """One trial from its start to its end, in the unit of the axis."""
+
+    trial: int
+    state: TrialState
+    reason: str | None
+    start: float
+    end: float
+    attempts: int
+
+
+@dataclass(frozen=True)
+class TimelineData:
+    """When each trial ran."""
+
+    unit: str
+    bars: tuple[TimelineBar, ...]
+
+
+def prepare_parallel(run: RunData) -> ParallelData:
+    """Prepare parallel coordinates over the searched parameters, coloured by the first objective."""
+    objective = run.experiment.objectives[0]
+    ranked, pruned = run.history.ranked(), run.history.in_state("pruned")
+    values = [trial.values[objective.metric] for trial in ranked]
+    drawn = _evenly(ranked, MAX_TRIALS)
+    unfinished = _evenly(pruned, MAX_TRIALS - len(drawn))
+    names = searched(run.experiment.search, [*ranked, *pruned])
+    axes = [_Layout(name, run.experiment.search.root[name], [*ranked, *pruned]) for name in names]
+    last = _Layout.of_numbers(objective.metric, values)
+    lines = [ParallelLine(t.number, None, (*(axis.position(t) for axis in axes), None)) for t in unfinished]
+    for trial in reversed(drawn):
+        value = trial.values[objective.metric]
+        places = (*(axis.position(trial) for axis in axes), last.place(value))
+        lines.append(ParallelLine(trial.number, value, places))
+    return ParallelData(
+        metric=objective.metric,
+        goal=objective.goal,
+        axes=(*(axis.axis for axis in axes), last.axis),
+        lines=tuple(lines),
+        colour_range=_colour_range(values, objective.goal),
+        best_trial=ranked[0].number if ranked else None,
+        num_left_out=len(ranked) + len(pruned) - len(lines),
+    )
+
+
+def prepare_slice(run: RunData) -> SliceData:
+    """Prepare the first objective over every searched parameter; pruned trials at their last report."""
+    objective = run.experiment.objectives[0]
+    shown = []
+    for trial in _evenly(run.history.in_state("complete", "pruned"), 2 * MAX_TRIALS):
+        values = trial.values if objective.metric in trial.values else trial.last_values
+        value = values.get(objective.metric, math.nan)
+        if math.isfinite(value):
+            shown.append((trial, value))
+    panels = []
+    for name in searched(run.experiment.search, [trial for trial, _ in shown]):
+        layout = _Layout(name, run.experiment.search.root[name], [trial for trial, _ in shown])
+        inside = [(trial, value) for trial, value in shown if name in trial.params]
+        panels.append(
+            SlicePanel(
+                name=name,
+                scale=layout.axis.scale,
+                categories=layout.categories,
+                trials=tuple(trial.number for trial, _ in inside),
+                states=tuple(trial.state for trial, _ in inside),
+                x=tuple(layout.coordinate(trial.params[name]) for trial, _ in inside),
+                y=tuple(value for _, value in inside),
+                tick_every=layout.tick_every,
+            )
+        )
+    best = run.history.best()
+    y_range, _ = readable_range(np.array([value for _, value in shown]), objective.goal, None)
+    return SliceData(title_of(objective), tuple(panels), best.number if best else None, y_range)
+
+
+def prepare_importance(importance: Mapping[str, float]) -> ImportanceData:
+    """Prepare how much each parameter matters.
+
+    Args:
+        importance: Share of each parameter, from 0 to 1; what is not finite is left out.
+    """
+    finite = [(name, float(share)) for name, share in importance.items() if math.isfinite(share)]
+    finite.sort(key=lambda item: (-item[1], item[0]))
+    return ImportanceData(tuple(name for name, _ in finite), tuple(share for _, share in finite))
+
+
+def prepare_pareto(run: RunData) -> ParetoData:
+    """Prepare the Pareto front; with more than two objectives, every pair of them.
+
+    Raises:
+        ExperimentError: If there is only one objective.
+    """
+    objectives = run.experiment.objectives
+    if len(objectives) < 2:
+        raise ExperimentError(
+            "one objective has a best trial, not a front",
+            field="objectives",
+            next_step="Draw convergence or slice instead.",
+        )
+    metrics = [objective.metric for objective in objectives]
+
+    def points(trials: Sequence[Trial]) -> tuple[tuple[int, tuple[float, ...]], ...]:
+        found = [(trial.number, tuple(trial.values[metric] for metric in metrics)) for trial in trials]
+        return tuple(sorted(found, key=lambda item: item[1]))
+
+    front, ranked = run.history.front(), run.history.ranked()
+    on_front, feasible = {trial.number for trial in front}, {trial.number for trial in ranked}
+    broken = [
+        trial
+        for trial in run.history.in_state("complete")
+        if trial.number not in feasible
+        and all(math.isfinite(trial.values.get(metric, math.nan)) for metric in metrics)
+    ]
+    return ParetoData(
+        titles=tuple(title_of(objective) for objective in objectives),
+        front=points(front),
+        beaten=points(_evenly([trial for trial in ranked if trial.number not in on_front], 2 * MAX_TRIALS)),
+        infeasible=points(_evenly(broken, MAX_TRIALS)),
+        pairs=tuple(itertools.combinations(range(len(objectives)), 2)),
+    )
+
+
+def prepare_timeline(run: RunData) -> TimelineData:
+    """Prepare when each trial ran; a trial that still runs ends at the last event."""
+    begin = run.history.started_unix_s or run.series.start_unix_s or 0.0
+    started = [trial for trial in run.history.trials.values() if trial.started_unix_s is not None]
+    spans = [
+        (trial, (trial.started_unix_s or begin) - begin, (trial.ended_unix_s or run.last_unix_s) - begin)
+        for trial in started
+    ]
+    unit, length_s = time_unit(max((end for _, _, end in spans), default=0.0))
+    return TimelineData(
+        unit,
+        tuple(
+            TimelineBar(
+                trial.number, trial.state, trial.reason, start / length_s, end / length_s, trial.attempts
+            )
+            for trial, start, end in spans
+        ),
+    )
+
+
+def title_of(objective: Objective) -> str:
+    """Name an objective and the direction that is better."""
+    return f"{objective.metric} ({'higher' if objective.goal == 'maximize' else 'lower'} is better)"
+
+
+def searched(space: Space, trials: Sequence[Trial]) -> list[str]:
+    """Return the parameters that really vary, in the order of the space, at most `MAX_PARAMETERS`."""
+    names = []
+    for name, domain in space.root.items():
+        values = {json.dumps(trial.params[name]) for trial in trials if name in trial.params}
+        if not isinstance(domain, Fixed) and domain.values() != [None] and len(values) > 1:
+            names.append(name)
+    return names[:MAX_PARAMETERS]
+
+
+def label(value: JsonValue) -> str:
+    """Write a parameter's value as briefly as it can be read."""
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+class _Layout:
+    """Where the values of one parameter lie on its axis."""
+
+    def __init__(self, name: str, domain: Domain, trials: Sequence[Trial]) -> None:
+        self.name = name
+        self.categories: tuple[str, ...] = ()
+        self.tick_every: int | None = None
+        present = [trial.params[name] for trial in trials if name in trial.params]
+        conditional = len(present) < len(trials)
+        if isinstance(domain, Choice | Fixed):
+            known = [label(value) for value in domain.values()]
+            self.categories = tuple(dict.fromkeys([*known, *(label(value) for value in present)]))
+            last = max(len(self.categories) - 1, 1)
+            ticks = tuple((index / last, text) for index, text in enumerate(self.categories))
+            self.axis = ParameterAxis(name, "category", ticks, conditional)
+            return
+        numbers = [float(value) for value in present if isinstance(value, int | float)]
+        low, high = min([domain.low, *numbers]), max([domain.high, *numbers])
+        whole = isinstance(domain, Int)
+        if domain.log:
+            self.tick_every = max(1, math.ceil(math.log10(high / low) / 6))
+        elif whole and high - low <= 8:
+            self.tick_every = 1
+        self._set_numbers(low, high, domain.log, conditional, whole)
+
+    @classmethod
+    def of_numbers(cls, name: str, values: Sequence[float]) -> _Layout:
+        layout = cls.__new__(cls)
+        layout.name, layout.categories, layout.tick_every = name, (), None
+        layout._set_numbers(min(values, default=0.0), max(values, default=1.0), False, False)
+        return layout
+
+    def _set_numbers(
+        self, low: float, high: float, log: bool, conditional: bool, whole: bool = False
+    ) -> None:
+        self.low, self.high, self.log = low, high, log
+        marks = _log_marks(low, high) if log else _linear_marks(low, high)
+        marks = [mark for mark in marks if not whole or mark.is_integer()]
+        ticks = tuple((self.place(mark), f"{mark:.4g}") for mark in marks)
+        self.axis = ParameterAxis(self.name, "log" if log else "linear", ticks, conditional)
+
+    def place(self, value: float) -> float:
+        if self.high == self.low:
+            return 0.5
+        if self.log:
+            return math.log(value / self.low) / math.log(self.high / self.low)
+        return (value - self.low) / (self.high - self.low)
+
+    def position(self, trial: Trial) -> float | None:
+        value = trial.params.get(self.name)
+        if self.name not in trial.params:
+            return None
+        if self.categories:
+            return self.categories.index(label(value)) / max(len(self.categories) - 1, 1)
+        return self.place(float(value)) if isinstance(value, int | float) else None
+
+    def coordinate(self, value: JsonValue) -> float | str:
+        return float(value) if not self.categories and isinstance(value, int | float) else label(value)
+
+
+def _evenly(trials: Sequence[Trial], most: int) -> list[Trial]:
+    """Keep at most `most`, the first always, the others spread evenly."""
+    if len(trials) <= most:
+        return list(trials)
+    return [trials[index] for index in np.linspace(0, len(trials) - 1, max(most, 0)).astype(int)]
+
+
+def _colour_range(values: Sequence[float], goal: Goal) -> tuple[float, float]:
+    """Spend the colours on good values: what lies far behind the median shares the last colour."""
+    if not values:
+        return 0.0, 1.0
+    low, middle, high = (float(edge) for edge in np.quantile(values, (0.0, 0.5, 1.0)))
+    if goal == "maximize":
+        return max(low, middle - 2 * (high - middle)) if high > middle else low, high
+    return low, min(high, middle + 2 * (middle - low)) if middle > low else high
+
+
+def _log_marks(low: float, high: float) -> list[float]:
+    first, last = math.ceil(math.log10(low) - 1e-9), math.floor(math.log10(high) + 1e-9)
+    every = max(1, math.ceil((last - first) / 5))
+    marks = [10.0**power for power in range(first, last + 1, every)]
+    return marks if len(marks) > 1 else [low, high]
+
+
+def _linear_marks(low: float, high: float, about: int = 4) -> list[float]:
+    if high <= low:
+        return [low]
+    rough = (high - low) / about
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= rough * 0.999)
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [round(index * step, 12) for index in range(first, last + 1)]

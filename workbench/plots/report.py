@@ -1,0 +1,311 @@
+"""The report: a run as one HTML page that works offline, in any browser and on paper.
+
+The answer comes first, then the pictures, then the tables, then what is needed to do it again. Everything
+that a person wrote is escaped. Figures come from `figures`; numbers from `history`; importance, which
+needs a study, from the caller.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.resources import files
+
+from workbench.errors import ExperimentError
+from workbench.events import Event, Noted
+from workbench.experiment import Experiment
+from workbench.experiment.changing import describe_changes
+from workbench.plots.figures import FIGURES, for_page, javascript
+from workbench.plots.look import STATE_COLOURS
+from workbench.plots.prepare import RunData, default_axis
+from workbench.plots.report_tables import (
+    best_trials,
+    counted,
+    duration,
+    environment,
+    failures,
+    number,
+    pairs,
+    space,
+    text,
+)
+
+NUM_BEST = 20
+NUM_FAILURES = 20
+_LONGEST_TEXT = 4000
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+
+
+def report_html(
+    experiment: Experiment,
+    events: Iterable[Event],
+    *,
+    importance: Mapping[str, float] | None = None,
+    run_id: str | None = None,
+) -> str:
+    """Write a run as one self-contained HTML page.
+
+    Args:
+        experiment: What the run tunes.
+        events: Everything that happened in the run, oldest first.
+        importance: Share of each parameter, from 0 to 1, if somebody has computed it.
+        run_id: The run's name in its store, for the commands that the page shows.
+
+    Returns:
+        An HTML document without references to anything outside itself.
+    """
+    notes: list[Noted] = []
+    run = RunData.of(experiment, _noting(events, notes))
+    figures = _Figures(run, importance)
+    body = [
+        _header(run, run_id),
+        _answer(run),
+        _facts(run),
+        *_notices(run, notes),
+        *figures.sections(),
+        *best_trials(run),
+        *failures(run),
+        *space(run),
+        *_again(run, run_id),
+        *environment(run),
+        _footer(run),
+    ]
+    return "\n".join(
+        [
+            '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
+            f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">',
+            '<meta name="viewport" content="width=device-width, initial-scale=1">',
+            f"<title>{text(experiment.name)}: run report</title>",
+            f"<style>\n{_asset('report.css')}</style>\n</head>\n<body>\n<main>",
+            *body,
+            "</main>",
+            f'<script type="application/json" id="figures">{figures.json()}</script>',
+            f"<script>{javascript()}</script>\n<script>\n{_asset('report.js')}</script>\n</body>\n</html>\n",
+        ]
+    )
+
+
+def _noting(events: Iterable[Event], notes: list[Noted]) -> Iterator[Event]:
+    for event in events:
+        if isinstance(event, Noted) and event.level != "info":
+            notes.append(event)
+        yield event
+
+
+class _Figures:
+    """The figures of the page: their places in the text, and their data for the script at its end."""
+
+    def __init__(self, run: RunData, importance: Mapping[str, float] | None) -> None:
+        self.run = run
+        self.importance = importance
+        self.drawn: dict[str, str] = {}
+
+    def sections(self) -> list[str]:
+        run = self.run
+        objective = run.experiment.objectives[0]
+        curves = run.series.curves(objective.metric)
+        parts: list[str] = []
+        if len(run.experiment.objectives) > 1:
+            parts += [
+                "<h2>What cannot be had together</h2>",
+                self._figure("pareto", "No other trial beats those on the front in every objective."),
+            ]
+        if curves:
+            axis = default_axis(curves)
+            unit = "epoch" if axis == "epoch" else "step"
+            parts += [
+                "<h2>How the trials converged</h2>",
+                self._figure(
+                    "convergence",
+                    "Each line is one trial. The dotted stair is the best "
+                    f"{text(objective.metric)} that any trial had reached by that {unit}.",
+                    axis=axis,
+                ),
+                self._figure("convergence", "The same over wall time.", name="by-time", axis="time"),
+            ]
+        if run.history.ranked():
+            parts += [
+                "<h2>What made the difference</h2>",
+                self._importance(),
+                self._figure(
+                    "parallel",
+                    "Each line is one trial, from its parameters to its result. Grey lines were pruned; "
+                    "<em>not set</em> means that the parameter does not exist in that configuration.",
+                ),
+                self._figure("slice", f"{text(objective.metric)} over each parameter, one dot a trial."),
+            ]
+        if any(trial.attempts for trial in run.history.trials.values()):
+            parts += [
+                "<h2>Where the time went</h2>",
+                self._figure("timeline", "One bar a trial, from its start to its end."),
+            ]
+        if run.series.throughputs():
+            parts.append(self._figure("throughput", "Training speed of each trial while it ran."))
+        return parts
+
+    def _importance(self) -> str:
+        if not self.importance:
+            return ""
+        caption = "How much of the differences between trials each parameter explains."
+        return self._figure("importance", caption, importance=self.importance)
+
+    def _figure(self, kind: str, caption: str, *, name: str | None = None, **options: object) -> str:
+        place = f"plot-{name or kind}"
+        title, height, self.drawn[place] = for_page(FIGURES[kind](self.run, **options))
+        return (
+            f'<figure><div class="plot" id="{place}" role="img" aria-label="{text(title)}" '
+            f'style="height: {height}px"></div><figcaption>{caption}</figcaption></figure>'
+        )
+
+    def json(self) -> str:
+        document = "{" + ",".join(f'"{place}":{figure}' for place, figure in self.drawn.items()) + "}"
+        return document.replace("<", "\\u003c")
+
+
+def _header(run: RunData, run_id: str | None) -> str:
+    experiment = run.experiment
+    what = experiment.train or experiment.model
+    tuned = f"{what.name if what else 'a function'}" + (
+        f" on {experiment.data.name}" if experiment.data else ""
+    )
+    goals = " and ".join(f"{item.goal} {item.metric}" for item in experiment.objectives)
+    begun = run.history.started_unix_s
+    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(begun)) if begun else "not started"
+    changes = describe_changes(experiment, run.history.in_force)
+    if run.history.replay_of is not None:
+        when += f". A replay of {text(run.history.replay_of)}"
+    elif changes:
+        when += f". Changed since it began: {text(', '.join(changes))}"
+    return (
+        f"<header><h1>{text(experiment.name)}</h1>"
+        f"<p>{text(goals.capitalize())}: {text(tuned)}, over "
+        f"{counted(len(experiment.search.root), 'parameter')}</p>"
+        f"<p>{f'Run {text(run_id)}, ' if run_id else ''}{when}</p></header>"
+    )
+
+
+def _answer(run: RunData) -> str:
+    history = run.history
+    best = history.best()
+    if best is None:
+        return _no_answer(run)
+    if len(history.objectives) > 1:
+        return _front_answer(run)
+    objective = history.objectives[0]
+    others = [
+        f"{text(name)} {number(value)}" for name, value in best.values.items() if name != objective.metric
+    ]
+    beside = f" ({', '.join(others)})" if others else ""
+    return (
+        '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best result</h2>'
+        f'<div class="value">{number(best.values[objective.metric])}</div>'
+        f'<div class="metric">{text(objective.metric)}, trial {best.number}'
+        f"{beside}</div>{_target(run)}</div>"
+        f"<div><h3>Its configuration</h3>{pairs(best.params)}</div></section>"
+    )
+
+
+def _front_answer(run: RunData) -> str:
+    history = run.history
+    front = history.front()
+    extremes = []
+    for objective in history.objectives:
+        choose = max if objective.goal == "maximize" else min
+        trial = choose(front, key=lambda trial, metric=objective.metric: trial.values[metric])
+        shown = f"{number(trial.values[objective.metric])} in trial {trial.number}"
+        extremes.append(f'<tr><th scope="row">best {text(objective.metric)}</th><td>{shown}</td></tr>')
+    return (
+        '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best results</h2>'
+        f'<div class="value">{len(front)}</div><div class="metric">'
+        f"{'trial that is' if len(front) == 1 else 'trials that are'} beaten by no other in every objective"
+        f"</div>{_target(run)}</div><div><h3>At the ends of the front</h3>"
+        f"<table><tbody>{''.join(extremes)}</tbody></table></div></section>"
+    )
+
+
+def _no_answer(run: RunData) -> str:
+    states = Counter(trial.state for trial in run.history.trials.values())
+    if not states:
+        said = "No trial has started yet."
+    elif states["failed"] == states.total():
+        said = "Every trial failed. The failures below say why."
+    elif states["complete"]:
+        said = "No complete trial keeps all constraints with finite results."
+    else:
+        said = "No trial is complete yet."
+    return (
+        '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best result</h2>'
+        f'<div class="value">none</div><div class="metric">{said}</div></div></section>'
+    )
+
+
+def _target(run: RunData) -> str:
+    targets = [item for item in run.history.objectives if item.target is not None]
+    if not targets:
+        return ""
+    reached = run.history.target_reached()
+    wanted = " and ".join(f"{item.metric} {number(item.target or 0.0)}" for item in targets)
+    return (
+        f'<p class="{"reached" if reached else "missed"}">Target {text(wanted)} '
+        f"{'reached' if reached else 'not reached'}</p>"
+    )
+
+
+def _facts(run: RunData) -> str:
+    history = run.history
+    states = Counter(trial.state for trial in history.trials.values())
+    begun = history.started_unix_s
+    wall = "-" if begun is None else duration((history.ended_unix_s or run.last_unix_s) - begun)
+    why = f", ended by {history.reason}" if history.reason else ""
+    facts = [(f"Run{why}", history.state), ("Wall time", wall), ("Trials", str(states.total()))]
+    parts = [f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts]
+    parts += [
+        f'<div><dt><span class="swatch" style="background: {colour}"></span>{state}</dt>'
+        f"<dd>{states[state]}</dd></div>"
+        for state, colour in STATE_COLOURS.items()
+        if states[state]
+    ]
+    return f'<dl class="facts">{"".join(parts)}</dl>'
+
+
+def _notices(run: RunData, notes: Sequence[Noted]) -> list[str]:
+    said = [note.message for note in notes]
+    if run.history.message:
+        said.insert(0, run.history.message)
+    for trial in run.history.trials.values():
+        said += [f"Trial {trial.number} {resize.describe()}." for resize in trial.resizes]
+    shown = [
+        f'<p class="notice">{text(message)}{f" ({count} times)" if count > 1 else ""}</p>'
+        for message, count in Counter(said).most_common(10)
+    ]
+    return ["<h2>Worth knowing</h2>", *shown] if shown else []
+
+
+def _again(run: RunData, run_id: str | None) -> list[str]:
+    experiment = run.experiment
+    safe = "-".join(re.findall(r"[A-Za-z0-9_]+", experiment.name)) or "experiment"
+    parts = [
+        "<h2>Do it again</h2>",
+        f"<p>Save the experiment below as <code>{safe}.yaml</code> and run:</p>",
+        f"<pre>workbench sweep {safe}.yaml</pre>",
+    ]
+    if run_id and run.history.best():
+        parts += [
+            "<p>The best trial with its weights and the command that retrains it:</p>",
+            f"<pre>workbench export {text(run_id)} --to {safe}-best</pre>",
+        ]
+    try:
+        written = experiment.to_yaml()
+    except ExperimentError as error:
+        written = f"# cannot be written as YAML: {error}"
+    return [*parts, f"<h3>{safe}.yaml</h3><pre>{text(written)}</pre>"]
+
+
+def _footer(run: RunData) -> str:
+    return f"<footer>Experiment {run.experiment.hash()}</footer>"
+
+
+def _asset(name: str) -> str:
+    return files("workbench.plots").joinpath(name).read_text(encoding="utf-8")

@@ -1,0 +1,151 @@
+"""The tables of the report, and how it writes numbers, durations and a person's words.
+
+Everything returned is HTML, escaped.
+"""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Mapping, Sequence
+
+from workbench.history import Trial
+from workbench.plots.prepare import RunData
+from workbench.plots.prepare_trials import label, searched
+from workbench.space import Choice, Fixed, describe, describe_condition
+
+NUM_BEST = 20
+NUM_FAILURES = 20
+_LONGEST_TEXT = 4000
+_POLICY = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data: blob:"
+
+
+def best_trials(run: RunData) -> list[str]:
+    """Return the table of the best trials, or of the front."""
+    ranked = run.history.ranked()
+    if not ranked:
+        return []
+    several = len(run.history.objectives) > 1
+    shown = (run.history.front() if several else ranked)[:NUM_BEST]
+    metrics = [item.metric for item in (*run.history.objectives, *run.experiment.constraints)]
+    names = searched(run.experiment.search, list(run.history.trials.values()))
+    rows = []
+    for rank, trial in enumerate(shown):
+        values = [_cell(number(trial.values.get(name, math.nan)), "number") for name in metrics]
+        params = [_cell(label(trial.params[name]) if name in trial.params else "-") for name in names]
+        took = (trial.ended_unix_s or run.last_unix_s) - (trial.started_unix_s or trial.proposed_unix_s)
+        rows.append(
+            f"<tr{_class('first' if rank == 0 and not several else '')}>"
+            f'<th scope="row" class="number">{trial.number}</th>{"".join(values)}{"".join(params)}'
+            f"{_cell(duration(took), 'number')}{_cell(str(trial.last_step), 'number')}</tr>"
+        )
+    heads = [("Trial", "number"), *((name, "number") for name in metrics), *((name, "") for name in names)]
+    heads += [("Time", "number"), ("Steps", "number")]
+    caption = f"{len(shown)} of {len(run.history.front() if several else ranked)} " + (
+        "trials on the front" if several else "complete trials, best first"
+    )
+    return ["<h2>Best trials</h2>", _table(heads, rows, caption)]
+
+
+def failures(run: RunData) -> list[str]:
+    """Return the table of failures, alike ones together."""
+    groups: dict[tuple[str, str], list[Trial]] = {}
+    for trial in run.history.in_state("failed"):
+        message = (trial.message or "").strip()
+        groups.setdefault((trial.reason or "error", message.partition("\n")[0]), []).append(trial)
+    if not groups:
+        return []
+    rows = []
+    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
+    for (reason, message), trials in ordered[:NUM_FAILURES]:
+        numbers = ", ".join(str(trial.number) for trial in trials[:12]) + (
+            ", ..." if len(trials) > 12 else ""
+        )
+        told = (trials[0].traceback or "").strip()[-_LONGEST_TEXT:]
+        details = f"<details><summary>Traceback</summary><pre>{text(told)}</pre></details>" if told else ""
+        rows.append(
+            f'<tr><th scope="row">{text(reason)}</th>{_cell(str(len(trials)), "number")}{_cell(numbers)}'
+            f"<td>{text(message[:500])}{details}</td></tr>"
+        )
+    heads = [("Reason", ""), ("Count", "number"), ("Trials", ""), ("Message", "")]
+    caption = f"{len(rows)} of {counted(len(groups), 'kind')} of failure, most frequent first"
+    return ["<h2>Failures</h2>", _table(heads, rows, caption)]
+
+
+def space(run: RunData) -> list[str]:
+    """Return the table of searched parameters."""
+    rows = []
+    for name, domain in run.experiment.search.root.items():
+        listed = isinstance(domain, Choice | Fixed)
+        scale = "one of a list" if isinstance(domain, Choice) else "fixed" if listed else "even"
+        if not listed and domain.log:
+            scale = "logarithmic"
+        rows.append(
+            f'<tr><th scope="row">{text(name)}</th>{_cell(describe(domain)[:1000])}{_cell(scale)}'
+            f"{_cell(describe_condition(domain.when) if domain.when else 'always')}</tr>"
+        )
+    heads = [("Parameter", ""), ("Values", ""), ("Scale", ""), ("Exists when", "")]
+    return ["<h2>What was searched</h2>", _table(heads, rows, None)] if rows else []
+
+
+def environment(run: RunData) -> list[str]:
+    """Return where the run ran, and with which versions."""
+    if not run.history.drivers:
+        return []
+    driver = run.history.drivers[-1]
+    facts = {"host": driver.host, "CPUs": f"{driver.num_cpus:g}", "GPUs": f"{driver.num_gpus:g}"}
+    if len(run.history.drivers) > 1:
+        facts["driver restarts"] = str(len(run.history.drivers) - 1)
+    return [f'<section class="compact"><h2>Environment</h2>{pairs({**facts, **driver.versions})}</section>']
+
+
+def pairs(values: Mapping[str, object]) -> str:
+    """Return names and values as a table of two columns."""
+    rows = "".join(
+        f'<tr><th scope="row">{text(name)}</th><td>{text(label(value))}</td></tr>'  # type: ignore[arg-type]
+        for name, value in values.items()
+    )
+    return f"<table><tbody>{rows}</tbody></table>"
+
+
+def _table(heads: Sequence[tuple[str, str]], rows: Sequence[str], caption: str | None) -> str:
+    head = "".join(f'<th scope="col"{_class(kind)}>{text(name)}</th>' for name, kind in heads)
+    title = f"<caption>{text(caption)}</caption>" if caption else ""
+    return (
+        f'<div class="scroll" tabindex="0"><table>{title}<thead><tr>{head}</tr></thead>'
+        f"<tbody>{''.join(rows)}</tbody></table></div>"
+    )
+
+
+def _cell(content: str, kind: str = "") -> str:
+    return f"<td{_class(kind)}>{text(content)}</td>"
+
+
+def _class(kind: str) -> str:
+    return f' class="{kind}"' if kind else ""
+
+
+def duration(seconds: float) -> str:
+    """Write a duration as people say it: 0.8 s, 4 min 10 s, 2 h 5 min."""
+    if seconds < 60:
+        return f"{max(seconds, 0.0):.3g} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min"
+
+
+def number(value: float) -> str:
+    """Write a result with five digits; what is not finite as a dash."""
+    return f"{value:.5g}" if math.isfinite(value) else "-"
+
+
+def counted(many: int, noun: str) -> str:
+    """Write a number of things."""
+    return f"{many} {noun}{'' if many == 1 else 's'}"
+
+
+def text(written: object) -> str:
+    """Escape what a person wrote."""
+    return html.escape(str(written), quote=True)

@@ -1,0 +1,104 @@
+"""Names for things that are loaded only when they are used.
+
+A registry is a table `name -> "module:object"` plus an entry-point group through which other
+packages add names. Nothing is imported before it is asked for; an unknown name lists the known.
+What the names stand for is the business of the room that owns the table.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.errors import ExperimentError, UnknownNameError
+
+
+def load_object(reference: str, *, field: str | None = None) -> Any:
+    """Import the object that `package.module:name` stands for.
+
+    Args:
+        reference: Module path, a colon, and a dotted name inside the module.
+        field: The dotted field to name when the reference is wrong.
+
+    Returns:
+        The object.
+
+    Raises:
+        ExperimentError: If the text has another form, or the module or the name does not exist.
+    """
+    module_name, _, qualified_name = reference.partition(":")
+    if not module_name or not qualified_name:
+        raise ExperimentError(
+            f"{reference!r} does not name a Python object", field=field, allowed="package.module:name"
+        )
+    try:
+        found: Any = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        missing = error.name or module_name
+        whose = "" if module_name.startswith(missing) else f", which {module_name!r} imports"
+        raise ExperimentError(
+            f"cannot import {missing!r}{whose}",
+            field=field,
+            next_step="Start from the folder that contains it, or install its package.",
+        ) from error
+    for part in qualified_name.split("."):
+        if not hasattr(found, part):
+            raise ExperimentError(f"{module_name!r} has no {qualified_name!r}", field=field)
+        found = getattr(found, part)
+    return found
+
+
+class Registry:
+    """A table of names, each loaded on first use."""
+
+    def __init__(self, kind: str, table: Mapping[str, str], *, group: str | None = None) -> None:
+        """Make a registry.
+
+        Args:
+            kind: What the names stand for, in the singular: "model", "strategy".
+            table: Built-in names, each with its `module:object`.
+            group: Entry-point group through which other packages add names.
+        """
+        self.kind = kind
+        self._table = dict(table)
+        self._group = group
+
+    def references(self) -> dict[str, str]:
+        """Return every known name with its `module:object`, built-in ones first."""
+        known = dict(self._table)
+        for entry_point in importlib.metadata.entry_points(group=self._group) if self._group else ():
+            if known.get(entry_point.name, entry_point.value) != entry_point.value:
+                raise ExperimentError(
+                    f"{entry_point.value!r} registers the {self.kind} {entry_point.name!r}, "
+                    f"which is {known[entry_point.name]!r} already",
+                    next_step="Uninstall one of the two packages.",
+                )
+            known[entry_point.name] = entry_point.value
+        return known
+
+    def names(self) -> list[str]:
+        """Return every known name, built-in ones first."""
+        return list(self.references())
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._table or name in self.references()
+
+    def load(self, name: str, *, field: str | None = None) -> Any:
+        """Import what `name` stands for.
+
+        Args:
+            name: A known name.
+            field: The dotted field to name when the name is unknown.
+
+        Returns:
+            The object.
+
+        Raises:
+            UnknownNameError: If no package registers the name.
+        """
+        reference = self._table.get(name) or self.references().get(name)
+        if reference is None:
+            raise UnknownNameError(f"unknown {self.kind} {name!r}", field=field, allowed=self.names())
+        return load_object(reference, field=field)

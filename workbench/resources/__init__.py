@@ -1,0 +1,23 @@
+"""What hardware there is: CPUs and memory that this process may use, GPUs, and the nodes of a cluster.
+
+NVIDIA's management library has one door here, `nvml`; a machine without it has no GPUs and a reason why.
+Who gets which hardware is decided elsewhere. Importing this loads neither torch nor ray.
+"""
+
+from __future__ import annotations
+
+from workbench.resources.cluster import ClusterInventory, NodeInventory, cluster_inventory
+from workbench.resources.inventory import Inventory, inventory
+from workbench.resources.memory import num_memory_kills, resident_bytes
+from workbench.resources.nvml import Gpu
+
+__all__ = [
+    "ClusterInventory",
+    "Gpu",
+    "Inventory",
+    "NodeInventory",
+    "cluster_inventory",
+    "inventory",
+    "num_memory_kills",
+    "resident_bytes",
+]

@@ -1,0 +1,14 @@
+"""A run as a person holds it in Python: start it, look at it, ask it to change, take the result along.
+
+Everything is read from the store, and everything that is asked is left in the store for the run's driver:
+a `Run` can be made, dropped and made again at any moment without the run noticing. How a run is driven is
+left to the sweeps, how pictures are drawn to the plots, how things look on a terminal to the command line.
+"""
+
+from __future__ import annotations
+
+from workbench.run.attached import Run, attach
+from workbench.run.experiment_file import read_experiment
+from workbench.run.starting import create, start, sweep
+
+__all__ = ["Run", "attach", "create", "read_experiment", "start", "sweep"]

@@ -1,0 +1,275 @@
+"""A trial as a folder that stands on its own: configuration, weights, how to train it again, the report.
+
+experiment.yaml       the experiment with the search space narrowed to this one configuration
+objects/              Python objects from a notebook, named by their SHA-256, where there are any
+configuration.json    the parameters, the plan, the seed, what it reached
+weights.safetensors   the model at its best, where a model of ours was trained
+environment.txt       the version of Python and of every package installed
+retrain.sh            trains it again
+report.html           the run that it came from
+README.md             what lies here, for people
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import json
+import math
+import os
+import platform
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue
+
+from workbench.artifacts import Artifacts
+from workbench.errors import RunError
+from workbench.experiment import Experiment, Plan
+from workbench.history import History, Trial
+from workbench.run.experiment_file import OBJECTS_FOLDER
+from workbench.run.pictures import write_report
+
+if TYPE_CHECKING:
+    from workbench.run.view import RunView
+    from workbench.workers.origin import Origin
+
+_RETRAIN = "workbench sweep experiment.yaml --trials 1"
+
+
+def write_bundle(
+    run: RunView, folder: Path, *, trial: int | None = None, force: bool = False, weights: bool = True
+) -> Path:
+    """Write a complete trial as a bundle.
+
+    Args:
+        run: The run.
+        folder: A folder that is empty or does not exist.
+        trial: Which trial; None for the best.
+        force: Write into a folder that holds something; files of the same names are replaced.
+        weights: Write the weights, where a model of ours was trained.
+
+    Returns:
+        The folder.
+
+    Raises:
+        RunError: If the trial is not complete or its weights are gone, the folder holds something, or it
+            cannot be written.
+        ArtifactsError: If its checkpoint cannot be read.
+    """
+    history = run.history
+    chosen = _choose(run, history, trial)
+    if not weights:
+        chosen = dataclasses.replace(chosen, best_checkpoint=None)
+    elif chosen.checkpoints_deleted:
+        raise RunError(
+            f"the checkpoints of trial {chosen.number} were deleted for better ones, as "
+            f"resources.{chosen.checkpoints_deleted} asks",
+            next_step="Take it along without weights, and train it again with its retrain.sh: "
+            f"workbench export {run.run_id} --trial {chosen.number} --to {folder} --without-weights",
+        )
+    try:
+        _prepare(folder, force=force)
+        _write_files(run, chosen, folder)
+    except OSError as error:
+        raise RunError(
+            f"cannot write {folder}: {error.strerror}", next_step="Name another folder."
+        ) from error
+    if chosen.best_checkpoint is not None:
+        from workbench.training.export import write_weights
+
+        with _fetched(run, chosen.best_checkpoint) as checkpoint:
+            write_weights(checkpoint, folder / "weights.safetensors")
+    write_report(run, folder / "report.html")
+    return folder
+
+
+@contextlib.contextmanager
+def _fetched(run: RunView, shown: str) -> Iterator[Path]:
+    """Give a checkpoint a path of this machine, wherever it was written."""
+    artifacts = run.store.artifacts_of(run.run_id)
+    name = artifacts.name_of(shown)
+    if name is None:  # the artifacts of the run were elsewhere then
+        folder, _, name = shown.rpartition("/")
+        artifacts = Artifacts.at(folder)
+    with artifacts.as_file(name) as path:
+        yield path
+
+
+def narrow(experiment: Experiment, trial: Trial) -> Experiment:
+    """Narrow an experiment to one trial: training it once gives what the trial gave.
+
+    Args:
+        experiment: What the trial belongs to.
+        trial: The trial.
+
+    Returns:
+        The experiment with every parameter fixed, the plan written out, and nothing that ends a training
+        early. Its seed stays; where the trial was a later repeat, the repeats before it are trained too,
+        because the seed of a training follows from the seed of the experiment and the number of the repeat.
+    """
+    document = experiment.model_dump(mode="json")
+    for key in ("early_stop", "sampler", "constraints", "repeats"):
+        document.pop(key, None)
+    document["objectives"] = [
+        {key: value for key, value in objective.items() if key != "target"}
+        for objective in document["objectives"]
+    ]
+    document["search"] = {name: _as_fixed(value) for name, value in trial.params.items()}
+    document["budget"] = {"trials": 1}
+    if trial.repeat:
+        document["repeats"] = trial.repeat + 1
+    plan = {
+        name: value
+        for name, value in trial.plan.items()
+        if name in Plan.model_fields and name not in trial.params
+    }
+    document["plan"] = {**document.get("plan", {}), **plan}
+    if "global_batch" in trial.plan and "global_batch" not in trial.params:
+        training = document.get("training", {})
+        document["training"] = {**training, "global_batch": trial.plan["global_batch"]}
+    return Experiment(**document).with_payloads(experiment.payloads())
+
+
+def _as_fixed(value: JsonValue) -> JsonValue:
+    # A bare list or mapping in a search space stands for something else than itself.
+    return {"value": value} if isinstance(value, list | dict) else value
+
+
+def _choose(run: RunView, history: History, number: int | None) -> Trial:
+    chosen = history.best() if number is None else history.trials.get(number)
+    if chosen is None:
+        raise RunError(
+            f"run {run.run_id} has {'no complete trial' if number is None else f'no trial {number}'}",
+            next_step=f"Look at it: workbench show {run.run_id}",
+        )
+    if chosen.state != "complete":
+        raise RunError(
+            f"trial {chosen.number} is {chosen.state}",
+            field="trial",
+            allowed=[str(item.number) for item in history.in_state("complete")]
+            or "none: no trial is complete",
+        )
+    return chosen
+
+
+def _prepare(folder: Path, *, force: bool) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if not force and any(folder.iterdir()):
+        raise RunError(f"{folder} is not empty", next_step="Name another folder, or allow it with --force.")
+
+
+def _write_files(run: RunView, trial: Trial, folder: Path) -> None:
+    from workbench.sweeps.origin_file import read_origin
+
+    origin = read_origin(run.store.artifacts_of(run.run_id))
+    experiment = _with_absolute_data(narrow(run.experiment, trial), Path(origin.directory))
+    (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
+    for sha256, payload in experiment.payloads().items():
+        path = folder / OBJECTS_FOLDER / sha256
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(payload)
+    configuration = {
+        "run_id": run.run_id,
+        "trial": trial.number,
+        "params": trial.params,
+        "plan": trial.plan,
+        "seed": trial.seed,
+        "repeat": trial.repeat,
+        "values": {name: _finite(value) for name, value in trial.values.items()},
+        "step": trial.last_step,
+        "experiment_hash": run.row.experiment_hash,
+    }
+    text = json.dumps(configuration, indent=2, allow_nan=False)
+    (folder / "configuration.json").write_text(text + "\n", encoding="utf-8")
+    (folder / "environment.txt").write_text(_environment(), encoding="utf-8")
+    script = folder / "retrain.sh"
+    script.write_text(_script(origin), encoding="utf-8")
+    script.chmod(0o755)
+    (folder / "README.md").write_text(_readme(run, trial, experiment), encoding="utf-8")
+
+
+def _with_absolute_data(experiment: Experiment, directory: Path) -> Experiment:
+    """Say where data lies independently of the folder in which the run was started."""
+    path = experiment.data.options.get("path") if experiment.data else None
+    if experiment.data is None or not isinstance(path, str) or path.startswith("~"):
+        return experiment
+    options = {**experiment.data.options, "path": str(directory / path)}
+    return experiment.replace(data={"name": experiment.data.name, **options})
+
+
+def _script(origin: Origin) -> str:
+    """Write the command that trains again, with the person's own modules where they were."""
+    places = shlex.quote(os.pathsep.join(origin.search_path))
+    return "\n".join(
+        [
+            "#!/bin/sh",
+            "set -eu",
+            'cd "$(dirname "$0")"',
+            f"export PYTHONPATH={places}${{PYTHONPATH:+:$PYTHONPATH}}",
+            f'exec {_RETRAIN} "$@"',
+            "",
+        ]
+    )
+
+
+def _finite(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def _environment() -> str:
+    """Return the versions of everything installed, in the form that pip reads."""
+    found: Mapping[str, str] = {
+        distribution.metadata["Name"]: distribution.version
+        for distribution in importlib.metadata.distributions()
+    }
+    lines = sorted((f"{name}=={version}" for name, version in found.items()), key=str.lower)
+    return "\n".join([f"# Python {platform.python_version()} on {platform.platform()}", *lines, ""])
+
+
+def _readme(run: RunView, trial: Trial, experiment: Experiment) -> str:
+    values = "\n".join(f"- {name}: {value:.6g}" for name, value in trial.values.items())
+    parameters = "\n".join(f"- {name}: {json.dumps(value)}" for name, value in trial.params.items())
+    parts = [
+        f"# {run.name}: trial {trial.number}",
+        f"From run `{run.run_id}`. What it reached:\n\n{values}",
+        f"With:\n\n{parameters or '- nothing searched'}",
+        f"Train it again, with the same seed and, on the same machine, the same result:\n\n    {_RETRAIN}",
+        *_warnings(trial, experiment),
+    ]
+    if trial.best_checkpoint is not None:
+        parts.append(
+            "`weights.safetensors` holds the weights of the best epoch:\n\n"
+            '    from safetensors.torch import load_file\n    weights = load_file("weights.safetensors")'
+        )
+    parts.append(
+        "`configuration.json` is for programs, `environment.txt` lists the versions that were installed, "
+        "`report.html` tells the whole run."
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _warnings(trial: Trial, experiment: Experiment) -> list[str]:
+    """Say what a person must bring along or know before training again."""
+    parts: list[str] = []
+    components: list[Any] = [experiment.model, experiment.data, experiment.train, experiment.loss]
+    names = [
+        item.name for item in [*components, *experiment.metrics] if item is not None and item.is_reference
+    ]
+    modules = sorted({name.partition(":")[0] for name in names if not name.startswith("embedded:")})
+    if modules:
+        parts.append(f"It imports code that is not in this folder: {', '.join(modules)}.")
+    if experiment.payloads():
+        parts.append(
+            "`objects/` holds pickled Python code from a notebook, and training again runs it: "
+            "do so only if you trust where this folder came from."
+        )
+    if trial.repeat:
+        parts.append(
+            f"It was repeat {trial.repeat} of its configuration: training again runs the repeats before it "
+            f"too, and trial {trial.repeat} is the one to compare."
+        )
+    return parts

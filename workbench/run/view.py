@@ -1,0 +1,201 @@
+"""What a run has come to, as its store tells it: state, trials, best, events."""
+
+from __future__ import annotations
+
+import html
+import threading
+import time
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from workbench.errors import RunError, RunNotFoundError
+from workbench.events import FINISHED_RUN_STATES, Event, RunState, from_json
+from workbench.experiment import Experiment
+from workbench.history import History, Trial
+from workbench.run.comparison import Comparison, compare
+from workbench.store import RunRow, Store
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+POLL_S = 0.2
+
+
+class RunView:
+    """A run in a store, to look at. Every property looks there anew."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        """Use a run that exists; `sweep` and `attach` are the usual ways.
+
+        Args:
+            store: Where it is kept.
+            run_id: Its id, in full.
+        """
+        self.store = store
+        self.run_id = run_id
+        self._history: History | None = None
+        self._cursor = 0
+        self._lock = threading.Lock()
+
+    @property
+    def row(self) -> RunRow:
+        """What the store knows about the run without its events."""
+        return self.store.run(self.run_id)
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return self.row.name
+
+    @property
+    def state(self) -> RunState:
+        """waiting, running, stopping, complete, stopped, failed, or lost (its driver died)."""
+        return self.row.state
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended and was not lost."""
+        return self.state in FINISHED_RUN_STATES
+
+    @property
+    def driven(self) -> bool:
+        """Whether a driver is at work on it, as far as can be known from here."""
+        return self.store.is_driven(self.run_id)
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """What it executes."""
+        return self.store.experiment(self.run_id)
+
+    @property
+    def folder(self) -> Path:
+        """Where this machine keeps its files; artifacts on a URL are not among them."""
+        return self.store.folder(self.run_id)
+
+    @property
+    def history(self) -> History:
+        """Its trials and what became of them, up to now."""
+        with self._lock:
+            if self._history is None:
+                self._history = History(self.experiment)
+            for chunk in self.store.event_rows(self.run_id, after=self._cursor):
+                for row in chunk:
+                    self._history.apply(from_json(row[4]))
+                    self._cursor = row[0]
+            return self._history
+
+    @property
+    def best(self) -> Trial | None:
+        """The best complete trial, or None; with several objectives, the best by the first of them."""
+        return self.history.best()
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """How it differs from the run that it replays; None if it replays none, or one that is gone."""
+        history = self.history
+        if history.replay_of is None:
+            return None
+        try:
+            original = RunView(self.store, history.replay_of).history
+        except RunNotFoundError:
+            return None
+        return compare(original, history)
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """One row a trial: number, state, its parameters, its results, its course.
+
+        A result that is called like a parameter, or either called like another column, is written as
+        `values.NAME` or `params.NAME`.
+        """
+        from workbench.run.table import to_table
+
+        return to_table(self.history)
+
+    def events(self, after: int = 0) -> list[Event]:
+        """Return what has happened so far, oldest first.
+
+        Args:
+            after: Leave out that many of the oldest.
+        """
+        return [stored.event for stored in self.store.events(self.run_id, after=after)]
+
+    def follow(self, after: int = 0) -> Iterator[Event]:
+        """Yield what happens, as it happens, until the run ends or is lost.
+
+        Args:
+            after: Leave out that many of the oldest events.
+        """
+        return (stored.event for stored in self.store.follow(self.run_id, after=after))
+
+    def wait(self, timeout_s: float | None = None) -> Self:
+        """Wait for the end of the run.
+
+        Args:
+            timeout_s: Seconds to wait at most; the run goes on, and `state` tells.
+
+        Returns:
+            The run itself.
+
+        Raises:
+            RunError: If the run failed or was lost.
+        """
+        until = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            state = self.state
+            if state in ("failed", "lost"):
+                message = self.history.message
+                raise RunError(
+                    f"run {self.run_id} {'was lost: its driver is gone' if state == 'lost' else 'failed'}"
+                    + (f": {message}" if message and state == "failed" else ""),
+                    next_step=f"What it found is stored; go on with: workbench resume {self.run_id}",
+                )
+            if state in FINISHED_RUN_STATES or (until is not None and time.monotonic() >= until):
+                return self
+            time.sleep(POLL_S)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `workbench show --json` prints, as plain values."""
+        row, history = self.row, self.history
+        document: dict[str, Any] = {
+            "run_id": row.run_id,
+            "name": row.name,
+            "state": row.state,
+            "experiment_hash": row.experiment_hash,
+            "created_unix_s": row.created_unix_s,
+            "driver": {"pid": row.owner and row.owner.pid, "host": row.owner and row.owner.host},
+        }
+        document |= {key: value for key, value in history.to_json().items() if key not in document}
+        if history.replay_of is not None:
+            comparison = self.comparison
+            document["replay"] = {"of_run_id": history.replay_of} | (
+                comparison.to_json() if comparison else {}
+            )
+        if len(self.experiment.objectives) > 1:
+            document["front"] = [trial.number for trial in history.front()]
+        return document
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.run_id!r}, state={self.state!r})"
+
+    def _repr_html_(self) -> str:
+        history = self.history
+        counts = ", ".join(
+            f"{len(found)} {state}"
+            for state in ("complete", "running", "waiting", "pruned", "stopped", "failed")
+            if (found := history.in_state(state))
+        )
+        rows = [("run", self.run_id), ("state", self.state), ("trials", counts or "none yet")]
+        best = history.best()
+        if best is not None:
+            values = [f"{item.metric} = {best.values[item.metric]:.6g}" for item in history.objectives]
+            rows.append(("best", f"trial {best.number}: {', '.join(values)}"))
+            rows.append(("with", ", ".join(f"{name} = {value}" for name, value in best.params.items())))
+        cells = "".join(
+            f"<tr><th style='text-align:left'>{html.escape(label)}</th>"
+            f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
+            for label, text in rows
+        )
+        return f"<table>{cells}</table>"

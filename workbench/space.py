@@ -1,0 +1,158 @@
+"""The search space: all parameters of an experiment, and when each of them exists at all.
+
+A parameter with `when` exists only where its parents have the named values; where it does not exist it
+is absent from the configuration, never a placeholder. Proposing values is left to the study.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Self
+
+from pydantic import ConfigDict, Field, JsonValue, RootModel, model_validator
+
+from workbench.domain import Choice, Domain, Fixed, Float, Int, WrittenDomain, describe, same_value
+from workbench.errors import ExperimentError
+
+__all__ = ["Choice", "Domain", "Fixed", "Float", "Int", "Params", "Space", "describe", "same_value"]
+
+Params = dict[str, JsonValue]
+
+
+class Space(RootModel[dict[str, WrittenDomain]]):
+    """All parameters of an experiment, by name, in the order in which they were written."""
+
+    model_config = ConfigDict(frozen=True)
+
+    root: dict[str, WrittenDomain] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _check_parents(self) -> Self:
+        for name, domain in self.root.items():
+            if not name.isidentifier():
+                raise ExperimentError(
+                    "not a parameter name", field=name, allowed="letters, digits and underscores"
+                )
+            for parent, wanted in domain.when.items():
+                self._check_condition(name, parent, wanted)
+        self.order()
+        return self
+
+    def _check_condition(self, name: str, parent: str, wanted: JsonValue) -> None:
+        field = f"{name}.when.{parent}"
+        if parent not in self.root:
+            others = [key for key in self.root if key != name]
+            raise ExperimentError("no such parameter", field=field, allowed=others)
+        if wanted == []:
+            raise ExperimentError(
+                "an empty list is never true", field=field, next_step="Name at least one value."
+            )
+        for value in _listed(wanted):
+            if not self.root[parent].contains(value):
+                raise ExperimentError(
+                    f"{value!r} is no value of {parent}", field=field, allowed=describe(self.root[parent])
+                )
+
+    def order(self) -> list[str]:
+        """Return the names, parents before children, otherwise as they were written.
+
+        Raises:
+            ExperimentError: If conditions go round in a circle.
+        """
+        ordered: list[str] = []
+        waiting = list(self.root)
+        while waiting:
+            ready = [name for name in waiting if all(parent in ordered for parent in self.root[name].when)]
+            if not ready:
+                raise ExperimentError(
+                    f"{' and '.join(waiting)} wait for each other", field=f"{waiting[0]}.when",
+                    next_step="Remove one of the conditions.",
+                )  # fmt: skip
+            ordered.append(ready[0])
+            waiting.remove(ready[0])
+        return ordered
+
+    def exists(self, name: str, params: Mapping[str, JsonValue]) -> bool:
+        """Tell whether the parameter `name` exists, given the values of its parents.
+
+        Args:
+            name: A parameter of this space.
+            params: A configuration that holds every parent that exists.
+        """
+        for parent, wanted in self.root[name].when.items():
+            if parent not in params or not any(same_value(params[parent], one) for one in _listed(wanted)):
+                return False
+        return True
+
+    def sample(self, rng: random.Random) -> Params:
+        """Draw a configuration without learning from any result."""
+        params: Params = {}
+        for name in self.order():
+            if self.exists(name, params):
+                params[name] = self.root[name].sample(rng)
+        return params
+
+    def check(self, params: Mapping[str, JsonValue]) -> Params:
+        """Return `params` in the order of this space if it is a configuration of it.
+
+        Raises:
+            ExperimentError: If a parameter is unknown, missing, out of range, or should not exist.
+        """
+        for name in params:
+            if name not in self.root:
+                raise ExperimentError("no such parameter", field=name, allowed=list(self.root))
+        checked: Params = {}
+        for name in self.order():
+            domain = self.root[name]
+            if not self.exists(name, checked):
+                if name in params:
+                    condition = describe_condition(domain.when)
+                    raise ExperimentError(
+                        f"does not exist unless {condition}", field=name, next_step="Remove it."
+                    )
+            elif name in params:
+                value = checked[name] = params[name]
+                if not domain.contains(value):
+                    raise ExperimentError(f"{value!r} is outside", field=name, allowed=describe(domain))
+            elif isinstance(domain, Fixed):
+                checked[name] = domain.value
+            else:
+                raise ExperimentError("missing", field=name, allowed=describe(domain))
+        return checked
+
+    def grid(self) -> Iterator[Params]:
+        """Walk through every configuration, in the order in which the space was written.
+
+        Raises:
+            ExperimentError: If a range has infinitely many values.
+        """
+        for name, domain in self.root.items():
+            if domain.values() is None:
+                raise ExperimentError(
+                    "a continuous range has no grid", field=name, next_step="Add a step, or list choices."
+                )
+        yield from self._complete({}, self.order())
+
+    def _complete(self, params: Params, names: list[str]) -> Iterator[Params]:
+        if not names:
+            yield params
+            return
+        name, rest = names[0], names[1:]
+        if not self.exists(name, params):
+            yield from self._complete(params, rest)
+            return
+        for value in self.root[name].values() or ():
+            yield from self._complete({**params, name: value}, rest)
+
+
+def _listed(wanted: JsonValue) -> list[JsonValue]:
+    return wanted if isinstance(wanted, list) else [wanted]
+
+
+def describe_condition(when: Mapping[str, JsonValue]) -> str:
+    """Say in a few words when a parameter exists."""
+    return " and ".join(
+        f"{parent} is one of {value}" if isinstance(value, list) else f"{parent} is {value}"
+        for parent, value in when.items()
+    )

@@ -1,0 +1,306 @@
+"""The way to the database: which one, its engine and pragmas, its schema, its errors in our words.
+
+Whatever is special about SQLite is here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Connection, Engine
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    NoSuchModuleError,
+    OperationalError,
+    SQLAlchemyError,
+)
+
+from workbench.errors import MissingDependencyError, StoreError, StoreUnavailableError
+from workbench.store.tables import SCHEMA_VERSION, VERSION_TABLE, runs
+
+if TYPE_CHECKING:
+    from alembic.script import ScriptDirectory
+
+BUSY_TIMEOUT_S = 5.0
+_MIGRATION_TIMEOUT_S = 60.0
+_DAMAGED_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+_PASSING_CODES = {
+    sqlite3.SQLITE_BUSY: "another process keeps the database locked",
+    sqlite3.SQLITE_LOCKED: "another process keeps the database locked",
+    sqlite3.SQLITE_FULL: "the disk is full",
+    sqlite3.SQLITE_IOERR: "the disk refuses to read or write",
+    sqlite3.SQLITE_CANTOPEN: "the database file cannot be opened",
+    sqlite3.SQLITE_READONLY: "the database file cannot be written",
+    sqlite3.SQLITE_NOMEM: "there is no memory left",
+}
+
+
+def user_data_folder() -> Path:
+    """Return the folder in which the workbench keeps a person's data."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("workbench", appauthor=False))
+
+
+def resolve_url(given: str | None) -> URL:
+    """Say which database is meant.
+
+    Args:
+        given: A SQLAlchemy URL or the path of a SQLite file; None for WORKBENCH_STORE or the default.
+
+    Returns:
+        The URL; of a SQLite file, with its absolute path.
+
+    Raises:
+        StoreError: If it is no URL, or stands for no file.
+    """
+    text = given or os.environ.get("WORKBENCH_STORE") or str(user_data_folder() / "store.sqlite")
+    if "://" not in text:
+        text = f"sqlite:///{text}"
+    try:
+        url = sa.make_url(text)
+    except ArgumentError as error:
+        raise StoreError(
+            f"{text!r} names no store",
+            field="store",
+            allowed="the path of a SQLite file, or an SQLAlchemy URL",
+        ) from error
+    if url.get_backend_name() != "sqlite":
+        return url
+    if url.database in (None, "", ":memory:"):
+        raise StoreError(
+            "a store in memory cannot be shared by the processes of a run",
+            field="store",
+            allowed="the path of a SQLite file, or an SQLAlchemy URL",
+        )
+    return url.set(database=str(Path(str(url.database)).expanduser().absolute()))
+
+
+def connect(url: URL) -> Engine:
+    """Make the engine, create what is missing, and bring the schema to this version.
+
+    Args:
+        url: What `resolve_url` returned.
+
+    Raises:
+        StoreError: If the database is damaged, or newer than this version.
+        StoreUnavailableError: If it cannot be reached or written.
+        MissingDependencyError: If the driver of the database is not installed.
+    """
+    engine = _make_engine(url)
+    try:
+        with translated(engine):
+            with engine.connect() as connection:
+                ready = _is_ready(connection)
+            if not ready:
+                with _migration_lock(engine):
+                    _migrate(engine)
+    except BaseException:
+        engine.dispose()
+        raise
+    return engine
+
+
+@contextlib.contextmanager
+def translated(engine: Engine) -> Iterator[None]:
+    """Translate the errors of the database into errors of the workbench."""
+    try:
+        yield
+    except (SQLAlchemyError, OSError) as error:
+        raise _translate(error, engine.url) from error
+
+
+def _make_engine(url: URL) -> Engine:
+    try:
+        if url.get_backend_name() != "sqlite":
+            return sa.create_engine(url, pool_pre_ping=True)
+        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+        engine = _make_sqlite_engine(url)
+    except ModuleNotFoundError as error:
+        raise MissingDependencyError(
+            f"a store at {url.get_backend_name()} needs the package {error.name}",
+            field="store",
+            next_step=f"Install it: pip install {error.name}.",
+        ) from error
+    except (NoSuchModuleError, ArgumentError) as error:
+        raise StoreError(f"no database is called {url.drivername!r}", field="store") from error
+    except OSError as error:
+        raise _translate(error, url) from error
+    event.listen(engine, "connect", _set_pragmas)
+    _watch_file(engine, Path(str(url.database)))
+    return engine
+
+
+def _make_sqlite_engine(url: URL) -> Engine:
+    if _can_only_be_read(Path(str(url.database))):
+        # SQLite writes beside a database even to read it. Where nobody can write, it need not.
+        unchanging = f"file:{quote(str(url.database))}?mode=ro&immutable=1"
+
+        def open_it() -> sqlite3.Connection:
+            return sqlite3.connect(unchanging, uri=True, check_same_thread=False)
+
+        return sa.create_engine(url, creator=open_it)
+    return sa.create_engine(url, connect_args={"timeout": BUSY_TIMEOUT_S, "check_same_thread": False})
+
+
+def _can_only_be_read(path: Path) -> bool:
+    """Tell whether a database lies whole on a file system that is mounted read-only."""
+    try:
+        read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+        return read_only and not path.with_name(f"{path.name}-wal").exists()
+    except (OSError, AttributeError):
+        return False
+
+
+def _watch_file(engine: Engine, path: Path) -> None:
+    """Refuse to go on when the file was moved or removed.
+
+    SQLite would go on in the file that it opened, where nobody looks, or begin a new one in its place.
+    """
+    opened: list[tuple[int, int]] = []
+
+    def check(*_: object) -> None:
+        if opened and _identify(path) != opened[0]:
+            raise StoreError(
+                f"{path} was moved or removed while it was open",
+                field="store",
+                next_step="Put it back, or name the store where it is now with --store.",
+            )
+
+    def remember(*_: object) -> None:
+        identity = _identify(path)
+        if not opened and identity is not None:
+            opened.append(identity)
+
+    event.listen(engine, "do_connect", check)
+    event.listen(engine, "connect", remember)
+    event.listen(engine, "checkout", check)
+
+
+def _identify(path: Path) -> tuple[int, int] | None:
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:
+    cursor = connection.cursor()
+    # A commit survives the death of the process; only a power cut may cost the last ones.
+    cursor.execute("PRAGMA synchronous=NORMAL")
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _is_ready(connection: Connection) -> bool:
+    if _read_version(connection) != SCHEMA_VERSION:
+        return False
+    # A file that was restored from a dump has lost the mode in which readers and the writer do not wait.
+    return (
+        connection.dialect.name != "sqlite"
+        or _can_only_be_read(Path(str(connection.engine.url.database)))
+        or connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+    )
+
+
+def _read_version(connection: Connection) -> str | None:
+    if not sa.inspect(connection).has_table(VERSION_TABLE):
+        return None
+    return connection.exec_driver_sql(f"SELECT version_num FROM {VERSION_TABLE}").scalar()
+
+
+@contextlib.contextmanager
+def _migration_lock(engine: Engine) -> Iterator[None]:
+    if engine.dialect.name != "sqlite":
+        yield
+        return
+    import filelock
+
+    path = f"{engine.url.database}.lock"
+    try:
+        with filelock.FileLock(path, timeout=_MIGRATION_TIMEOUT_S):
+            yield
+    except filelock.Timeout as error:
+        raise StoreUnavailableError(
+            f"another process keeps changing the schema of {engine.url.database}",
+            next_step="Try again when it is done.",
+        ) from error
+
+
+def _migrate(engine: Engine) -> None:
+    from alembic import command
+    from alembic.config import Config
+    from alembic.script import ScriptDirectory
+
+    config = Config()
+    config.set_main_option("script_location", "workbench.store:migrations")
+    with engine.connect() as connection:
+        if engine.dialect.name == "sqlite":
+            # The mode stays with the file. Set by several processes at once it fails: hence under the lock.
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+            connection.commit()
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
+        _refuse_foreign(connection, ScriptDirectory.from_config(config))
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+        connection.commit()
+
+
+def _refuse_foreign(connection: Connection, script: ScriptDirectory) -> None:
+    """Refuse a database that this version cannot bring up to date."""
+    version = _read_version(connection)
+    if version is None and sa.inspect(connection).has_table(runs.name):
+        raise StoreError(
+            f"{connection.engine.url} holds a table {runs.name!r} of another program",
+            field="store",
+            next_step="Name another store with --store.",
+        )
+    if version is not None and version not in {revision.revision for revision in script.walk_revisions()}:
+        raise StoreError(
+            f"{connection.engine.url} has schema {version}, newer than this version's {SCHEMA_VERSION}",
+            field="store",
+            next_step="Update the workbench, or name another store with --store.",
+        )
+
+
+def _translate(error: SQLAlchemyError | OSError, url: URL) -> StoreError:
+    place = url.database if url.get_backend_name() == "sqlite" else str(url)
+    cause = error.orig if isinstance(error, DBAPIError) else error
+    if isinstance(cause, sqlite3.Error):
+        # The low byte is the error; what lies above tells its kinds apart.
+        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+        if code in _DAMAGED_CODES:
+            return StoreError(
+                f"{place} is damaged or no store: {cause}",
+                field="store",
+                next_step="Save what can still be read, and name that with --store: "
+                f"sqlite3 {shlex.quote(str(place))} .recover | sqlite3 recovered.sqlite "
+                "(.dump, where sqlite3 knows no .recover)",
+            )
+        if code in _PASSING_CODES:
+            return StoreUnavailableError(
+                f"{place}: {_PASSING_CODES[code]} ({cause})",
+                next_step="Check the disk, its free space and its permissions.",
+            )
+    elif isinstance(error, OSError):
+        return StoreUnavailableError(
+            f"{place}: {error.strerror or error}",
+            next_step="Check the disk, its free space and its permissions.",
+        )
+    elif isinstance(error, OperationalError | InterfaceError) or getattr(
+        error, "connection_invalidated", False
+    ):
+        return StoreUnavailableError(f"{place} cannot be reached: {cause}")
+    return StoreError(f"{place}: {cause}")

@@ -1,0 +1,67 @@
+"""Whether the process that owns a lease is still the same and alive, where that can be known.
+
+A process is known by more than its pid, because pids come back: by the boot, the pid namespace and the
+start time, all three from /proc. Without /proc only a pid that is gone tells something; about processes
+of other machines nothing is known, and the heartbeat decides.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+
+
+def describe_process(pid: int) -> str | None:
+    """Return what tells a process from every other: boot, pid namespace, start time; None without /proc."""
+    status = _read_status(pid)
+    place = _read_place()
+    return f"{place} {status[1]}" if status and place else None
+
+
+def is_known_dead(pid: int, host: str, described: str | None) -> bool:
+    """Say whether a process is certainly gone.
+
+    Args:
+        pid: Its pid.
+        host: The name of its machine.
+        described: What `describe_process` said about it while it lived.
+
+    Returns:
+        True if it is gone; False if it lives or nobody here can know.
+    """
+    if described is not None:
+        place, _, start = described.rpartition(" ")
+        if place != _read_place():
+            return False
+        status = _read_status(pid)
+        return status is None or status[1] != start or status[0] in "ZX"
+    # On Windows signal 0 would end the process instead of asking for it.
+    if host != socket.gethostname() or sys.platform == "win32":
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False
+    return False
+
+
+def _read_status(pid: int) -> tuple[str, str] | None:
+    """Return the state letter and the start time in clock ticks since the boot."""
+    try:
+        # The name of the command stands in parentheses and may contain anything, spaces too.
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return fields[0], fields[19]
+
+
+def _read_place() -> str | None:
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return None

@@ -1,0 +1,73 @@
+"""What the store hands out: runs, stored events, commands, as plain frozen values."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from workbench.events import Event, RunState
+
+_DRIVEN_STATES = ("running", "stopping", "waiting")
+START_PATIENCE_S = 120.0
+"""How long a new run may wait for its first driver."""
+EventRow = tuple[int, str, int | None, float, str]
+"""seq, type, trial, time in Unix seconds, payload as JSON text."""
+
+
+class Owner(NamedTuple):
+    """The process that holds, or was the last to hold, the lease of a run."""
+
+    pid: int
+    host: str
+
+
+@dataclass(frozen=True)
+class RunRow:
+    """What the store knows about a run without reading its events."""
+
+    run_id: str
+    name: str
+    state: RunState
+    experiment_hash: str
+    created_unix_s: float
+    changed_unix_s: float
+    """When the state changed last."""
+    last_seq: int
+    """The number of the newest event; 0 where there is none."""
+    owner: Owner | None
+    heartbeat_unix_s: float | None
+
+
+class StoredEvent(NamedTuple):
+    """An event and its place in the run, counted from 1 without gaps."""
+
+    seq: int
+    event: Event
+
+
+@dataclass(frozen=True)
+class Command:
+    """What somebody asked the driver of a run to do."""
+
+    number: int
+    kind: str
+    arguments: Mapping[str, Any]
+    time_unix_s: float
+
+
+def to_run(row: Any) -> RunRow:
+    """Make what the store hands out of a row of the table of runs."""
+    state = row.state
+    if state in _DRIVEN_STATES and row.heartbeat_unix_s is not None:
+        silent_s = time.time() - row.heartbeat_unix_s
+        state = "lost" if silent_s > row.lease_timeout_s else state
+    elif state == "waiting" and time.time() - row.created_unix_s > START_PATIENCE_S:
+        state = "lost"  # whoever created it ended before a driver took it
+    return RunRow(
+        run_id=row.run_id, name=row.name, state=state, experiment_hash=row.experiment_hash,
+        created_unix_s=row.created_unix_s, changed_unix_s=row.changed_unix_s, last_seq=row.last_seq,
+        owner=None if row.owner_pid is None else Owner(row.owner_pid, row.owner_host),
+        heartbeat_unix_s=row.heartbeat_unix_s,
+    )  # fmt: skip

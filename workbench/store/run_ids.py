@@ -1,0 +1,39 @@
+"""The names of runs: short, readable, sorted by time, and fit to name a folder."""
+
+from __future__ import annotations
+
+import re
+
+NEWEST = ("last", "latest")
+
+_TICKS_PER_S = 32
+_EPOCH_UNIX_S = 1_704_067_200
+_NUM_DIGITS = 7
+_DIGITS = "0123456789abcdefghijklmnopqrstuvwxyz"
+_ALLOWED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
+
+
+def can_name_run(run_id: str) -> bool:
+    """Say whether a text can be a run id: a name for a folder that does not mean the newest run."""
+    return _ALLOWED.fullmatch(run_id) is not None and run_id not in NEWEST
+
+
+def count_ticks(unix_s: float) -> int:
+    """Return a time in 32nds of a second since the start of 2024."""
+    return int((unix_s - _EPOCH_UNIX_S) * _TICKS_PER_S)
+
+
+def make_run_id(name: str, ticks: int) -> str:
+    """Make the run id of a name and a time.
+
+    Args:
+        name: What people call it; of it, letters and digits remain.
+        ticks: What `count_ticks` returned. Seven digits to the base 36 hold it until the year 2101, and
+            texts of equal length sort as the numbers do.
+    """
+    digits = ""
+    for _ in range(_NUM_DIGITS):
+        ticks, digit = divmod(ticks, len(_DIGITS))
+        digits = _DIGITS[digit] + digits
+    words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-")
+    return f"{words or 'run'}-{digits}"

@@ -1,0 +1,262 @@
+"""The one who may write a run: takes its lease, keeps it alive, and appends events.
+
+The lease is a token in the run's row. Every write names the token, so a writer that was taken over while
+it slept writes nothing more, however late it wakes up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+import uuid
+from types import TracebackType
+from typing import Any, Self
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Connection, Engine
+
+from workbench.errors import LeaseError, StoreError
+from workbench.events import Event, RunStateChanged, to_json
+from workbench.store.connection import translated
+from workbench.store.owner_process import describe_process, is_known_dead
+from workbench.store.tables import events, runs
+
+_HEARTBEATS_PER_TIMEOUT = 5
+
+_HELD = (runs.c.key == sa.bindparam("held_key")) & (runs.c.lease_token == sa.bindparam("held_token"))
+_ADVANCE = runs.update().where(_HELD).values(
+    last_seq=sa.bindparam("new_last_seq"), heartbeat_unix_s=sa.bindparam("now")
+)  # fmt: skip
+_CHANGE_STATE = runs.update().where(_HELD).values(
+    state=sa.bindparam("new_state"), changed_unix_s=sa.bindparam("now")
+)  # fmt: skip
+_RENEW = runs.update().where(_HELD).values(heartbeat_unix_s=sa.bindparam("now"))
+_RELEASE = runs.update().where(_HELD).values(lease_token=None, heartbeat_unix_s=sa.bindparam("now"))
+_INSERT = events.insert()
+
+
+class RunWriter:
+    """Appends events to one run while its lease is held; every method may be called from any thread."""
+
+    def __init__(self, engine: Engine, run_id: str, run_key: int, token: str, lease_timeout_s: float) -> None:
+        """Go on from a lease that `take_lease` got.
+
+        Args:
+            engine: The way to the database.
+            run_id: The run.
+            run_key: Its key in the tables.
+            token: What `take_lease` returned.
+            lease_timeout_s: Seconds without a heartbeat after which others may take the lease.
+        """
+        self.run_id = run_id
+        self._engine = engine
+        self._held = {"held_key": run_key, "held_token": token}
+        self._run_key = run_key
+        self._lease_timeout_s = lease_timeout_s
+        self._lock = threading.Lock()
+        self._closing = threading.Event()
+        self._lost = False
+        self._connection: Connection | None = None
+        self._last_seq: int | None = None
+        self._renewed_s = time.monotonic()
+        self._heart = threading.Thread(target=self._beat, name=f"lease of {run_id}", daemon=True)
+        self._heart.start()
+
+    @property
+    def lost(self) -> bool:
+        """Whether another writer has taken the run over."""
+        return self._lost
+
+    def append(self, *new_events: Event) -> int:
+        """Store events, all or none, in this order.
+
+        Args:
+            *new_events: The events; a `RunStateChanged` changes the run's state at the same moment.
+
+        Returns:
+            The number of the last event of the run.
+
+        Raises:
+            LeaseError: If the run was taken over, or this writer is closed.
+            StoreUnavailableError: If the store cannot be written just now; nothing was stored.
+        """
+        states = [event for event in new_events if isinstance(event, RunStateChanged)]
+        rows = [_to_row(self._run_key, event) for event in new_events]
+        with self._lock:
+            self._refuse_when_lost()
+            with translated(self._engine):
+                return self._append(rows, states[-1] if states else None)
+
+    def close(self) -> None:
+        """Give the lease back; the run may be written by another from now on."""
+        if self._closing.is_set():
+            return
+        self._closing.set()
+        self._heart.join()
+        with self._lock, translated(self._engine):
+            try:
+                if not self._lost:
+                    self._write(_RELEASE, {"now": time.time()})
+            finally:
+                self._disconnect()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        # What went wrong inside matters more than a lease that cannot be given back: it ends by itself.
+        with contextlib.suppress(StoreError) if error is not None else contextlib.nullcontext():
+            self.close()
+
+    def _append(self, rows: list[dict[str, Any]], state: RunStateChanged | None) -> int:
+        connection = self._connect()
+        try:
+            if self._last_seq is None:
+                self._last_seq = int(
+                    connection.execute(
+                        sa.select(runs.c.last_seq).where(runs.c.key == self._run_key)
+                    ).scalar_one()
+                )
+            if not rows:
+                return self._last_seq
+            last_seq = self._last_seq + len(rows)
+            advance = {**self._held, "new_last_seq": last_seq, "now": time.time()}
+            if connection.execute(_ADVANCE, advance).rowcount == 0:
+                self._lost = True
+                self._refuse_when_lost()
+            for seq, row in enumerate(rows, self._last_seq + 1):
+                row["seq"] = seq
+            connection.execute(_INSERT, rows if len(rows) > 1 else rows[0])
+            if state is not None:
+                change = {**self._held, "new_state": state.state, "now": state.time_unix_s}
+                connection.execute(_CHANGE_STATE, change)
+            connection.commit()
+        except BaseException:
+            # Whether a failed commit reached the disk is for the database to say: ask it next time.
+            self._last_seq = None
+            self._disconnect()
+            raise
+        self._last_seq = last_seq
+        self._renewed_s = time.monotonic()
+        return last_seq
+
+    def _write(self, statement: sa.Update, values: dict[str, Any]) -> None:
+        """Run one statement on the held row, and notice when it is no longer held."""
+        connection = self._connect()
+        try:
+            held = connection.execute(statement, {**self._held, **values}).rowcount > 0
+            connection.commit()
+        except BaseException:
+            self._last_seq = None
+            self._disconnect()
+            raise
+        self._lost = self._lost or not held
+        self._renewed_s = time.monotonic()
+
+    def _connect(self) -> Connection:
+        if self._connection is None:
+            self._connection = self._engine.connect()
+        return self._connection
+
+    def _disconnect(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def _refuse_when_lost(self) -> None:
+        if self._lost:
+            raise LeaseError(
+                f"run {self.run_id} was taken over by another driver",
+                next_step="Stop this one: what it writes would be refused.",
+            )
+        if self._closing.is_set():
+            raise LeaseError(f"the writer of run {self.run_id} is closed", next_step="Take the lease again.")
+
+    def _beat(self) -> None:
+        period_s = self._lease_timeout_s / _HEARTBEATS_PER_TIMEOUT
+        while not self._closing.wait(period_s) and not self._lost:
+            # Every append renews the lease too; only a silent run needs a beat of its own.
+            if time.monotonic() - self._renewed_s < period_s / 2:
+                continue
+            with self._lock:
+                try:
+                    with translated(self._engine):
+                        self._write(_RENEW, {"now": time.time()})
+                except StoreError:
+                    continue
+
+
+def _to_row(run_key: int, event: Event) -> dict[str, Any]:
+    return {
+        "run_key": run_key,
+        "time": event.time_unix_s,
+        "type": event.type,
+        "trial": getattr(event, "trial", None),
+        "payload": to_json(event),
+    }
+
+
+def take_lease(
+    engine: Engine, run_id: str, *, owner_pid: int, owner_host: str, lease_timeout_s: float
+) -> RunWriter:
+    """Take the lease of a run that nobody holds, or whose holder is gone.
+
+    Args:
+        engine: The way to the database.
+        run_id: The run, in full.
+        owner_pid: The process that will write.
+        owner_host: The name of its machine.
+        lease_timeout_s: Seconds without a heartbeat after which others may take it.
+
+    Returns:
+        The writer.
+
+    Raises:
+        LeaseError: If another process holds it.
+        StoreUnavailableError: If the store cannot be written just now.
+    """
+    token = uuid.uuid4().hex
+    while True:
+        with translated(engine), engine.connect() as connection:
+            row = connection.execute(sa.select(runs).where(runs.c.run_id == run_id)).one()
+            connection.rollback()
+            if is_held(row):
+                raise _held_by_another(row)
+            taken = _claim(row).values(
+                lease_token=token,
+                lease_timeout_s=lease_timeout_s,
+                heartbeat_unix_s=time.time(),
+                owner_pid=owner_pid,
+                owner_host=owner_host,
+                owner_process=describe_process(owner_pid),
+            )
+            if connection.execute(taken).rowcount:
+                connection.commit()
+                return RunWriter(engine, run_id, row.key, token, lease_timeout_s)
+
+
+def _claim(row: Any) -> sa.Update:
+    # The heartbeat too must be what was read: an owner that woke up in between keeps its lease.
+    return runs.update().where(
+        runs.c.key == row.key,
+        runs.c.lease_token.is_not_distinct_from(row.lease_token),
+        runs.c.heartbeat_unix_s.is_not_distinct_from(row.heartbeat_unix_s),
+    )
+
+
+def is_held(row: Any) -> bool:
+    """Tell from the row of a run whether its lease is held by somebody who may be alive."""
+    if row.lease_token is None or time.time() - row.heartbeat_unix_s > row.lease_timeout_s:
+        return False
+    return not is_known_dead(row.owner_pid, row.owner_host, row.owner_process)
+
+
+def _held_by_another(row: Any) -> LeaseError:
+    return LeaseError(
+        f"run {row.run_id} is driven by process {row.owner_pid} on {row.owner_host}, "
+        f"heard of {max(0.0, time.time() - row.heartbeat_unix_s):.1f} s ago",
+        next_step=f"Follow it, or wait: its lease ends {row.lease_timeout_s:g} s after its last beat.",
+    )

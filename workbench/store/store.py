@@ -1,0 +1,393 @@
+"""The store as everybody sees it: create and find runs, read and follow events, leave commands."""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import json
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import IntegrityError
+
+from workbench.artifacts import Artifacts
+from workbench.errors import ArtifactsError, ExperimentError, RunNotFoundError, StoreError
+from workbench.events import FINISHED_RUN_STATES, from_json
+from workbench.experiment import Experiment
+from workbench.store.connection import connect, resolve_url, translated, user_data_folder
+from workbench.store.objects import read_objects, write_objects
+from workbench.store.rows import Command, EventRow, RunRow, StoredEvent, to_run
+from workbench.store.run_ids import NEWEST, can_name_run, count_ticks, make_run_id
+from workbench.store.run_writer import RunWriter, is_held, take_lease
+from workbench.store.tables import commands, events, runs
+
+LEASE_TIMEOUT_S = 15.0
+_CHUNK_EVENTS = 20_000
+_ROW_COLUMNS = [column for column in runs.c if column.name != "experiment"]
+
+
+class Store:
+    """All runs of a person or a team, in one database; every method may be called from any thread."""
+
+    def __init__(self, engine: Engine, artifacts: Artifacts) -> None:
+        """Use an open database; `Store.open` is the usual way.
+
+        Args:
+            engine: The way to a database of the newest schema.
+            artifacts: The place under which each run has its own folder.
+        """
+        self.url = engine.url.render_as_string(hide_password=False)
+        self.artifacts = artifacts
+        self._engine = engine
+
+    @classmethod
+    def open(cls, url: str | None = None, artifacts: str | Path | None = None) -> Self:
+        """Open a store, creating it or bringing its schema up to date where needed.
+
+        Args:
+            url: A SQLAlchemy URL or the path of a SQLite file; None for what WORKBENCH_STORE names, or
+                else a file in the user's data folder.
+            artifacts: The path or URL where files of runs are kept, such as `s3://bucket/runs`; None for
+                what WORKBENCH_ARTIFACTS names, or else a folder beside the SQLite file.
+
+        Raises:
+            StoreError: If it is no store, damaged, or newer than this version.
+            StoreUnavailableError: If it cannot be reached or written.
+            ArtifactsError: If the place of the artifacts cannot be meant.
+        """
+        resolved = resolve_url(url)
+        place = artifacts or os.environ.get("WORKBENCH_ARTIFACTS")
+        if not place:
+            beside = resolved.get_backend_name() == "sqlite"
+            place = (Path(str(resolved.database)).parent if beside else user_data_folder()) / "artifacts"
+        return cls(connect(resolved), Artifacts.at(place))
+
+    def close(self) -> None:
+        """Close the connections; writers must be closed before."""
+        self._engine.dispose()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def create_run(self, experiment: Experiment, *, run_id: str | None = None) -> str:
+        """Store a new run, waiting for a driver, and the objects embedded in its experiment.
+
+        Args:
+            experiment: What it will execute.
+            run_id: Its name in the store; the default is made of the experiment's name and the time.
+
+        Returns:
+            The run id: later runs of the same name sort behind earlier ones.
+
+        Raises:
+            StoreError: If the run id exists already or cannot name a folder.
+            ArtifactsError: If the embedded objects cannot be written.
+        """
+        if run_id is not None and not can_name_run(run_id):
+            raise StoreError(
+                f"{run_id!r} cannot name a run", field="run_id", allowed="letters, digits, '.', '_' and '-'"
+            )
+        now = time.time()
+        ticks = count_ticks(now)
+        row = {
+            "name": experiment.name, "experiment": experiment.model_dump_json(),
+            "experiment_hash": experiment.hash(), "created_unix_s": now, "state": "waiting",
+            "changed_unix_s": now, "last_seq": 0, "last_command": 0,
+        }  # fmt: skip
+        while True:
+            chosen = run_id or make_run_id(experiment.name, ticks)
+            try:
+                with translated(self._engine), self._engine.begin() as connection:
+                    connection.execute(runs.insert(), {**row, "run_id": chosen})
+                    # Before the commit: a run that can be seen has its objects.
+                    write_objects(self.artifacts.below(chosen), experiment.payloads())
+                return chosen
+            except StoreError as error:
+                if not isinstance(error.__cause__, IntegrityError):
+                    raise
+                if run_id is not None:
+                    raise StoreError(
+                        f"run {run_id} exists already", field="run_id", next_step="Choose another."
+                    ) from error
+                ticks += 1
+
+    def run(self, run_id: str) -> RunRow:
+        """Find one run.
+
+        Args:
+            run_id: A run id, a beginning that only one run has, or "last".
+
+        Raises:
+            RunNotFoundError: If there is none, or more than one; near ones are listed.
+        """
+        return to_run(self._find(run_id))
+
+    def runs(self, limit: int | None = None) -> list[RunRow]:
+        """Return the runs, newest first.
+
+        Args:
+            limit: How many at most.
+        """
+        query = sa.select(*_ROW_COLUMNS).order_by(runs.c.key.desc()).limit(limit)
+        return [to_run(row) for row in self._fetch(query)]
+
+    def experiment(self, run_id: str) -> Experiment:
+        """Return what a run executes, with its embedded objects.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+            RunError: If the bytes of an embedded object are not those that were stored.
+            StoreError: If this version cannot read the experiment.
+        """
+        row = self._find(run_id)
+        query = sa.select(runs.c.experiment).where(runs.c.key == row.key)
+        try:
+            experiment = Experiment(**json.loads(self._fetch(query)[0].experiment))
+        except ExperimentError as error:
+            raise StoreError(
+                f"the experiment of run {row.run_id} cannot be read by this version: {error}",
+                next_step="A newer version of the workbench may have written it: update this one.",
+            ) from error
+        # Who only looks at a run needs none of them; who trains is told by whatever loads them.
+        with contextlib.suppress(ArtifactsError):
+            objects = read_objects(self.artifacts.below(row.run_id), experiment.payload_hashes())
+            return experiment.with_payloads(objects)
+        return experiment
+
+    def artifacts_of(self, run_id: str) -> Artifacts:
+        """Return the place of a run's files.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+        """
+        return self.artifacts.below(self._find(run_id).run_id)
+
+    def folder(self, run_id: str) -> Path:
+        """Return where this machine keeps a run's logs, and its artifacts where they lie on this machine.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+            ArtifactsError: If it cannot be made.
+        """
+        folder = self.artifacts_of(run_id).working_folder
+        Artifacts.at(folder).prepare()
+        return folder
+
+    def events(
+        self,
+        run_id: str,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        trial: int | None = None,
+        types: Collection[str] | None = None,
+    ) -> list[StoredEvent]:
+        """Return the events of a run in their order.
+
+        Args:
+            run_id: The run.
+            after: Only events with a greater number.
+            limit: How many at most.
+            trial: Only events of this trial.
+            types: Only events of these types.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+            StoreError: If this version does not know an event.
+        """
+        chunks = self.event_rows(run_id, after=after, limit=limit, trial=trial, types=types)
+        return [StoredEvent(row[0], from_json(row[4])) for chunk in chunks for row in chunk]
+
+    def event_rows(
+        self,
+        run_id: str,
+        *,
+        after: int = 0,
+        limit: int | None = None,
+        trial: int | None = None,
+        types: Collection[str] | None = None,
+        chunk_events: int = _CHUNK_EVENTS,
+    ) -> Iterator[list[EventRow]]:
+        """Read the events of a run as plain tuples, in chunks: for a million of them.
+
+        Args:
+            run_id: The run.
+            after: Only events with a greater number.
+            limit: How many at most.
+            trial: Only events of this trial.
+            types: Only events of these types.
+            chunk_events: Events of a chunk at most; each chunk is one short read.
+
+        Yields:
+            Lists of (seq, type, trial, time in Unix seconds, payload as JSON text), none of them empty.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+        """
+        query = _select_events(self._find(run_id).key, trial, types)
+        remaining = limit
+        while remaining is None or remaining > 0:
+            chunk = chunk_events if remaining is None else min(chunk_events, remaining)
+            with translated(self._engine), self._engine.connect() as connection:
+                cursor = connection.execute(query, {"after": after, "chunk": chunk}).cursor
+                rows: list[EventRow] = list(cursor.fetchall()) if cursor else []
+            if rows:
+                yield rows
+            if len(rows) < chunk:
+                return
+            after = rows[-1][0]
+            remaining = None if remaining is None else remaining - len(rows)
+
+    def follow(
+        self,
+        run_id: str,
+        *,
+        after: int = 0,
+        poll_s: float = 0.2,
+        until: Callable[[], bool] | None = None,
+    ) -> Iterator[StoredEvent]:
+        """Yield the events of a run as they come, until it is finished or lost.
+
+        Args:
+            run_id: The run.
+            after: Only events with a greater number.
+            poll_s: Seconds between two looks while nothing happens.
+            until: Asked whenever there is nothing new: ends the following when it returns true.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+        """
+        run_id = self._find(run_id).run_id
+        while True:
+            # The state first: what is finished before the events are read adds none after them.
+            run = self.run(run_id)
+            if run.last_seq > after:
+                for stored in self.events(run_id, after=after, limit=_CHUNK_EVENTS):
+                    after = stored.seq
+                    yield stored
+                continue
+            if run.state in FINISHED_RUN_STATES or run.state == "lost" or (until is not None and until()):
+                return
+            time.sleep(poll_s)
+
+    def command(self, run_id: str, kind: str, arguments: Mapping[str, Any]) -> int:
+        """Leave a command for the driver of a run.
+
+        Args:
+            run_id: The run.
+            kind: What to do.
+            arguments: With what, as JSON values.
+
+        Returns:
+            Its number, counted from 1 in each run.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+            StoreUnavailableError: If the store cannot be written just now.
+        """
+        key = self._find(run_id).key
+        with translated(self._engine), self._engine.begin() as connection:
+            connection.execute(
+                runs.update().where(runs.c.key == key).values(last_command=runs.c.last_command + 1)
+            )
+            number = connection.execute(sa.select(runs.c.last_command).where(runs.c.key == key)).scalar_one()
+            row = {"run_key": key, "number": number, "time": time.time(), "kind": kind}
+            connection.execute(commands.insert(), {**row, "arguments": json.dumps(dict(arguments))})
+        return int(number)
+
+    def commands(self, run_id: str, *, after: int = 0) -> list[Command]:
+        """Return the commands to a run in their order.
+
+        Args:
+            run_id: The run.
+            after: Only commands with a greater number.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+        """
+        query = (
+            sa.select(commands)
+            .where(commands.c.run_key == self._find(run_id).key, commands.c.number > after)
+            .order_by(commands.c.number)
+        )
+        return [
+            Command(row.number, row.kind, json.loads(row.arguments), row.time) for row in self._fetch(query)
+        ]
+
+    def writer(
+        self, run_id: str, *, owner_pid: int, owner_host: str, lease_timeout_s: float = LEASE_TIMEOUT_S
+    ) -> RunWriter:
+        """Become the one who writes a run.
+
+        Args:
+            run_id: The run.
+            owner_pid: The process that will write.
+            owner_host: The name of its machine.
+            lease_timeout_s: Seconds without a sign of life after which another may take over.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+            LeaseError: If another process writes it.
+        """
+        return take_lease(
+            self._engine, self._find(run_id).run_id,
+            owner_pid=owner_pid, owner_host=owner_host, lease_timeout_s=lease_timeout_s,
+        )  # fmt: skip
+
+    def is_driven(self, run_id: str) -> bool:
+        """Tell whether somebody holds the lease of a run and lives, as far as can be known from here.
+
+        Args:
+            run_id: The run.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+        """
+        return is_held(self._find(run_id))
+
+    def _find(self, run_id: str) -> Any:
+        query = sa.select(*_ROW_COLUMNS)
+        if run_id in NEWEST:
+            found = self._fetch(query.order_by(runs.c.key.desc()).limit(1))
+        else:
+            found = self._fetch(query.where(runs.c.run_id == run_id))
+            if not found and run_id:
+                found = self._fetch(query.where(runs.c.run_id.startswith(run_id, autoescape=True)).limit(10))
+        if len(found) == 1:
+            return found[0]
+        if found:
+            raise RunNotFoundError(
+                f"{run_id!r} begins several runs: {', '.join(row.run_id for row in found)}",
+                next_step="Give more of the run id.",
+            )
+        known = [row.run_id for row in self._fetch(sa.select(runs.c.run_id).order_by(runs.c.key.desc()))]
+        near = difflib.get_close_matches(run_id, known, n=3, cutoff=0.5) or known[:3]
+        raise RunNotFoundError(
+            f"there is no run {run_id!r} in {self._engine.url!r}",
+            next_step=f"Did you mean {' or '.join(near)}?" if near else "The store has no runs yet.",
+        )
+
+    def _fetch(self, query: sa.Select[Any]) -> list[Any]:
+        with translated(self._engine), self._engine.connect() as connection:
+            return list(connection.execute(query))
+
+
+def _select_events(
+    run_key: int, trial: int | None, types: Collection[str] | None
+) -> sa.Select[*tuple[Any, ...]]:
+    c = events.c
+    query: sa.Select[*tuple[Any, ...]] = sa.select(c.seq, c.type, c.trial, c.time, c.payload)
+    query = query.where(c.run_key == run_key, c.seq > sa.bindparam("after"))
+    if trial is not None:
+        query = query.where(c.trial == trial)
+    if types is not None:
+        query = query.where(c.type.in_(list(types)))
+    return query.order_by(c.seq).limit(sa.bindparam("chunk"))

@@ -1,0 +1,57 @@
+"""The three tables, as the newest schema has them; how older stores get there lies in migrations/."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Column, Double, ForeignKey, Integer, MetaData, String, Table, Text
+
+SCHEMA_VERSION = "0001"
+# A name of our own: a database server may hold the tables of other programs that use alembic too.
+VERSION_TABLE = "workbench_schema"
+
+metadata = MetaData()
+
+# A small integer stands for the run in the other tables: a run has millions of rows there.
+runs = Table(
+    "runs",
+    metadata,
+    Column("key", Integer, primary_key=True),
+    Column("run_id", String(120), nullable=False, unique=True),
+    Column("name", String(80), nullable=False),
+    Column("experiment", Text, nullable=False),
+    Column("experiment_hash", String(64), nullable=False),
+    Column("created_unix_s", Double, nullable=False),
+    Column("state", String(16), nullable=False),
+    Column("changed_unix_s", Double, nullable=False),
+    Column("last_seq", BigInteger, nullable=False),
+    Column("last_command", Integer, nullable=False),
+    Column("lease_token", String(32)),
+    Column("lease_timeout_s", Double),
+    Column("heartbeat_unix_s", Double),
+    Column("owner_pid", Integer),
+    Column("owner_host", String(255)),
+    Column("owner_process", String(120)),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("run_key", Integer, ForeignKey("runs.key"), primary_key=True),
+    Column("seq", BigInteger, primary_key=True, autoincrement=False),
+    Column("time", Double, nullable=False),
+    Column("type", String(40), nullable=False),
+    Column("trial", Integer),
+    Column("payload", Text, nullable=False),
+    # Rows lie in the order in which they are read, and an insert touches one tree instead of two.
+    sqlite_with_rowid=False,
+)
+
+commands = Table(
+    "commands",
+    metadata,
+    Column("run_key", Integer, ForeignKey("runs.key"), primary_key=True),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("time", Double, nullable=False),
+    Column("kind", String(40), nullable=False),
+    Column("arguments", Text, nullable=False),
+    sqlite_with_rowid=False,
+)

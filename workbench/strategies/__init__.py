@@ -1,0 +1,20 @@
+"""How N workers make one optimizer step together, one file for each way.
+
+A strategy owns the model and the optimizer while it trains: it places them on the device, runs forward
+and backward over the micro batches of a step, and updates. What a batch is, when to stop and what to
+report are left to training; starting the workers to others.
+"""
+
+from __future__ import annotations
+
+from workbench.registry import Registry
+
+STRATEGIES = Registry(
+    "strategy",
+    {
+        "single": "workbench.strategies.single:Single",
+        "ddp": "workbench.strategies.ddp:DataParallel",
+        "fsdp": "workbench.strategies.fsdp:FullySharded",
+    },
+    group="workbench.strategies",
+)

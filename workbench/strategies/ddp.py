@@ -1,0 +1,64 @@
+"""Every worker holds the whole model; gradients are averaged while the backward pass still runs.
+
+Batch normalisation normalises by the samples of one micro batch on one worker, as everywhere with data
+parallelism; its running statistics are averaged before they are used or stored.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from workbench.strategies.group import Group
+from workbench.strategies.single import Single
+
+
+class DataParallel(Single):
+    """The step of `single`, shared by N workers through torch's DistributedDataParallel."""
+
+    def train(self, mode: bool) -> None:
+        """Switch dropout and batch statistics on or off; see Strategy.train."""
+        if not mode:
+            average_statistics(self._model, self._worker.group)
+        super().train(mode)
+
+    def state(self) -> dict[str, Any]:
+        """Return model, optimizer and scaler; see Strategy.state."""
+        average_statistics(self._model, self._worker.group)
+        return super().state()
+
+    def _place(self, model: nn.Module) -> nn.Module:
+        self._num_averaged = self._worker.num_workers
+        return DistributedDataParallel(
+            model,
+            process_group=self._worker.group.torch_group(),
+            forward_sync_buffers=False,
+            gradient_as_bucket_view=True,
+        )
+
+    def _exchange_gradients(self, now: bool) -> None:
+        # What DistributedDataParallel.no_sync does, without a context for each micro batch.
+        self._trained.require_backward_grad_sync = now  # type: ignore[assignment]
+
+
+def average_statistics(model: nn.Module, group: Group) -> None:
+    """Give every worker the mean of the running statistics that each gathered from its own samples.
+
+    Args:
+        model: The model on this worker.
+        group: The workers; all of them must call it.
+    """
+    statistics: list[Tensor] = []
+    for module in model.modules():
+        if isinstance(module, nn.modules.batchnorm._NormBase):
+            statistics += [item for item in (module.running_mean, module.running_var) if item is not None]
+    if not statistics or group.num_workers == 1:
+        return
+    with torch.no_grad():
+        flat = group.total(torch.cat([item.reshape(-1) for item in statistics])) / group.num_workers
+        parts = flat.split([item.numel() for item in statistics])
+        for item, mean in zip(statistics, parts, strict=True):
+            item.copy_(mean.view_as(item))

@@ -1,0 +1,92 @@
+"""Parameters, gradients and optimizer state are cut into shards, one for each worker (torch's FSDP2).
+
+A block's parameters are gathered when the block is computed and dropped afterwards, so a model may be
+larger than one device. All workers must call the model equally often: see StepBatch and `predict`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.fsdp import FSDPModule, fully_shard
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.utils._pytree import tree_map_only
+
+from workbench.strategies.ddp import DataParallel
+
+MIN_BLOCK_PARAMETERS = 100_000
+"""Smaller blocks are gathered with what surrounds them: exchanges of their own would cost more."""
+
+
+class FullySharded(DataParallel):
+    """The step of `ddp`, with everything that training remembers cut into shards."""
+
+    def predict(self, inputs: Tensor) -> Tensor:
+        """Return the outputs for a batch; see Strategy.predict.
+
+        Parameters that are gathered in inference mode could not be trained any more.
+        """
+        with torch.no_grad(), self._autocast():
+            return self._model(inputs)
+
+    def state(self) -> dict[str, Any]:
+        """Return model, optimizer and scaler, gathered on rank 0; see Strategy.state."""
+
+        def gather(shard: DTensor) -> Tensor | None:
+            whole = shard.full_tensor()
+            return whole.cpu() if self._worker.rank == 0 else None
+
+        return tree_map_only(DTensor, gather, super().state())
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over what a strategy returned; see Strategy.load."""
+        own = self._model.state_dict()
+        model = {name: _cut(value, own[name]) for name, value in state["model"].items() if name in own}
+        optimizer = dict(state["optimizer"])
+        optimizer["state"] = {
+            index: {name: _cut(value, self._parameters[index]) for name, value in values.items()}
+            for index, values in optimizer["state"].items()
+        }
+        super().load({**state, "model": model, "optimizer": optimizer})
+
+    def _place(self, model: nn.Module) -> nn.Module:
+        self._num_averaged = self._worker.num_workers
+        self._exchanges = True
+        mesh = self._worker.group.mesh()
+        for block in _blocks(model):
+            fully_shard(block, mesh=mesh)
+        fully_shard(model, mesh=mesh)
+        return model
+
+    def _exchange_gradients(self, now: bool) -> None:
+        if now != self._exchanges:  # saying it visits every module of the model
+            assert isinstance(self._trained, FSDPModule)
+            self._trained.set_requires_gradient_sync(now)
+            self._exchanges = now
+
+
+def _cut(value: Any, like: Any) -> Any:
+    """Return this worker's shard of a whole tensor where `like` is one, else the value as it is."""
+    if not isinstance(like, DTensor) or not isinstance(value, Tensor) or value.shape != like.shape:
+        return value
+    whole = value.to(like.device, like.dtype)
+    return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
+
+
+def _blocks(model: nn.Module) -> Iterator[nn.Module]:
+    """Yield what is worth gathering apart, innermost first: large members of lists and sequences."""
+    owners = Counter(id(parameter) for module in model.modules() for parameter in module._parameters.values())
+    for module in reversed(list(model.modules())):
+        if not isinstance(module, nn.ModuleList | nn.Sequential):
+            continue
+        for member in module.children():
+            parameters = list(member.parameters())
+            if isinstance(member, nn.ModuleList | nn.ModuleDict | FSDPModule):
+                continue  # it has no forward pass to gather for, or is cut already
+            is_shared = any(owners[id(parameter)] > 1 for parameter in parameters)
+            if not is_shared and sum(item.numel() for item in parameters) >= MIN_BLOCK_PARAMETERS:
+                yield member

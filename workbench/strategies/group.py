@@ -1,0 +1,176 @@
+"""The workers of one trial as one group: where they meet, and what they add up.
+
+Rank 0 opens a store for TCP connections once in its life; every trial meets under a prefix of its own, so
+a warm worker meets its next companions within milliseconds. One worker alone needs no group and makes one
+only for a strategy that cannot do without. What is exchanged in a step is left to the strategies.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import socket
+from typing import Any
+
+import psutil
+import torch
+import torch.distributed
+from torch import Tensor
+from torch.distributed import distributed_c10d
+
+dist: Any = torch.distributed  # some of its names are made in C++, without types
+
+MEETING_TIMEOUT = datetime.timedelta(seconds=120)
+CONNECT_TIMEOUT = datetime.timedelta(seconds=10)
+CONNECT_ATTEMPTS = 3
+"""Workers that meet again at once may, rarely, wait for each other's connection for ever: they try again."""
+COLLECTIVE_TIMEOUT = datetime.timedelta(hours=1)
+"""Rank 0 may wait for a decision about its report; who died is found out by others, much sooner."""
+
+_opened: tuple[str, Any] | None = None
+_left: Any = None
+"""The group that was left last. Whatever still refers to it must not be what ends it: its threads may wait
+for Python at that moment, while Python waits for its threads."""
+
+
+def open_meeting_point(host: str) -> str:
+    """Return where workers can meet this process, opened at the first call.
+
+    Args:
+        host: Address of this machine as the others see it.
+
+    Returns:
+        `host:port`.
+    """
+    global _opened
+    if _opened is None or _opened[0] != host:
+        store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=MEETING_TIMEOUT)
+        _opened = (host, store)
+    return f"{host}:{_opened[1].port}"
+
+
+class Group:
+    """One worker's membership in the group of a trial.
+
+    Attributes:
+        rank: From 0 to num_workers - 1.
+        num_workers: Workers of the trial.
+    """
+
+    def __init__(
+        self,
+        rank: int = 0,
+        num_workers: int = 1,
+        device: torch.device | None = None,
+        meeting: str | None = None,
+    ) -> None:
+        """Join the other workers; alone, join nobody.
+
+        Args:
+            rank: From 0 to num_workers - 1.
+            num_workers: Workers of the trial.
+            device: Where this worker computes; None for the CPU.
+            meeting: `host:port/prefix`, the same on every worker and new for every attempt.
+
+        Raises:
+            torch.distributed.DistError: If the others cannot be reached.
+        """
+        self.rank, self.num_workers = rank, num_workers
+        self._device = device or torch.device("cpu")
+        self._joined = False
+        if num_workers > 1:
+            assert meeting is not None, "several workers need a place to meet"
+            self._join(_connect(meeting))
+
+    def mesh(self) -> Any:
+        """Return the group as a one-dimensional device mesh."""
+        self.torch_group()
+        return dist.init_device_mesh(self._device.type, (self.num_workers,))
+
+    def torch_group(self) -> torch.distributed.ProcessGroup:
+        """Return the group as torch knows it, made now where this worker is alone."""
+        if not self._joined:
+            self._join(dist.HashStore())
+        assert dist.group.WORLD is not None
+        return dist.group.WORLD
+
+    def total(self, values: Tensor) -> Tensor:
+        """Return the sum of `values` over all workers; every worker must call it in the same order."""
+        if self.num_workers == 1:
+            return values
+        summed = values.clone()
+        dist.all_reduce(summed)
+        return summed
+
+    def gather(self, content: Any) -> list[Any]:
+        """Return the `content` of every worker, by rank; every worker must call it in the same order."""
+        if self.num_workers == 1:
+            return [content]
+        gathered: list[Any] = [None] * self.num_workers
+        dist.all_gather_object(gathered, content)
+        return gathered
+
+    def close(self, *, failed: bool = False) -> None:
+        """Leave the group, so that this process can join another.
+
+        Args:
+            failed: Whether the others must notice: their exchanges with this worker fail from now on.
+        """
+        global _left
+        if self._joined:
+            self._joined = False
+            _left = None if failed else dist.group.WORLD
+            dist.destroy_process_group()
+
+    def _join(self, store: Any) -> None:
+        global _left
+        _left = None
+        on_gpu = self._device.type == "cuda"
+        _wait_for_all(store, self.num_workers)
+        for attempt in range(CONNECT_ATTEMPTS):
+            try:
+                dist.init_process_group(
+                    "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
+                    store=dist.PrefixStore(str(attempt), store),
+                    rank=self.rank,
+                    world_size=self.num_workers,
+                    timeout=CONNECT_TIMEOUT,
+                    device_id=self._device if on_gpu else None,
+                )
+                break
+            except RuntimeError:
+                if attempt == CONNECT_ATTEMPTS - 1:
+                    raise
+        distributed_c10d._set_pg_timeout(COLLECTIVE_TIMEOUT)
+        self._joined = True
+
+
+def _wait_for_all(store: Any, num_workers: int) -> None:
+    """Wait until every worker is at the meeting point: some may still start."""
+    if store.add("arrived", 1) == num_workers:
+        store.set("all", "here")
+    store.wait(["all"], MEETING_TIMEOUT)
+
+
+def _connect(meeting: str) -> Any:
+    address, _, prefix = meeting.partition("/")
+    host, _, port = address.rpartition(":")
+    _use_interface_towards(host, int(port))
+    if _opened is not None and address == f"{_opened[0]}:{_opened[1].port}":
+        return dist.PrefixStore(prefix, _opened[1])
+    store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=MEETING_TIMEOUT)
+    return dist.PrefixStore(prefix, store)
+
+
+def _use_interface_towards(host: str, port: int) -> None:
+    """Let gloo and NCCL use the network over which the meeting point is reached.
+
+    Left alone, gloo takes the interface of the host's name, which may be one that other nodes do not see.
+    """
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, port))
+        own_address = probe.getsockname()[0]
+    for interface, addresses in psutil.net_if_addrs().items():
+        if any(item.address == own_address for item in addresses):
+            for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):
+                os.environ.setdefault(variable, interface)

@@ -1,0 +1,119 @@
+"""One worker: the step that every other strategy is measured against, and that the others extend."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from workbench.strategies.strategy import OptimizerFactory, StepBatch, StepSettings, Worker
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Single:
+    """Forward, backward and update in one process; accumulation, autocast, loss scaling and clipping."""
+
+    _num_averaged = 1
+    """Over how many workers the exchange of gradients takes the mean, where the step needs the sum."""
+
+    def __init__(self, settings: StepSettings) -> None:
+        self._settings = settings
+        self._dtype = _DTYPES.get(settings.precision)
+
+    def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
+        """Place the model and make the optimizer; see Strategy.setup."""
+        self._worker = worker
+        self._model = model.to(worker.device)
+        self._trained = self._place(self._model)
+        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self._optimizer: Optimizer = optimizer(self._parameters)
+        self._scaler = (
+            torch.amp.GradScaler(worker.device.type) if self._settings.precision == "fp16" else None
+        )
+
+    def forward_backward(self, batch: StepBatch) -> Tensor:
+        """Compute the gradient of a step; see Strategy.forward_backward."""
+        mark, last = self._settings.mark, len(batch) - 1
+        step_loss: Tensor | None = None
+        for index, (inputs, targets, weight) in enumerate(batch):
+            mark("data")
+            self._exchange_gradients(index == last)
+            loss = self._forward(inputs, targets)
+            mark("forward")
+            part = weight * self._num_averaged
+            summed = loss if part == 1.0 else loss * part
+            scaled = summed if self._scaler is None else self._scaler.scale(summed)
+            scaled.backward()
+            mark("backward")
+            share = loss.detach() if weight == 1.0 else loss.detach() * weight
+            step_loss = share if step_loss is None else step_loss + share
+        assert step_loss is not None, "a step has at least one sample"
+        return step_loss
+
+    def update(self, lr: float) -> None:
+        """Clip, change the parameters, and forget the gradients; see Strategy.update."""
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        if self._settings.clip_norm is not None:
+            if self._scaler is not None:
+                self._scaler.unscale_(self._optimizer)
+            nn.utils.clip_grad_norm_(self._parameters, self._settings.clip_norm)
+        if self._scaler is None:
+            self._optimizer.step()
+        else:
+            self._scaler.step(self._optimizer)
+            self._scaler.update()
+        self._optimizer.zero_grad(set_to_none=True)
+        self._settings.mark("update")
+
+    def predict(self, inputs: Tensor) -> Tensor:
+        """Return the outputs for a batch; see Strategy.predict."""
+        with torch.inference_mode(), self._autocast():
+            return self._model(inputs)
+
+    def train(self, mode: bool) -> None:
+        """Switch dropout and batch statistics on or off; see Strategy.train."""
+        self._model.train(mode)
+
+    def state(self) -> dict[str, Any]:
+        """Return model, optimizer and scaler; see Strategy.state."""
+        return {
+            "model": self._model.state_dict(),
+            "optimizer": self._optimizer.state_dict(),
+            "scaler": None if self._scaler is None else self._scaler.state_dict(),
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over what `state` returned; see Strategy.load."""
+        self._model.load_state_dict(state["model"])
+        self._optimizer.load_state_dict(state["optimizer"])
+        if self._scaler is not None and state["scaler"]:
+            self._scaler.load_state_dict(state["scaler"])
+
+    def close(self) -> None:
+        """Drop the model, the gradients and the optimizer, and give the device its memory back."""
+        del self._model, self._trained, self._parameters, self._optimizer
+        if self._worker.device.type == "cuda":
+            torch.cuda.empty_cache()
+
+    def _place(self, model: nn.Module) -> nn.Module:
+        """Return what is called in training for a model on the device: the model itself, or around it."""
+        return model
+
+    def _exchange_gradients(self, now: bool) -> None:
+        """Say whether the next backward pass ends with an exchange of gradients."""
+
+    def _forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        if self._dtype is None:
+            return self._settings.loss(self._trained(inputs), targets)
+        with self._autocast():
+            return self._settings.loss(self._trained(inputs), targets)
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        if self._dtype is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self._worker.device.type, dtype=self._dtype)

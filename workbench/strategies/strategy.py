@@ -1,0 +1,134 @@
+"""The seam between the loop and the ways in which workers make one step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from workbench.strategies.group import Group
+
+OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
+
+
+@dataclass(frozen=True)
+class Worker:
+    """Which worker this process is.
+
+    Attributes:
+        rank: From 0 to num_workers - 1; rank 0 reports and writes checkpoints.
+        num_workers: Workers that share each optimizer step.
+        device: Where this worker computes.
+        group: What the workers exchange something through.
+    """
+
+    rank: int = 0
+    num_workers: int = 1
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    group: Group = field(default_factory=Group)
+
+
+@dataclass(frozen=True)
+class StepSettings:
+    """What every strategy must know about a step.
+
+    Attributes:
+        loss: (outputs, targets) -> mean over the samples of a batch.
+        precision: Type of the arithmetic.
+        clip_norm: Gradients are scaled down to at most this norm.
+        mark: Called at the end of each part of a step with its name: data, forward, backward, update.
+    """
+
+    loss: Callable[[Tensor, Tensor], Tensor]
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    clip_norm: float | None = None
+    mark: Callable[[str], None] = lambda part: None
+
+
+class MicroBatch(NamedTuple):
+    """Samples that one worker takes at once, on its device."""
+
+    inputs: Tensor
+    targets: Tensor
+    weight: float
+    """Its part of the samples of the step over all workers; 0 where it only fills up the count."""
+
+
+class StepBatch(Protocol):
+    """One worker's samples of one optimizer step, cut into micro batches that are fetched when needed."""
+
+    def __len__(self) -> int:
+        """Return the number of micro batches, which is the same on every worker."""
+        ...
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        """Yield each micro batch."""
+        ...
+
+
+class Strategy(Protocol):
+    """How workers make one step. Made with the settings of a step, then set up once."""
+
+    def __init__(self, settings: StepSettings) -> None: ...
+
+    def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
+        """Place the model and make the optimizer.
+
+        Args:
+            model: On the CPU, the same on every worker.
+            optimizer: Makes the optimizer; called once the parameters are what they will be in training,
+                which sharding changes.
+            worker: Which worker this is.
+        """
+        ...
+
+    def forward_backward(self, batch: StepBatch) -> Tensor:
+        """Compute the gradient of the mean loss over the samples of a step.
+
+        Gradients are exchanged once a step, at its last micro batch. Micro batches count by their weights.
+
+        Args:
+            batch: This worker's micro batches.
+
+        Returns:
+            This worker's share of the mean loss of the step, a detached scalar on the device: the shares
+            of all workers add up to the mean.
+        """
+        ...
+
+    def update(self, lr: float) -> None:
+        """Clip, change the parameters, and forget the gradients.
+
+        Args:
+            lr: The learning rate of this step.
+        """
+        ...
+
+    def predict(self, inputs: Tensor) -> Tensor:
+        """Return the outputs for a batch, in the precision of training and without gradients."""
+        ...
+
+    def train(self, mode: bool) -> None:
+        """Switch dropout and batch statistics on (True) or off (False); every worker must call it."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Return model, optimizer and scaler as tensors and plain values, for a checkpoint.
+
+        Every worker must call it. It is the whole state under the names of the model that came in, so any
+        strategy can load it with any number of workers. The tensors may be those in use: write or copy
+        them before the next step.
+        """
+        ...
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over what `state` returned, in this strategy or another one."""
+        ...
+
+    def close(self) -> None:
+        """Give back everything, so that the worker can serve another trial."""
+        ...

@@ -1,0 +1,14 @@
+"""The study: what to try next, what to stop, what was best. The one room that knows Optuna.
+
+It is a projection of a run's events: `rebuild` replays them and proposes what the live study would have
+proposed. It does no I/O of its own (but `export`), knows no Ray and no clock: a for-loop in a notebook
+can drive it. When to ask, when the budget is spent, and who trains is left to the driver of a run.
+"""
+
+from __future__ import annotations
+
+from workbench.study.records import Proposal
+from workbench.study.samplers import check
+from workbench.study.study import Study
+
+__all__ = ["Proposal", "Study", "check"]

@@ -1,0 +1,226 @@
+"""What can be read off a study: the best trials, what mattered, and a copy for Optuna's own tools."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import optuna
+from optuna.exceptions import DuplicatedStudyError
+from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend, JournalFileOpenLock
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from workbench.errors import ExperimentError, StoreError
+from workbench.experiment import Experiment
+from workbench.study.parameters import Parameters
+from workbench.study.quiet import quiet
+from workbench.study.records import ConfigurationRecord, Outcome, TrialRecord, better
+
+FEWEST_TRIALS_FOR_IMPORTANCE = 10
+
+
+def best_trials(experiment: Experiment, told: Sequence[tuple[ConfigurationRecord, Outcome]]) -> list[int]:
+    """Return the best feasible trial, or with several objectives the Pareto front.
+
+    Args:
+        experiment: The experiment.
+        told: Finished configurations with their outcomes.
+    """
+    metrics = [objective.metric for objective in experiment.objectives]
+    feasible = [(record, outcome) for record, outcome in told if _is_feasible(experiment, outcome)]
+    if len(metrics) > 1:
+        costs = [_costs(experiment, outcome) for _, outcome in feasible]
+        front = [cost for cost in costs if not any(_dominates(other, cost) for other in costs)]
+        return [
+            _complete_trials(record, metrics)[0].proposal.trial
+            for (record, _), cost in zip(feasible, costs, strict=True)
+            if cost in front
+        ]
+    if not feasible:
+        return []
+    best = feasible[0]
+    for candidate in feasible[1:]:
+        if better(experiment, candidate[1].values[metrics[0]], best[1].values[metrics[0]]):
+            best = candidate
+    repeats = _complete_trials(best[0], metrics)
+    sign = 1 if experiment.objectives[0].goal == "minimize" else -1
+    return [min(repeats, key=lambda trial: sign * _values(trial)[metrics[0]]).proposal.trial]
+
+
+def _is_feasible(experiment: Experiment, outcome: Outcome) -> bool:
+    violations = outcome.violations(experiment.constraints)
+    return outcome.state == "complete" and all(violation <= 0 for violation in violations.values())
+
+
+def _costs(experiment: Experiment, outcome: Outcome) -> tuple[float, ...]:
+    return tuple(
+        outcome.values[objective.metric] * (1 if objective.goal == "minimize" else -1)
+        for objective in experiment.objectives
+    )
+
+
+def _dominates(first: tuple[float, ...], second: tuple[float, ...]) -> bool:
+    return first != second and all(a <= b for a, b in zip(first, second, strict=True))
+
+
+def _complete_trials(record: ConfigurationRecord, metrics: Sequence[str]) -> list[TrialRecord]:
+    return [
+        trial
+        for trial in record.trials
+        if (outcome := trial.outcome(metrics)) is not None and outcome.state == "complete"
+    ]
+
+
+def _values(trial: TrialRecord) -> dict[str, float]:
+    return (trial.ended.values if trial.ended else {}) or trial.result
+
+
+def importance(
+    experiment: Experiment,
+    parameters: Parameters,
+    told: Iterable[tuple[ConfigurationRecord, Outcome]],
+) -> dict[str, float]:
+    """Return the share of each searched parameter in what made trials good, by PED-ANOVA.
+
+    Args:
+        experiment: The experiment.
+        parameters: Its search space in Optuna's terms.
+        told: Finished configurations with their outcomes.
+
+    Returns:
+        Shares that sum to 1; empty where there are fewer than FEWEST_TRIALS_FOR_IMPORTANCE complete
+        trials, several objectives, or no parameter with two values.
+
+    Source:
+        Watanabe et al., PED-ANOVA, IJCAI 2023.
+    """
+    metrics = [objective.metric for objective in experiment.objectives]
+    complete = [(record, outcome) for record, outcome in told if outcome.state == "complete"]
+    if len(metrics) > 1 or len(complete) < FEWEST_TRIALS_FOR_IMPORTANCE:
+        return {}
+    with quiet():
+        study = optuna.create_study(direction=experiment.objectives[0].goal)
+        for record, outcome in complete:
+            study.add_trial(
+                create_trial(
+                    params=parameters.to_optuna(record.params),
+                    distributions=parameters.distributions(record.params),
+                    value=outcome.values[metrics[0]],
+                )
+            )
+        from optuna.importance import get_param_importances  # imports scikit-learn: seconds
+
+        shares = get_param_importances(study)
+    return {name: share for name, share in shares.items() if math.isfinite(share)}
+
+
+def copy_to_storage(
+    experiment: Experiment,
+    parameters: Parameters,
+    trials: Sequence[TrialRecord],
+    url: str,
+    name: str,
+) -> None:
+    """Copy trials into a new study of an Optuna storage.
+
+    Args:
+        experiment: The experiment.
+        parameters: Its search space in Optuna's terms.
+        trials: All trials, in the order of their numbers.
+        url: URL of a database as SQLAlchemy writes it, or the path of a journal file.
+        name: Name of the new study.
+
+    Raises:
+        ExperimentError: If the storage has a study of that name.
+        StoreError: If the storage cannot be opened or written.
+    """
+    with quiet():
+        try:
+            study = optuna.create_study(
+                storage=_open(url),
+                study_name=name,
+                directions=[objective.goal for objective in experiment.objectives],
+            )
+            study.set_metric_names([objective.metric for objective in experiment.objectives])
+            study.set_user_attr("experiment", experiment.to_yaml())
+            study.set_user_attr("experiment_hash", experiment.hash())
+            study.add_trials(_frozen(experiment, parameters, trial) for trial in trials)
+        except DuplicatedStudyError as error:
+            raise ExperimentError(
+                f"{_without_password(url)} has a study {name!r} already",
+                field="name",
+                next_step="Choose another name, or remove that study with `optuna delete-study`.",
+            ) from error
+        except Exception as error:
+            # Databases raise errors of their drivers, which Optuna passes on as they are.
+            raise StoreError(
+                f"cannot write to {_without_password(url)}: {type(error).__name__}: {error}",
+                next_step="Check the URL, that the database is up, and that its driver is installed.",
+            ) from error
+
+
+def _open(url: str) -> BaseStorage:
+    if "://" in url:
+        return RDBStorage(url)
+    return JournalStorage(JournalFileBackend(url, lock_obj=JournalFileOpenLock(url)))
+
+
+def _without_password(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else url
+
+
+def _frozen(experiment: Experiment, parameters: Parameters, trial: TrialRecord) -> FrozenTrial:
+    metrics = [objective.metric for objective in experiment.objectives]
+    outcome = trial.outcome(metrics)
+    state = _state(outcome)
+    params = trial.proposal.params
+    frozen = create_trial(
+        state=state,
+        values=[outcome.values[metric] for metric in metrics]
+        if outcome is not None and state == TrialState.COMPLETE
+        else None,
+        params=parameters.to_optuna(params),
+        distributions=parameters.distributions(params),
+        intermediate_values=dict(trial.reports),
+        user_attrs=_user_attributes(trial),
+        constraints=outcome.violations(experiment.constraints) if outcome is not None else None,
+    )
+    ended_unix_s = trial.ended.time_unix_s if trial.ended else None
+    started_unix_s = trial.proposed_unix_s or ended_unix_s
+    if started_unix_s is not None:
+        frozen.datetime_start = datetime.fromtimestamp(started_unix_s)
+    if ended_unix_s is not None:
+        frozen.datetime_complete = datetime.fromtimestamp(ended_unix_s)
+    return frozen
+
+
+def _state(outcome: Outcome | None) -> TrialState:
+    if outcome is None:
+        return TrialState.RUNNING
+    if outcome.state == "complete":
+        return TrialState.COMPLETE
+    is_lesson = outcome.state == "pruned" or outcome.reason in ("oom", "diverged")
+    return TrialState.PRUNED if is_lesson else TrialState.FAIL
+
+
+def _user_attributes(trial: TrialRecord) -> dict[str, Any]:
+    proposal = trial.proposal
+    attributes: dict[str, Any] = {
+        "configuration": proposal.configuration,
+        "repeat": proposal.repeat,
+        "seed": proposal.seed,
+        "source": proposal.source,
+    }
+    if trial.ended is not None:
+        attributes["state"] = trial.ended.state
+        attributes |= {"reason": trial.ended.reason} if trial.ended.reason else {}
+    # JSON has no numbers for what is not finite, and not every database takes Python's words for them.
+    attributes |= {
+        f"metric {name}": value if math.isfinite(value) else str(value)
+        for name, value in _values(trial).items()
+    }
+    return attributes

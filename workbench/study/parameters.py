@@ -1,0 +1,110 @@
+"""A search space in Optuna's terms, and configurations there and back.
+
+Fixed parameters and parameters whose condition does not hold never reach Optuna. Choices that Optuna
+cannot keep apart or cannot store (lists, mappings, true beside 1) travel as their JSON text.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import optuna
+from optuna.distributions import (
+    BaseDistribution,
+    CategoricalChoiceType,
+    CategoricalDistribution,
+    FloatDistribution,
+    IntDistribution,
+)
+from pydantic import JsonValue
+
+from workbench.space import Choice, Fixed, Float, Int, Params, Space, same_value
+
+
+class Parameters:
+    """The searched parameters of a space, each with its Optuna distribution."""
+
+    def __init__(self, space: Space) -> None:
+        """Translate a space.
+
+        Args:
+            space: The search space of an experiment.
+        """
+        self._space = space
+        self._order = space.order()
+        self._keys = {
+            name: _keys(domain) for name, domain in space.root.items() if isinstance(domain, Choice)
+        }
+        self._distributions = {
+            name: self._distribution(name) for name in self._order if not isinstance(space.root[name], Fixed)
+        }
+
+    def _distribution(self, name: str) -> BaseDistribution:
+        match self._space.root[name]:
+            case Float() as domain:
+                return FloatDistribution(domain.low, domain.high, log=domain.log, step=domain.step)
+            case Int() as domain:
+                return IntDistribution(domain.low, domain.high, log=domain.log, step=domain.step or 1)
+            case _:
+                return CategoricalDistribution(self._keys[name])
+
+    def always(self) -> dict[str, BaseDistribution] | None:
+        """Return the distributions that have several values, None where conditions decide which exist."""
+        if any(domain.when for domain in self._space.root.values()):
+            return None
+        return {name: found for name, found in sorted(self._distributions.items()) if not found.single()}
+
+    def suggest(self, trial: optuna.Trial) -> Params:
+        """Let the sampler of the trial's study choose a configuration.
+
+        Args:
+            trial: A running Optuna trial without parameters.
+
+        Returns:
+            A configuration with fixed values, without parameters whose condition does not hold.
+        """
+        params: Params = {}
+        for name in self._order:
+            if not self._space.exists(name, params):
+                continue
+            domain, distribution = self._space.root[name], self._distributions.get(name)
+            if isinstance(domain, Fixed):
+                params[name] = domain.value
+            elif isinstance(distribution, FloatDistribution):
+                params[name] = trial.suggest_float(
+                    name, distribution.low, distribution.high, step=distribution.step, log=distribution.log
+                )
+            elif isinstance(distribution, IntDistribution):
+                params[name] = trial.suggest_int(
+                    name, distribution.low, distribution.high, step=distribution.step, log=distribution.log
+                )
+            elif isinstance(domain, Choice):
+                key = trial.suggest_categorical(name, self._keys[name])
+                params[name] = domain.choices[self._keys[name].index(key)]
+        return params
+
+    def distributions(self, params: Mapping[str, JsonValue]) -> dict[str, BaseDistribution]:
+        """Return the distributions of those parameters of a configuration that are searched."""
+        return {name: self._distributions[name] for name in params if name in self._distributions}
+
+    def to_optuna(self, params: Mapping[str, JsonValue]) -> dict[str, CategoricalChoiceType]:
+        """Return the searched parameters of a configuration with the values that Optuna knows."""
+        translated: dict[str, CategoricalChoiceType] = {}
+        for name in self.distributions(params):
+            domain, value = self._space.root[name], params[name]
+            if isinstance(domain, Choice):
+                found = [same_value(value, choice) for choice in domain.choices]
+                translated[name] = self._keys[name][found.index(True)]
+            else:
+                assert isinstance(value, int | float)
+                translated[name] = value
+        return translated
+
+
+def _keys(domain: Choice) -> tuple[CategoricalChoiceType, ...]:
+    plain = [choice for choice in domain.choices if choice is None or isinstance(choice, str | int | float)]
+    apart = all(first != second for index, first in enumerate(plain) for second in plain[:index])
+    if len(plain) == len(domain.choices) and apart:
+        return tuple(plain)
+    return tuple(json.dumps(choice, sort_keys=True) for choice in domain.choices)

@@ -1,0 +1,186 @@
+"""The Optuna study behind the workbench's: one Optuna trial for each configuration, in memory.
+
+It is told means over repeats, limits and what the workbench means by out of memory or diverged, in the
+form in which each sampler learns from it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import optuna
+from optuna.pruners import NopPruner
+from optuna.samplers import RandomSampler
+from optuna.storages import InMemoryStorage
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from workbench.experiment import Experiment
+from workbench.space import Params
+from workbench.study import samplers
+from workbench.study.parameters import Parameters
+from workbench.study.pruners import make_pruner
+from workbench.study.quiet import quiet
+from workbench.study.records import Outcome, describe_limit
+
+# Hyperband derives a trial's bracket from the study's name.
+_STUDY_NAME = "study"
+
+
+class _Memory(InMemoryStorage):
+    """Optuna's storage in memory, without what samplers note there for other processes.
+
+    TPE and GP note a proposal's parameters before all of them are known, among them parameters whose
+    condition does not hold. Nobody reads a half-made proposal here, and a replay could not repeat it.
+    """
+
+    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
+        if ":relative_params" not in key:
+            super().set_trial_system_attr(trial_id, key, value)
+
+
+class Projection:
+    """Samples configurations, judges intermediate values, learns from outcomes."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        """Begin without any trial.
+
+        Args:
+            experiment: What to tune.
+
+        Raises:
+            ExperimentError: If the sampler cannot do what is asked of it.
+        """
+        self._experiment = experiment
+        self._metrics = [objective.metric for objective in experiment.objectives]
+        self._running: dict[int, optuna.Trial] = {}
+        self._priors: list[FrozenTrial] = []
+        self._worst: list[float] | None = None
+        self._storage = _Memory()
+        with quiet():
+            samplers.check(experiment)
+            self.parameters = Parameters(experiment.search)
+            self._pruner = make_pruner(experiment)
+            self._study = optuna.create_study(
+                storage=self._storage,
+                study_name=_STUDY_NAME,
+                directions=[objective.goal for objective in experiment.objectives],
+                sampler=RandomSampler(0),
+                pruner=self._pruner,
+            )
+        self._study_id = self._storage.get_study_id_from_name(_STUDY_NAME)
+
+    def begin(self, configuration: int, params: Params | None, *, sampled: bool) -> Params:
+        """Begin a configuration.
+
+        Args:
+            configuration: Its number, from 0.
+            params: The configuration, None where the sampler is to choose it.
+            sampled: Whether the sampler chooses it now, or chose it when it was first proposed.
+
+        Returns:
+            The configuration.
+        """
+        name = self._experiment.sampler.name
+        with quiet():
+            asks = sampled and (params is None or name in samplers.WITH_MEMORY)
+            if asks:
+                self._study.sampler = samplers.make_sampler(
+                    self._experiment, configuration, self.parameters.always(), tuple(self._priors)
+                )
+            trial = self._study.ask()
+            if asks:
+                # Reading it makes the sampler sample, and note what it must remember, in a replay too.
+                _ = trial.relative_params
+            if params is None:
+                params = self.parameters.suggest(trial)
+            else:
+                self._assign(trial, params)
+        self._running[configuration] = trial
+        return params
+
+    def _assign(self, trial: optuna.Trial, params: Params) -> None:
+        translated = self.parameters.to_optuna(params)
+        for name, distribution in self.parameters.distributions(params).items():
+            internal = distribution.to_internal_repr(translated[name])
+            self._storage.set_trial_param(self._id(trial), name, internal, distribution)
+
+    def _id(self, trial: optuna.Trial) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, trial.number)
+
+    def judge(self, configuration: int, step: int, value: float) -> bool:
+        """Note an intermediate value of a running configuration and ask the pruner about it.
+
+        Args:
+            configuration: Number of the configuration.
+            step: Rung, or number of the repeat; none twice.
+            value: A finite value of the objective.
+
+        Returns:
+            True where the pruner would stop it.
+        """
+        trial_id = self._id(self._running[configuration])
+        self._storage.set_trial_intermediate_value(trial_id, step, value)
+        if isinstance(self._pruner, NopPruner):
+            return False
+        with quiet():
+            return self._pruner.prune(self._study, self._storage.get_trial(trial_id))
+
+    def finish(self, configuration: int, outcome: Outcome) -> None:
+        """Let the sampler learn how a configuration turned out.
+
+        Args:
+            configuration: Number of the configuration; it runs no more from here on.
+            outcome: The outcome over its repeats.
+        """
+        trial = self._running.pop(configuration)
+        violations = outcome.violations(self._experiment.constraints)
+        if self._experiment.sampler.name == "gp":
+            # Optuna's gp wants the same limits of every trial, and learns enough from the worst value.
+            limits = [describe_limit(constraint) for constraint in self._experiment.constraints]
+            violations = {limit: violations[limit] for limit in limits if limit in violations}
+        state, values = self._translate(outcome)
+        with quiet():
+            for limit, violation in violations.items():
+                trial.set_constraint(limit, violation)
+            self._study.tell(trial, values, state)
+
+    def _translate(self, outcome: Outcome) -> tuple[TrialState, list[float] | None]:
+        if outcome.state == "complete":
+            values = [outcome.values[metric] for metric in self._metrics]
+            self._worst = [
+                (min if objective.goal == "maximize" else max)(value, worst)
+                for objective, value, worst in zip(
+                    self._experiment.objectives, values, self._worst or values, strict=True
+                )
+            ]
+            return TrialState.COMPLETE, values
+        if outcome.reason in ("oom", "diverged"):
+            if self._worst and self._experiment.sampler.name in samplers.LEARN_FROM_COMPLETE_ONLY:
+                # Left out, it would be proposed again and again: these samplers see complete trials only.
+                return TrialState.COMPLETE, self._worst
+            return TrialState.PRUNED, None
+        return (TrialState.PRUNED if outcome.state == "pruned" else TrialState.FAIL), None
+
+    def add_prior(self, params: Params, outcome: Outcome, reports: Sequence[tuple[int, float]]) -> None:
+        """Let the sampler learn from a trial of an earlier run.
+
+        Args:
+            params: A configuration of the space.
+            outcome: How it turned out; complete only with finite values of all objectives.
+            reports: Rung and value of the objective, as reported then.
+        """
+        complete = outcome.state == "complete"
+        with quiet():
+            prior = create_trial(
+                state=TrialState.COMPLETE if complete else TrialState.PRUNED,
+                values=[outcome.values[metric] for metric in self._metrics] if complete else None,
+                params=self.parameters.to_optuna(params),
+                distributions=self.parameters.distributions(params),
+                intermediate_values={rung: value for rung, value in reports if math.isfinite(value)},
+                constraints=outcome.violations(self._experiment.constraints),
+            )
+            self._study.add_trial(prior)
+        if complete:
+            self._priors.append(prior)

@@ -1,0 +1,147 @@
+"""What the study knows of each trial and each configuration, in the workbench's own terms (no Optuna)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from workbench.events import Reason, TrialEnded, TrialProposed
+from workbench.experiment import Constraint, Experiment
+from workbench.space import Params
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """One training that the study asks for."""
+
+    trial: int
+    params: Params
+    configuration: int
+    repeat: int
+    seed: int
+    source: Literal["sampler", "enqueued"]
+
+    def event(self) -> TrialProposed:
+        """Return the proposal as an event, dated now."""
+        return TrialProposed(
+            trial=self.trial,
+            params=self.params,
+            configuration=self.configuration,
+            repeat=self.repeat,
+            seed=self.seed,
+            source=self.source,
+        )
+
+
+@dataclass
+class TrialRecord:
+    """One training: what was proposed, what it reported, how it ended."""
+
+    proposal: Proposal
+    proposed_unix_s: float | None = None
+    reports: dict[int, float] = field(default_factory=dict)
+    result: dict[str, float] = field(default_factory=dict)
+    prune: bool = False
+    ended: TrialEnded | None = None
+
+    def outcome(self, metrics: Sequence[str]) -> Outcome | None:
+        """Return how the training ended as far as the sampler is concerned, None while it runs.
+
+        Args:
+            metrics: The objectives' metrics.
+        """
+        if self.ended is None:
+            return None
+        values = self.ended.values or self.result
+        if self.ended.state == "complete":
+            if not all(metric in values for metric in metrics):
+                return Outcome("failed", values, "error")
+            if not all(math.isfinite(values[metric]) for metric in metrics):
+                return Outcome("failed", values, "diverged")
+            return Outcome("complete", values, fits=self.ended.fits)
+        if self.ended.state == "pruned":
+            return Outcome("pruned", values, fits=self.ended.fits)
+        return Outcome("failed", values, self.ended.reason)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a training, or a configuration over all its trainings, turned out."""
+
+    state: Literal["complete", "pruned", "failed"]
+    values: Mapping[str, float]
+    reason: Reason | None = None
+    fits: bool = True
+
+    def violations(self, constraints: Sequence[Constraint]) -> dict[str, float]:
+        """Return by how much each limit is broken, by the limit's text; at most 0 where it is kept.
+
+        A training that never reported the metric of a limit breaks it, but for one that was stopped early
+        and may not have come so far. Running out of memory and diverging break a limit of their own.
+
+        Args:
+            constraints: The limits of the experiment.
+        """
+        found: dict[str, float] = {}
+        for constraint in constraints:
+            value = self.values.get(constraint.metric)
+            if value is not None and math.isfinite(value):
+                found[describe_limit(constraint)] = constraint.violation(value)
+            elif value is not None or self.state != "pruned":
+                found[describe_limit(constraint)] = 1.0
+        if self.reason == "oom" or not self.fits:
+            found["fits in memory"] = 1.0
+        if self.reason == "diverged":
+            found["stays finite"] = 1.0
+        return found
+
+
+@dataclass
+class ConfigurationRecord:
+    """One configuration: its trainings and what the sampler was told about it."""
+
+    number: int
+    params: Params
+    trials: list[TrialRecord] = field(default_factory=list)
+    num_waiting: int = 0
+    prune: bool = False
+    outcome: Outcome | None = None
+
+    def combine(self, metrics: Sequence[str]) -> Outcome | None:
+        """Return the mean over the trainings that completed, or why there is none.
+
+        Args:
+            metrics: The objectives' metrics.
+
+        Returns:
+            None while a training runs or waits.
+        """
+        outcomes = [trial.outcome(metrics) for trial in self.trials]
+        if self.num_waiting or any(outcome is None for outcome in outcomes):
+            return None
+        ended = [outcome for outcome in outcomes if outcome is not None]
+        complete = [outcome.values for outcome in ended if outcome.state == "complete"]
+        if not complete:
+            return ended[0]
+        shared = [metric for metric in complete[0] if all(metric in values for values in complete)]
+        means = {
+            metric: math.fsum(values[metric] for values in complete) / len(complete)
+            if all(math.isfinite(values[metric]) for values in complete) else math.nan
+            for metric in shared
+        }  # fmt: skip
+        fits = all(outcome.fits for outcome in ended)
+        return Outcome("pruned" if self.prune else "complete", means, fits=fits)
+
+
+def better(experiment: Experiment, first: float, second: float) -> bool:
+    """Tell whether `first` is strictly better than `second` for the first objective."""
+    return first > second if experiment.objectives[0].goal == "maximize" else first < second
+
+
+def describe_limit(constraint: Constraint) -> str:
+    """Return the text of a limit, such as `latency_s <= 0.1`."""
+    if constraint.at_most is not None:
+        return f"{constraint.metric} <= {constraint.at_most}"
+    return f"{constraint.metric} >= {constraint.at_least}"

@@ -1,0 +1,392 @@
+"""The study itself: ask, report, tell, and the replay of events."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal
+
+from pydantic import JsonValue
+
+from workbench.errors import ExperimentError, RunError
+from workbench.events import (
+    Event,
+    PriorTrialAdded,
+    ReplayPlanned,
+    TrialEnded,
+    TrialEnqueued,
+    TrialProposed,
+    TrialReported,
+)
+from workbench.experiment import Experiment
+from workbench.space import Params
+from workbench.study import export, samplers
+from workbench.study.projection import Projection
+from workbench.study.records import (
+    ConfigurationRecord,
+    Outcome,
+    Proposal,
+    TrialRecord,
+    better,
+)
+
+
+class Study:
+    """Proposes configurations, decides which trainings stop early, learns from how they end."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        """Begin without any trial.
+
+        Args:
+            experiment: What to tune.
+
+        Raises:
+            ExperimentError: If the sampler cannot do what is asked of it.
+        """
+        self.experiment = experiment
+        self._metrics = [objective.metric for objective in experiment.objectives]
+        self._repeats_test = experiment.repeats > 1 and experiment.early_stop.pruner == "wilcoxon"
+        self._trials: dict[int, TrialRecord] = {}
+        self._configurations: list[ConfigurationRecord] = []
+        self._waiting_repeats: deque[tuple[int, int]] = deque()
+        self._enqueued: deque[Params] = deque()
+        self._replayed: deque[TrialProposed] | None = None
+        self._num_recorded: Counter[int] = Counter()
+        self._projection = Projection(experiment)
+        self._tried: set[str] = set()
+        self._grid = self._shuffled_grid() if experiment.sampler.name == "grid" else None
+        self._next_on_grid = 0
+
+    def _shuffled_grid(self) -> list[Params]:
+        grid = list(self.experiment.search.grid())
+        random.Random(samplers.stable_seed("grid", self.experiment.seed)).shuffle(grid)
+        return grid
+
+    @classmethod
+    def rebuild(cls, experiment: Experiment, events: Iterable[Event]) -> Study:
+        """Build the study that has lived through `events`.
+
+        Args:
+            experiment: What is tuned.
+            events: The events of a run, in their order.
+
+        Returns:
+            A study that will propose what the live one would have proposed.
+        """
+        study = cls(experiment)
+        for event in events:
+            study.apply(event)
+        return study
+
+    def apply(self, event: Event) -> None:
+        """Live through one stored event; events that are none of the study's business do nothing."""
+        match event:
+            case TrialProposed():
+                self._replay(event)
+            case TrialReported():
+                self.report(event.trial, event.rung, event.values)
+            case TrialEnded():
+                self.tell(event.trial, event)
+            case TrialEnqueued():
+                self.enqueue(event.params)
+            case PriorTrialAdded():
+                self.add_prior(event)
+            case ReplayPlanned():
+                self.replay(event.proposals)
+            case _:
+                pass
+
+    @property
+    def has_waiting_repeats(self) -> bool:
+        """Whether `ask` has further trainings of configurations that were begun."""
+        if self._replayed is not None:
+            return bool(self._replayed) and self._replayed[0].repeat > 0
+        return bool(self._waiting_repeats)
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether `ask` has nothing left to propose, now and for ever."""
+        if self._replayed is not None:
+            return not self._replayed
+        if self._grid is None or self._enqueued or self._waiting_repeats:
+            return False
+        if self.experiment.repeats > 1 and any(record.outcome is None for record in self._configurations):
+            return False
+        return self._grid_point() is None
+
+    def ask(self, *, repeats_only: bool = False) -> Proposal | None:
+        """Propose the next training.
+
+        Repeats of configurations whose first training completed come first, then enqueued
+        configurations, then the sampler's. A replay proposes what was recorded, in that order.
+
+        Args:
+            repeats_only: Begin no new configuration, because the budget has no room for one.
+
+        Returns:
+            The proposal, or None where there is nothing to propose at the moment.
+        """
+        if self._replayed is not None:
+            return self._ask_replayed(repeats_only)
+        if self._waiting_repeats:
+            number, repeat = self._waiting_repeats.popleft()
+            configuration = self._configurations[number]
+            configuration.num_waiting -= 1
+            return self._propose(configuration, repeat, configuration.trials[0].proposal.source)
+        if repeats_only:
+            return None
+        if self._enqueued:
+            return self._propose(self._configure(self._enqueued.popleft(), "enqueued"), 0, "enqueued")
+        if self._grid is None:
+            return self._propose(self._configure(None, "sampler"), 0, "sampler")
+        point = self._grid_point()
+        return None if point is None else self._propose(self._configure(point, "sampler"), 0, "sampler")
+
+    def _grid_point(self) -> Params | None:
+        assert self._grid is not None
+        while self._next_on_grid < len(self._grid) and _key(self._grid[self._next_on_grid]) in self._tried:
+            self._next_on_grid += 1
+        return self._grid[self._next_on_grid] if self._next_on_grid < len(self._grid) else None
+
+    def _configure(self, chosen: Params | None, source: str) -> ConfigurationRecord:
+        """Begin a configuration: the one given, or one of the sampler's choice."""
+        number = len(self._configurations)
+        sampled = source == "sampler" and self._replayed is None
+        params = self._projection.begin(number, chosen, sampled=sampled)
+        record = ConfigurationRecord(number, params)
+        self._configurations.append(record)
+        self._tried.add(_key(params))
+        return record
+
+    def _propose(
+        self,
+        configuration: ConfigurationRecord,
+        repeat: int,
+        source: Literal["sampler", "enqueued"],
+        seed: int | None = None,
+    ) -> Proposal:
+        if seed is None:
+            seed = samplers.stable_seed("training", self.experiment.seed, repeat)
+        proposal = Proposal(
+            trial=len(self._trials),
+            params=configuration.params,
+            configuration=configuration.number,
+            repeat=repeat,
+            seed=seed,
+            source=source,
+        )
+        record = TrialRecord(proposal)
+        configuration.trials.append(record)
+        self._trials[proposal.trial] = record
+        return proposal
+
+    def replay(self, proposals: Iterable[TrialProposed]) -> None:
+        """Propose what another study of the experiment proposed, in that order, and then nothing.
+
+        Args:
+            proposals: The recorded proposals, all that there were, by number of the trial.
+
+        Raises:
+            RunError: If this study has proposed something already.
+        """
+        if self._trials:
+            raise RunError("the study has proposed something already", next_step="Replay into a new run.")
+        self._replayed = deque(proposals)
+        self._num_recorded = Counter(proposal.configuration for proposal in self._replayed)
+
+    def _ask_replayed(self, repeats_only: bool) -> Proposal | None:
+        assert self._replayed is not None
+        if not self._replayed or (repeats_only and self._replayed[0].repeat == 0):
+            return None
+        recorded = self._replayed.popleft()
+        if recorded.configuration < len(self._configurations):
+            configuration = self._configurations[recorded.configuration]
+        else:
+            configuration = self._configure(dict(recorded.params), recorded.source)
+            configuration.num_waiting = self._num_recorded[configuration.number]
+        configuration.num_waiting -= 1
+        return self._propose(configuration, recorded.repeat, recorded.source, recorded.seed)
+
+    def _replay(self, event: TrialProposed) -> None:
+        if event.trial != len(self._trials):
+            raise RunError(
+                f"the event proposes trial {event.trial} where {len(self._trials)} is next",
+                next_step="The stored events are incomplete: restore the store from a backup.",
+            )
+        if self._replayed is not None:
+            self._ask_replayed(repeats_only=False)
+        elif event.configuration < len(self._configurations):
+            configuration = self._configurations[event.configuration]
+            self._waiting_repeats.remove((event.configuration, event.repeat))
+            configuration.num_waiting -= 1
+            self._propose(configuration, event.repeat, event.source)
+        else:
+            if event.source == "enqueued" and event.params in self._enqueued:
+                self._enqueued.remove(event.params)
+            self._propose(self._configure(event.params, event.source), event.repeat, event.source)
+        self._trials[event.trial].proposed_unix_s = event.time_unix_s
+
+    def report(self, trial: int, rung: int, values: Mapping[str, float]) -> bool:
+        """Take note of what a trial reported.
+
+        Args:
+            trial: Number of the trial.
+            rung: Resource spent, in epochs or steps; `TrialReported.rung`. A rung that was reported
+                before, by an earlier attempt, is not judged again.
+            values: Metrics by name.
+
+        Returns:
+            True where the trial should stop now.
+        """
+        record = self._record(trial)
+        objectives = [values.get(metric, math.nan) for metric in self._metrics]
+        if record.ended is not None or not all(math.isfinite(value) for value in objectives):
+            return record.prune
+        single = len(objectives) == 1
+        best = record.result.get(self._metrics[0])
+        if not single or best is None or better(self.experiment, objectives[0], best):
+            record.result = dict(values)
+        if not single or rung in record.reports:
+            return record.prune
+        record.reports[rung] = objectives[0]
+        if record.proposal.repeat == 0 and not self._repeats_test:
+            stop = self._projection.judge(record.proposal.configuration, rung, objectives[0])
+            record.prune = record.prune or (stop and rung >= self.experiment.early_stop.grace)
+        return record.prune
+
+    def tell(self, trial: int, outcome: TrialEnded) -> None:
+        """Take note of how a trial ended.
+
+        Args:
+            trial: Number of the trial.
+            outcome: Its state, its reason where it failed, and its values.
+        """
+        record = self._record(trial)
+        if record.ended is not None:
+            return
+        record.ended = outcome
+        repeat, configuration = record.proposal.repeat, self._configurations[record.proposal.configuration]
+        result = record.outcome(self._metrics)
+        assert result is not None
+        if result.state == "complete":
+            if repeat == 0 and self._replayed is None:
+                for later in range(1, self.experiment.repeats):
+                    self._waiting_repeats.append((configuration.number, later))
+                configuration.num_waiting = self.experiment.repeats - 1
+            value = result.values[self._metrics[0]]
+            judged = self._repeats_test and self._projection.judge(configuration.number, repeat, value)
+            if judged and self._replayed is None:
+                self._forgo_repeats(configuration)
+        combined = configuration.combine(self._metrics)
+        if combined is not None:
+            configuration.outcome = combined
+            self._projection.finish(configuration.number, combined)
+
+    def _forgo_repeats(self, configuration: ConfigurationRecord) -> None:
+        configuration.prune = True
+        configuration.num_waiting = 0
+        self._waiting_repeats = deque(
+            waiting for waiting in self._waiting_repeats if waiting[0] != configuration.number
+        )
+
+    def _outcomes(self) -> Iterator[tuple[ConfigurationRecord, Outcome]]:
+        for record in self._configurations:
+            if record.outcome is not None:
+                yield record, record.outcome
+
+    def _record(self, trial: int) -> TrialRecord:
+        if trial not in self._trials:
+            raise RunError(f"the study has proposed no trial {trial}")
+        return self._trials[trial]
+
+    def enqueue(self, params: Mapping[str, JsonValue]) -> None:
+        """Have a configuration tried next, after those that were enqueued before.
+
+        Args:
+            params: A configuration; fixed values may be left out.
+
+        Raises:
+            ExperimentError: If it is no configuration of the space, or the study is a replay.
+        """
+        if self._replayed is not None:
+            raise ExperimentError("a replay tries only what was recorded", next_step="Start another run.")
+        self._enqueued.append(self._checked(params))
+
+    def _checked(self, params: Mapping[str, JsonValue]) -> Params:
+        try:
+            return self.experiment.search.check(params)
+        except ExperimentError as error:
+            raise error.at("params") from error
+
+    def add_prior(self, event: PriorTrialAdded) -> None:
+        """Let the sampler learn from a trial of an earlier run.
+
+        nsga2, nsga3 and grid learn nothing from it, because Optuna's count generations of this run only;
+        pruners compare with it at the rungs that it reported.
+
+        Args:
+            event: The trial; its parameters must be a configuration of this space.
+
+        Raises:
+            ExperimentError: If it is no configuration of the space, or lacks an objective.
+        """
+        params = self._checked(event.params)
+        outcome = Outcome(event.state, event.values)
+        for metric in self._metrics:
+            if event.state == "complete" and metric not in event.values:
+                raise ExperimentError("missing in a complete trial", field=f"values.{metric}")
+            if event.state == "complete" and not math.isfinite(event.values[metric]):
+                outcome = Outcome("failed", event.values, "diverged")
+        self._projection.add_prior(params, outcome, event.reports)
+
+    def result(self, trial: int) -> dict[str, float]:
+        """Return the values that a trial stands for.
+
+        Args:
+            trial: Number of the trial.
+
+        Returns:
+            With one objective, the metrics of the report at which it was best; with several, those of
+            the last report. Reports with an objective that is not finite do not count.
+        """
+        return dict(self._record(trial).result)
+
+    def best_trials(self) -> list[int]:
+        """Return the best feasible trial, or with several objectives the Pareto front.
+
+        Returns:
+            Numbers of trials: of each configuration the repeat with the best value, or with several
+            objectives its first complete repeat. Empty while nothing feasible is complete.
+        """
+        return export.best_trials(self.experiment, list(self._outcomes()))
+
+    def importance(self) -> dict[str, float]:
+        """Return how much each searched parameter mattered, the most important first.
+
+        Returns:
+            Shares that sum to 1, by PED-ANOVA over complete trials; empty where there are too few, or
+            several objectives.
+        """
+        return export.importance(self.experiment, self._projection.parameters, self._outcomes())
+
+    def export(self, url: str, name: str) -> None:
+        """Copy all trials into an Optuna storage, for optuna-dashboard and other tools.
+
+        Args:
+            url: URL of a database as SQLAlchemy writes it, or the path of a journal file.
+            name: Name of the new Optuna study.
+
+        Raises:
+            ExperimentError: If the storage has a study of that name.
+            StoreError: If the storage cannot be opened or written.
+        """
+        export.copy_to_storage(
+            self.experiment, self._projection.parameters, list(self._trials.values()), url, name
+        )
+
+
+def _key(params: Params) -> str:
+    return json.dumps(params, sort_keys=True)

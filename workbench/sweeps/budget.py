@@ -1,0 +1,105 @@
+"""When a run ends: a pure judgement over its history, by the limits that are in force.
+
+The limit on trials ends no run at once: it only keeps new configurations from being proposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.errors import ExperimentError
+from workbench.experiment.changing import values_of
+from workbench.history import History
+
+LIMITS = ("budget.trials", "budget.time", "budget.plateau")
+
+
+def reason_to_end(history: History, now_unix_s: float) -> tuple[str, str] | None:
+    """Return the limit that ends the run at once and a sentence about it, or None.
+
+    Args:
+        history: The run so far.
+        now_unix_s: The time now, in seconds since 1970.
+    """
+    budget = history.in_force.budget
+    # A replay goes as far as its original went.
+    if history.target_reached() and history.replay_of is None:
+        best = history.best()
+        assert best is not None
+        return "target", f"trial {best.number} reached the target"
+    if budget.time is not None and history.active_s(now_unix_s) >= budget.time:
+        return "time", f"{budget.time:.0f} s are over"
+    if budget.plateau is not None:
+        without = num_configurations_without_improvement(history)
+        if without >= budget.plateau:
+            return "plateau", f"no better configuration among the last {without}"
+    return None
+
+
+def has_room(history: History) -> bool:
+    """Tell whether the limit on trials allows another configuration."""
+    allowed = history.in_force.max_configurations()
+    return allowed is None or history.num_configurations() < allowed
+
+
+def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> dict[str, Any]:
+    """Return the limits of a run that is to go on for longer.
+
+    Args:
+        history: The run so far.
+        more: What to add to which limit, by its dotted path; trials are configurations, time is in s.
+        now_unix_s: The time now, in seconds since 1970.
+
+    Returns:
+        The new values of these limits. What was used up counts where a limit was lowered below it.
+
+    Raises:
+        ExperimentError: If the run has no such limit, nothing is added, or it would end at once all the same.
+    """
+    if history.replay_of is not None:
+        raise ExperimentError(f"it replays {history.replay_of} and has nothing else to try")
+    if history.reason == "exhausted":
+        raise ExperimentError("every configuration of its grid has been tried")
+    if not more:
+        raise ExperimentError("nothing to extend the run by", allowed=list(LIMITS))
+    found, in_force = {}, values_of(history.in_force)
+    used = {
+        "budget.trials": history.num_configurations(),
+        "budget.time": history.active_s(now_unix_s),
+        "budget.plateau": num_configurations_without_improvement(history),
+    }
+    for path, added in more.items():
+        if path not in LIMITS or not isinstance(added, int | float) or not added > 0:
+            raise ExperimentError(f"cannot be extended by {added!r}", field=path, allowed="more than 0")
+        if in_force[path] is None:
+            raise ExperimentError("the run has no such limit to extend", field=path)
+        found[path] = max(in_force[path], used[path]) + added
+    goes_on = any(not trial.finished or trial.interrupted for trial in history.trials.values())
+    for path in (path for path in LIMITS if path not in found and in_force[path] is not None):
+        if used[path] >= in_force[path] and not (path == "budget.trials" and goes_on):
+            raise ExperimentError(
+                f"the run would end at once: its {path} of {in_force[path]:g} is used up",
+                field=path, next_step=f"Extend {path} as well.",
+            )  # fmt: skip
+    if history.target_reached():
+        raise ExperimentError(
+            "the run would end at once: its target is reached",
+            next_step="Start another run with another target that learns from this one: --warm-start.",
+        )
+    return found
+
+
+def num_configurations_without_improvement(history: History) -> int:
+    """Return how many configurations have ended since the best one did."""
+    best = history.best()
+    if best is None or best.ended_unix_s is None:
+        return 0
+    return len(
+        {
+            trial.configuration
+            for trial in history.trials.values()
+            if trial.finished and (trial.ended_unix_s or 0.0) > best.ended_unix_s
+        }
+        - {best.configuration}
+    )

@@ -1,0 +1,93 @@
+"""What the cluster that this process is attached to can give to a run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.errors import ResourcesError
+from workbench.experiment import Experiment
+from workbench.resources import ClusterInventory, cluster_inventory
+from workbench.workers.admission import Request, Shape
+
+TORCH = ("torch",)
+
+
+@dataclass(frozen=True)
+class Share:
+    """How much of a cluster a run uses.
+
+    Attributes:
+        request: The workers of one trial; of the smallest one where their number is searched.
+        concurrency: Trials at once.
+        num_fitting: Trials that the cluster holds at once when nobody else uses it.
+    """
+
+    request: Request
+    concurrency: int
+    num_fitting: int
+
+
+def share_of(run_id: str, experiment: Experiment, cluster: ClusterInventory | None = None) -> Share:
+    """Decide which workers each trial gets and how many trials run at once.
+
+    Args:
+        run_id: The run.
+        experiment: Its experiment; `gpus_per_worker: auto` is one where the cluster has GPUs and a model
+            is trained, `concurrency: auto` fills the cluster.
+        cluster: The cluster; the one that this process is attached to if None.
+
+    Raises:
+        ResourcesError: If the cluster could not hold one trial even when empty.
+    """
+    cluster = cluster or cluster_inventory()
+    resources = experiment.resources
+    least, most = workers_wanted(experiment)
+    gpus = resources.gpus_per_worker
+    if gpus == "auto":
+        gpus = 1.0 if experiment.model is not None and cluster.num_gpus >= 1 else 0.0
+    shape = Shape(resources.cpus_per_worker, gpus)
+    places = sum(
+        min(
+            int(node.num_cpus // shape.cpus),
+            int(node.num_gpus / shape.gpus + 1e-6) if shape.gpus else int(node.num_cpus),
+        )
+        for node in cluster.nodes
+    )
+    if places < most:
+        raise ResourcesError(
+            f"a trial needs {most} workers with {shape.cpus} CPUs and {shape.gpus:g} GPUs each, and the "
+            f"cluster with {cluster.num_cpus:g} CPUs and {cluster.num_gpus:g} GPUs holds {places}",
+            field=workers_field(experiment),
+            allowed=f"at most {places}",
+            next_step="Ask for fewer or smaller workers, or attach to a larger cluster.",
+        )
+    wanted = places // least if resources.concurrency == "auto" else resources.concurrency
+    request = Request(
+        run_id=run_id,
+        num_workers=least,
+        shape=shape,
+        placement=resources.placement,
+        preload=TORCH if experiment.model is not None else (),
+    )
+    return Share(request, wanted, places // least)
+
+
+def workers_wanted(experiment: Experiment) -> tuple[int, int]:
+    """Return the least and the most workers that a trial of an experiment has.
+
+    Args:
+        experiment: The experiment; `workers: auto` is 1.
+    """
+    domain = experiment.search.root.get("workers") if experiment.model is not None else None
+    if domain is None:
+        fixed = 1 if experiment.plan.workers == "auto" else experiment.plan.workers
+        return fixed, fixed
+    values = domain.values() or [getattr(domain, "low", 1), getattr(domain, "high", 1)]
+    numbers = [value if isinstance(value, int) else 1 for value in values]
+    return min(numbers), max(numbers)
+
+
+def workers_field(experiment: Experiment) -> str:
+    """Return the dotted field in which a person said how many workers a trial has."""
+    is_searched = experiment.model is not None and "workers" in experiment.search.root
+    return "search.workers" if is_searched else "plan.workers"

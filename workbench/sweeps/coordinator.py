@@ -1,0 +1,173 @@
+"""The Tune trainable of a trial: leases workers, passes their events on, trains nothing.
+
+A coordinator imports no torch, sees no GPU and allocates nothing, so whatever a trial does to its workers
+leaves the coordinator alive to tell of it. Tune uses one coordinator for many trials in a row. It answers
+Tune at least once in `PATIENCE_S`, so that a decision of the driver never waits for a silent trial.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+import traceback
+from typing import Any
+
+from ray import tune
+
+from workbench.errors import ArtifactsError, WorkbenchError
+from workbench.events import AttemptEnded, Event, Noted, Reason, TrialEnded, TrialPlanned, TrialStarted
+from workbench.sweeps.order import EVENTS_KEY, ORDER_KEY, Order
+from workbench.training.settings import smaller_micro_batch
+from workbench.workers.gang import Gang
+from workbench.workers.worker import Progress
+
+PATIENCE_S = 1.0
+GRACE_S = 5.0
+
+
+class Coordinator(tune.Trainable):
+    """Runs the attempts of one trial after another on leased workers."""
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Take the first trial."""
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        self._gang: Gang | None = None
+        self._take(config[ORDER_KEY])
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Take the next trial; the one before may have been stopped in the middle."""
+        self._release()
+        self._take(new_config[ORDER_KEY])
+        return True
+
+    def cleanup(self) -> None:
+        """Give the workers back."""
+        self._release()
+
+    def step(self) -> dict[str, Any]:
+        """Return what happened since the last call, waiting at most `PATIENCE_S` for something."""
+        try:
+            events = self._advance()
+        except ArtifactsError as error:
+            self._release()
+            events = [self._failed("storage", str(error))]
+        except WorkbenchError as error:
+            self._release()
+            events = [self._failed("error", str(error))]
+        except Exception as error:
+            # Tune would try it again on a new coordinator, and tell the driver nothing.
+            self._release()
+            events = [self._failed("error", f"{type(error).__name__}: {error}", traceback.format_exc())]
+        return {EVENTS_KEY: events, "done": bool(events) and isinstance(events[-1], TrialEnded)}
+
+    def _take(self, order: Order) -> None:
+        self._order = order
+        self._attempt = order.task.attempt
+        self._retries_left = order.max_retries
+        self._may_shrink = order.may_shrink
+        self._decided_plan = dict(order.task.plan)
+        self._plan: dict[str, Any] = {}
+        self._started_s: float | None = None
+
+    def _release(self) -> None:
+        if self._gang is not None:
+            self._gang.release()
+            self._gang = None
+
+    def _advance(self) -> list[Event]:
+        started: list[Event] = []
+        if self._gang is None:
+            self._gang = Gang(self._order.request)
+        if self._started_s is None:
+            if not self._gang.ready(PATIENCE_S):
+                return []
+            started = [self._start(self._gang)]
+        return [*started, *self._follow(self._gang)]
+
+    def _start(self, gang: Gang) -> TrialStarted:
+        order = self._order
+        task = dataclasses.replace(order.task, attempt=self._attempt, plan=self._decided_plan)
+        last = task.last_checkpoint if task.resume else None
+        gang.start(task, blocking=order.blocking, origin=order.origin)
+        self._started_s = time.monotonic()
+        return TrialStarted(
+            trial=task.trial,
+            attempt=self._attempt,
+            worker_pids=[worker.pid for worker in gang.workers],
+            hosts=[worker.host for worker in gang.workers],
+            plan={**order.plan, **self._decided_plan},
+            resumed_from=last,
+        )
+
+    def _follow(self, gang: Gang) -> list[Event]:
+        progress = gang.next(timeout_s=PATIENCE_S)
+        if progress.ended is None and progress.lost is None and self._is_out_of_time():
+            progress = gang.stop(GRACE_S)
+            self._release()
+            limit_s = self._order.trial_time_s
+            return [*progress.events, self._failed("timeout", f"it took longer than {limit_s:g} s")]
+        events: list[Event] = list(progress.events)
+        for event in events:
+            if isinstance(event, TrialPlanned):
+                self._plan = event.plan
+        if progress.unfit is not None:
+            note = f"replaced after trial {self._order.task.trial}: {progress.unfit}"
+            events.append(Noted(level="warning", message=note, trial=self._order.task.trial))
+        if progress.lost is not None:
+            events.append(self._after_loss(progress.lost, progress))
+            self._release()
+        elif progress.ended is not None:
+            events.append(self._after_end(progress.ended))
+            self._release()
+        return events
+
+    def _after_loss(self, reason: Reason, progress: Progress) -> AttemptEnded | TrialEnded:
+        """Try again from the last checkpoint where that may help."""
+        failed = self._failed(reason, progress.message or "a worker was lost")
+        if reason == "oom":
+            return self._after_end(failed)
+        if self._retries_left == 0:
+            return failed
+        self._retries_left -= 1
+        return self._next_attempt(failed)
+
+    def _after_end(self, ended: TrialEnded) -> AttemptEnded | TrialEnded:
+        """Try once with a smaller micro batch what ran out of memory: the step stays the same."""
+        smaller = smaller_micro_batch(self._plan) if ended.reason == "oom" and self._may_shrink else None
+        if smaller is None:
+            return ended
+        self._may_shrink = False
+        self._decided_plan |= smaller
+        message = "{message}; goes on with micro batches of {micro_batch} instead of {before}".format(
+            message=ended.message, before=self._plan["micro_batch"], **smaller
+        )
+        return self._next_attempt(ended.model_copy(update={"message": message}), smaller)
+
+    def _next_attempt(self, failed: TrialEnded, changes: dict[str, Any] | None = None) -> AttemptEnded:
+        assert failed.reason is not None
+        ended = AttemptEnded(
+            trial=failed.trial, attempt=self._attempt, reason=failed.reason, message=failed.message or "",
+            is_retry=failed.reason == "lost", next_plan=changes or {},
+        )  # fmt: skip
+        self._attempt += 1
+        self._started_s = None
+        return ended
+
+    def _is_out_of_time(self) -> bool:
+        limit_s = self._order.trial_time_s
+        return (
+            limit_s is not None
+            and self._started_s is not None
+            and time.monotonic() - self._started_s > limit_s
+        )
+
+    def _failed(self, reason: Reason, message: str, trace: str | None = None) -> TrialEnded:
+        return TrialEnded(
+            trial=self._order.task.trial,
+            attempt=self._attempt,
+            state="failed",
+            reason=reason,
+            message=message,
+            traceback=trace,
+        )

@@ -1,0 +1,398 @@
+"""The driver of a run: owns it, decides what happens in it, and alone writes its events.
+
+It holds the run's lease in the store, keeps the study and the history as projections of the events, and
+lets Ray Tune carry trials out. Everything is stored before anything follows from it, so a driver that
+dies can be replaced by another one that reads the events and goes on. What a trial does on its workers is
+left to the coordinator; what to propose and when to prune, to the study.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import logging
+import os
+import platform
+import socket
+import time
+from collections import deque
+from typing import Any
+
+import ray
+from pydantic import JsonValue
+
+from workbench.errors import ExperimentError, WorkbenchError
+from workbench.events import AttemptEnded, DriverStarted, Event, RunState, RunStateChanged, TrialEnded
+from workbench.experiment.changing import values_of
+from workbench.history import Trial
+from workbench.resources import ClusterInventory, cluster_inventory
+from workbench.store import Store
+from workbench.sweeps.budget import has_room, reason_to_end
+from workbench.sweeps.cluster import share_of, workers_wanted
+from workbench.sweeps.commands import Commands
+from workbench.sweeps.growth import Growth, given_back
+from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.order import Order
+from workbench.sweeps.origin_file import read_origin
+from workbench.sweeps.pause import Pause
+from workbench.sweeps.referee import Referee, attempt_ended
+from workbench.sweeps.retention import Retention
+from workbench.sweeps.tuner import fit
+from workbench.training import TrialTask
+from workbench.training.settings import resolve
+from workbench.workers.gang import prepare
+from workbench.workers.requests import cancel
+
+logger = logging.getLogger(__name__)
+
+TICK_S = 0.25
+VERSIONED_PACKAGES = ("torch", "ray", "optuna", "numpy")
+
+
+class Driver:
+    """Drives one run from its first proposal, or from wherever it was left, to its end."""
+
+    def __init__(self, store: Store, run_id: str, *, replaces_a_killed_one: bool = False) -> None:
+        """Prepare to drive a run.
+
+        Args:
+            store: The store that holds the run.
+            run_id: The run.
+            replaces_a_killed_one: Whether nobody asked to go on with the run, so that one that was being
+                stopped is stopped.
+
+        Raises:
+            RunNotFoundError: If the store holds no such run.
+        """
+        self._ledger = Ledger(store, run_id)
+        self._referee = Referee(self._ledger)
+        self._commands = Commands(store, self._ledger, self)
+        self.run_id = self._ledger.run_id
+        self.experiment = self._ledger.experiment
+        self.history = self._ledger.history
+        self.study = self._ledger.study
+        self._experiment_json = self.experiment.model_dump_json()
+        self._artifacts = store.artifacts_of(self.run_id)
+        self._origin = read_origin(self._artifacts)
+        self._pause = Pause(self._ledger, self._artifacts)
+        self._retention = Retention(self._ledger, self._artifacts)
+        self._store = store
+        self._replaces_a_killed_one = replaces_a_killed_one
+        self._unfinished: deque[int] = deque()
+        self._running: set[int] = set()
+        self._num_orders = 0
+        self._stop_trials: set[int] = set()
+        self._growth = Growth(store, self._ledger) if self.experiment.resources.elastic else None
+        self._grown: Any = None  # there once the workers of the trial that grew last are on their way back
+        self._ending: RunStateChanged | None = None
+        self._fatal: Exception | None = None
+        self._next_tick_s = 0.0
+
+    def run(self) -> RunState:
+        """Drive the run to its end.
+
+        Returns:
+            The state in which the run ended.
+
+        Raises:
+            LeaseError: If another driver holds the run.
+            ResourcesError: If the cluster can never give what the run asks for.
+            WorkbenchError: Whatever else kept the run from going on.
+        """
+        with self._store.writer(
+            self.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()
+        ) as writer:
+            try:
+                self._ledger.replay(writer)
+                cluster = cluster_inventory()
+                self._share = share_of(self.run_id, self.history.in_force, cluster)
+                self._take_over(cluster)
+                self._retention.begin()
+                self._commands.carry_out()  # what came while nobody drove says how to go on
+                self._start_together()
+                self._fit()
+            except Exception as error:
+                self._fail(error)
+                raise
+            return self._finish()
+
+    def _fit(self) -> None:
+        """Let Tune work until no trial is left, also after what the last commands have added."""
+        settings = None
+        while self.history.in_force is not settings:
+            settings = self.history.in_force
+            fit(self, self.run_id)
+            if self._fatal is not None:
+                raise self._fatal
+            self._commands.carry_out()  # else a second stop would end the run again when it is resumed
+            if self.is_over():
+                break
+
+    def _take_over(self, cluster: ClusterInventory) -> None:
+        """Put what was left unfinished first in the queue, and say that the run is driven again."""
+        if self.history.state == "stopping" and self._replaces_a_killed_one:
+            self._ending = RunStateChanged(
+                state="stopped" if self.history.reason == "person" else "complete",
+                reason=self.history.reason,
+                message=self.history.message,
+            )
+        unfinished = [
+            trial for trial in self.history.trials.values() if not trial.finished or trial.interrupted
+        ]
+        self._unfinished.extend(trial.number for trial in unfinished)
+        lost = [
+            attempt_ended(trial, "lost", "the driver ended") for trial in self.history.in_state("running")
+        ]
+        least = self._share.request.num_workers
+        most = self._share.num_fitting * least
+        fewer = [ended for trial in unfinished for ended in given_back(trial, least, most)]
+        started = DriverStarted(
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            num_cpus=cluster.num_cpus,
+            num_gpus=cluster.num_gpus,
+            versions={"python": platform.python_version()}
+            | {package: importlib.metadata.version(package) for package in VERSIONED_PACKAGES},
+        )
+        self._ledger.record(started, *lost, *fewer, RunStateChanged(state="running"))
+        logger.info(
+            "driving %s on %g CPUs and %g GPUs, %d trials at once; %d trials so far, %d of them unfinished",
+            self.run_id, cluster.num_cpus, cluster.num_gpus, self._share.concurrency,
+            len(self.history.trials), len(unfinished),
+        )  # fmt: skip
+
+    # What Tune's adapters ask.
+
+    def next_order(self) -> Order | None:
+        """Return the next trial to start, or None where there is none now."""
+        if self._ending or self._fatal or self._pause.holds or len(self._running) >= self._share.concurrency:
+            return None
+        if self._grown is not None and not ray.wait([self._grown], timeout=0)[0]:
+            return None
+        try:
+            number = self._unfinished.popleft() if self._unfinished else self._propose()
+        except Exception as error:
+            self._fatal = error
+            return None
+        if number is None:
+            return None
+        self._running.add(number)
+        self._num_orders += 1
+        return self._order(self.history.trials[number])
+
+    def is_over(self) -> bool:
+        """Tell whether no further trial will start."""
+        if self._ending or self._fatal:
+            return True
+        if self._running or self._unfinished or self.study.has_waiting_repeats:
+            return False
+        return not has_room(self.history) or self.study.exhausted
+
+    def receive(self, trial: int, events: list[Event]) -> bool:
+        """Take in what a trial reported, store it, and tell whether the trial must stop."""
+        if self._fatal or trial not in self._running:
+            return True
+        try:
+            stop = "trial" if trial in self._stop_trials else "run" if self._ending else None
+            ended = self._referee.take_in(trial, events, stop=stop)
+            self._pause.hear(events)
+            self._retention.hear(trial, events)
+            if ended is None and self._ending is None:
+                return self._growth is not None and self._grow(self._growth, trial, events)
+            self._running.discard(trial)
+            if isinstance(ended, AttemptEnded):
+                self._unfinished.appendleft(trial)
+                self._pause.begin(ended.message)
+            self._end_at_limits()
+            if not (events and isinstance(events[-1], TrialEnded)):
+                cancel(self.run_id, trial)  # its workers do not know yet
+            return True
+        except Exception as error:
+            self._fatal = error
+            return True
+
+    def _grow(self, growth: Growth, trial: int, events: list[Event]) -> bool:
+        """Let a trial go on with more workers where that pays, and tell whether it must stop for that."""
+        growth.measure(trial)
+        if not growth.decide(trial, events, self._share.request.shape, self._num_workers_wanted()):
+            return False
+        self._running.discard(trial)
+        self._unfinished.appendleft(trial)
+        self._grown = cancel(self.run_id, trial)
+        return True
+
+    def _num_workers_wanted(self) -> int:
+        """Return how many workers trials need that have none, and those that will start now."""
+        least = self._share.request.num_workers
+        waiting = [number for number in self._running if self.history.trials[number].state == "waiting"]
+        free = max(0, self._share.concurrency - len(self._running))
+        may_start = self._unfinished or self.study.has_waiting_repeats or (
+            has_room(self.history) and not self.study.exhausted
+        )  # fmt: skip
+        return least * (len(waiting) + (free if may_start else 0))
+
+    def lose(self, trial: int, message: str) -> None:
+        """Take note that Tune gave a trial up."""
+        if not self.history.trials[trial].finished:
+            lost = self._referee.ended(self.history.trials[trial], "failed", reason="lost", message=message)
+            self.receive(trial, [lost])
+
+    def tick(self) -> None:
+        """Look after commands and limits, at most every `TICK_S` seconds."""
+        now_s = time.monotonic()
+        if now_s < self._next_tick_s or self._fatal:
+            return
+        self._next_tick_s = now_s + TICK_S
+        try:
+            self._commands.carry_out()
+            self._pause.tick()
+            self._end_at_limits()
+        except Exception as error:
+            self._fatal = error
+
+    # Proposals.
+
+    def _start_together(self) -> None:
+        """Have workers for the trials that can start now, and let these wait for each other.
+
+        Tune ends a coordinator that is starting when another one becomes free, so where trials are shorter
+        than that start it would never get a second one.
+        """
+        allowed, share = self.history.in_force.max_configurations(), self._share
+        free = max(0, share.concurrency - len(self._running))
+        if allowed is not None:
+            left = max(0, allowed - self.history.num_configurations())
+            free = min(free, len(self._unfinished) + left)
+        self._together, self._last_together = len(self._running) + free, self._num_orders + free
+        num_workers = free * share.request.num_workers
+        if num_workers:
+            prepare(dataclasses.replace(share.request, num_workers=num_workers))
+
+    def _propose(self) -> int | None:
+        proposal = self.study.ask(repeats_only=not has_room(self.history))
+        if proposal is None:
+            return None
+        self._ledger.record(proposal.event())
+        return proposal.trial
+
+    def _order(self, trial: Trial) -> Order:
+        task = TrialTask(
+            run_id=self.run_id,
+            trial=trial.number,
+            attempt=trial.attempts,
+            experiment_json=self._experiment_json,
+            objects=self._artifacts.below("objects").url if self.experiment.payload_hashes() else None,
+            params=dict(trial.params),
+            seed=trial.seed,
+            folder=self._artifacts.below(f"trials/{trial.number:05d}").url,
+            resume=True,
+            plan=trial.decided_plan,
+        )
+        together = self._together if self._num_orders <= self._last_together else 1
+        plan = self._plan(trial)
+        return Order(
+            task=task,
+            request=dataclasses.replace(
+                self._share.request,
+                trial=trial.number,
+                num_workers=plan["workers"],
+                together=together,
+            ),
+            blocking=self.experiment.early_stop.pruner != "none",
+            origin=self._origin,
+            plan=plan,
+            max_retries=max(0, self.experiment.resources.max_retries - trial.retries),
+            may_shrink=not trial.ran_out_of_memory,
+            trial_time_s=self.experiment.resources.trial_time,
+        )
+
+    def _plan(self, trial: Trial) -> dict[str, Any]:
+        """Return what is certain about the plan of a trial before its data is loaded."""
+        least, _ = workers_wanted(self.experiment)
+        if self.experiment.train is not None:
+            return {"workers": least}
+        try:
+            settings = resolve(self.experiment, trial.params, decided=trial.decided_plan)
+        except WorkbenchError:  # the trial will fail with it, and say so
+            return {"workers": least}
+        plan = settings.plan()
+        given = {**self.experiment.plan.model_dump(), **trial.params, **trial.decided_plan}
+        if settings.training.global_batch == "auto" and given.get("micro_batch", "auto") == "auto":
+            del plan["global_batch"], plan["micro_batch"]  # bounded by the size of the train set
+        return plan
+
+    # Limits and the end.
+
+    def stop_trial(self, number: int) -> None:
+        """Stop one trial: at once where it waits for its turn, else at its next sign of life.
+
+        Raises:
+            ExperimentError: If it is not under way.
+        """
+        trial = self.history.trials.get(number)
+        if trial is None or trial.finished:
+            raise ExperimentError(
+                f"trial {number} is not running", allowed=[str(item) for item in sorted(self._running)]
+            )
+        if number in self._unfinished:
+            self._unfinished.remove(number)
+            self._referee.take_in(number, [], stop="trial")
+            return
+        self._stop_trials.add(number)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether the run is about to end, whatever else happens."""
+        return self._ending is not None
+
+    def describe_concurrency(self, wanted: JsonValue) -> str:
+        """Say how many trials run at once if `wanted` is in force."""
+        fitting, num_running = self._share.num_fitting, len(self._running)
+        wanted = fitting if wanted == "auto" else wanted
+        assert isinstance(wanted, int)
+        said = f"{wanted} trial{'' if wanted == 1 else 's'} at once"
+        if wanted < num_running:
+            said += f", once {num_running - wanted} of the {num_running} under way have ended"
+        if wanted > fitting:
+            said += f"; the hardware holds {fitting}, so the others wait for workers"
+        return said
+
+    def follow_settings(self) -> None:
+        """Act by the settings that are in force now."""
+        before = self._share.concurrency
+        self._share = share_of(self.run_id, self.history.in_force)
+        logger.info("the settings in force are now %s", values_of(self.history.in_force))
+        if self._share.concurrency > before:
+            self._start_together()
+
+    def _end_at_limits(self) -> None:
+        reason = None if self._ending else reason_to_end(self.history, time.time())
+        if reason is not None:
+            self.end("complete", *reason)
+
+    def end(self, state: RunState, reason: str, message: str) -> None:
+        """End the run in `state`; trials under way are interrupted, and the first reason counts."""
+        if self._ending is None:
+            self._ending = RunStateChanged(state=state, reason=reason, message=message)
+            if self._running:
+                self._ledger.record(RunStateChanged(state="stopping", reason=reason, message=message))
+
+    def _finish(self) -> RunState:
+        if self._ending is None:
+            replayed = self.history.replay_of
+            reason = "exhausted" if self.study.exhausted and replayed is None else "trials"
+            message = None if replayed is None else f"everything that {replayed} proposed was tried"
+            self._ending = RunStateChanged(state="complete", reason=reason, message=message)
+        self._retention.end()
+        ending = self._ending.model_copy(update={"time_unix_s": time.time()})
+        self._ledger.record(ending)
+        logger.info("the run is %s: %s", ending.state, ending.message or ending.reason)
+        return ending.state
+
+    def _fail(self, error: Exception) -> None:
+        logger.error("the run failed", exc_info=error)
+        try:
+            failed = RunStateChanged(state="failed", reason="error", message=str(error))
+            self._ledger.append([failed], patience_s=0.0)
+        except WorkbenchError as store_error:
+            logger.error("the failure could not be stored", exc_info=store_error)

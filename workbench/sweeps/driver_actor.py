@@ -1,0 +1,184 @@
+"""The driver as a detached, named actor that Ray restarts after a kill.
+
+The actor begins to drive when it is made, and so also when Ray makes it again: it then finds the run in
+the store and goes on. It ends itself when the run has ended. Its log goes to the run's folder.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
+
+from workbench.errors import RunError, WorkbenchError
+from workbench.events import FINISHED_RUN_STATES
+from workbench.store import Store
+from workbench.sweeps.origin_file import read_origin
+from workbench.workers.origin import Origin
+
+logger = logging.getLogger(__name__)
+
+LOG_NAME = "driver.log"
+NAMESPACE = "workbench"
+FAREWELL_S = 2.0
+HEAD_USE_S = 5.0
+
+
+class DriverActor:
+    """Drives one run in a thread of its own."""
+
+    def __init__(self, store_url: str, artifacts: str, run_id: str, launch_id: str) -> None:
+        """Begin to drive the run.
+
+        Args:
+            store_url: Where the store is.
+            artifacts: Path or URL under which the runs' files are kept.
+            run_id: The run.
+            launch_id: What asks for its failure.
+        """
+        self._launch_id = launch_id
+        self._failure: WorkbenchError | None = None
+        self._actor = ray.get_runtime_context().current_actor
+        threading.Thread(target=self._keep_head, daemon=True).start()
+        threading.Thread(target=self._drive, args=(store_url, artifacts, run_id), daemon=True).start()
+
+    def failure(self, launch_id: str) -> WorkbenchError | None:
+        """Return what kept the driver from going on, or None while all is well.
+
+        Args:
+            launch_id: The launch that asks; the failure of an earlier one is not told.
+        """
+        return self._failure if launch_id == self._launch_id else None
+
+    def _keep_head(self) -> None:
+        from workbench.workers import head
+
+        while True:
+            head.keep_alive()
+            time.sleep(HEAD_USE_S)
+
+    def _drive(self, store_url: str, artifacts: str, run_id: str) -> None:
+        try:
+            with Store.open(store_url, artifacts) as store, _kept_log(store, run_id):
+                _go_to(read_origin(store.artifacts_of(run_id)))
+                restarted = bool(ray.get_runtime_context().was_current_actor_reconstructed)
+                if not (restarted and store.run(run_id).state in FINISHED_RUN_STATES):
+                    from workbench.sweeps.driver import Driver
+
+                    Driver(store, run_id, replaces_a_killed_one=restarted).run()
+        except Exception as error:
+            self._failure = (
+                error
+                if isinstance(error, WorkbenchError)
+                else RunError(f"the driver of {run_id} broke: {type(error).__name__}: {error}")
+            )
+            time.sleep(FAREWELL_S)  # so that who started it can ask why
+        ray.kill(self._actor, no_restart=True)
+
+
+def _go_to(origin: Origin) -> None:
+    sys.path[:] = dict.fromkeys([*origin.search_path, *sys.path])
+
+
+@contextlib.contextmanager
+def _kept_log(store: Store, run_id: str) -> Iterator[None]:
+    """Log into the run's folder, and keep the log where its other files are."""
+    artifacts, path = store.artifacts_of(run_id), store.folder(run_id) / LOG_NAME
+    _log_to(path)
+    try:
+        yield
+    except Exception:
+        logger.exception("the driver ends")
+        raise
+    finally:
+        if not artifacts.is_local and path.exists():
+            with contextlib.suppress(WorkbenchError):
+                artifacts.write(LOG_NAME, path.read_bytes())
+
+
+class _LogFile(logging.FileHandler):
+    """A log that is given up, line by line, where the disk does not take it: the run goes on."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            super().emit(record)
+        except OSError:
+            self.handleError(record)
+
+
+def _log_to(path: Path) -> None:
+    handler = _LogFile(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.getLogger().addHandler(handler)
+    logging.getLogger("workbench").setLevel(logging.INFO)
+    ray_logger = logging.getLogger("ray")  # it does not pass on what it hears
+    ray_logger.setLevel(logging.WARNING)
+    ray_logger.addHandler(handler)
+
+
+def exists(run_id: str) -> bool:
+    """Tell whether the run has a driver actor; this process must be attached to the cluster.
+
+    Args:
+        run_id: The run.
+    """
+    try:
+        ray.get_actor(_name(run_id), namespace=NAMESPACE)
+    except ValueError:
+        return False
+    return True
+
+
+def start(store: Store, run_id: str, launch_id: str) -> Any:
+    """Make the run's driver actor, or return the one that there is.
+
+    Args:
+        store: The store that holds the run.
+        run_id: The run.
+        launch_id: Names this launch; `failure` is asked with it.
+
+    Returns:
+        The actor's handle; this process must be attached to the cluster.
+    """
+    actor = ray.remote(DriverActor).options(
+        name=_name(run_id),
+        namespace=NAMESPACE,
+        lifetime="detached",
+        get_if_exists=True,
+        num_cpus=0,
+        scheduling_strategy="DEFAULT",
+        max_restarts=-1,
+        max_concurrency=4,
+    )
+    return actor.remote(store.url, store.artifacts.url, run_id, launch_id)
+
+
+def failure(actor: Any, launch_id: str, timeout_s: float) -> WorkbenchError | None:
+    """Ask a driver actor what keeps it from going on.
+
+    Args:
+        actor: The actor's handle.
+        launch_id: The launch that asks.
+        timeout_s: How long to wait for an answer; without one all is well.
+
+    Raises:
+        RunError: If the actor has ended.
+    """
+    try:
+        return ray.get(actor.failure.remote(launch_id), timeout=timeout_s)
+    except ActorDiedError as error:
+        raise RunError("the driver has ended") from error
+    except (GetTimeoutError, RayActorError):
+        return None
+
+
+def _name(run_id: str) -> str:
+    return f"driver-{run_id}"

@@ -1,0 +1,179 @@
+"""Where a run's driver lives: in this process, or in an actor of a Ray cluster.
+
+A launcher starts a driver on a run that is in the store, or asks the one that is there to stop. What a
+driver does is left to `driver`; other places to run come in by entry points.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from workbench.errors import ArtifactsError, LeaseError, RunError, StoreError, WorkbenchError
+from workbench.events import RunStateChanged
+from workbench.registry import Registry
+from workbench.sweeps.origin_file import FILE_NAME, read_origin, write_origin
+
+if TYPE_CHECKING:  # a coordinator imports this room and needs no database
+    from workbench.artifacts import Artifacts
+    from workbench.store import Store
+
+START_TIMEOUT_S = 60.0
+POLL_S = 0.02
+
+LAUNCHERS = Registry(
+    "launcher",
+    {
+        "inline": "workbench.sweeps.launchers:InlineLauncher",
+        "ray": "workbench.sweeps.launchers:RayLauncher",
+    },
+    group="workbench.launchers",
+)
+
+
+class Launcher(Protocol):
+    """Starts and stops the drivers of runs; made from a store and the address of a cluster."""
+
+    def start(self, run_id: str) -> None:
+        """Start a driver on the run, or leave the one that is alive alone."""
+        ...
+
+    def stop(self, run_id: str) -> None:
+        """Ask the run's driver to stop the run."""
+        ...
+
+
+class _StoreCommands:
+    def __init__(self, store: Store, address: str | None) -> None:
+        self._store = store
+        self._address = address
+
+    def stop(self, run_id: str) -> None:
+        """Ask the run's driver to stop the run."""
+        self._store.command(run_id, "stop", {})
+
+
+class InlineLauncher(_StoreCommands):
+    """Drives the run in this process and returns when it has ended."""
+
+    def start(self, run_id: str) -> None:
+        """Drive the run to its end.
+
+        Raises:
+            LeaseError: If another driver holds the run.
+            ResourcesError: If the cluster can never give what the run asks for.
+        """
+        from workbench.sweeps.driver import Driver
+        from workbench.workers import head
+
+        head.connect(self._address)
+        for name in ("ray.tune", "ray.air", "ray.train"):  # this process's output belongs to the person
+            logging.getLogger(name).setLevel(logging.ERROR)
+        Driver(self._store, run_id).run()
+
+
+class RayLauncher(_StoreCommands):
+    """Drives the run in a detached actor, which survives this process and comes back after a kill."""
+
+    def start(self, run_id: str) -> None:
+        """Start the run's actor and wait until it holds the run.
+
+        Raises:
+            LeaseError: If a driver elsewhere holds the run.
+            ResourcesError: If the cluster can never give what the run asks for.
+            RunError: If the actor does not take the run in time.
+        """
+        from workbench.sweeps import driver_actor
+        from workbench.workers import head
+
+        head.connect(self._address)
+        before = self._store.run(run_id)
+        if before.state in ("running", "stopping") and driver_actor.exists(run_id):
+            return
+        launch_id = uuid.uuid4().hex
+        actor = driver_actor.start(self._store, run_id, launch_id)
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            run = self._store.run(run_id)
+            if run.last_seq > before.last_seq and run.state != "failed":
+                return
+            try:
+                failure = driver_actor.failure(actor, launch_id, POLL_S)
+            except RunError:  # it was about to end, from an earlier launch
+                actor = driver_actor.start(self._store, run_id, launch_id)
+                continue
+            if failure is not None:
+                raise failure
+        raise RunError(
+            f"the driver of {run_id} did not start within {START_TIMEOUT_S:.0f} s",
+            next_step=f"Look into {self._store.folder(run_id) / 'driver.log'}.",
+        )
+
+
+def launch(
+    store: Store,
+    run_id: str,
+    *,
+    launcher: str = "ray",
+    address: str | None = None,
+    warm_start: Sequence[str] = (),
+    replay_of: str | None = None,
+) -> None:
+    """Start the driver of a run, new or left unfinished.
+
+    Args:
+        store: The store that holds the run.
+        run_id: The run.
+        launcher: Name of a launcher: "ray" returns once the driver holds the run, "inline" at its end.
+        address: Address of a Ray cluster; the local head if None.
+        warm_start: Earlier runs whose finished trials teach the sampler.
+        replay_of: A run whose proposals a new run tries again, instead of proposing anything itself.
+
+    Raises:
+        UnknownNameError: If there is no such launcher.
+        RunNotFoundError: If the store does not hold one of the runs.
+        LeaseError: If a driver elsewhere holds the run.
+        ResourcesError: If the cluster can never give what the run asks for.
+        ArtifactsError: If the place of the run's files cannot be written.
+    """
+    chosen: Launcher = LAUNCHERS.load(launcher, field="launcher")(store, address)
+    run_id = store.run(run_id).run_id
+    for earlier in warm_start:
+        store.command(run_id, "warm_start", {"run_id": store.run(earlier).run_id})
+    if replay_of is not None:
+        store.command(run_id, "replay", {"run_id": replay_of})
+    try:
+        artifacts = store.artifacts_of(run_id)
+        _refuse_to_begin_anew(store, run_id, artifacts)
+        origin = None if replay_of is None else read_origin(store.artifacts_of(replay_of))
+        write_origin(artifacts, origin)
+        chosen.start(run_id)
+    except LeaseError:
+        raise
+    except WorkbenchError as error:
+        _fail_undriven(store, run_id, error)
+        raise
+
+
+def _refuse_to_begin_anew(store: Store, run_id: str, artifacts: Artifacts) -> None:
+    """Refuse where checkpoints were saved and none can be there: without them trials would start over."""
+    if artifacts.exists(FILE_NAME) or not store.events(run_id, types=["checkpoint_saved"], limit=1):
+        return
+    raise ArtifactsError(
+        f"the files of run {run_id} are not at {artifacts}",
+        next_step="Put them back, or name the place where they are with WORKBENCH_ARTIFACTS.",
+    )
+
+
+def _fail_undriven(store: Store, run_id: str, error: WorkbenchError) -> None:
+    """Say in the store why a run was never driven, so that nobody waits for it."""
+    with contextlib.suppress(StoreError):
+        if store.run(run_id).state == "waiting":
+            with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+                writer.append(RunStateChanged(state="failed", reason="error", message=str(error)))

@@ -1,0 +1,110 @@
+"""The events of one run as its driver keeps them, with what follows from them: history and study.
+
+Whatever is taken in is stored; while the store cannot be written the run pauses, and a store that does
+not come back ends it. What the events mean for the run is left to the driver.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+
+from workbench.errors import StoreUnavailableError
+from workbench.events import CommandHandled, Event, Sink
+from workbench.history import History
+from workbench.store import Command, RunWriter, Store
+from workbench.study import Study
+
+logger = logging.getLogger(__name__)
+
+STORE_PATIENCE_S = 60.0
+"""How long the run pauses for a store that cannot be written."""
+RETRY_S = 0.25
+
+
+class Ledger:
+    """What has happened in a run; its one writer is the run's driver."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        """Open the ledger of a run before its first event.
+
+        Args:
+            store: The store that holds the run.
+            run_id: The run.
+
+        Raises:
+            RunNotFoundError: If the store holds no such run.
+        """
+        self.run_id = store.run(run_id).run_id
+        self.experiment = store.experiment(self.run_id)
+        self.history = History(self.experiment)
+        self.study = Study(self.experiment)
+        self.listeners: list[Sink] = []
+        """Called with each event that was stored."""
+        self._store = store
+        self._writer: RunWriter | None = None
+        self._last_seq = 0
+        self._last_command = 0
+
+    def replay(self, writer: RunWriter) -> None:
+        """Take in what happened so far, and write through `writer` from now on."""
+        self._writer = writer
+        for stored in self._store.events(self.run_id):
+            self._last_seq = stored.seq
+            self.history.apply(stored.event)
+            self.study.apply(stored.event)
+            if isinstance(stored.event, CommandHandled):
+                self._last_command = max(self._last_command, stored.event.command)
+
+    def record(self, *events: Event) -> None:
+        """Store events, then let the history follow; the study was told by whoever made them."""
+        self.append(events)
+        for event in events:
+            self.history.apply(event)
+
+    def append(self, events: Sequence[Event], *, patience_s: float | None = None) -> None:
+        """Store events; the run pauses while the store cannot be written.
+
+        Args:
+            events: Events that the history knows already.
+            patience_s: How long to wait for the store; None for `STORE_PATIENCE_S`.
+
+        Raises:
+            StoreUnavailableError: If the store does not come back.
+            LeaseError: If another driver has taken the run over.
+        """
+        self._write(events, STORE_PATIENCE_S if patience_s is None else patience_s)
+        for event in events:
+            for listener in self.listeners:
+                listener(event)
+
+    def _write(self, events: Sequence[Event], patience_s: float) -> None:
+        assert self._writer is not None
+        until_s = time.monotonic() + patience_s
+        while True:
+            try:
+                self._last_seq = self._writer.append(*events)
+                return
+            except StoreUnavailableError as error:
+                if time.monotonic() > until_s:
+                    raise
+                logger.warning("the run waits for the store: %s", error)
+                time.sleep(RETRY_S)
+            with contextlib.suppress(StoreUnavailableError):
+                last_seq = self._store.run(self.run_id).last_seq
+                if last_seq > self._last_seq:  # what seemed to fail was stored
+                    self._last_seq = last_seq
+                    return
+
+    def new_commands(self) -> list[Command]:
+        """Return the commands that have come since the last call; none while they cannot be read."""
+        try:
+            commands = self._store.commands(self.run_id, after=self._last_command)
+        except StoreUnavailableError as error:
+            logger.warning("commands cannot be read now: %s", error)
+            return []
+        if commands:
+            self._last_command = commands[-1].number
+        return commands

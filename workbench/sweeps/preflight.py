@@ -1,0 +1,294 @@
+"""What is checked before a run starts, without torch, Ray or Optuna.
+
+An experiment knows whether it can be meant; here it is held against the rooms that would carry it out:
+does every name exist, does every searched parameter belong to something, do batches divide, can this
+machine ever give what is asked for. Data is not read and the person's code is not run.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import functools
+import importlib.util
+import random
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from workbench.data import DATASETS, check_options
+from workbench.data.options import existing_path
+from workbench.errors import ExperimentError, ResourcesError
+from workbench.experiment import Component, Experiment, Plan, Training
+from workbench.models import LOSSES, METRICS, MODELS
+from workbench.models.configurations import check_value, configuration_type
+from workbench.registry import Registry
+from workbench.resources import inventory
+from workbench.space import Domain
+from workbench.strategies import STRATEGIES
+from workbench.sweeps.cluster import workers_field, workers_wanted
+from workbench.training.settings import fixed_of, resolve, with_workers
+
+NUM_SAMPLED_CONFIGURATIONS = 64
+MOST_WORKERS = 1024
+LOOP_METRICS = ("train_loss", "val_loss")
+
+
+def check(experiment: Experiment, *, on_this_machine: bool = True) -> None:
+    """Refuse an experiment that cannot be carried out.
+
+    Args:
+        experiment: The experiment.
+        on_this_machine: Whether it is to run here, so that what it asks for is held against this machine.
+
+    Raises:
+        ExperimentError: If a name is unknown, a parameter belongs to nothing, or settings exclude each other.
+        DataError: If the data is not where the experiment says.
+        ResourcesError: If this machine can never give what the experiment asks for.
+    """
+    if experiment.resources.elastic:
+        _check_elastic(experiment)
+    if experiment.train is not None:
+        _check_reference(experiment.train, "train")
+    else:
+        _check_model_and_data(experiment, on_this_machine)
+        _check_searched_parameters(experiment)
+        _check_metrics(experiment)
+        _check_configurations(experiment)
+    if experiment.sampler.name == "grid":
+        try:
+            next(experiment.search.grid(), None)
+        except ExperimentError as error:
+            raise error.at("search") from error
+    if on_this_machine:
+        _check_resources(experiment)
+
+
+def _check_model_and_data(experiment: Experiment, on_this_machine: bool) -> None:
+    assert experiment.model is not None
+    assert experiment.data is not None
+    _check_component(experiment.model, MODELS, "model")
+    _check_component(experiment.data, DATASETS, "data")
+    if not experiment.data.is_reference:
+        check_options(experiment.data.name, experiment.data.options)
+        path = experiment.data.options.get("path")
+        if on_this_machine and isinstance(path, str):
+            existing_path(Path(path))
+    if not experiment.model.is_reference:
+        known = configuration_type(experiment.model.name).model_fields
+        for name, value in experiment.model.options.items():
+            if name not in known:
+                raise _unknown(f"model.{name}", f"{experiment.model.name} has no such parameter", list(known))
+            check_value(experiment.model.name, name, value, field=f"model.{name}")
+    if experiment.loss is not None:
+        _check_component(experiment.loss, LOSSES, "loss")
+    for index, metric in enumerate(experiment.metrics):
+        _check_component(metric, METRICS, f"metrics.{index}")
+
+
+def _check_component(component: Component, registry: Registry, field: str) -> None:
+    if component.is_reference:
+        _check_reference(component, field)
+    elif component.name not in registry:
+        raise _unknown(field, f"unknown {registry.kind} {component.name!r}", registry.names())
+
+
+def _check_searched_parameters(experiment: Experiment) -> None:
+    """Every searched parameter must belong to the training, the plan or the model."""
+    assert experiment.model is not None
+    ours = {**Training.model_fields, **Plan.model_fields}
+    if experiment.model.is_reference:
+        return
+    model = experiment.model.name
+    theirs = configuration_type(model).model_fields
+    for name, domain in experiment.search.root.items():
+        if name in experiment.model.options:
+            raise ExperimentError(
+                f"model.{name} is set to {experiment.model.options[name]!r} and searched at once",
+                field=f"search.{name}",
+                next_step="Remove one of the two.",
+            )
+        if name in ours:
+            continue
+        if name not in theirs:
+            raise _unknown(
+                f"search.{name}", f"neither training, plan nor {model} has such a parameter", [*theirs, *ours]
+            )
+        for value in _corners(domain):
+            check_value(model, name, value, field=f"search.{name}")
+
+
+def _corners(domain: Domain) -> Iterator[object]:
+    values = domain.values()
+    if values is None or len(values) > NUM_SAMPLED_CONFIGURATIONS:
+        yield from (getattr(domain, "low", None), getattr(domain, "high", None))
+    else:
+        yield from values
+
+
+def _check_metrics(experiment: Experiment) -> None:
+    """Objectives and constraints must name something that the training loop reports."""
+    named = [metric.name for metric in experiment.metrics]
+    if any(":" in name for name in named):
+        return
+    reported = [*LOOP_METRICS, *(f"val_{name}" for name in named or METRICS.names())]
+    wanted = [(f"objectives.{index}.metric", item.metric) for index, item in enumerate(experiment.objectives)]
+    wanted += [
+        (f"constraints.{index}.metric", item.metric) for index, item in enumerate(experiment.constraints)
+    ]
+    for field, metric in wanted:
+        if metric not in reported:
+            raise _unknown(field, f"nothing reports {metric!r}", reported)
+
+
+def _check_configurations(experiment: Experiment) -> None:
+    """Resolve a sample of configurations, so that settings which exclude each other show before a trial."""
+    rng = random.Random(experiment.seed)
+    known = _optimizers()
+    for _ in range(NUM_SAMPLED_CONFIGURATIONS if experiment.search.root else 1):
+        settings = resolve(experiment, experiment.search.sample(rng))
+        optimizer = settings.training.optimizer
+        if optimizer.lower() not in known:
+            field = "search.optimizer" if "optimizer" in experiment.search.root else "training.optimizer"
+            raise _unknown(field, f"unknown optimizer {optimizer!r}", sorted(known))
+        if settings.strategy not in STRATEGIES:
+            raise _unknown("plan.strategy", f"unknown strategy {settings.strategy!r}", STRATEGIES.names())
+
+
+@functools.cache
+def _optimizers() -> frozenset[str]:
+    """Read the names of torch's optimizers off its source, which is faster than importing it."""
+    source = _find_source("torch.optim")
+    names = _bound_names(ast.parse(source.read_text(encoding="utf-8"))) if source else ()
+    return frozenset(name.lower() for name in names if name[0].isupper() and name != "Optimizer")
+
+
+def _check_elastic(experiment: Experiment) -> None:
+    """Refuse to promise growth where no trial could grow."""
+    search, strategy = experiment.search.root, experiment.search.root.get("strategy")
+    strategies = [experiment.plan.strategy] if strategy is None else strategy.values() or []
+    problem = next_step = None
+    if experiment.train is not None:
+        problem = "a train function has one worker, whatever is idle"
+        next_step = "Remove it, or name a model and data instead of the function."
+    elif "single" in strategies:
+        problem, next_step = (
+            "the strategy single has one worker only",
+            "Let the strategy be auto, ddp or fsdp.",
+        )
+    elif "workers" in search:
+        problem = "the number of workers is searched, so it is not free to change"
+        next_step = "Remove one of the two."
+    elif not _could_grow(experiment):
+        problem = "micro batch and accumulation leave no more workers with the same global batch"
+        next_step = "Let plan.micro_batch or plan.accumulation be auto."
+    if problem is not None:
+        raise ExperimentError(problem, field="resources.elastic", allowed="false here", next_step=next_step)
+
+
+def _could_grow(experiment: Experiment) -> bool:
+    rng = random.Random(experiment.seed)
+    for _ in range(NUM_SAMPLED_CONFIGURATIONS if experiment.search.root else 1):
+        params = experiment.search.sample(rng)
+        plan, fixed = resolve(experiment, params).plan(), fixed_of(experiment, params)
+        workers, global_batch = plan["workers"], plan["global_batch"]
+        assert isinstance(workers, int)
+        assert isinstance(global_batch, int)
+        more = range(workers + 1, min(global_batch, MOST_WORKERS) + 1)
+        if any(with_workers(plan, number, fixed=fixed) for number in more):
+            return True
+    return False
+
+
+def _check_resources(experiment: Experiment) -> None:
+    here = inventory()
+    resources = experiment.resources
+    if resources.cpus_per_worker > here.num_cpus:
+        raise ResourcesError(
+            f"a worker needs {resources.cpus_per_worker} CPUs and this machine has {here.num_cpus}",
+            field="resources.cpus_per_worker",
+            allowed=f"at most {here.num_cpus}",
+        )
+    wanted_gpus = 0.0 if resources.gpus_per_worker == "auto" else resources.gpus_per_worker
+    if wanted_gpus > len(here.gpus):
+        raise ResourcesError(
+            f"a worker needs {wanted_gpus:g} GPUs and this machine has {len(here.gpus)}",
+            field="resources.gpus_per_worker",
+            allowed=f"at most {len(here.gpus)}, or auto",
+        )
+    _, workers = workers_wanted(experiment)
+    if workers * resources.cpus_per_worker > here.num_cpus:
+        raise ResourcesError(
+            f"a trial needs {workers} workers x {resources.cpus_per_worker} CPUs "
+            f"and this machine has {here.num_cpus}",
+            field=workers_field(experiment),
+            allowed=f"at most {here.num_cpus // resources.cpus_per_worker}, or auto",
+        )
+
+
+def _check_reference(component: Component, field: str) -> None:
+    """Look for `package.module:name` without running any of it."""
+    if component.payload_hash is not None:
+        return
+    module_name, _, qualified_name = component.name.partition(":")
+    source = _find_source(module_name)
+    if source is None:
+        raise ExperimentError(
+            f"there is no module {module_name!r}",
+            field=field,
+            next_step="Start from the folder that contains it, or install its package.",
+        )
+    if source.suffix != ".py":
+        return
+    try:
+        tree = ast.parse(source.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, UnicodeDecodeError) as error:
+        raise ExperimentError(f"{source} is no Python source: {error}", field=field) from error
+    names = set(_bound_names(tree))
+    first = qualified_name.split(".")[0]
+    if "*" not in names and "__getattr__" not in names and first not in names:
+        raise _unknown(field, f"{module_name!r} has no {first!r}", sorted(names - {"__all__"}))
+
+
+def _find_source(module_name: str) -> Path | None:
+    """Return where a module's source lies, without importing the packages that contain it."""
+    places = [entry or "." for entry in sys.path]
+    if "." not in places and "" not in sys.path:
+        places.insert(0, ".")
+    *parents, last = module_name.split(".")
+    for parent in parents:
+        places = [str(Path(place) / parent) for place in places if (Path(place) / parent).is_dir()]
+    for place in places:
+        for candidate in (Path(place) / f"{last}.py", Path(place) / last / "__init__.py"):
+            if candidate.is_file():
+                return candidate
+    try:
+        spec = importlib.util.find_spec(module_name)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    return Path(spec.origin or "built-in") if spec else None
+
+
+def _bound_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the names that a module binds: those inside its functions and classes are not its own."""
+    for node in ast.iter_child_nodes(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                pass
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                yield from ((alias.asname or alias.name).split(".")[0] for alias in names)
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case _:
+                yield from _bound_names(node)
+
+
+def _unknown(field: str, problem: str, known: list[str]) -> ExperimentError:
+    close = difflib.get_close_matches(field.rpartition(".")[2], known, n=1)
+    if not close and "'" in problem:
+        close = difflib.get_close_matches(problem.split("'")[-2], known, n=1)
+    return ExperimentError(
+        problem, field=field, allowed=known, next_step=f"Did you mean {close[0]}?" if close else None
+    )

@@ -1,0 +1,120 @@
+"""The two plug points of Ray Tune, thin: a Searcher and a TrialScheduler that ask the driver.
+
+Tune decides when a trial can start and carries results; what to try, when to stop and what to store is
+the driver's business, so nothing here keeps state beyond the names that Tune gives to trials. Tune never
+pickles them: a run is resumed from the store.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any, Protocol
+
+from ray.tune.schedulers import FIFOScheduler, TrialScheduler
+from ray.tune.search import Searcher
+
+from workbench.events import Event
+from workbench.sweeps.order import EVENTS_KEY, ORDER_KEY, Order
+
+logger = logging.getLogger(__name__)
+
+
+class Conductor(Protocol):
+    """What the adapters ask of the driver."""
+
+    def next_order(self) -> Order | None:
+        """Return the next trial to start, or None where there is none now."""
+        ...
+
+    def is_over(self) -> bool:
+        """Tell whether no further trial will start."""
+        ...
+
+    def receive(self, trial: int, events: list[Event]) -> bool:
+        """Take in what a trial reported and tell whether it must stop."""
+        ...
+
+    def lose(self, trial: int, message: str) -> None:
+        """Take note that Tune gave a trial up."""
+        ...
+
+    def tick(self) -> None:
+        """Do what has to be done regularly; called at least once a second."""
+        ...
+
+
+class StudySearcher(Searcher):
+    """Hands the driver's tasks to Tune as configurations."""
+
+    def __init__(self, conductor: Conductor) -> None:
+        """Ask `conductor` for tasks."""
+        super().__init__()
+        self._conductor = conductor
+        self._trials: dict[str, int] = {}
+
+    def suggest(self, trial_id: str) -> dict[str, Any] | str | None:  # type: ignore[override]
+        """Return Tune's configuration for the next trial, None to wait, or FINISHED."""
+        self._conductor.tick()
+        order = self._conductor.next_order()
+        if order is None:
+            return Searcher.FINISHED if self._conductor.is_over() else None
+        self._trials[trial_id] = order.task.trial
+        return {ORDER_KEY: order}
+
+    def on_trial_complete(
+        self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
+    ) -> None:
+        """Take in the last events of a trial, or its loss."""
+        trial = self._trials.pop(trial_id)
+        if error:
+            self._conductor.lose(trial, "its coordinator was lost")
+        elif result is not None:
+            self._conductor.receive(trial, result.get(EVENTS_KEY, []))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+    def save(self, checkpoint_path: str) -> None:
+        """Save nothing: the store is the truth."""
+
+    def restore(self, checkpoint_path: str) -> None:
+        """Refuse: a run is resumed from the store."""
+        raise NotImplementedError("a run is resumed from the store")
+
+
+class StudyScheduler(FIFOScheduler):
+    """Passes results to the driver and stops the trials that it wants stopped."""
+
+    def __init__(self, conductor: Conductor) -> None:
+        """Pass results to `conductor`."""
+        super().__init__()
+        self._conductor = conductor
+
+    def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
+        """Return STOP where the driver wants the trial stopped, else CONTINUE."""
+        events = result.get(EVENTS_KEY, [])
+        self._conductor.tick()
+        if self._conductor.receive(trial.config[ORDER_KEY].task.trial, events):
+            return TrialScheduler.STOP
+        return TrialScheduler.CONTINUE
+
+    def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
+        """Tell the driver why Tune gives a trial up; the searcher hears of it next, without the reason."""
+        order, error = trial.config[ORDER_KEY], _last_error(trial)
+        if trial.should_recover():
+            logger.warning("the coordinator of %s was lost and is replaced: %s", order, error)
+        else:
+            self._conductor.lose(order.task.trial, f"its coordinator was lost: {error}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {}
+
+
+def _last_error(trial: Any) -> str:
+    """Return what Tune wrote down about the last failure of a trial, without its heading."""
+    try:
+        text = Path(trial.error_file).read_text(encoding="utf-8")
+    except (OSError, TypeError):
+        return "for a reason that Tune did not write down"
+    return text.rpartition("Failure # ")[2].partition("\n")[2].strip()

@@ -1,0 +1,74 @@
+"""One quiet `Tuner.fit` for a driver.
+
+Tune's own folders are scratch: loggers, experiment snapshots and restore are off, the store is the truth.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import ray.tune
+from ray._private import worker as ray_worker
+from ray.tune.execution.placement_groups import PlacementGroupFactory
+
+from workbench.sweeps import ray_guard
+from workbench.sweeps.coordinator import Coordinator
+from workbench.sweeps.tune_adapters import Conductor, StudyScheduler, StudySearcher
+
+COORDINATOR_CPUS = 0.001
+MAX_COORDINATOR_DEATHS = 3
+NEVER_S = "1000000000"
+UNLIMITED = "1000000"
+
+
+def fit(conductor: Conductor, name: str) -> None:
+    """Let Tune carry out trials until there are none left.
+
+    Args:
+        conductor: What says which trials to start and when to stop them.
+        name: What Tune calls the run in its own folders.
+    """
+    # The conductor says how many trials may start, and wants to be asked also while some of them wait.
+    os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = UNLIMITED
+    os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = NEVER_S
+    ray_guard.install()
+    # It misses the files of Tune's loggers, once per trial.
+    logging.getLogger("ray.tune.analysis").setLevel(logging.ERROR)
+    prefix, session_folder = _clear_scratch(name)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=session_folder) as scratch:
+        tuner = ray.tune.Tuner(
+            ray.tune.with_resources(Coordinator, PlacementGroupFactory([{"CPU": COORDINATOR_CPUS}])),
+            tune_config=ray.tune.TuneConfig(
+                search_alg=StudySearcher(conductor),
+                scheduler=StudyScheduler(conductor),
+                num_samples=-1,
+                reuse_actors=True,
+                trial_dirname_creator=lambda trial: trial.trial_id,
+            ),
+            run_config=ray.tune.RunConfig(
+                name=name,
+                storage_path=scratch,
+                verbose=0,
+                progress_reporter=ray.tune.CLIReporter(),
+                failure_config=ray.tune.FailureConfig(max_failures=MAX_COORDINATOR_DEATHS),
+                checkpoint_config=ray.tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
+            ),
+        )
+        tuner.fit()
+
+
+def _clear_scratch(name: str) -> tuple[str, str]:
+    """Remove what an earlier driver of the run left behind when it was killed; say how to name the next.
+
+    It lies in Ray's own folder, so that what nobody removes goes with the cluster.
+    """
+    session: Any = ray_worker._global_node
+    folder, prefix = session.get_session_dir_path(), f"workbench-tune-{name}-"
+    for left_over in Path(folder).glob(f"{prefix}*"):
+        shutil.rmtree(left_over, ignore_errors=True)
+    return prefix, folder

@@ -1,0 +1,172 @@
+"""From the order for a trial to everything that its loop needs: data, model, optimizer, strategy."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from workbench.data import Datasets, load
+from workbench.errors import ExperimentError
+from workbench.experiment import Component, Experiment, Objective
+from workbench.models.adapters import build_model, load_loss, load_metrics
+from workbench.models.metrics import Metric, mean_over_samples
+from workbench.performance.profiler import StepProfiler
+from workbench.strategies import STRATEGIES
+from workbench.strategies.strategy import StepSettings, Strategy, Worker
+from workbench.training.optimizers import optimizer_factory
+from workbench.training.settings import TrialSettings, resolve
+from workbench.training.source import Source
+from workbench.training.task import TrialTask
+
+
+@dataclass(frozen=True)
+class Parts:
+    """Everything that the loop of one trial needs."""
+
+    worker: Worker
+    settings: TrialSettings
+    strategy: Strategy
+    profiler: StepProfiler
+    train: Source
+    validation: Source
+    metrics: dict[str, Metric]
+    objectives: tuple[Objective, ...]
+
+
+def assemble(task: TrialTask, worker: Worker) -> Parts:
+    """Load the data, build the model, and set up the strategy of a trial.
+
+    Args:
+        task: The order.
+        worker: Which of its workers this is.
+
+    Raises:
+        WorkbenchError: If a name, a value or the data is wrong.
+    """
+    experiment, device = task.experiment, worker.device
+    torch.set_num_threads(experiment.resources.cpus_per_worker)
+    datasets = _load_data(task.run_id, experiment)
+    settings = resolve(
+        experiment,
+        task.params,
+        num_train_samples=len(datasets.train),
+        device=device.type,
+        has_bf16=device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False),
+        decided=task.plan,
+    )
+    metrics = _metrics(experiment, datasets)
+    _check_objectives(experiment, metrics)
+    _seed(task.seed)
+    profiler = StepProfiler(device.type)
+    strategy: Strategy = STRATEGIES.load(settings.strategy, field="plan.strategy")(
+        StepSettings(
+            loss=_loss(experiment, datasets),
+            precision=settings.precision,
+            clip_norm=settings.training.clip_norm,
+            mark=profiler.mark,
+        )
+    )
+    where = "search.optimizer" if "optimizer" in task.params else "training.optimizer"
+    strategy.setup(
+        _build_model(experiment, task, settings, datasets),
+        optimizer_factory(settings.training, settings.lr, field=where),
+        worker,
+    )
+    if task.rank:
+        # Workers begin with the same weights but must not drop the same units.
+        torch.manual_seed(task.seed + task.rank)
+    return Parts(
+        worker=worker,
+        settings=settings,
+        strategy=strategy,
+        profiler=profiler,
+        train=Source(datasets.train, device),
+        validation=Source(datasets.validation, device),
+        metrics=metrics,
+        objectives=experiment.objectives,
+    )
+
+
+_last_loaded: tuple[tuple[str, str, int], Datasets] | None = None
+
+
+def _load_data(run_id: str, experiment: Experiment) -> Datasets:
+    """Load the data of an experiment; the trials of a run that share a warm worker share them."""
+    global _last_loaded
+    component = experiment.data
+    assert component is not None
+    key = (run_id, component.model_dump_json(), experiment.seed)
+    if _last_loaded is None or _last_loaded[0] != key:
+        _last_loaded = None
+        data = component.load(field="data") if component.is_reference else component.name
+        _last_loaded = (key, load(data, component.options, seed=experiment.seed))
+    return _last_loaded[1]
+
+
+def _build_model(
+    experiment: Experiment, task: TrialTask, settings: TrialSettings, datasets: Datasets
+) -> torch.nn.Module:
+    component = experiment.model
+    assert component is not None
+    own = component.load(field="model") if component.is_reference else None
+    return build_model(
+        component.name if own is None else own,
+        settings.model if own is None else {**component.options, **task.params},
+        input_shape=datasets.input_shape,
+        num_outputs=datasets.num_outputs,
+        vocabulary_size=datasets.vocabulary_size,
+    )
+
+
+def _loss(experiment: Experiment, datasets: Datasets) -> Callable[..., torch.Tensor]:
+    return load_loss(_function(experiment.loss, "loss"), datasets.task)
+
+
+def _metrics(experiment: Experiment, datasets: Datasets) -> dict[str, Metric]:
+    named = {_short_name(item): _function(item, "metrics") for item in experiment.metrics}
+    chosen = load_metrics(named or None, datasets.task)
+    return {"loss": mean_over_samples(_loss(experiment, datasets))} | chosen
+
+
+def _short_name(component: Component) -> str:
+    """Return what a metric is called: the last word of its name."""
+    return component.name.partition("@")[0].rpartition(":")[2].rpartition(".")[2]
+
+
+def _function(component: Component | None, field: str) -> Any:
+    """Return the name or the function that a component stands for, its options bound."""
+    if component is None:
+        return None
+    found = component.load(field=field) if component.is_reference else component.name
+    if not component.options:
+        return found
+    if isinstance(found, str) or not callable(found):
+        raise ExperimentError(
+            f"{component.name} takes no options", field=field, next_step="Remove them, or name a function."
+        )
+    return functools.partial(found, **component.options)
+
+
+def _check_objectives(experiment: Experiment, metrics: dict[str, Metric]) -> None:
+    known = ["train_loss", *(f"val_{name}" for name in metrics)]
+    for section, items in (("objectives", experiment.objectives), ("constraints", experiment.constraints)):
+        for index, item in enumerate(items):
+            if item.metric not in known:
+                raise ExperimentError(
+                    f"{item.metric!r} is not measured",
+                    field=f"{section}.{index}.metric",
+                    allowed=known,
+                    next_step="Choose one of these, or add the metric to `metrics`.",
+                )
+
+
+def _seed(seed: int) -> None:
+    random.seed(seed)
+    np.random.seed(seed)
+    torch.manual_seed(seed)

@@ -1,0 +1,165 @@
+"""Checkpoints of a trial: the last one and the best one, each whole or not there at all.
+
+A checkpoint is written under a temporary name and moved into place. Reading verifies every byte and
+unpickles nothing but tensors and plain values, so a torn or a foreign file is never taken for one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import random
+import shutil
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from workbench.artifacts import Artifacts, disk_fault
+from workbench.errors import ArtifactsError, RunError
+from workbench.training.task import BEST, LAST
+
+FORMAT = 1
+
+UNREADABLE = (
+    OSError,
+    EOFError,
+    KeyError,
+    TypeError,
+    RuntimeError,
+    zipfile.BadZipFile,
+    zlib.error,
+    pickle.UnpicklingError,
+)
+
+
+def save(folder: Artifacts | Path, content: dict[str, Any], *, last: bool, best: bool) -> str:
+    """Write a checkpoint as the last one of its trial, the best one, or both.
+
+    Args:
+        folder: The trial's folder of checkpoints; made if it is missing.
+        content: Tensors and plain values.
+        last: Whether a resumed training should go on from it.
+        best: Whether it is the best so far.
+
+    Returns:
+        Where it lies, as it may be shown.
+
+    Raises:
+        ArtifactsError: If it cannot be written there; what was there before stays.
+    """
+    place = Artifacts.at(folder) if isinstance(folder, Path) else folder
+    temporary = place.working_folder / f".{os.getpid()}.tmp"
+    twin = temporary.with_suffix(".twin.tmp")
+    name = BEST if best else LAST
+    try:
+        temporary.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            torch.save({"format": FORMAT, **content}, file)
+        if last and best:
+            _link_or_copy(temporary, twin)
+            place.put(twin, LAST)
+        place.put(temporary, name)
+    except (OSError, RuntimeError, ArtifactsError) as error:
+        for path in (temporary, twin):
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+        fault = disk_fault(error, place)
+        if fault is None:
+            raise
+        raise fault from error
+    return f"{place}/{name}"
+
+
+def read(path: str | Path) -> dict[str, Any]:
+    """Read a checkpoint onto the CPU.
+
+    Args:
+        path: A file that `save` wrote.
+
+    Returns:
+        Its content.
+
+    Raises:
+        RunError: If it is missing, torn, or none of ours.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            damaged = archive.testzip()
+        if damaged is not None:
+            raise zipfile.BadZipFile(f"{damaged} does not match its checksum")
+        content = torch.load(path, map_location="cpu", weights_only=True)
+        if content["format"] > FORMAT:
+            raise KeyError(f"format {content['format']} is newer than {FORMAT}")
+    except UNREADABLE as error:
+        raise RunError(
+            f"{path} is no whole checkpoint: {error}",
+            next_step="Use another checkpoint of the trial, or train it again.",
+        ) from error
+    return content
+
+
+def read_latest(folder: Artifacts | Path) -> dict[str, Any] | None:
+    """Return the checkpoint to go on from: of the last and the best one, whichever got further.
+
+    Args:
+        folder: The trial's folder of checkpoints; what a killed attempt left half written there is removed.
+
+    Returns:
+        Its content; None where there is no whole checkpoint.
+
+    Raises:
+        ArtifactsError: If the folder cannot be reached.
+    """
+    place = Artifacts.at(folder) if isinstance(folder, Path) else folder
+    for path in place.working_folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+    whole: list[dict[str, Any]] = []
+    for name in (LAST, BEST):
+        if not place.exists(name):
+            continue
+        try:
+            with place.as_file(name) as path:
+                whole.append(read(path))
+        except RunError as error:
+            fault = disk_fault(error, place)
+            if fault is not None:  # it may be whole: to begin anew because a disk is away would lose it
+                raise fault from error
+    return max(whole, key=lambda content: content["step"], default=None)
+
+
+def random_states() -> dict[str, Any]:
+    """Return the states of every global generator that a model may draw from."""
+    state: Any = np.random.get_state(legacy=True)
+    kind, keys, position, has_gauss, cached = state
+    version, internal, gauss = random.getstate()
+    return {
+        # Tensors, as torch's pickler is slow with the hundreds of numbers that a generator consists of.
+        "python": (version, torch.from_numpy(np.array(internal, dtype=np.int64)), gauss),
+        "numpy": (kind, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, cached),
+        "torch": torch.get_rng_state(),
+        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+    }
+
+
+def set_random_states(states: dict[str, Any]) -> None:
+    """Take over what `random_states` returned in another process."""
+    version, internal, gauss = states["python"]
+    random.setstate((version, tuple(internal.tolist()), gauss))
+    kind, keys, position, has_gauss, cached = states["numpy"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, cached))
+    torch.set_rng_state(states["torch"])
+    if states["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state_all(states["cuda"][: torch.cuda.device_count()])
+
+
+def _link_or_copy(source: Path, target: Path) -> None:
+    try:
+        target.unlink(missing_ok=True)
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -1,0 +1,31 @@
+"""Where a worker computes, and how much of its GPU others hold."""
+
+from __future__ import annotations
+
+import torch
+
+from workbench.experiment import Experiment
+
+CONTEXT_BYTES = 2**30
+"""What the driver and its libraries take of a GPU for each process, which no allocator counts."""
+FOREIGN_PART = 0.02
+"""Part of a GPU that others may hold, such as a desktop does."""
+
+
+def choose_device(experiment: Experiment) -> torch.device:
+    """Return where this worker computes: a GPU where it sees one and may use it, else the CPU."""
+    if experiment.resources.gpus_per_worker != 0 and torch.cuda.is_available():
+        return torch.device("cuda", torch.cuda.current_device())
+    return torch.device("cpu")
+
+
+def foreign_bytes() -> int:
+    """Return how much of this process's GPU others hold; 0 where that is too little to matter.
+
+    Only for a process that has a whole GPU to itself.
+    """
+    if not torch.cuda.is_available():
+        return 0
+    free_bytes, total_bytes = torch.cuda.mem_get_info()
+    held_bytes = total_bytes - free_bytes - torch.cuda.memory_reserved() - CONTEXT_BYTES
+    return held_bytes if held_bytes > FOREIGN_PART * total_bytes else 0

@@ -1,0 +1,64 @@
+"""Evaluation: every metric exactly, however the samples are cut into batches and shared by workers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+from workbench.models.metrics import Metric
+from workbench.strategies.strategy import Strategy, Worker
+from workbench.training.source import Source, WorkerBatch
+
+
+def evaluate(
+    strategy: Strategy,
+    source: Source,
+    metrics: Mapping[str, Metric],
+    *,
+    batch: int,
+    worker: Worker,
+) -> dict[str, float]:
+    """Measure metrics on a split.
+
+    Args:
+        strategy: Holds the model.
+        source: The split.
+        metrics: What to measure, by name.
+        batch: Samples at once.
+        worker: Which worker this is; each measures its part.
+
+    Returns:
+        The value of each metric over all samples of the split.
+    """
+    totals: dict[str, torch.Tensor] = {}
+    counts = dict.fromkeys(metrics, 0)
+    strategy.train(False)
+    for inputs, targets, weight in WorkerBatch(
+        source, source.all_indices, micro_batch=batch, rank=worker.rank, num_workers=worker.num_workers
+    ):
+        outputs = strategy.predict(inputs)
+        if weight == 0.0:
+            continue
+        with torch.inference_mode():
+            for name, metric in metrics.items():
+                total, count = metric.measure(outputs, targets)
+                totals[name] = totals[name] + total if name in totals else total
+                counts[name] += count
+    strategy.train(True)
+    sums = [totals[name].double() if name in totals else torch.zeros(()).double() for name in metrics]
+    with torch.inference_mode():
+        own = torch.stack(
+            [
+                *(item.to(worker.device) for item in sums),
+                *(
+                    torch.tensor(float(counts[name]), dtype=torch.float64, device=worker.device)
+                    for name in metrics
+                ),
+            ]
+        )
+        values = worker.group.total(own).tolist()
+    return {
+        name: metric.finish(values[index] / values[len(metrics) + index])
+        for index, (name, metric) in enumerate(metrics.items())
+    }

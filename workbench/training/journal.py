@@ -1,0 +1,105 @@
+"""What a trial told, written down beside its checkpoints, so that no checkpoint outruns its reports.
+
+A report that is under way when its driver dies is lost, and yet the trial may have gone on and saved a
+checkpoint behind it. The next attempt therefore tells again what the earlier ones told before the step from
+which it goes on itself; the driver leaves out what it has stored. A trial that keeps no checkpoints starts
+anew and needs no journal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+
+from workbench.errors import StoreError
+from workbench.events import Event, TrialReported, from_json, to_json
+from workbench.training.task import TrialTask
+
+MOST_BYTES = 2**20
+"""When a file is that long the next one begins, and the one before it is all that is kept besides."""
+_NAME, _EARLIER_NAME = "reports.jsonl", "reports.earlier.jsonl"
+
+
+class Journal:
+    """Passes a trial's events on, and writes its reports down before."""
+
+    def __init__(self, task: TrialTask, report: Callable[[Event], bool]) -> None:
+        """Read what earlier attempts wrote.
+
+        Args:
+            task: The order.
+            report: Takes events; returns whether the trial should stop.
+        """
+        self._report = report
+        self._folder = task.artifacts.working_folder
+        self._checkpoints = task.checkpoints.working_folder
+        self._has_checkpoints = task.experiment.train is None
+        self._file: int | None = None
+        self._bytes = 0
+        earlier = self._read() if task.resume else []
+        self._tells = task.rank == 0
+        self._untold = earlier if self._tells else []
+        self.values = {name: value for event in earlier for name, value in event.values.items()}
+        """What earlier attempts reported last, by metric."""
+
+    def __call__(self, event: Event) -> bool:
+        """Pass an event on, after what earlier attempts told before its step."""
+        stop = False
+        if isinstance(event, TrialReported):
+            stop = self._tell_again([told for told in self._untold if told.step < event.step])
+            self._write(event)
+        return bool(self._report(event)) or stop
+
+    def close(self, *, tell_all: bool) -> None:
+        """End the journal of this attempt.
+
+        Args:
+            tell_all: Whether the trial is over, so that what earlier attempts told will not come again.
+        """
+        if tell_all:
+            self._tell_again(self._untold)
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def _tell_again(self, events: list[TrialReported]) -> bool:
+        """Tell what earlier attempts told; what they told beyond that will be reported anew."""
+        self._untold = []
+        stops = [self._report(event.model_copy(update={"told_again": True})) for event in events]
+        return any(stops)
+
+    def _read(self) -> list[TrialReported]:
+        """Return the reports of earlier attempts by step; of a step that was repeated, the last one."""
+        found: dict[int, TrialReported] = {}
+        for name in (_EARLIER_NAME, _NAME):
+            with contextlib.suppress(OSError):
+                for line in (self._folder / name).read_bytes().splitlines():
+                    with contextlib.suppress(StoreError):  # the last line, of a process that was killed
+                        event = from_json(line)
+                        if isinstance(event, TrialReported):
+                            found[event.step] = event
+        return [found[step] for step in sorted(found)]
+
+    def _write(self, event: TrialReported) -> None:
+        self._has_checkpoints = self._has_checkpoints or self._checkpoints.is_dir()
+        if not (self._tells and self._has_checkpoints):
+            return
+        line = to_json(event).encode() + b"\n"
+        with contextlib.suppress(OSError):  # a disk that takes no journal will take no checkpoint either
+            if self._file is None or self._bytes > MOST_BYTES:
+                self._open()
+            assert self._file is not None
+            self._bytes += os.write(self._file, line)
+
+    def _open(self) -> None:
+        path = self._folder / _NAME
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+            os.replace(path, self._folder / _EARLIER_NAME)
+        self._folder.mkdir(parents=True, exist_ok=True)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self._bytes = os.fstat(self._file).st_size
+        if self._bytes:
+            self._bytes += os.write(self._file, b"\n")  # ends a line that a killed process began

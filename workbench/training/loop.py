@@ -1,0 +1,271 @@
+"""The one loop: epochs of optimizer steps, evaluations, checkpoints and reports, for any strategy.
+
+The loop knows its rank but never how workers exchange anything: what it needs from the others it asks of
+`strategy.total`, at steps on which all workers agree. Between reports it neither waits for the device nor
+looks at a loss. Where all begins (model, data, optimizer) is left to `assembly`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from time import perf_counter
+
+import torch
+
+from workbench.data.batches import global_batches, num_batches
+from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
+from workbench.strategies.group import Group
+from workbench.strategies.strategy import Worker
+from workbench.training import checkpoint
+from workbench.training.assembly import Parts, assemble
+from workbench.training.device import choose_device
+from workbench.training.evaluation import evaluate
+from workbench.training.learning_rate import factor
+from workbench.training.outcome import Outcome, diverged, find_divergence
+from workbench.training.source import WorkerBatch
+from workbench.training.task import TrialTask
+from workbench.training.window import Window
+
+Report = Callable[[Event], bool]
+
+
+def train(task: TrialTask, report: Report) -> Outcome:
+    """Train the model of one trial.
+
+    Args:
+        task: The order.
+        report: Takes events; returns whether the trial should stop. Called on rank 0 only.
+
+    Returns:
+        How it ended.
+
+    Raises:
+        WorkbenchError: If the experiment cannot be trained with this configuration.
+    """
+    started_s = perf_counter()
+    device = choose_device(task.experiment)
+    group = Group(task.rank, task.num_workers, device, task.meeting)
+    try:
+        parts = assemble(task, Worker(task.rank, task.num_workers, device, group))
+        try:
+            return _Loop(task, parts, report, started_s).run()
+        finally:
+            parts.strategy.close()
+    except BaseException:
+        group.close(failed=True)
+        raise
+    finally:
+        group.close()
+
+
+class _Loop:
+    """One attempt: where it is, and how it goes on."""
+
+    def __init__(self, task: TrialTask, parts: Parts, report: Report, started_s: float) -> None:
+        self._task = task
+        self._parts = parts
+        self._report = report
+        self._started_s = started_s
+        self._step = 0
+        self._epochs_done = 0
+        self._steps_of_epoch = 0
+        self._epoch_so_far: tuple[float, int] = (0.0, 0)
+        self._saved_s = started_s
+        self._best: float | None = None
+        self._values: dict[str, float] = {}
+        self._window = Window(parts.worker)
+        settings = parts.settings
+        self._steps_per_epoch = num_batches(len(parts.train), settings.split.global_batch)
+        self._total_steps = self._steps_per_epoch * settings.training.epochs
+        self._warmup_steps = min(settings.warmup_steps(self._steps_per_epoch), self._total_steps)
+
+    def run(self) -> Outcome:
+        """Train to the end, or until told to stop."""
+        if self._task.resume:
+            self._resume()
+        ended = self._send(
+            TrialPlanned(trial=self._task.trial, attempt=self._task.attempt, plan=self._parts.settings.plan())
+        )
+        if ended is not None:
+            return ended
+        training = self._parts.settings.training
+        self._parts.strategy.train(True)
+        while self._epochs_done < training.epochs:
+            ended = self._train_epoch() or self._finish_epoch()
+            if ended is not None:
+                return ended
+        return Outcome("complete", self._step, self._values)
+
+    def _train_epoch(self) -> Outcome | None:
+        parts, window = self._parts, self._window
+        split, worker = parts.settings.split, parts.worker
+        strategy, profiler, source = parts.strategy, parts.profiler, parts.train
+        window.start_epoch(*self._epoch_so_far)
+        for indices in global_batches(
+            len(source),
+            global_batch=split.global_batch,
+            epoch=self._epochs_done,
+            seed=self._task.seed,
+            shuffle=True,
+            start=self._steps_of_epoch,
+        ):
+            profiler.start_step()
+            batch = WorkerBatch(
+                source,
+                indices,
+                micro_batch=split.micro_batch,
+                rank=worker.rank,
+                num_workers=worker.num_workers,
+            )
+            loss = strategy.forward_backward(batch)
+            strategy.update(self._lr())
+            self._step += 1
+            self._steps_of_epoch += 1
+            if window.add(loss, len(indices)):
+                ended = self._look()
+                if ended is not None:
+                    return ended
+        return None
+
+    def _lr(self) -> float:
+        settings = self._parts.settings
+        return settings.lr * factor(
+            settings.training.schedule,
+            self._step,
+            total_steps=self._total_steps,
+            warmup_steps=self._warmup_steps,
+        )
+
+    def _look(self) -> Outcome | None:
+        """Look at the window, as all workers do at this step, and report it if it is old enough."""
+        limit_s = self._parts.settings.training.checkpoint_after
+        look = self._window.look(limit_s is not None and perf_counter() - self._saved_s > limit_s)
+        if not math.isfinite(look.mean_loss):
+            return diverged("train_loss", look.mean_loss, self._step, self._values)
+        ended = None
+        if look.is_due:
+            epoch = self._step / self._steps_per_epoch
+            ended = self._send(self._report_event({"train_loss": look.mean_loss}, epoch))
+        if look.wish and ended is None and self._steps_of_epoch < self._steps_per_epoch:
+            ended = self._save(last=True, best=False)
+        return ended
+
+    def _finish_epoch(self) -> Outcome | None:
+        self._epochs_done += 1
+        self._steps_of_epoch, self._epoch_so_far = 0, (0.0, 0)
+        mean_loss = self._window.look().mean_loss
+        if not math.isfinite(mean_loss):
+            return diverged("train_loss", mean_loss, self._step, self._values)
+        training = self._parts.settings.training
+        is_last = self._epochs_done == training.epochs
+        ended, is_best = None, False
+        if is_last or self._epochs_done % training.evaluate_every == 0:
+            ended, is_best = self._evaluate()
+        # A report comes before the checkpoint that covers it: a crash between them repeats an epoch,
+        # the other order would lose a report.
+        is_due = ended is None and (is_last or self._epochs_done % training.checkpoint_every == 0)
+        if is_due or is_best:
+            ended = self._save(last=is_due, best=is_best) or ended
+        return ended
+
+    def _evaluate(self) -> tuple[Outcome | None, bool]:
+        parts = self._parts
+        speeds = self._report_event({}, float(self._epochs_done))
+        values = {"train_loss": self._window.epoch_mean()}
+        with self._window.paused():
+            measured = evaluate(
+                parts.strategy,
+                parts.validation,
+                parts.metrics,
+                batch=parts.settings.split.micro_batch,
+                worker=parts.worker,
+            )
+        values |= {f"val_{name}": value for name, value in measured.items()}
+        self._values = values
+        is_best = self._is_best(values)
+        elapsed_s = perf_counter() - self._started_s
+        event = speeds.model_copy(update={"values": values, "elapsed_s": elapsed_s})
+        ended = self._send(event)
+        name = find_divergence(parts.objectives, values)
+        if name is not None:
+            return diverged(name, values[name], self._step, values), False
+        return ended, is_best
+
+    def _is_best(self, values: dict[str, float]) -> bool:
+        objective = self._parts.objectives[0]
+        value = values[objective.metric]
+        if not math.isfinite(value):
+            return False
+        better = self._best is None or (
+            value > self._best if objective.goal == "maximize" else value < self._best
+        )
+        if better:
+            self._best = value
+        return better
+
+    def _report_event(self, values: dict[str, float], epoch: float) -> TrialReported:
+        """Close the window and say how fast it went."""
+        samples_per_s = self._window.close()
+        return TrialReported(
+            trial=self._task.trial,
+            attempt=self._task.attempt,
+            step=self._step,
+            epoch=epoch,
+            elapsed_s=perf_counter() - self._started_s,
+            values=values,
+            samples_per_s=samples_per_s,
+            parts_s=self._parts.profiler.close_window(),
+        )
+
+    def _send(self, event: Event) -> Outcome | None:
+        """Report from rank 0, and let every worker know whether to stop; all workers must call it."""
+        worker = self._parts.worker
+        stop = worker.rank == 0 and bool(self._report(event))
+        if worker.num_workers > 1:
+            flag = torch.tensor(float(stop), device=worker.device)
+            stop = bool(worker.group.total(flag).item() > 0)
+        return Outcome("stopped", self._step, self._values) if stop else None
+
+    def _save(self, *, last: bool, best: bool) -> Outcome | None:
+        with self._window.paused():
+            content = {
+                "strategy": self._parts.strategy.state(),
+                "step": self._step,
+                "epochs_done": self._epochs_done,
+                "steps_of_epoch": self._steps_of_epoch,
+                "epoch_so_far": self._window.epoch_so_far() if self._steps_of_epoch else (0.0, 0),
+                "best": self._best,
+                "values": self._values,
+                "random": self._parts.worker.group.gather(checkpoint.random_states()),
+            }
+            path = ""
+            if self._parts.worker.rank == 0:
+                path = checkpoint.save(self._task.checkpoints, content, last=last, best=best)
+            self._saved_s = perf_counter()
+        return self._send(
+            CheckpointSaved(
+                trial=self._task.trial,
+                attempt=self._task.attempt,
+                step=self._step,
+                path=path,
+                best=best,
+            )
+        )
+
+    def _resume(self) -> None:
+        content = checkpoint.read_latest(self._task.checkpoints)
+        if content is None:
+            return
+        self._parts.strategy.load(content["strategy"])
+        self._step = content["step"]
+        self._epochs_done = content["epochs_done"]
+        self._steps_of_epoch = content["steps_of_epoch"]
+        self._epoch_so_far = tuple(content["epoch_so_far"])
+        self._best = content["best"]
+        self._values = content["values"]
+        rank = self._parts.worker.rank
+        if rank < len(content["random"]):
+            checkpoint.set_random_states(content["random"][rank])
+        else:  # there were fewer workers then
+            torch.manual_seed(self._task.seed + rank + self._step)

@@ -1,0 +1,83 @@
+"""A folder for code that knows only paths: what it leaves there is kept where the run's artifacts are.
+
+Where those lie on this machine the folder is the very place. Elsewhere a copy of this machine stands for
+it, whose changes are carried over whenever the trial reports. What the files mean is left to that code.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from workbench.artifacts import Artifacts
+from workbench.errors import ArtifactsError
+
+
+class Mirror:
+    """A folder of this machine that stands for one of the artifacts."""
+
+    def __init__(self, place: Artifacts) -> None:
+        """Stand for `place`."""
+        self._place = place
+        self._folder = place.working_folder
+        self._kept: dict[str, tuple[int, int]] = {}
+
+    def open(self) -> Path:
+        """Return the folder, holding what the place holds.
+
+        Raises:
+            ArtifactsError: If the place cannot be reached or the folder not be made.
+        """
+        if self._place.is_local:
+            self._place.prepare()
+            return self._folder
+        shutil.rmtree(self._folder, ignore_errors=True)
+        local = Artifacts.at(self._folder)
+        local.prepare()
+        for name in self._place.sizes():
+            local.write(name, self._place.read(name))
+        self._kept = self._signatures()
+        return self._folder
+
+    def keep(self) -> None:
+        """Carry over what has changed since the last time.
+
+        Raises:
+            ArtifactsError: If the place cannot be written.
+        """
+        if self._place.is_local:
+            return
+        found = self._signatures()
+        for name, signature in found.items():
+            if self._kept.get(name) != signature:
+                self._carry(name)
+        for name in self._kept.keys() - found.keys():
+            self._place.delete(name)
+        self._kept = found
+
+    def close(self) -> None:
+        """Carry over what is left, and remove the copy."""
+        if not self._place.is_local:
+            self.keep()
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _carry(self, name: str) -> None:
+        twin = self._folder.with_name(f"{self._folder.name}.{os.getpid()}.tmp")
+        try:
+            twin.unlink(missing_ok=True)
+            try:
+                os.link(self._folder / name, twin)
+            except OSError:
+                shutil.copyfile(self._folder / name, twin)
+            self._place.put(twin, name)
+        except OSError as error:
+            raise ArtifactsError(f"{error.filename}: {error.strerror}") from error
+
+    def _signatures(self) -> dict[str, tuple[int, int]]:
+        found: dict[str, tuple[int, int]] = {}
+        for path in self._folder.rglob("*"):
+            if path.is_file():
+                status = path.stat()
+                found[path.relative_to(self._folder).as_posix()] = (status.st_mtime_ns, status.st_size)
+        return found

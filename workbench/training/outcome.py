@@ -1,0 +1,56 @@
+"""How a training ended, as the loop and a person's function both tell it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from workbench.events import Reason
+from workbench.experiment import Objective
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a training ended.
+
+    Attributes:
+        state: complete, stopped because the reader of the reports asked for it, or failed.
+        step: The last step reported.
+        values: The last value of each metric.
+        reason: Why it failed.
+        message: What failed, in one line.
+    """
+
+    state: Literal["complete", "stopped", "failed"]
+    step: int
+    values: dict[str, float] = field(default_factory=dict)
+    reason: Reason | None = None
+    message: str | None = None
+
+
+def find_divergence(objectives: Iterable[Objective], values: Mapping[str, float]) -> str | None:
+    """Return the name of an objective, or of a loss, that is not finite; None where all are.
+
+    Args:
+        objectives: What the experiment improves.
+        values: Reported metrics.
+    """
+    watched = {objective.metric for objective in objectives} | {"train_loss", "val_loss"}
+    for name, value in values.items():
+        if name in watched and not math.isfinite(value):
+            return name
+    return None
+
+
+def diverged(name: str, value: float, step: int, values: dict[str, float]) -> Outcome:
+    """Return the outcome of a training in which a number that matters became NaN or infinite.
+
+    Args:
+        name: The metric.
+        value: Its value.
+        step: The step at which it was seen.
+        values: All metrics of that step.
+    """
+    return Outcome("failed", step, values, "diverged", f"{name} is {value} at step {step}")

@@ -1,0 +1,84 @@
+"""From the samples of a split to tensors on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.data import Split
+from workbench.data.batches import num_equal_batches, worker_part
+from workbench.data.splits import ArraySplit
+from workbench.strategies.strategy import MicroBatch
+
+RESIDENT_BYTES = 1 << 30
+
+
+def _num_bytes(split: ArraySplit) -> int:
+    return split.inputs.nbytes + split.targets.nbytes
+
+
+class Source:
+    """Hands out batches of a split as tensors on one device.
+
+    Arrays of up to 1 GiB are put on a GPU once, as copying each batch would cost more than its step.
+    """
+
+    def __init__(self, split: Split, device: torch.device) -> None:
+        self._split = split
+        self._device = device
+        self._resident: tuple[Tensor, Tensor] | None = None
+        self.all_indices = np.arange(len(split))
+        if device.type == "cuda" and isinstance(split, ArraySplit) and _num_bytes(split) <= RESIDENT_BYTES:
+            self._resident = (self._move(np.array(split.inputs)), self._move(np.array(split.targets)))
+
+    def __len__(self) -> int:
+        return len(self.all_indices)
+
+    def fetch(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
+        """Return (inputs, targets) of the samples at `indices`."""
+        if self._resident is not None:
+            on_device = torch.from_numpy(indices).to(self._device, non_blocking=True)
+            return self._resident[0][on_device], self._resident[1][on_device]
+        inputs, targets = self._split.batch(indices)
+        return self._move(inputs), self._move(targets)
+
+    def _move(self, values: Any) -> Tensor:
+        tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
+        return tensor if self._device.type == "cpu" else tensor.to(self._device, non_blocking=True)
+
+
+class WorkerBatch:
+    """One worker's samples of one optimizer step; see strategies.strategy.StepBatch."""
+
+    def __init__(
+        self, source: Source, indices: np.ndarray, *, micro_batch: int, rank: int = 0, num_workers: int = 1
+    ) -> None:
+        """Cut a worker's part of a step.
+
+        Args:
+            source: Where the samples are.
+            indices: The samples of the step, over all workers.
+            micro_batch: Samples that a worker takes at once.
+            rank: The worker.
+            num_workers: Workers that share the step.
+        """
+        self._source = source
+        self._num_samples = len(indices)
+        self._own = worker_part(indices, rank, num_workers)
+        self._spare = indices[:1]
+        self._micro_batch = micro_batch
+        self._num_micro_batches = num_equal_batches(len(indices), micro_batch, num_workers)
+
+    def __len__(self) -> int:
+        return self._num_micro_batches
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        for first in range(0, self._num_micro_batches * self._micro_batch, self._micro_batch):
+            indices = self._own[first : first + self._micro_batch]
+            # A worker that has no samples left still exchanges with those that have, by one that counts 0.
+            inputs, targets = self._source.fetch(indices if len(indices) else self._spare)
+            yield MicroBatch(inputs, targets, len(indices) / self._num_samples)

@@ -1,0 +1,103 @@
+"""One attempt at a trial from order to ending: which road to take, and what an error means."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+import traceback
+from collections.abc import Callable
+
+from workbench.artifacts import disk_fault
+from workbench.events import Event, Reason, TrialEnded
+from workbench.training.journal import Journal
+from workbench.training.outcome import Outcome
+from workbench.training.task import TrialTask
+
+Report = Callable[[Event], bool]
+
+_ALLOCATION_FAILURES = ("DefaultCPUAllocator: can't allocate memory", "CUDA out of memory")
+
+
+def run_trial(task: TrialTask, report: Report) -> TrialEnded:
+    """Train one configuration, or run the person's function with it.
+
+    Args:
+        task: The order.
+        report: Takes `TrialReported` and `CheckpointSaved` events; returns whether the trial should stop.
+
+    Returns:
+        How the attempt ended: complete; stopped, where `report` asked for it; or failed with a reason. No
+        error of the person's code leaves this function.
+    """
+    steps = _StepWatch(report)
+    journal: Journal | None = None
+    try:
+        journal = Journal(task, steps)
+        if task.experiment.train is not None:
+            from workbench.training.functions import run_function as run
+        else:
+            from workbench.training.loop import train as run
+        outcome = run(dataclasses.replace(task, reported=journal.values), journal)
+        journal.close(tell_all=True)
+    except (Exception, KeyboardInterrupt, SystemExit) as error:
+        reason, message = reason_of(error, task)
+        outcome = Outcome("failed", steps.last, reason=reason, message=message)
+        text = "".join(traceback.format_exception(error))
+        # The traceback holds frames, and frames hold the model: the next trial needs that memory.
+        traceback.clear_frames(error.__traceback__)
+        if journal is not None:
+            journal.close(tell_all=False)
+        return _ended(task, outcome, text)
+    return _ended(task, dataclasses.replace(outcome, step=outcome.step or steps.last), None)
+
+
+class _StepWatch:
+    """Passes events on and remembers the last step, which a failed attempt has to name."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self.last = 0
+
+    def __call__(self, event: Event) -> bool:
+        self.last = getattr(event, "step", self.last)
+        return bool(self._report(event))
+
+
+def _ended(task: TrialTask, outcome: Outcome, text: str | None) -> TrialEnded:
+    return TrialEnded(
+        trial=task.trial,
+        attempt=task.attempt,
+        state=outcome.state,
+        reason=outcome.reason,
+        message=outcome.message,
+        traceback=text,
+        values=outcome.values,
+        step=outcome.step,
+    )
+
+
+def reason_of(error: BaseException, task: TrialTask) -> tuple[Reason, str]:
+    """Return what an error means for its trial, and how to say it.
+
+    Args:
+        error: What ended the attempt.
+        task: The order that it was carried out for.
+    """
+    fault = disk_fault(error, task.artifacts)
+    return (_reason(error), _describe(error)) if fault is None else ("storage", str(fault))
+
+
+def _reason(error: BaseException) -> Reason:
+    if isinstance(error, MemoryError):
+        return "oom"
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(error, torch.OutOfMemoryError):
+        return "oom"
+    if isinstance(error, RuntimeError) and any(text in str(error) for text in _ALLOCATION_FAILURES):
+        return "oom"
+    return "error"
+
+
+def _describe(error: BaseException) -> str:
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,349 @@
+"""The workers of one trial, as its coordinator holds them: ask, start, follow, stop, release.
+
+A gang is asked for, waits its turn in the pool, and then runs one trial: rank 0 tells what happens, the
+others only whether they ended or died. The first call to a worker brings its first news along, so a
+short trial costs one call. It imports no torch; what to do with a lost worker is left to the caller.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import socket
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+import ray
+from ray._private import state as cluster_state
+from ray.core.generated import common_pb2, gcs_pb2
+from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, RayError, RayTaskError
+
+from workbench.errors import RunError, WorkbenchError
+from workbench.events import Event, Reason, TrialEnded
+from workbench.resources import num_memory_kills
+from workbench.workers.admission import Request
+from workbench.workers.origin import Origin
+from workbench.workers.owner import Owner
+from workbench.workers.pool import Lease, connect_pool
+from workbench.workers.worker import Progress, WorkerInfo
+
+if TYPE_CHECKING:
+    from workbench.training import TrialTask
+
+_GCS: Any = gcs_pb2  # generated without types
+_COMMON: Any = common_pb2
+POOL_RESTART_S = 30.0
+"""How long to try to open another pool when one died."""
+DEATH_KNOWN_S = 1.0
+"""How long it takes until the cluster knows why a process ended."""
+
+
+_FAILED_EXCHANGE = ("gloo", "Gloo", "NCCL", "DistBackendError", "DistStoreError", "DistNetworkError")
+"""What a rank fails with when another one is gone."""
+
+OFFSPRING_S = 3.0
+"""How long workers may take to end what their trial started, before they are ended themselves."""
+RANKS_APART_S = 5.0
+"""How much later than rank 0 another rank may end its trial."""
+
+
+class Gang:
+    """The workers of one trial, from the request to the release."""
+
+    def __init__(self, request: Request) -> None:
+        """Ask the pool for a gang; `ready` says when it is there.
+
+        Args:
+            request: What to ask for.
+        """
+        self._request = request
+        self._asked_s = time.monotonic()
+        self._lease: Lease | None = None
+        self._asked = self._ask()
+        self._running: list[Any] = []  # one pending answer per rank whose trial has not ended
+        self._ended: Progress | None = None
+        self._endings: dict[int, TrialEnded] = {}
+        self._failed_s: float | None = None  # when the first rank failed
+        self._num_memory_kills = 0
+        self._unfit: list[str] = []
+        self._unhealthy: set[int] = set()
+        self._stop_sent = False
+
+    @classmethod
+    def lease(cls, request: Request, timeout_s: float | None = None) -> Gang:
+        """Ask for a gang and wait until it is there.
+
+        Args:
+            request: What to ask for.
+            timeout_s: How long to wait; None for as long as it takes.
+
+        Returns:
+            The gang, ready to start.
+
+        Raises:
+            ResourcesError: If the cluster can never hold it.
+            RunError: If it is not there in time, or workers do not start.
+        """
+        gang = cls(request)
+        if not gang.ready(timeout_s):
+            gang.release()
+            raise RunError(f"no worker was free within {timeout_s:g} s", next_step="Try again later.")
+        return gang
+
+    def ready(self, timeout_s: float | None = None) -> bool:
+        """Say whether the workers are there.
+
+        Args:
+            timeout_s: How long to wait for them; None for as long as it takes.
+
+        Raises:
+            ResourcesError: If the cluster can never hold the gang.
+            RunError: If workers do not start, or the pool does not come back.
+        """
+        while self._lease is None:
+            try:
+                self._lease = ray.get(self._asked, timeout=timeout_s)
+            except GetTimeoutError:
+                return False
+            except RayTaskError as error:
+                if isinstance(error.cause, WorkbenchError):
+                    raise error.cause from None
+                raise RunError(f"the pool of workers failed: {error.cause}") from error
+            except RayActorError as error:
+                if time.monotonic() - self._asked_s > POOL_RESTART_S:
+                    raise RunError("the pool of workers does not come back") from error
+                time.sleep(0.1)
+                _pool_at.cache_clear()
+                self._asked = self._ask()
+        return True
+
+    @property
+    def workers(self) -> tuple[WorkerInfo, ...]:
+        """The processes of the gang, by rank; empty before it is ready."""
+        return self._lease.infos if self._lease is not None else ()
+
+    def start(self, task: TrialTask, *, blocking: bool = False, origin: Origin | None = None) -> None:
+        """Begin the trial on every worker.
+
+        Args:
+            task: The trial; each worker gets it with its own rank.
+            blocking: Whether training waits after each report of an objective until `next` is called
+                again, so that a decision to stop takes effect at exactly that report.
+            origin: Where the run was started, so that imports and relative paths mean the same there.
+        """
+        lease = self._lease
+        if lease is None:
+            raise RunError("the gang has no workers yet", next_step="Wait until it is ready.")
+        num_workers = len(lease.workers)
+        self._ended, self._stop_sent = None, False
+        self._endings, self._failed_s = {}, None
+        self._num_memory_kills = num_memory_kills()
+        if num_workers > 1:
+            task = dataclasses.replace(task, num_workers=num_workers, meeting=uuid.uuid4().hex)
+        self._running = [
+            worker.start.remote(
+                dataclasses.replace(task, rank=rank) if rank else task,
+                blocking and rank == 0,
+                origin,
+                lease.workers[0] if rank else None,
+            )
+            for rank, worker in enumerate(lease.workers)
+        ]
+
+    def next(self, *, stop: bool = False, timeout_s: float | None = None) -> Progress:
+        """Wait for news of the trial.
+
+        Args:
+            stop: Whether it should stop at its next report; it may report and checkpoint once more.
+            timeout_s: How long to wait; None for as long as it takes.
+
+        Returns:
+            What happened since the last call: nothing, if the time ran out; `ended` or `lost` is set
+            when the trial is over, and stays so.
+        """
+        if self._ended is not None:
+            return self._ended
+        lease = self._lease
+        if lease is None or not self._running:
+            raise RunError("no trial was started", next_step="Start one.")
+        first = lease.workers[0]
+        if self._running[0] is None:
+            self._running[0] = first.next.remote(stop)
+        elif stop and not self._stop_sent:
+            first.stop.remote()
+        self._stop_sent = self._stop_sent or stop
+        return self._collect(timeout_s)
+
+    def stop(self, grace_s: float) -> Progress:
+        """Stop the trial: ask it to, and end its processes when it does not within the grace.
+
+        Args:
+            grace_s: Seconds until the processes are ended.
+
+        Returns:
+            Everything that happened until the end; where processes had to be ended neither `ended`
+            nor `lost` is set.
+        """
+        deadline = time.monotonic() + grace_s
+        events = []
+        while (left_s := deadline - time.monotonic()) > 0:
+            progress = self.next(stop=True, timeout_s=left_s)
+            events += progress.events
+            if progress.ended is not None or progress.lost is not None:
+                return dataclasses.replace(progress, events=events)
+        self.kill()
+        return Progress(events, message=f"it did not stop within {grace_s:g} s, so its processes were ended")
+
+    def kill(self) -> None:
+        """End the processes of the gang now, whatever they do."""
+        if self._lease is None:
+            return
+        ending = [worker.end.remote(0.0) for worker in self._lease.workers]
+        ray.wait(ending, num_returns=len(ending), timeout=OFFSPRING_S)  # what they started would survive them
+        for worker in self._lease.workers:
+            ray.kill(worker)
+        self._unhealthy.update(range(len(self._lease.workers)))
+        self._running = []
+
+    def release(self) -> None:
+        """Give the workers back, or withdraw the request; workers that still train are stopped.
+
+        Never waits and may be called twice.
+        """
+        if self._lease is None:
+            with contextlib.suppress(RayError):
+                ray.cancel(self._asked)
+            return
+        _pool().release.remote(self._lease.lease_id, tuple(sorted(self._unhealthy)), bool(self._running))
+        self._lease, self._running = None, []
+
+    def _ask(self) -> Any:
+        return _pool().lease.remote(self._request, _owner())
+
+    def _collect(self, timeout_s: float | None) -> Progress:
+        """Take rank 0's news, unless another rank ends badly and rank 0 does not notice."""
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
+        while True:
+            pending = [reference for reference in self._running if reference is not None]
+            until_s = [] if deadline is None else [deadline]
+            if self._failed_s is not None:
+                until_s.append(self._failed_s + RANKS_APART_S)
+            left_s = max(0.0, min(until_s) - time.monotonic()) if until_s else None
+            done, _ = ray.wait(pending, timeout=left_s) if len(pending) > 1 else (pending, [])
+            try:
+                progress = ray.get(done[0], timeout=left_s) if done else None
+            except GetTimeoutError:
+                progress = None
+            except (RayActorError, OutOfMemoryError) as error:
+                return self._lose(self._running.index(done[0]), error)
+            if progress is None:
+                if self._failed_s is None or time.monotonic() < self._failed_s + RANKS_APART_S:
+                    return Progress()
+                # It waits for a rank that is gone, in an exchange that cannot be called off.
+                return self._end([])
+            rank = self._running.index(done[0])
+            self._take(rank, progress)
+            if rank == 0:
+                return self._end(progress.events) if progress.ended is not None else progress
+
+    def _take(self, rank: int, progress: Progress) -> None:
+        self._running[rank] = None
+        if progress.unfit is not None:
+            self._unhealthy.add(rank)
+            self._unfit.append(
+                f"worker {self.workers[rank].pid} on {self.workers[rank].host} {progress.unfit}"
+            )
+        if progress.ended is not None:
+            self._endings[rank] = progress.ended
+            if progress.ended.state == "failed" and self._failed_s is None:
+                self._failed_s = time.monotonic()
+
+    def _end(self, events: list[Event]) -> Progress:
+        """Wait for the ranks that still run, and tell how the trial ended.
+
+        Where one rank fails the others fail for want of it: what the trial died of is what the first one
+        says that has a reason of its own. Ranks that do not end must not be used again.
+        """
+        deadline = time.monotonic() + RANKS_APART_S
+        for rank, reference in enumerate(self._running):
+            if reference is None:
+                continue
+            try:
+                self._take(rank, ray.get(reference, timeout=max(0.0, deadline - time.monotonic())))
+            except GetTimeoutError:
+                self._unhealthy.add(rank)
+            except (RayActorError, OutOfMemoryError) as error:
+                return dataclasses.replace(self._lose(rank, error), events=events)
+        failed = [ending for ending in self._endings.values() if ending.state == "failed"]
+        first = min(failed, key=_remoteness) if failed else self._endings[0]
+        own = self._endings.get(0, first)
+        ended = own.model_copy(
+            update={name: getattr(first, name) for name in ("state", "reason", "message", "traceback")}
+        )
+        self._running = []
+        unfit = "; ".join(self._unfit) or None
+        self._ended = Progress(ended=ended, unfit=unfit)
+        return Progress(events, ended, unfit=unfit)
+
+    def _lose(self, rank: int, error: RayError) -> Progress:
+        """End the trial when one of its workers died; the others may serve on where they notice."""
+        info = self.workers[rank]
+        reason: Reason = "oom" if self._ran_out_of_memory(info, error) else "lost"
+        cause = "memory ran out" if reason == "oom" else str(error).splitlines()[0]
+        self._unhealthy.add(rank)
+        self._ended = Progress(lost=reason, message=f"worker {info.pid} on {info.host} died: {cause}")
+        return self._ended
+
+    def _ran_out_of_memory(self, info: WorkerInfo, error: RayError) -> bool:
+        if isinstance(error, OutOfMemoryError) or _was_ended_for_memory(info):
+            return True
+        # Linux ends processes without a word to Ray; its count can only be read where this process is.
+        return info.host == socket.gethostname() and num_memory_kills() > self._num_memory_kills
+
+
+def prepare(request: Request) -> None:
+    """Have workers started before they are needed, so that the first trials find them warm.
+
+    Args:
+        request: How many of which shape, and what to import.
+    """
+    _pool().prepare.remote(request)
+
+
+def _pool() -> Any:
+    return _pool_at(ray.get_runtime_context().gcs_address)
+
+
+@functools.lru_cache(maxsize=4)
+def _pool_at(address: str) -> Any:
+    return connect_pool()
+
+
+def _was_ended_for_memory(info: WorkerInfo) -> bool:
+    """Ask the cluster whether a process was ended because memory ran out."""
+    accessor: Any = cluster_state.state._connect_and_get_accessor()
+    process_id = ray.WorkerID(bytes.fromhex(info.process_id))
+    deadline = time.monotonic() + DEATH_KNOWN_S
+    while time.monotonic() < deadline:
+        found = accessor.get_worker_info(process_id)
+        known = _GCS.WorkerTableData.FromString(found) if found else None
+        if known is not None and not known.is_alive:
+            return known.exit_type == _COMMON.NODE_OUT_OF_MEMORY
+        time.sleep(0.02)
+    return False
+
+
+def _remoteness(ending: TrialEnded) -> int:
+    """Order failures by how likely they are the cause of the others."""
+    if ending.reason == "oom":
+        return 0
+    text = f"{ending.message} {ending.traceback}"
+    return 2 if any(sign in text for sign in _FAILED_EXCHANGE) else 1
+
+
+def _owner() -> Owner:
+    context = ray.get_runtime_context()
+    return Owner(context.get_job_id(), os.getpid(), context.get_actor_id())

@@ -1,0 +1,335 @@
+"""The local Ray head: one per person and machine, started when needed, attached to, ended when idle.
+
+It listens on loopback only, asks for a token of our own (mode 0600), and outlives whoever started it;
+`keeper` ends it after WORKBENCH_HEAD_IDLE_S seconds (900) without use. WORKBENCH_HOME names another
+folder for its files and so another head. With an address (or WORKBENCH_RAY_ADDRESS, or RAY_ADDRESS)
+`connect` attaches to that cluster instead. Only `connect` imports ray.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import psutil
+
+from workbench.errors import RunError
+from workbench.workers.keeper import GRACE_S, START_TIMEOUT_S, HeadFiles
+
+_LOGGER = logging.getLogger(__name__)
+NAMESPACE = "workbench"
+DEFAULT_IDLE_S = 900.0
+ANSWER_TIMEOUT_S = 3.0
+OBJECT_STORE_BYTES = 256 * 2**20
+_QUIET = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "RAY_TRAIN_ENABLE_V2_MIGRATION_WARNINGS": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_STRICT_METRIC_CHECKING": "1",
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+_RECONNECT = "RAY_gcs_rpc_server_reconnect_timeout_s"
+RECONNECT_S = 10
+"""How long processes of the local head hope for its return, which never comes; Ray says 60."""
+_LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # 0: Ray binds to loopback, on Linux too
+
+
+@dataclass(frozen=True)
+class HeadStatus:
+    """What is known about the local head without asking it."""
+
+    address: str
+    pid: int
+    """The keeper: ending it ends the head."""
+    started_unix_s: float
+    idle_s: float
+    """Seconds since somebody used it."""
+    temp_dir: str
+    num_cpus: float
+    num_gpus: float
+    log: str
+
+
+def connect(
+    address: str | None = None,
+    *,
+    num_cpus: int | None = None,
+    num_gpus: int | None = None,
+    include_dashboard: bool = False,
+) -> None:
+    """Attach this process to a Ray cluster; without an address to the local head, started if need be.
+
+    A process that is attached already stays as it is, so workers and drivers may call this too.
+
+    Args:
+        address: "host:port" of a cluster; None for WORKBENCH_RAY_ADDRESS, RAY_ADDRESS or the local head.
+        num_cpus: CPUs that a newly started head offers; None for all that Ray finds.
+        num_gpus: GPUs that a newly started head offers; None for all that Ray finds.
+        include_dashboard: Whether a newly started head serves Ray's dashboard and job submission on
+            loopback too, which takes two seconds longer.
+
+    Raises:
+        RunError: If the cluster cannot be reached, or the local head cannot be started.
+    """
+    os.environ.update(_QUIET)
+    given = address or os.environ.get("WORKBENCH_RAY_ADDRESS") or os.environ.get("RAY_ADDRESS")
+    loaded = sys.modules.get("ray")
+    if loaded is not None and loaded.is_initialized():
+        return
+    if given:
+        _refuse_what_does_not_answer(given)
+        _attach(given)
+        return
+    files = _files()
+    _prepare_environment(files)
+    arguments = _arguments(num_cpus, num_gpus, include_dashboard)
+    if _attach_or_start(files, arguments):
+        return
+    _attach_or_start(files, arguments)  # the head that was there has just ended
+
+
+def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
+    """Attach to the local head, started if there is none; return False if it ended meanwhile."""
+    with files.lock():
+        _await_end_of_broken(files)
+        found = _status(files)
+        if found is None:
+            _clear_away(files)
+            _start_keeper(files, arguments)
+            _attach_first(files)
+            return True
+        files.last_used.touch()
+    try:
+        _attach(found.address)
+    except RunError:
+        if _is_whole(files.read_record()):
+            raise
+        return False
+    return True
+
+
+def _await_end_of_broken(files: HeadFiles) -> None:
+    """Let a head end that lost a process it cannot do without: its keeper is about to notice."""
+    record = files.read_record()
+    if record is None or not _is_keeper(record) or _is_whole(record):
+        return
+    with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
+        psutil.Process(record["pid"]).wait(3 * GRACE_S)
+
+
+def _refuse_what_does_not_answer(address: str) -> None:
+    """Try a plain connection first: Ray tries for minutes where nothing listens."""
+    host, _, port = address.rpartition(":")
+    if not (host and port.isdigit()):
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=ANSWER_TIMEOUT_S).close()
+    except OSError as error:
+        raise RunError(
+            f"nothing answers at {address}: {error}",
+            field="address",
+            next_step="Check the address; without one the Ray of this machine is used.",
+        ) from error
+
+
+def status() -> HeadStatus | None:
+    """Return what is known about the local head, or None where none is alive."""
+    return _status(_files())
+
+
+def keep_alive() -> None:
+    """Say that the local head is in use; who holds work calls this every few seconds."""
+    with contextlib.suppress(FileNotFoundError):
+        os.utime(_files().last_used)
+
+
+def shutdown() -> bool:
+    """End the local head and all its processes; this one, if it is attached to it, lets go first.
+
+    Returns:
+        Whether there was one.
+    """
+    files = _files()
+    with files.lock():
+        found = _status(files)
+        if found is not None:
+            ray = sys.modules.get("ray")
+            if ray is not None and ray.is_initialized():
+                ray.shutdown()  # Ray ends a process that outlives its head
+            keeper = psutil.Process(found.pid)
+            keeper.terminate()
+            with contextlib.suppress(psutil.TimeoutExpired):
+                keeper.wait(3 * GRACE_S)
+        _clear_away(files)
+    return found is not None
+
+
+def _files() -> HeadFiles:
+    home = os.environ.get("WORKBENCH_HOME")
+    return HeadFiles(
+        (Path(home) if home else platformdirs.user_state_path("workbench", appauthor=False)) / "head"
+    )
+
+
+def _status(files: HeadFiles) -> HeadStatus | None:
+    record = files.read_record()
+    if record is None or not _is_keeper(record):
+        return None
+    try:
+        used_unix_s = files.last_used.stat().st_mtime
+    except FileNotFoundError:
+        used_unix_s = record["started_unix_s"]
+    return HeadStatus(
+        address=record["address"],
+        pid=record["pid"],
+        started_unix_s=record["started_unix_s"],
+        idle_s=max(0.0, time.time() - used_unix_s),
+        temp_dir=record["temp_dir"],
+        num_cpus=record.get("num_cpus", 0.0),
+        num_gpus=record.get("num_gpus", 0.0),
+        log=str(files.log),
+    )
+
+
+def _is_keeper(record: dict[str, Any]) -> bool:
+    """Say whether the process in the record lives."""
+    return _lives(record["pid"], record["created_unix_s"])
+
+
+def _is_whole(record: dict[str, Any] | None) -> bool:
+    """Say whether everything lives that a head cannot do without."""
+    return record is not None and _is_keeper(record) and all(_lives(*item) for item in record["essential"])
+
+
+def _lives(pid: int, created_unix_s: float) -> bool:
+    """Say whether a process lives; a number may have gone to another process since."""
+    try:
+        process = psutil.Process(pid)
+        return process.create_time() == created_unix_s and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def _arguments(num_cpus: int | None, num_gpus: int | None, include_dashboard: bool) -> list[str]:
+    given = [("--num-cpus", num_cpus), ("--num-gpus", num_gpus)]
+    return [
+        *(f"{name}={value}" for name, value in given if value is not None),
+        f"--include-dashboard={str(include_dashboard).lower()}",
+        f"--object-store-memory={OBJECT_STORE_BYTES}",
+        "--include-log-monitor=false",
+        "--no-monitor",
+        "--disable-usage-stats",
+    ]
+
+
+def _start_keeper(files: HeadFiles, arguments: list[str]) -> None:
+    """Start the keeper and wait until it says where the head is."""
+    _write_token(files.token)
+    environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
+    source = Path(__file__).parents[2]
+    if "site-packages" not in source.parts:
+        paths = [str(source), environment.get("PYTHONPATH")]
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    idle_s = os.environ.get("WORKBENCH_HEAD_IDLE_S", str(DEFAULT_IDLE_S))
+    with files.log.open("w") as log:
+        keeper = subprocess.Popen(
+            [sys.executable, "-m", "workbench.workers.keeper", str(files.folder), idle_s, *arguments],
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            cwd=files.folder, env=environment, start_new_session=True,
+        )  # fmt: skip
+    threading.Thread(target=keeper.wait, name="head-reaper", daemon=True).start()
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while files.read_record() is None:
+        if keeper.poll() is not None or time.monotonic() > deadline:
+            keeper.terminate()
+            lines = files.log.read_text().strip().splitlines() or ["it wrote nothing"]
+            raise RunError(
+                f"the local Ray head did not start: {lines[-1]}", next_step=f"All it said is in {files.log}."
+            )
+        time.sleep(0.02)
+
+
+def _attach_first(files: HeadFiles) -> None:
+    """Attach to the head just started and write down what it offers."""
+    record = files.read_record() or {}
+    _attach(record["address"])
+    import ray
+
+    offered = ray.cluster_resources()
+    record.update(num_cpus=offered.get("CPU", 0.0), num_gpus=offered.get("GPU", 0.0))
+    files.write_record(record)
+
+
+def _write_token(path: Path) -> None:
+    path.unlink(missing_ok=True)
+    with os.fdopen(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+
+
+def _prepare_environment(files: HeadFiles) -> None:
+    """Make Ray, loaded or not, use our token and loopback in this process and its children."""
+    os.environ["RAY_AUTH_MODE"] = "token"
+    os.environ["RAY_AUTH_TOKEN_PATH"] = str(files.token)
+    os.environ[_LOOPBACK] = "0"
+    os.environ.setdefault(_RECONNECT, str(RECONNECT_S))
+
+
+def _attach(address: str) -> None:
+    import ray
+    from ray import _raylet
+    from ray._private import ray_constants, worker
+    from ray.exceptions import RayError
+
+    # Ray read its environment when it was imported, maybe before we prepared it.
+    ray_constants.ENABLE_RAY_CLUSTER = os.environ.get(_LOOPBACK) != "0"
+    raylet: Any = _raylet  # a compiled module without types
+    raylet.Config.initialize("")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
+    # Ray prints what its raylet says about dead workers even with log_to_driver=False.
+    worker.print_to_stdstream = _log_message
+    try:
+        ray.init(
+            address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR,
+            configure_logging=True,
+        )  # fmt: skip
+    except (ConnectionError, RuntimeError, ValueError, RayError) as error:
+        raise RunError(
+            f"cannot attach to Ray at {address}: {str(error).splitlines()[0]}",
+            next_step="workbench doctor shows the local head; workbench shutdown ends it.",
+        ) from error
+
+
+def _log_message(message: dict[str, Any], ignore_prefix: bool) -> None:
+    _LOGGER.debug("%s: %s", message["pid"], "\n".join(message["lines"]))
+
+
+def _clear_away(files: HeadFiles) -> None:
+    """Remove what a head left behind whose keeper was killed."""
+    record = files.read_record()
+    if record is None:
+        return
+    temp_dir = record["temp_dir"]
+    left_over = []
+    for process in psutil.process_iter(["cmdline", "username"]):
+        if any(temp_dir in argument for argument in process.info["cmdline"] or ()):
+            left_over.append(process)
+            with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                process.kill()
+    psutil.wait_procs(left_over, timeout=GRACE_S)
+    shutil.rmtree(temp_dir, ignore_errors=True)
+    files.record.unlink(missing_ok=True)

@@ -1,0 +1,118 @@
+"""Where a person started a run from, and how a worker comes to run the code that lies there.
+
+A worker serves trials of many runs and lives for long, while people edit their modules: before each
+trial, modules of theirs that have changed, or that belong to another place, are forgotten, so that the
+trial imports what is on the disk. Installed packages stay loaded.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import linecache
+import os
+import sys
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+
+_INSTALLED = tuple(
+    f"{Path(folder).resolve()}{os.sep}"
+    for folder in {sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.__file__)}
+)
+_OURS = Path(__file__).resolve().parents[1]
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The directory and the import path of the process that started a run."""
+
+    directory: str
+    search_path: tuple[str, ...] = ()
+
+    @classmethod
+    def here(cls) -> Origin:
+        """Return the origin of what this process starts."""
+        directory = os.getcwd()
+        entries = [os.path.abspath(entry) for entry in sys.path if not _is_installed(entry or directory)]
+        return cls(directory, tuple(dict.fromkeys([*entries, directory])))
+
+
+class PersonCode:
+    """Keeps the modules of a worker in step with the disk."""
+
+    def __init__(self) -> None:
+        """Take the modules that are loaded now for the worker's own."""
+        self._own_path = [entry for entry in sys.path if _is_installed(entry) or entry == str(_OURS.parent)]
+        self._seen = set(sys.modules)
+        self._modules: set[str] = set()
+        self._signatures: dict[str, tuple[int, int]] = {}
+        self._origin: Origin | None = None
+        self._entered_ns = 0
+        sys.dont_write_bytecode = True  # a .pyc cannot tell two edits within one second apart
+
+    def enter(self, origin: Origin | None) -> None:
+        """Go to an origin, so that imports and relative paths mean what they mean there.
+
+        Args:
+            origin: Where the run was started; None to stay.
+        """
+        self._entered_ns = time.time_ns()
+        target = origin or self._origin
+        if target != self._origin or self._has_changed():
+            self._forget()
+        if target is not None and target != self._origin:
+            sys.path[:] = dict.fromkeys([*target.search_path, *self._own_path])
+            with contextlib.suppress(OSError):  # on another node the directory may not exist
+                os.chdir(target.directory)
+            self._origin = target
+
+    def remember(self) -> None:
+        """Note the state of the files from which a person's modules were loaded since `enter`."""
+        loaded = set(sys.modules)
+        for name in loaded - self._seen:
+            if not _is_person_module(sys.modules[name]):
+                continue
+            self._modules.add(name)
+            file = getattr(sys.modules[name], "__file__", None)
+            if file:
+                modified_ns, size = _signature(file)
+                # Edited while the trial ran: which of the two was loaded cannot be known.
+                self._signatures[file] = (
+                    (-1, size) if modified_ns >= self._entered_ns else (modified_ns, size)
+                )
+        self._seen = loaded
+
+    def _has_changed(self) -> bool:
+        return any(_signature(file) != known for file, known in self._signatures.items())
+
+    def _forget(self) -> None:
+        for name in self._modules:
+            sys.modules.pop(name, None)
+        self._seen -= self._modules
+        self._modules.clear()
+        self._signatures.clear()
+        linecache.checkcache()
+        importlib.invalidate_caches()
+
+
+def _is_installed(path: str) -> bool:
+    return f"{Path(path).resolve()}{os.sep}".startswith(_INSTALLED)
+
+
+def _is_person_module(module: ModuleType) -> bool:
+    # A package's path says where a namespace package lies; some modules answer every name with an object.
+    path = getattr(module, "__path__", ())
+    locations = [getattr(module, "__file__", None) or "", *(path if isinstance(path, Iterable) else ())]
+    found = [Path(location).resolve() for location in locations if location]
+    return bool(found) and not any(_is_installed(str(path)) or path.is_relative_to(_OURS) for path in found)
+
+
+def _signature(file: str) -> tuple[int, int]:
+    try:
+        stat = os.stat(file)
+    except FileNotFoundError:
+        return 0, 0
+    return stat.st_mtime_ns, stat.st_size

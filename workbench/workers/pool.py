@@ -1,0 +1,400 @@
+"""The pool: one named actor per Ray cluster that owns all workers and leases them in gangs.
+
+Workers stay warm between leases, are given back to the cluster after idling, replaced when they die or
+have served long, and are owned by the pool's process: when it dies they do, too, and the next that
+needs a pool opens another. When memory runs out Ray ends restartable actors first, newest first: so
+workers are restartable and the pool is not, though nobody uses a worker that was restarted.
+A lease ends with its owner, however that ends. Whose turn it is and where workers run is decided in
+`admission`; what workers do while leased is left to `gang` and `worker`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+import ray
+from ray._private import state as cluster_state
+from ray.core.generated import gcs_pb2
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from workbench.errors import RunError
+from workbench.workers.admission import (
+    CPU_SHARE,
+    Node,
+    Request,
+    Shape,
+    check_feasible,
+    order,
+    place,
+)
+from workbench.workers.head import NAMESPACE
+from workbench.workers.owner import Owner, find_dead
+from workbench.workers.worker import Worker, WorkerInfo
+
+POOL_NAME = "workbench-pool"
+WORKER_IDLE_S = 60.0
+TRIALS_PER_WORKER = 1000
+STOP_GRACE_S = 5.0
+"""How long a training may take to stop before its process is ended."""
+START_TIMEOUT_S = 120.0
+START_ATTEMPTS = 3
+TICK_S = 0.1
+TOGETHER_S = 5.0
+OWNER_CHECK_S = 0.5
+NODES_FRESH_S = 1.0
+_CALL_THREADS = 4  # of a worker: one waits for news, the others answer
+_ACTOR: Any = gcs_pb2  # generated without types
+_GONE = (_ACTOR.ActorTableData.RESTARTING, _ACTOR.ActorTableData.DEAD)
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A gang that was leased."""
+
+    lease_id: int
+    workers: tuple[Any, ...]
+    """Handles of the workers, by rank."""
+    infos: tuple[WorkerInfo, ...]
+
+
+@dataclass(frozen=True)
+class PoolStatus:
+    """What the pool holds."""
+
+    leased: dict[str, int]
+    """Leased workers, by run."""
+    num_waiting: int
+    idle_pids: tuple[int, ...]
+
+
+@dataclass(eq=False)
+class _Seat:
+    """One worker and its place."""
+
+    handle: Any
+    node_id: str
+    shape: Shape
+    info: WorkerInfo | None = None
+    num_leases: int = 0
+    idle_since_s: float = 0.0
+
+
+@dataclass(eq=False)
+class _Waiting:
+    request: Request
+    owner: Owner | None
+    admitted: asyncio.Future[int]
+    since_s: float = field(default_factory=time.monotonic)
+
+
+@dataclass(eq=False)
+class _Leased:
+    request: Request
+    owner: Owner | None
+    seats: list[_Seat]
+
+
+class Pool:
+    """Owns the workers of a cluster; all methods run on one event loop."""
+
+    def __init__(
+        self, worker_idle_s: float = WORKER_IDLE_S, trials_per_worker: int = TRIALS_PER_WORKER
+    ) -> None:
+        """Open an empty pool.
+
+        Args:
+            worker_idle_s: Seconds after which an idle worker is given back to the cluster.
+            trials_per_worker: Leases after which a worker is replaced.
+        """
+        self._worker_idle_s = worker_idle_s
+        self._trials_per_worker = trials_per_worker
+        self._lease_ids = itertools.count(time.time_ns())  # no lease of an earlier life has the same
+        self._idle: list[_Seat] = []
+        self._leased: dict[int, _Leased] = {}
+        self._stopping: list[tuple[str, int] | None] = []  # trials whose workers may still train
+        self._waiting: list[_Waiting] = []
+        self._nodes_seen: list[dict[str, Any]] = []
+        self._nodes_seen_s = float("-inf")
+        self._ticking: asyncio.Task[None] | None = None
+
+    async def lease(self, request: Request, owner: Owner | None = None) -> Lease:
+        """Wait until a gang is free and lease it.
+
+        Args:
+            request: The gang.
+            owner: Whose end ends the lease, or the wait for it.
+
+        Returns:
+            The lease; its workers are alive and idle.
+
+        Raises:
+            ResourcesError: If the cluster can never hold the gang.
+            RunError: If workers do not start.
+        """
+        self._keep_ticking()
+        check_feasible(request, self._nodes(request.shape, with_use=False))
+        await self._end_earlier_lease(request)
+        problem: str | None = None
+        for _ in range(START_ATTEMPTS):
+            waiting = _Waiting(request, owner, asyncio.get_running_loop().create_future())
+            self._waiting.append(waiting)
+            self._admit()
+            lease_id = await waiting.admitted
+            seats = self._leased[lease_id].seats
+            problem = await self._make_ready(seats)
+            if problem is None:
+                infos = tuple(seat.info for seat in seats if seat.info is not None)
+                return Lease(lease_id, tuple(seat.handle for seat in seats), infos)
+            await self.release(lease_id)
+        raise RunError(f"workers do not start: {problem}", next_step="The logs of Ray's workers say more.")
+
+    async def _end_earlier_lease(self, request: Request) -> None:
+        """End what is leased to the trial: who asks anew follows one that died, and has no use for it."""
+        for lease_id, leased in list(self._leased.items()):
+            if request.trial is not None and leased.request.of_trial == request.of_trial:
+                await self.release(lease_id, unhealthy=tuple(range(len(leased.seats))))
+
+    async def prepare(self, request: Request) -> None:
+        """Start workers before they are needed, if they fit now; they wait as idle ones.
+
+        Args:
+            request: How many of which shape.
+        """
+        self._keep_ticking()
+        seats = self._try_place(request)
+        if seats:
+            lease_id = self._lend(request, None, seats)
+            await self._make_ready(seats)
+            await self.release(lease_id)
+
+    async def release(self, lease_id: int, unhealthy: tuple[int, ...] = (), training: bool = False) -> None:
+        """End a lease; one that has ended already stays ended.
+
+        Args:
+            lease_id: The lease.
+            unhealthy: Ranks of workers that must not be used again; their processes are ended.
+            training: Whether they may still train; they are then stopped first, or ended if they do not.
+        """
+        leased = self._leased.pop(lease_id, None)
+        if leased is None:
+            return
+        if training:
+            self._stopping.append(leased.request.of_trial)
+            answers = [_answer(seat.handle.end.remote(STOP_GRACE_S)) for seat in leased.seats]
+            ended = await asyncio.gather(*answers, return_exceptions=True)
+            self._stopping.remove(leased.request.of_trial)
+            unhealthy += tuple(rank for rank, answer in enumerate(ended) if answer is not True)
+        for rank, seat in enumerate(leased.seats):
+            seat.num_leases += 1
+            if rank in unhealthy or seat.info is None or seat.num_leases >= self._trials_per_worker:
+                ray.kill(seat.handle)
+            else:
+                seat.idle_since_s = time.monotonic()
+                self._idle.append(seat)
+        self._admit()
+
+    async def cancel(self, run_id: str, trial: int) -> None:
+        """End whatever is leased to a trial, without its coordinator.
+
+        Args:
+            run_id: The run.
+            trial: The trial.
+        """
+        for lease_id, leased in list(self._leased.items()):
+            if leased.request.of_trial == (run_id, trial):
+                await self.release(lease_id, training=True)
+
+    async def status(self) -> PoolStatus:
+        """Say what the pool holds."""
+        leased: Counter[str] = Counter()
+        for lease in self._leased.values():
+            leased[lease.request.run_id] += len(lease.seats)
+        pids = tuple(seat.info.pid for seat in self._idle if seat.info is not None)
+        return PoolStatus(dict(leased), len(self._waiting), pids)
+
+    async def num_free(self, shape: Shape) -> int:
+        """Say how many workers more could run now; 0 where somebody waits for any.
+
+        Args:
+            shape: What one of them uses.
+        """
+        if any(not waiting.admitted.done() for waiting in self._waiting):
+            return 0
+        return sum(node.fits(shape) for node in self._nodes(shape))
+
+    def _admit(self) -> None:
+        """Admit requests in their order until one has to wait."""
+        self._waiting = [waiting for waiting in self._waiting if not waiting.admitted.done()]
+        while eligible := [waiting for waiting in self._waiting if not self._holds_back(waiting)]:
+            held: Counter[str] = Counter()
+            for leased in self._leased.values():
+                held[leased.request.run_id] += leased.request.shape.cpus * len(leased.seats)
+            waiting = eligible[order([other.request for other in eligible], held)]
+            seats = self._try_place(waiting.request)
+            if seats is None:
+                return
+            self._waiting.remove(waiting)
+            waiting.admitted.set_result(self._lend(waiting.request, waiting.owner, seats))
+
+    def _holds_back(self, waiting: _Waiting) -> bool:
+        """Say whether a request still waits for others of its run, or for its trial's earlier attempt."""
+        trial = waiting.request.of_trial
+        if trial is not None and trial in self._stopping:
+            return True  # two attempts at once would write the same checkpoints
+        if waiting.request.together <= 1 or time.monotonic() - waiting.since_s > TOGETHER_S:
+            return False
+        requests = [held.request for held in (*self._waiting, *self._leased.values())]
+        return sum(other.run_id == waiting.request.run_id for other in requests) < waiting.request.together
+
+    def _lend(self, request: Request, owner: Owner | None, seats: list[_Seat]) -> int:
+        lease_id = next(self._lease_ids)
+        self._leased[lease_id] = _Leased(request, owner, seats)
+        return lease_id
+
+    def _try_place(self, request: Request) -> list[_Seat] | None:
+        """Take idle workers and start those that lack, or return None where the gang does not fit."""
+        self._idle = [seat for seat in self._idle if not _is_gone(seat.handle)]
+        matching = [seat for seat in self._idle if seat.shape == request.shape]
+        if request.num_workers == 1 and matching:
+            self._idle.remove(matching[-1])
+            return [matching[-1]]
+        chosen = place(request, self._nodes(request.shape))
+        if chosen is None:
+            return None
+        seats: list[_Seat] = []
+        for node_id in chosen:
+            warm = next((seat for seat in reversed(matching) if seat.node_id == node_id), None)
+            if warm is not None:
+                matching.remove(warm)
+                self._idle.remove(warm)
+            seats.append(warm or _Seat(None, node_id, request.shape))
+        for seat in seats:
+            if seat.handle is None:
+                self._make_room(seat.node_id, seats)
+                seat.handle = _start_worker(seat.node_id, request)
+        return seats
+
+    def _make_room(self, node_id: str, newcomers: list[_Seat]) -> None:
+        """Give idle workers of a node back until the workers about to run there fit."""
+        node = next(node for node in self._nodes(Shape(), with_use=False) if node.node_id == node_id)
+        busy = [*newcomers, *(seat for leased in self._leased.values() for seat in leased.seats)]
+        for oldest in sorted(self._idle, key=lambda seat: seat.idle_since_s):
+            here = [seat.shape for seat in (*busy, *self._idle) if seat.node_id == node_id]
+            if (
+                sum(shape.cpus for shape in here) <= node.cpus
+                and sum(shape.gpus for shape in here) <= node.gpus
+            ):
+                return
+            if oldest.node_id == node_id:
+                self._idle.remove(oldest)
+                ray.kill(oldest.handle)
+
+    async def _make_ready(self, seats: list[_Seat]) -> str | None:
+        """Wait until new workers answer; return what went wrong, or None."""
+
+        async def ask(seat: _Seat) -> None:
+            if seat.info is None:
+                seat.info = await asyncio.wait_for(_answer(seat.handle.info.remote()), START_TIMEOUT_S)
+
+        results = await asyncio.gather(*(ask(seat) for seat in seats), return_exceptions=True)
+        errors = [result for result in results if isinstance(result, BaseException)]
+        return str(errors[0] or type(errors[0]).__name__).splitlines()[0] if errors else None
+
+    def _nodes(self, shape: Shape, *, with_use: bool = True) -> list[Node]:
+        """Describe the nodes, with who uses how much of them now where that is asked."""
+        if time.monotonic() - self._nodes_seen_s > NODES_FRESH_S:
+            self._nodes_seen = [node for node in ray.nodes() if node["Alive"]]
+            self._nodes_seen_s = time.monotonic()
+        available = cluster_state.available_resources_per_node() if with_use else {}
+        leased = [seat for leased in self._leased.values() for seat in leased.seats]
+        nodes = []
+        for seen in self._nodes_seen:
+            node_id, total = seen["NodeID"], seen["Resources"]
+            busy = [seat.shape for seat in leased if seat.node_id == node_id]
+            idle = [seat.shape for seat in self._idle if seat.node_id == node_id]
+            free = available.get(node_id, total if not with_use else {})
+            ours_cpus = CPU_SHARE * sum(each.cpus for each in (*busy, *idle))
+            ours_gpus = sum(each.gpus for each in (*busy, *idle))
+            node = Node(
+                node_id,
+                cpus=total.get("CPU", 0.0),
+                gpus=total.get("GPU", 0.0),
+                leased_cpus=sum(each.cpus for each in busy),
+                leased_gpus=sum(each.gpus for each in busy),
+                foreign_cpus=max(0.0, total.get("CPU", 0.0) - free.get("CPU", 0.0) - ours_cpus),
+                foreign_gpus=max(0.0, total.get("GPU", 0.0) - free.get("GPU", 0.0) - ours_gpus),
+                num_idle=idle.count(shape),
+            )
+            nodes.append(node)
+        return nodes
+
+    def _keep_ticking(self) -> None:
+        if self._ticking is None or self._ticking.done():
+            self._ticking = asyncio.get_running_loop().create_task(self._tick())
+
+    async def _tick(self) -> None:
+        """Do what no call brings about: end leases of dead owners, give idle workers back, admit."""
+        checked_s = 0.0
+        while self._leased or self._waiting or self._idle:
+            await asyncio.sleep(TICK_S if self._waiting else OWNER_CHECK_S)
+            if time.monotonic() - checked_s >= OWNER_CHECK_S:
+                checked_s = time.monotonic()
+                await self._end_leases_of_the_dead()
+                self._give_back_idle()
+            self._admit()
+
+    async def _end_leases_of_the_dead(self) -> None:
+        owners = {held.owner for held in (*self._leased.values(), *self._waiting) if held.owner is not None}
+        dead = await asyncio.to_thread(find_dead, owners) if owners else set()
+        for waiting in self._waiting:
+            if waiting.owner in dead:
+                waiting.admitted.cancel()
+        for lease_id, leased in list(self._leased.items()):
+            if leased.owner in dead:
+                await self.release(lease_id, unhealthy=tuple(range(len(leased.seats))))
+
+    def _give_back_idle(self) -> None:
+        now_s = time.monotonic()
+        for seat in list(self._idle):
+            if now_s - seat.idle_since_s >= self._worker_idle_s:
+                self._idle.remove(seat)
+                ray.kill(seat.handle)
+
+
+def connect_pool() -> Any:
+    """Return the handle of the cluster's pool, opened if there is none."""
+    return (
+        ray.remote(Pool)
+        .options(
+            name=POOL_NAME, namespace=NAMESPACE, lifetime="detached", get_if_exists=True,
+            num_cpus=0,
+            scheduling_strategy="DEFAULT",  # else it joins, and dies with, the placement group of its maker
+        )
+        .remote()
+    )  # fmt: skip
+
+
+def _start_worker(node_id: str, request: Request) -> Any:
+    shape = request.shape
+    return (
+        ray.remote(Worker)
+        .options(
+            num_cpus=CPU_SHARE * shape.cpus, num_gpus=shape.gpus,
+            max_concurrency=_CALL_THREADS, max_restarts=1,  # see the module's docstring
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
+        )
+        .remote(shape.cpus, shape.gpus, request.preload)
+    )  # fmt: skip
+
+
+async def _answer(reference: Any) -> Any:
+    return await reference
+
+
+def _is_gone(handle: Any) -> bool:
+    return handle._get_local_state() in _GONE

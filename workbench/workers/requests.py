@@ -1,0 +1,43 @@
+"""What a driver asks of the pool, briefly: it never waits for workers.
+
+Leasing them is left to the gang, and answering to the pool.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError
+
+from workbench.workers.admission import Shape
+from workbench.workers.pool import connect_pool
+
+
+def cancel(run_id: str, trial: int) -> Any:
+    """Stop and give back whatever is leased to a trial, soon and without waiting for it.
+
+    Args:
+        run_id: The run.
+        trial: The trial.
+
+    Returns:
+        A Ray reference that is there when it is done.
+    """
+    return connect_pool().cancel.remote(run_id, trial)
+
+
+def num_free(shape: Shape, timeout_s: float) -> int:
+    """Ask how many workers more could run now.
+
+    Args:
+        shape: What one of them uses.
+        timeout_s: How long to wait for the pool.
+
+    Returns:
+        Their number; 0 where somebody waits for workers, or the pool does not answer.
+    """
+    try:
+        return ray.get(connect_pool().num_free.remote(shape), timeout=timeout_s)
+    except (GetTimeoutError, RayActorError):
+        return 0

@@ -1,0 +1,88 @@
+"""Where a trial's prints go: its own log file, which exists once something was printed.
+
+Output is caught at the file descriptors, so that libraries and child processes are heard, too. The file
+has no name until it has content, and serves the next trial if it stays empty: a sweep of thousands of
+short, silent trials then costs the disk nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from pathlib import Path
+
+
+class TrialLog:
+    """Catches what a process prints while a trial runs; one trial at a time."""
+
+    def __init__(self) -> None:
+        """Catch nothing yet."""
+        self._file: int | None = None
+        self._folder: Path | None = None  # in which the file without a name was made
+        self._path: Path | None = None  # where it belongs
+        self._has_name = False
+        self._saved: list[int] = []
+
+    def begin(self, path: Path) -> None:
+        """Send what the process prints to a file, from here on.
+
+        Args:
+            path: The file; appended to where it exists.
+        """
+        self._path = path
+        if path.exists():
+            self._forget_file()
+            self._file, self._has_name = os.open(path, os.O_WRONLY | os.O_APPEND), True
+        elif self._file is None or self._folder != path.parent.parent:
+            self._forget_file()
+            self._open_without_name(path)
+        assert self._file is not None
+        _flush()
+        self._saved = [os.dup(1), os.dup(2)]
+        os.dup2(self._file, 1)
+        os.dup2(self._file, 2)
+
+    def show(self) -> None:
+        """Give the file its name if something was printed, so that people can follow it."""
+        _flush()
+        if self._file is None or self._path is None or self._has_name or self._is_empty():
+            return
+        with contextlib.suppress(OSError):  # a full disk costs the log, not the trial
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            # Only with a directory given does Python follow the link; an absolute source ignores it.
+            os.link(f"/proc/self/fd/{self._file}", self._path, src_dir_fd=self._file)
+            self._has_name = True
+
+    def end(self) -> None:
+        """Send what the process prints where it went before."""
+        self.show()
+        for number, original in enumerate(self._saved, start=1):
+            os.dup2(original, number)
+            os.close(original)
+        self._saved, self._path = [], None
+        if self._has_name or not self._is_empty():
+            self._forget_file()
+
+    def _is_empty(self) -> bool:
+        return self._file is None or os.fstat(self._file).st_size == 0
+
+    def _open_without_name(self, path: Path) -> None:
+        self._folder = path.parent.parent
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._file = os.open(self._folder, os.O_WRONLY | os.O_APPEND | os.O_TMPFILE, 0o644)
+        except (OSError, AttributeError):  # not every file system and not every system can
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._file, self._has_name = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), True
+
+    def _forget_file(self) -> None:
+        if self._file is not None:
+            os.close(self._file)
+        self._file, self._has_name = None, False
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(ValueError, OSError):
+            stream.flush()

@@ -1,0 +1,297 @@
+"""The worker: one warm process that trains one trial after another and answers while it trains.
+
+Training runs in a thread of its own, so that the process can be asked for news and told to stop at any
+time. What the trial prints goes to its own log file. A worker knows its trial only: whose it is and who
+gets it next is left to the pool, and what the news mean to the coordinator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import gc
+import importlib
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import traceback
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ray
+
+from workbench.errors import RunError, WorkbenchError
+from workbench.events import Event, Noted, Reason, TrialEnded, TrialReported
+from workbench.workers.baseline import Baseline, show_bytes
+from workbench.workers.offspring import end_offspring
+from workbench.workers.origin import Origin, PersonCode
+from workbench.workers.trial_log import TrialLog
+
+if TYPE_CHECKING:
+    from workbench.training import TrialTask
+
+LINGER_S = 0.005
+"""How long to wait for more events after the first, so that a chatty trial costs few calls."""
+SHOW_LOG_S = 1.0
+COLLECT_EVERY_S = 5.0
+DEVICE_POLL_S = 1.0
+MEETING_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True)
+class WorkerInfo:
+    """Which process a worker is."""
+
+    pid: int
+    host: str
+    process_id: str
+    """What Ray calls the process, from start to end."""
+
+
+@dataclass
+class Progress:
+    """What happened in a trial since it was last asked."""
+
+    events: list[Event] = field(default_factory=list)
+    ended: TrialEnded | None = None
+    lost: Reason | None = None
+    """Why a worker is gone: "oom" where memory ran out, else "lost". The trial is over, too."""
+    message: str | None = None
+    unfit: str | None = None
+    """Why the worker must not be used again after the trial, though it lives."""
+
+
+class Worker:
+    """One process that trains; the pool makes a Ray actor of it with a few threads for calls."""
+
+    def __init__(self, cpus: int, gpus: float, preload: tuple[str, ...]) -> None:
+        """Set the process up.
+
+        Args:
+            cpus: Threads that numeric libraries may use.
+            gpus: GPUs that it was given; without any it sees none.
+            preload: Modules to import in the background, because its trials will need them.
+        """
+        if ray.is_initialized() and ray.get_runtime_context().was_current_actor_reconstructed:
+            # Restartable only so that Ray ends it before others when memory runs out: see `pool`.
+            raise RunError("a worker that died is not used again")
+        self._cpus, self._gpus = cpus, gpus
+        for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ[name] = str(cpus)
+        if gpus == 0:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        self._condition = threading.Condition()
+        self._pending: list[Event] = []
+        self._ended: TrialEnded | None = None
+        self._objectives: frozenset[str] = frozenset()
+        self._tells = True
+        self._is_training = False
+        self._stop = False
+        self._holds = False
+        self._handed_over = False
+        self._collected_s = time.monotonic()
+        self._unfit: str | None = None
+        self._meeting_point: str | None = None
+        self._baseline = Baseline()
+        self._person_code = PersonCode()
+        self._log = TrialLog()
+        self._preloading = threading.Thread(target=_import_all, args=(preload,), daemon=True)
+        self._preloading.start()
+
+    def info(self) -> WorkerInfo:
+        """Say which process this is."""
+        return WorkerInfo(os.getpid(), socket.gethostname(), ray.get_runtime_context().get_worker_id())
+
+    def meeting_point(self) -> str:
+        """Return `host:port` where the other workers of a trial meet this one, once it trains as rank 0."""
+        with self._condition:
+            if not self._condition.wait_for(lambda: self._meeting_point is not None, MEETING_TIMEOUT_S):
+                raise RunError("rank 0 does not open the place where its workers meet")
+            assert self._meeting_point is not None
+            return self._meeting_point
+
+    def start(self, task: TrialTask, blocking: bool, origin: Origin | None, first: Any = None) -> Progress:
+        """Begin a trial and return its first news.
+
+        Args:
+            task: The trial.
+            blocking: Whether training waits, after each report of an objective, until the next `next`.
+            origin: Where the run was started; None where the trial imports nothing of a person's.
+            first: Handle of the trial's rank 0; None for rank 0 itself.
+        """
+        with self._condition:
+            self._condition.wait_for(lambda: not self._is_training)
+            self._pending, self._ended, self._unfit = [], None, None
+            self._stop = self._holds = self._handed_over = False
+            self._objectives = _objectives(task) if blocking else frozenset()
+            self._tells = task.rank == 0
+            self._is_training = True
+        arguments = (task, origin, first)
+        threading.Thread(target=self._train, args=arguments, name="training", daemon=True).start()
+        return self._news()
+
+    def next(self, stop: bool) -> Progress:
+        """Let a training that waits go on, and return what happens next.
+
+        Args:
+            stop: Whether training should stop at this point.
+        """
+        with self._condition:
+            self._stop = self._stop or stop
+            if self._handed_over or self._stop:
+                self._holds = self._handed_over = False
+            self._condition.notify_all()
+        return self._news()
+
+    def stop(self) -> None:
+        """Ask the training to stop at its next report, while somebody else waits for news."""
+        with self._condition:
+            self._stop, self._holds = True, False
+            self._condition.notify_all()
+
+    def end(self, grace_s: float) -> bool:
+        """Stop the training and say whether it ended within the grace.
+
+        Args:
+            grace_s: How long to wait for it, in seconds.
+        """
+        self.stop()
+        with self._condition:
+            ended = self._condition.wait_for(lambda: not self._is_training, grace_s)
+        if not ended:
+            end_offspring()  # Ray ends this process next, but not what it started in other sessions
+        return ended
+
+    def _news(self) -> Progress:
+        with self._condition:
+            while not self._condition.wait_for(lambda: bool(self._pending) or bool(self._ended), SHOW_LOG_S):
+                self._log.show()
+            if self._ended is None and not self._holds:
+                self._condition.wait_for(lambda: self._ended is not None or self._holds, LINGER_S)
+            events, self._pending = self._pending, []
+            self._handed_over = self._holds
+            return Progress(events, self._ended, unfit=self._unfit)
+
+    def _report(self, event: Event) -> bool:
+        with self._condition:
+            if not self._tells:
+                return self._stop
+            self._pending.append(event)
+            if isinstance(event, TrialReported) and not self._objectives.isdisjoint(event.values):
+                self._holds = not self._stop
+            self._condition.notify_all()
+            self._condition.wait_for(lambda: not self._holds)
+            return self._stop
+
+    def _train(self, task: TrialTask, origin: Origin | None, first: Any) -> None:
+        try:
+            self._preloading.join()
+            _fetch_log(task)
+            self._log.begin(_log_path(task))
+            self._person_code.enter(origin)
+            self._limit_threads()
+            self._wait_for_device(task)
+            from workbench.training import run_trial
+
+            if task.num_workers > 1:
+                task = dataclasses.replace(task, meeting=f"{self._meet(first)}/{task.meeting}")
+            ended = run_trial(task, self._report)
+        except BaseException as error:
+            from workbench.training.trial import reason_of
+
+            reason, message = reason_of(error, task)
+            ended = TrialEnded(
+                trial=task.trial, attempt=task.attempt, state="failed", reason=reason,
+                message=message, traceback=traceback.format_exc(), step=0,
+            )  # fmt: skip
+        try:
+            unfit = self._baseline.excess(task.run_id)
+        except Exception as error:
+            unfit = f"could not be compared with its baseline: {type(error).__name__}: {error}"
+        with self._condition:
+            self._log.end()
+            self._ended, self._unfit = ended, unfit
+            self._condition.notify_all()
+        try:
+            self._tidy()
+            _keep_log(task)
+        finally:
+            with self._condition:
+                self._is_training = False
+                self._condition.notify_all()
+
+    def _meet(self, first: Any) -> str:
+        """Return `host:port` where the workers of a trial meet: at rank 0, which opens it."""
+        if first is not None:
+            return ray.get(first.meeting_point.remote())
+        from workbench.strategies.group import open_meeting_point
+
+        address = open_meeting_point(ray.util.get_node_ip_address())
+        with self._condition:
+            self._meeting_point = address
+            self._condition.notify_all()
+        return address
+
+    def _wait_for_device(self, task: TrialTask) -> None:
+        """Wait while others occupy the GPU that this worker has to itself."""
+        if self._gpus < 1:
+            return
+        from workbench.training.device import foreign_bytes
+
+        told = False
+        while not self._stop and (held_bytes := foreign_bytes()):
+            if not told:
+                message = f"waits for a GPU of {socket.gethostname()}: others hold {show_bytes(held_bytes)}"
+                self._report(Noted(level="warning", message=message, trial=task.trial))
+                told = True
+            time.sleep(DEVICE_POLL_S)
+
+    def _limit_threads(self) -> None:
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.get_num_threads() != self._cpus:
+            torch.set_num_threads(self._cpus)
+
+    def _tidy(self) -> None:
+        """Make the process as it was before the trial, after the news of its end are out."""
+        end_offspring()
+        self._person_code.remember()
+        torch = sys.modules.get("torch")
+        now_s = time.monotonic()
+        if now_s - self._collected_s > COLLECT_EVERY_S:
+            self._collected_s = now_s
+            gc.collect()
+            if torch is not None and torch.cuda.is_initialized():
+                torch.cuda.empty_cache()
+
+
+def _objectives(task: TrialTask) -> frozenset[str]:
+    return frozenset(objective["metric"] for objective in json.loads(task.experiment_json)["objectives"])
+
+
+def _log_path(task: TrialTask) -> Path:
+    return task.artifacts.working_folder / ("log.txt" if task.rank == 0 else f"log-{task.rank}.txt")
+
+
+def _fetch_log(task: TrialTask) -> None:
+    """Bring the log of the attempts before, where the artifacts do not lie on this machine."""
+    path = _log_path(task)
+    if not task.artifacts.is_local and task.attempt and task.artifacts.exists(path.name):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(task.artifacts.read(path.name))
+
+
+def _keep_log(task: TrialTask) -> None:
+    path = _log_path(task)
+    if not task.artifacts.is_local and path.exists():
+        with contextlib.suppress(WorkbenchError, OSError):  # it costs the log, not the trial
+            task.artifacts.put(path, path.name)
+            path.parent.rmdir()
+
+
+def _import_all(names: tuple[str, ...]) -> None:
+    for name in names:
+        importlib.import_module(name)
