@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -23,18 +24,12 @@ from ray.core.generated import gcs_pb2
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from workbench.errors import RunError
-from workbench.workers.admission import (
-    CPU_SHARE,
-    Node,
-    Request,
-    Shape,
-    check_feasible,
-    order,
-    place,
-)
+from workbench.workers.admission import CPU_SHARE, Node, Request, Shape, check_feasible, order, place
 from workbench.workers.head import NAMESPACE
 from workbench.workers.owner import Owner, find_dead
 from workbench.workers.worker import Worker, WorkerInfo
+
+logger = logging.getLogger(__name__)
 
 POOL_NAME = "workbench-pool"
 WORKER_IDLE_S = 60.0
@@ -342,11 +337,14 @@ class Pool:
         checked_s = 0.0
         while self._leased or self._waiting or self._idle:
             await asyncio.sleep(TICK_S if self._waiting else OWNER_CHECK_S)
-            if time.monotonic() - checked_s >= OWNER_CHECK_S:
-                checked_s = time.monotonic()
-                await self._end_leases_of_the_dead()
-                self._give_back_idle()
-            self._admit()
+            try:
+                if time.monotonic() - checked_s >= OWNER_CHECK_S:
+                    checked_s = time.monotonic()
+                    await self._end_leases_of_the_dead()
+                    self._give_back_idle()
+                self._admit()
+            except Exception:  # a cluster that does not answer now may answer next time
+                logger.exception("the pool could not look after its workers")
 
     async def _end_leases_of_the_dead(self) -> None:
         owners = {held.owner for held in (*self._leased.values(), *self._waiting) if held.owner is not None}
