@@ -96,7 +96,7 @@ class Trial:
     attempts: int = 0
     plan: dict[str, JsonValue] = dataclasses.field(default_factory=dict)
     decided_plan: dict[str, JsonValue] = dataclasses.field(default_factory=dict)  # over what was asked for
-    ran_out_of_memory: bool = False
+    setbacks: list[AttemptEnded] = dataclasses.field(default_factory=list)  # of its attempts but the last
     resizes: list[Resize] = dataclasses.field(default_factory=list)
     fits: bool = True
     worker_pids: list[int] = dataclasses.field(default_factory=list)
@@ -105,13 +105,22 @@ class Trial:
     last_checkpoint: str | None = None
     best_checkpoint: str | None = None
     checkpoints_deleted: str | None = None  # the setting that asked for it
-    retries: int = 0  # attempts whose loss counts against max_retries
     interrupted: bool = False  # stopped only because the run ended; goes on when the run is resumed
 
     @property
     def finished(self) -> bool:
         """Whether the trial will not run again."""
         return self.state in FINISHED_TRIAL_STATES
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """Whether an attempt before the last one did."""
+        return any(setback.reason == "oom" for setback in self.setbacks)
+
+    @property
+    def num_retries(self) -> int:
+        """How many of its attempts were lost in a way that counts against `max_retries`."""
+        return sum(setback.is_retry for setback in self.setbacks)
 
 
 class History:
@@ -307,6 +316,10 @@ class History:
                     "last_step": trial.last_step,
                     "reports": trial.reports,
                     "attempts": trial.attempts,
+                    "setbacks": [
+                        setback.model_dump(include={"attempt", "reason", "message", "next_plan"})
+                        for setback in trial.setbacks
+                    ],
                     "resizes": [resize.to_json() for resize in trial.resizes],
                 }
                 for trial in self.trials.values()
@@ -346,8 +359,7 @@ def _apply_to_trial(
         case AttemptEnded():
             trial.state = "waiting"
             trial.decided_plan |= event.next_plan
-            trial.ran_out_of_memory |= event.reason == "oom"
-            trial.retries += event.is_retry
+            trial.setbacks.append(event)
         case TrialResized():
             trial.resizes.append(Resize(event))
         case ResizeMeasured():

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Shell
-from tests.run.recorded import PLAN, append, begin, record_run, trial_events
+from tests.run.recorded import EXPERIMENT, PLAN, append, begin, finish, record_run, trial_events
 from workbench.cli.entry import COMMANDS
+from workbench.events import AttemptEnded, TrialStarted
 from workbench.experiment import Experiment
 from workbench.store import Store
 
@@ -51,7 +52,7 @@ def test_show_as_json_has_every_promised_key(shell: Shell) -> None:
     assert shown["trials"][3] == {
         "number": 3, "state": "failed", "reason": "error", "params": {"lr": 0.01, "width": 16},
         "values": {"val_accuracy": 0.9}, "last_step": 40, "reports": 2, "attempts": 1,
-        "plan": PLAN, "resizes": [],
+        "plan": PLAN, "setbacks": [], "resizes": [],
     }  # fmt: skip
     assert [trial["state"] for trial in shown["trials"]] == [
         "complete", "complete", "pruned", "failed", "failed",
@@ -83,6 +84,44 @@ def test_show_tells_people_the_best_what_failed_and_what_to_type(shell: Shell) -
     for expected in ("complete", "Best: trial 1", "0.95", "trial 3: ValueError: too wide",
                      f"workbench report {run_id}", f"workbench export {run_id} --to best"):  # fmt: skip
         assert expected in out
+
+
+def test_show_tells_the_plan_and_what_trials_went_on_from(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        events = begin()
+        for number in (0, 1):
+            proposed, started, *rest = trial_events(number, at_s=number)
+            lost = AttemptEnded(
+                trial=number,
+                attempt=0,
+                reason="lost",
+                message="the driver ended\nas process 12",
+                is_retry=False,
+            )
+            plan = PLAN | {"workers": 2, "accumulation": 1, "strategy": "ddp"}
+            again = TrialStarted(trial=number, attempt=1, worker_pids=[98, 99], plan=plan)
+            events += [proposed, started, lost, again, *rest]
+        append(store, run_id, [*events, *finish(9)])
+
+    code, out, _ = shell("show", run_id)
+    assert code == 0
+    assert "trials 0, 1: lost: the driver ended" in out
+    assert "global batch 64 = 32 x 1 accumulated x 2 workers, ddp, fp32" in out
+    shown = shell.json("show", run_id)["trials"][1]
+    assert shown["attempts"] == 2
+    assert shown["setbacks"] == [
+        {"attempt": 0, "reason": "lost", "message": "the driver ended\nas process 12", "next_plan": {}}
+    ]
+
+
+def test_a_run_in_which_everything_failed_is_not_offered_to_go_on(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        failed = trial_events(0, at_s=0, state="failed", reason="error")
+        append(store, run_id, [*begin(), *failed, *finish(9)])
+
+    assert "extend" not in shell("show", run_id)[1]
 
 
 def test_show_says_how_many_trials_it_leaves_out(shell: Shell) -> None:
@@ -188,8 +227,6 @@ def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
 
 
 def _experiment_text() -> str:
-    from tests.run.recorded import EXPERIMENT
-
     return json.dumps(EXPERIMENT)
 
 

@@ -18,6 +18,7 @@ GOOD: dict[str, Any] = {
     "search": {"lr": {"low": 1e-4, "high": 1.0, "log": True}},
 }
 OWN: dict[str, Any] = {"train": "json:dumps", "objectives": [{"metric": "y", "goal": "minimize"}]}
+TRAINED: dict[str, Any] = {**OWN, "model": None, "data": None, "search": {}}
 
 # What is written instead, the field that the message must name, and a part of what it must say.
 MALFORMED: list[tuple[dict[str, Any], str, str]] = [
@@ -94,7 +95,9 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({"training": {"lr": 0.1}}, "search.lr", "searched at once"),
     ({"training": {"epoch": 5}}, "training.epoch", "Did you mean epochs?"),
     ({"training": {"epochs": 0}}, "training.epochs", "greater than 0"),
-    ({"training": {"epochs": "many"}}, "training.epochs", "integer"),
+    ({"training": {"epochs": "many"}}, "training.epochs", "a whole number"),
+    ({"training": {"global_batch": "many"}}, "training.global_batch", "a whole number, or 'auto'"),
+    ({"resources": {"keep_best": True}}, "resources.keep_best", "a whole number, or 'all'"),
     ({"training": {"schedule": "cosin"}}, "training.schedule", "'cosine'"),
     ({"training": {"warmup_epochs": 99}}, "training.warmup_epochs", "from 0 to epochs"),
     ({"training": {"optimizer": "adamwx"}}, "training.optimizer", "adamw"),
@@ -132,8 +135,12 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({"seed": -1}, "seed", "greater than or equal to 0"),
     ({"loss": "cross_entropi"}, "loss", "cross_entropy"),
     ({"metrics": ["acuracy"]}, "metrics.0", "accuracy"),
+    ({**TRAINED, "training": {"epochs": 5}}, "training.epochs", "decides this itself"),
+    ({**TRAINED, "plan": {"precision": "bf16"}}, "plan.precision", "decides this itself"),
+    ({**TRAINED, "metrics": ["accuracy"]}, "metrics", "reports its own"),
+    ({**TRAINED, "plan": {"workers": 2}}, "plan.workers", "a function with a parameter named worker"),
     (
-        {**OWN, "model": None, "data": None, "search": {}, "resources": {"elastic": True}},
+        {**TRAINED, "resources": {"elastic": True}},
         "resources.elastic",
         "train function",
     ),
@@ -244,3 +251,18 @@ def test_a_name_bound_in_a_branch_is_a_name_of_the_module(
 )
 def test_trials_that_could_grow_may_be_elastic(fields: dict[str, Any]) -> None:
     check(Experiment(**GOOD | fields, resources={"elastic": True}))
+
+
+def test_several_workers_are_for_functions_that_ask_which_they_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "def alone(config, report): ...\ndef together(config, report, worker): ...\nhidden = alone\n"
+    (tmp_path / "persons_workers.py").write_text(source)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    in_a_cell = lambda config, report: None  # noqa: E731
+    for train in ("persons_workers:alone", in_a_cell):
+        check(Experiment(**{**OWN, "train": train}))
+        with pytest.raises(ExperimentError, match=r"plan\.workers: 2 workers would all do the same"):
+            check(Experiment(**{**OWN, "train": train}, plan={"workers": 2}))
+    for train in ("persons_workers:together", "persons_workers:hidden", lambda config, report, worker: None):
+        check(Experiment(**{**OWN, "train": train}, plan={"workers": 2}))

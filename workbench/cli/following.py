@@ -113,8 +113,7 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
     if report is not None:
         click.echo(f"report  {report}")
     click.echo(f"run     {run.run_id}")
-    has_best, is_replay = report is None and best is not None, history.replay_of is not None
-    for line in next_commands(run.run_id, state, has_best=has_best, is_replay=is_replay):
+    for line in next_commands(run.run_id, state, history, has_report=report is not None):
         click.echo(f"        {line}")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.cli.printing import format_params, format_values
+from workbench.cli.printing import first_line, format_params, format_values
 from workbench.events import (
     AttemptEnded,
     CommandHandled,
@@ -41,7 +41,7 @@ class Narrator:
                 resumed = " from its checkpoint" if event.resumed_from else ""
                 return f"trial {event.trial} running{again}{resumed} {format_params(trial.params)}".rstrip()
             case AttemptEnded():
-                why = f"attempt {event.attempt + 1} {event.reason}: {_first_line(event.message)}"
+                why = f"attempt {event.attempt + 1} {event.reason}: {first_line(event.message)}"
                 return f"trial {event.trial} waiting: {why}"
             case ResizeMeasured():
                 return f"trial {event.trial} {self._history.trials[event.trial].resizes[-1].describe()}"
@@ -64,7 +64,7 @@ class Narrator:
     def _tell_end(self, event: TrialEnded) -> str:
         trial = self._history.trials[event.trial]
         if event.state == "failed":
-            return f"trial {event.trial} failed ({event.reason}): {_first_line(event.message)}"
+            return f"trial {event.trial} failed ({event.reason}): {first_line(event.message)}"
         shown = {item.metric: event.values[item.metric] for item in self._history.objectives
                  if item.metric in event.values}  # fmt: skip
         words = [f"trial {event.trial} {event.state}", format_values(shown), format_params(trial.params)]
@@ -85,7 +85,3 @@ class Narrator:
             return False
         self._best = value
         return True
-
-
-def _first_line(text: str | None) -> str:
-    return next((line.strip() for line in (text or "").splitlines() if line.strip()), "no message")

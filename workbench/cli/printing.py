@@ -6,7 +6,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -95,9 +95,29 @@ def format_params(params: Mapping[str, Any]) -> str:
     return " ".join(f"{name}={format_value(value)}" for name, value in params.items())
 
 
+def format_plan(plan: Mapping[str, Any]) -> str:
+    """Write how a trial uses hardware, its global batch in full; "" where none was made."""
+    if "micro_batch" not in plan or "global_batch" not in plan:
+        return f"{plan['workers']} workers" if plan.get("workers", 1) != 1 else ""
+    batch = "global batch {global_batch} = {micro_batch} x {accumulation} accumulated x {workers} workers"
+    words = [plan[name] for name in ("strategy", "precision") if name in plan]
+    return ", ".join([batch.format(**plan), *words])
+
+
+def format_numbers(numbers: Sequence[int], most: int = 8) -> str:
+    """Write which trials: trial 3, or trials 1, 2, 5, ..."""
+    named = ", ".join(str(number) for number in numbers[:most]) + (", ..." if len(numbers) > most else "")
+    return f"trial{'' if len(numbers) == 1 else 's'} {named}"
+
+
 def format_values(values: Mapping[str, float]) -> str:
     """Write metrics as `name=value` words."""
     return " ".join(f"{name}={format_number(value)}" for name, value in values.items())
+
+
+def first_line(text: str | None) -> str:
+    """Return the first line of a message that is not empty."""
+    return next((line.strip() for line in (text or "").splitlines() if line.strip()), "no message")
 
 
 def format_duration(seconds: float) -> str:

@@ -19,9 +19,12 @@ from workbench.cli.options import (
 )
 from workbench.cli.printing import (
     colour_of,
+    first_line,
     format_age,
     format_number,
+    format_numbers,
     format_params,
+    format_plan,
     format_value,
     make_console,
     print_error,
@@ -167,6 +170,8 @@ def print_run(run: Run, num_trials: int) -> None:
             facts.add_row(name, Text(format_number(value), style="bold"))
         for name, value in best.params.items():
             facts.add_row(name, format_value(value))
+        if plan := format_plan(best.plan):
+            facts.add_row("plan", plan)
         console.print(facts)
     shown = _ordered(history)[:num_trials]
     if shown:
@@ -174,14 +179,10 @@ def print_run(run: Run, num_trials: int) -> None:
         console.print(trials_table(history, shown))
         if len(shown) < len(history.trials):
             console.print(Text(f"  and {len(history.trials) - len(shown)} more trials", style="bright_black"))
-    for trial in history.trials.values():
-        for resize in trial.resizes:
-            console.print(Text(f"  trial {trial.number} {resize.describe()}"))
+    _print_setbacks(console, history)
     _print_failures(console, history)
     console.print()
-    for line in next_commands(
-        run.run_id, row.state, has_best=best is not None, is_replay=history.replay_of is not None
-    ):
+    for line in next_commands(run.run_id, row.state, history):
         console.print(Text(line, style="bright_black"))
 
 
@@ -218,16 +219,17 @@ def trials_table(history: History, trials: list[Trial]) -> Table:
     return table
 
 
-def next_commands(run_id: str, state: str, *, has_best: bool, is_replay: bool = False) -> list[str]:
+def next_commands(run_id: str, state: str, history: History, *, has_report: bool = False) -> list[str]:
     """Return what a person may type next, each with what it does."""
+    has_best = history.best() is not None
     offers: list[tuple[str, str]] = []
     if state in ("waiting", "running", "stopping"):
         offers = [("look on", command_line("follow", run_id)), ("end it", command_line("stop", run_id))]
-    elif state == "complete" and not is_replay:
+    elif state == "complete" and has_best and history.replay_of is None:
         offers = [("let it go on", command_line("extend", run_id, "--trials", "10"))]
     elif state in ("lost", "stopped", "failed"):
         offers = [("go on", command_line("resume", run_id))]
-    if has_best:
+    if has_best and not has_report:
         offers += [
             ("the whole story", command_line("report", run_id)),
             ("take the best along", command_line("export", run_id, "--to", "best")),
@@ -270,23 +272,38 @@ def _ordered(history: History) -> list[Trial]:
     return [*first, *(trial for trial in history.trials.values() if trial.number not in seen)]
 
 
+def _print_setbacks(console: Any, history: History) -> None:
+    """Print what trials went on from: what ended an attempt of theirs but not them."""
+    told: dict[str, list[int]] = {}
+    for trial in history.trials.values():
+        for setback in trial.setbacks:
+            if setback.reason != "resized":
+                told.setdefault(f"{setback.reason}: {first_line(setback.message)}", []).append(trial.number)
+        for resize in trial.resizes:
+            told.setdefault(resize.describe(), []).append(trial.number)
+    _print_told(console, "What trials went on from", told)
+
+
 def _print_failures(console: Any, history: History) -> None:
+    told: dict[str, list[int]] = {}
+    for trial in history.in_state("failed"):
+        told.setdefault(last_line(trial), []).append(trial.number)
+    _print_told(console, "What failed, and why", told, style="red")
+
+
+def _print_told(console: Any, title: str, told: dict[str, list[int]], style: str = "") -> None:
+    """Print what happened to which trials, alike ones together."""
     from rich.text import Text
 
-    failures: dict[str, list[int]] = {}
-    for trial in history.in_state("failed"):
-        failures.setdefault(last_line(trial), []).append(trial.number)
-    if not failures:
-        return
-    console.print()
-    console.print(Text("What failed, and why", style="bold"))
-    for why, numbers in failures.items():
-        named = ", ".join(str(number) for number in numbers[:8]) + (", ..." if len(numbers) > 8 else "")
-        console.print(Text(f"  trial{'' if len(numbers) == 1 else 's'} {named}: {why}", style="red"))
+    if told:
+        console.print()
+        console.print(Text(title, style="bold"))
+    for what, numbers in told.items():
+        console.print(Text(f"  {format_numbers(numbers)}: {what}", style=style))
 
 
 def last_line(trial: Trial) -> str:
     """Return why a trial failed, in one line."""
     lines = [line.strip() for line in (trial.traceback or "").splitlines() if line.strip()]
-    text = lines[-1] if lines else (trial.message or "no message").splitlines()[0]
+    text = lines[-1] if lines else first_line(trial.message)
     return f"{trial.reason}: {text}" if trial.reason and trial.reason != "error" else text

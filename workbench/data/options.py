@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from workbench.data.splits import Datasets
 from workbench.errors import DataError, ExperimentError
+from workbench.experiment.refusals import refusal
 
 
 class DatasetOptions(BaseModel, ABC):
@@ -36,15 +37,7 @@ class DatasetOptions(BaseModel, ABC):
         try:
             return cls.model_validate(dict(options))
         except ValidationError as error:
-            first = error.errors()[0]
-            cause = first.get("ctx", {}).get("error")
-            if isinstance(cause, ExperimentError):
-                raise cause.at("data") from error
-            field = ".".join(["data", *map(str, first["loc"])])
-            if first["type"] == "missing":
-                raise ExperimentError(f"{name} needs it", field=field) from error
-            message = f"{first['msg'][0].lower()}{first['msg'][1:]}"
-            raise ExperimentError(f"{first['input']!r}: {message}", field=field) from error
+            raise refusal(error, at="data") from error
 
     @abstractmethod
     def load(self, *, seed: int, cache: Path | None) -> Datasets:

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from workbench.data.splits import Datasets, Split, Task, as_split
 from workbench.errors import DataError, ExperimentError
+from workbench.experiment.refusals import refusal
 
 
 class Description(BaseModel):
@@ -85,16 +86,15 @@ def _describe(options: Mapping[str, Any], name: str) -> Description:
     try:
         return Description.model_validate(dict(options))
     except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(["data", *map(str, first["loc"])])
-        if first["type"] == "missing":
+        found = refusal(error, at="data")
+        if found.field == "data.task" and "task" not in options:
             raise ExperimentError(
                 f"{name} returned data sets that do not say what is asked",
-                field=field,
+                field=found.field,
                 allowed=get_args(Task),
                 next_step="Add the task to the options of data, or return workbench.data.Datasets.",
             ) from error
-        raise ExperimentError(f"{first['input']!r} is refused: {first['msg']}", field=field) from error
+        raise found from error
 
 
 def _first_batch(split: Split, name: str) -> tuple[Any, Any]:

@@ -7,7 +7,6 @@ Every refusal names the dotted field, what was allowed, and the next step.
 
 from __future__ import annotations
 
-import difflib
 import hashlib
 import json
 from collections.abc import Mapping
@@ -24,11 +23,11 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
-from pydantic_core import ErrorDetails
 
-from workbench.errors import ExperimentError, WorkbenchError
-from workbench.experiment.aliases import ALIASES, resolve_aliases
+from workbench.errors import ExperimentError
+from workbench.experiment.aliases import resolve_aliases
 from workbench.experiment.components import Component
+from workbench.experiment.refusals import findings, refusal
 from workbench.experiment.sections import (
     Budget,
     Constraint,
@@ -57,7 +56,6 @@ __all__ = [
 ]
 
 DEFAULT_TRIALS = 20
-_PLAIN_TAGS = frozenset({"float", "int", "choice", "fixed", "constrained-int", "constrained-float"})
 
 
 class Experiment(BaseModel):
@@ -242,12 +240,26 @@ def _check_what_is_trained(experiment: Experiment) -> None:
                 field="train",
                 allowed="package.module:function",
             )
+        _check_nothing_is_ignored(experiment)
         return
     for field in ("model", "data"):
         if getattr(experiment, field) is None:
             raise ExperimentError(
                 "missing", field=field, next_step="Name a model and data, or a train function."
             )
+
+
+def _check_nothing_is_ignored(experiment: Experiment) -> None:
+    """Refuse settings that a train function would never hear of."""
+    told = "Remove it, or pass it to the function: under train, beside its name."
+    for section in ("training", "plan"):
+        for name in getattr(experiment, section).model_dump():
+            if (section, name) != ("plan", "workers"):
+                raise ExperimentError(
+                    "a train function decides this itself", field=f"{section}.{name}", next_step=told
+                )
+    if experiment.metrics:
+        raise ExperimentError("a train function reports its own", field="metrics", next_step="Remove it.")
 
 
 def _check_objectives(experiment: Experiment) -> None:
@@ -293,10 +305,11 @@ def _check_searched_fields(experiment: Experiment) -> None:
                         {name: value} | ({"epochs": 10**9} if name == "warmup_epochs" else {})
                     )
                 except ValidationError as error:
-                    message = _translate(error)
+                    message = refusal(error)
                     raise ExperimentError(
-                        f"{value!r} is no value of {section_name}.{name}: {message.problem}",
-                        field=f"search.{name}", allowed=message.allowed, next_step=message.next_step,
+                        f"{value!r} is no value of {section_name}.{name}",
+                        field=f"search.{name}", allowed=message.allowed or message.problem,
+                        next_step=message.next_step,
                     ) from error  # fmt: skip
 
 
@@ -310,48 +323,13 @@ def _refuse_twice(section: str, name: str, value: Any) -> None:
 
 def _translate(error: ValidationError) -> ExperimentError:
     """Turn pydantic's findings into one error that names fields as a person wrote them."""
-    found = [_translate_one(details) for details in error.errors(include_url=False)]
-    first = found[0]
-    if len(found) == 1:
+    first, *others = findings(error, Experiment)
+    if not others:
         return first
-    others = "\n".join(f"  {other}" for other in found[1:])
+    told = "\n".join(f"  {other}" for other in others)
     return ExperimentError(
         first.problem,
         field=first.field,
         allowed=first.allowed,
-        next_step=f"{first.next_step or ''}\nand\n{others}",
-    )
-
-
-def _translate_one(details: ErrorDetails) -> ExperimentError:
-    location = [str(part) for part in details["loc"] if str(part) not in _PLAIN_TAGS and "[" not in str(part)]
-    field = ".".join(location) or None
-    cause = details.get("ctx", {}).get("error")
-    if isinstance(cause, WorkbenchError):
-        moved = cause.at(field) if field else cause
-        return ExperimentError(
-            moved.problem, field=moved.field, allowed=moved.allowed, next_step=moved.next_step
-        )
-    if details["type"] == "extra_forbidden":
-        return _unknown_key(location)
-    if details["type"] == "missing":
-        return ExperimentError("missing", field=field, next_step=f"Add {location[-1]}.")
-    message = details["msg"].removeprefix("Value error, ")
-    return ExperimentError(f"{message[0].lower()}{message[1:]}, got {details['input']!r}", field=field)
-
-
-def _unknown_key(location: list[str]) -> ExperimentError:
-    section: type[BaseModel] = Experiment
-    for part in location[:-1]:
-        annotation = section.model_fields[part].annotation if part in section.model_fields else None
-        if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-            return ExperimentError("unknown key", field=".".join(location), next_step="Remove it.")
-        section = annotation
-    known = list(section.model_fields)
-    close = difflib.get_close_matches(location[-1], [*known, *ALIASES], n=1)
-    return ExperimentError(
-        "unknown key",
-        field=".".join(location),
-        allowed=known,
-        next_step=f"Did you mean {close[0]}?" if close else "Remove it.",
+        next_step=f"{first.next_step or ''}\nand\n{told}",
     )

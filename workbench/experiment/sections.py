@@ -16,15 +16,16 @@ from pydantic import (
     Field,
     JsonValue,
     PositiveFloat,
-    PositiveInt,
     SerializerFunctionWrapHandler,
     model_serializer,
     model_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from workbench.errors import ExperimentError
 
 Auto = Literal["auto"]
+PositiveInt = Annotated[int, Field(gt=0), BeforeValidator(lambda given: _no_truth_value(given))]
 OptionalBytes = Annotated[PositiveInt | None, BeforeValidator(lambda given: parse_size_bytes(given))]
 OptionalSeconds = Annotated[PositiveFloat | None, BeforeValidator(lambda given: parse_duration_s(given))]
 
@@ -80,6 +81,12 @@ def parse_size_bytes(given: Any) -> Any:
     number, prefix, binary = match.groups()
     exponent = " kmgt".index(prefix.lower()) if prefix else 0
     return round(float(number) * (1024 if binary else 1000) ** exponent)
+
+
+def _no_truth_value(given: Any) -> Any:
+    if isinstance(given, bool):
+        raise PydanticCustomError("int_type", "a whole number")
+    return given
 
 
 class Section(BaseModel):

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails
 
-from workbench.errors import ExperimentError, WorkbenchError
+from workbench.errors import ExperimentError
+from workbench.experiment.refusals import findings, refusal
 from workbench.models import MODELS
 
 if TYPE_CHECKING:
@@ -250,8 +250,7 @@ def configure(model: str, values: Mapping[str, Any], *, field: str = "search") -
     try:
         return kind.model_validate(dict(values))
     except ValidationError as error:
-        first = error.errors()[0]
-        raise _translate(first, ".".join([field, *map(str, first["loc"])])) from error
+        raise refusal(error, at=field) from error
 
 
 def check_value(model: str, parameter: str, value: Any, *, field: str) -> None:
@@ -270,15 +269,9 @@ def check_value(model: str, parameter: str, value: Any, *, field: str) -> None:
     try:
         kind.model_validate({parameter: value})
     except ValidationError as error:
-        for details in error.errors():
+        for found in findings(error):
             # An error without a place is about several parameters, and the others are not known here.
-            if details["loc"]:
-                raise _translate(details, field) from error
-
-
-def _translate(details: ErrorDetails, field: str) -> WorkbenchError:
-    cause = details.get("ctx", {}).get("error")
-    if isinstance(cause, ExperimentError):
-        return cause.at(field)
-    problem = f"{details['input']!r} is refused: {details['msg'][0].lower()}{details['msg'][1:]}"
-    return ExperimentError(problem, field=field)
+            if found.field:
+                raise ExperimentError(
+                    found.problem, field=field, allowed=found.allowed, next_step=found.next_step
+                ) from error

@@ -28,6 +28,7 @@ from pydantic import Field, NonNegativeInt, PositiveInt, TypeAdapter, Validation
 
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
+from workbench.experiment.refusals import refusal
 from workbench.space import Choice, Fixed
 from workbench.study.quiet import quiet
 
@@ -108,8 +109,7 @@ def _check_options(experiment: Experiment) -> None:
         try:
             TypeAdapter(known[option]).validate_python(value, strict=True)
         except ValidationError as error:
-            message = error.errors(include_url=False)[0]["msg"]
-            raise ExperimentError(f"{value!r} is no value of it: {message}", field=field) from error
+            raise refusal(error, at=field) from error
 
 
 def _check_space(experiment: Experiment) -> None:

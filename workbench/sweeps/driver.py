@@ -301,7 +301,7 @@ class Driver:
             blocking=self.experiment.early_stop.pruner != "none",
             origin=self._origin,
             plan=plan,
-            max_retries=max(0, self.experiment.resources.max_retries - trial.retries),
+            max_retries=max(0, self.experiment.resources.max_retries - trial.num_retries),
             may_shrink=not trial.ran_out_of_memory,
             trial_time_s=self.experiment.resources.trial_time,
         )

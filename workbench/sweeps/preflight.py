@@ -10,9 +10,7 @@ from __future__ import annotations
 import ast
 import difflib
 import functools
-import importlib.util
 import random
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,6 +25,7 @@ from workbench.resources import inventory
 from workbench.space import Domain
 from workbench.strategies import STRATEGIES
 from workbench.sweeps.cluster import workers_field, workers_wanted
+from workbench.sweeps.sources import bound_names, find_source, parameters_of
 from workbench.training.settings import fixed_of, resolve, with_workers
 
 NUM_SAMPLED_CONFIGURATIONS = 64
@@ -50,6 +49,7 @@ def check(experiment: Experiment, *, on_this_machine: bool = True) -> None:
         _check_elastic(experiment)
     if experiment.train is not None:
         _check_reference(experiment.train, "train")
+        _check_asks_for_worker(experiment)
     else:
         _check_model_and_data(experiment, on_this_machine)
         _check_searched_parameters(experiment)
@@ -62,6 +62,21 @@ def check(experiment: Experiment, *, on_this_machine: bool = True) -> None:
             raise error.at("search") from error
     if on_this_machine:
         _check_resources(experiment)
+
+
+def _check_asks_for_worker(experiment: Experiment) -> None:
+    """Refuse several workers for a function that would do the same on all of them."""
+    assert experiment.train is not None
+    workers = experiment.plan.workers
+    if workers == "auto" or workers == 1:
+        return
+    parameters = parameters_of(experiment.train)
+    if parameters is not None and "worker" not in parameters:
+        raise ExperimentError(
+            f"{workers} workers would all do the same: the function does not ask which it is",
+            field="plan.workers",
+            allowed="1, or a function with a parameter named worker",
+        )
 
 
 def _check_model_and_data(experiment: Experiment, on_this_machine: bool) -> None:
@@ -158,8 +173,8 @@ def _check_configurations(experiment: Experiment) -> None:
 @functools.cache
 def _optimizers() -> frozenset[str]:
     """Read the names of torch's optimizers off its source, which is faster than importing it."""
-    source = _find_source("torch.optim")
-    names = _bound_names(ast.parse(source.read_text(encoding="utf-8"))) if source else ()
+    source = find_source("torch.optim")
+    names = bound_names(ast.parse(source.read_text(encoding="utf-8"))) if source else ()
     return frozenset(name.lower() for name in names if name[0].isupper() and name != "Optimizer")
 
 
@@ -169,7 +184,7 @@ def _check_elastic(experiment: Experiment) -> None:
     strategies = [experiment.plan.strategy] if strategy is None else strategy.values() or []
     problem = next_step = None
     if experiment.train is not None:
-        problem = "a train function has one worker, whatever is idle"
+        problem = "what more workers would bring is not known of a train function"
         next_step = "Remove it, or name a model and data instead of the function."
     elif "single" in strategies:
         problem, next_step = (
@@ -231,7 +246,7 @@ def _check_reference(component: Component, field: str) -> None:
     if component.payload_hash is not None:
         return
     module_name, _, qualified_name = component.name.partition(":")
-    source = _find_source(module_name)
+    source = find_source(module_name)
     if source is None:
         raise ExperimentError(
             f"there is no module {module_name!r}",
@@ -244,45 +259,10 @@ def _check_reference(component: Component, field: str) -> None:
         tree = ast.parse(source.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
         raise ExperimentError(f"{source} is no Python source: {error}", field=field) from error
-    names = set(_bound_names(tree))
+    names = set(bound_names(tree))
     first = qualified_name.split(".")[0]
     if "*" not in names and "__getattr__" not in names and first not in names:
         raise _unknown(field, f"{module_name!r} has no {first!r}", sorted(names - {"__all__"}))
-
-
-def _find_source(module_name: str) -> Path | None:
-    """Return where a module's source lies, without importing the packages that contain it."""
-    places = [entry or "." for entry in sys.path]
-    if "." not in places and "" not in sys.path:
-        places.insert(0, ".")
-    *parents, last = module_name.split(".")
-    for parent in parents:
-        places = [str(Path(place) / parent) for place in places if (Path(place) / parent).is_dir()]
-    for place in places:
-        for candidate in (Path(place) / f"{last}.py", Path(place) / last / "__init__.py"):
-            if candidate.is_file():
-                return candidate
-    try:
-        spec = importlib.util.find_spec(module_name)
-    except (ImportError, ValueError, AttributeError):
-        return None
-    return Path(spec.origin or "built-in") if spec else None
-
-
-def _bound_names(tree: ast.AST) -> Iterator[str]:
-    """Yield the names that a module binds: those inside its functions and classes are not its own."""
-    for node in ast.iter_child_nodes(tree):
-        match node:
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                yield name
-            case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
-                pass
-            case ast.Import(names=names) | ast.ImportFrom(names=names):
-                yield from ((alias.asname or alias.name).split(".")[0] for alias in names)
-            case ast.Name(id=name, ctx=ast.Store()):
-                yield name
-            case _:
-                yield from _bound_names(node)
 
 
 def _unknown(field: str, problem: str, known: list[str]) -> ExperimentError:

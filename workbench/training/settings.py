@@ -12,8 +12,9 @@ from typing import Any, Literal, TypeVar
 
 from pydantic import JsonValue, ValidationError
 
-from workbench.errors import ExperimentError, WorkbenchError
+from workbench.errors import ExperimentError
 from workbench.experiment import Experiment, Plan, Training
+from workbench.experiment.refusals import refusal
 from workbench.experiment.sections import Section
 from workbench.training.learning_rate import ONE_CYCLE_WARMUP_FRACTION, Schedule, default_lr, scaled_lr
 
@@ -288,17 +289,10 @@ def _override(section: AnySection, field: str, params: Mapping[str, JsonValue]) 
     try:
         return kind.model_validate({**written, **searched})
     except ValidationError as error:
-        details = error.errors(include_url=False)[0]
-        name = str(details["loc"][0]) if details["loc"] else field
-        cause = details.get("ctx", {}).get("error")
-        if isinstance(cause, WorkbenchError):
-            raise ExperimentError(
-                cause.problem,
-                field=_where(field, cause.field or name, params),
-                allowed=cause.allowed,
-                next_step=cause.next_step,
-            ) from error
+        found = refusal(error)
         raise ExperimentError(
-            f"{details['input']!r} is refused: {details['msg'][0].lower()}{details['msg'][1:]}",
-            field=_where(field, name, params),
+            found.problem,
+            field=_where(field, found.field or field, params),
+            allowed=found.allowed,
+            next_step=found.next_step,
         ) from error

@@ -1,0 +1,107 @@
+"""What pydantic found wrong, in our words: which field, what is allowed there, and the next step.
+
+Every room that checks what a person wrote against a type asks here; what the types are is left to them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from typing import Any
+
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
+
+from workbench.errors import ExperimentError, WorkbenchError
+from workbench.experiment.aliases import ALIASES
+
+_PLAIN_TAGS = frozenset({"float", "int", "choice", "fixed", "constrained-int", "constrained-float"})
+_ALLOWED = {
+    "literal_error": "{expected}",
+    "int_type": "a whole number",
+    "int_parsing": "a whole number",
+    "int_from_float": "a whole number",
+    "float_type": "a number",
+    "float_parsing": "a number",
+    "finite_number": "a finite number",
+    "greater_than": "a number greater than {gt:g}",
+    "greater_than_equal": "a number greater than or equal to {ge:g}",
+    "less_than": "a number less than {lt:g}",
+    "less_than_equal": "a number less than or equal to {le:g}",
+    "bool_type": "true or false",
+    "bool_parsing": "true or false",
+    "string_type": "text",
+}
+
+
+def refusal(error: ValidationError, at: str | None = None) -> ExperimentError:
+    """Return the first thing that is wrong as an error of ours.
+
+    Args:
+        error: What pydantic found.
+        at: The dotted path of what was checked.
+    """
+    first = findings(error)[0]
+    return ExperimentError(
+        first.problem,
+        field=".".join(part for part in (at, first.field) if part) or None,
+        allowed=first.allowed,
+        next_step=first.next_step,
+    )
+
+
+def findings(error: ValidationError, root: type[BaseModel] | None = None) -> list[ExperimentError]:
+    """Return everything that is wrong, one error for each field.
+
+    Args:
+        error: What pydantic found.
+        root: The type that was checked, whose keys are named where one is unknown.
+    """
+    by_field = itertools.groupby(error.errors(include_url=False), key=_location)
+    return [_explain(list(details), location, root) for location, details in by_field]
+
+
+def _location(details: ErrorDetails) -> list[str]:
+    parts = map(str, details["loc"])
+    return [part for part in parts if part not in _PLAIN_TAGS and "[" not in part]
+
+
+def _explain(found: list[ErrorDetails], location: list[str], root: type[BaseModel] | None) -> ExperimentError:
+    """Say what is wrong at one place: of several findings each is an alternative that was not met."""
+    field, first = ".".join(location) or None, found[0]
+    cause = first.get("ctx", {}).get("error")
+    if isinstance(cause, WorkbenchError):
+        moved = cause.at(field) if field else cause
+        return ExperimentError(
+            moved.problem, field=moved.field, allowed=moved.allowed, next_step=moved.next_step
+        )
+    if first["type"] == "extra_forbidden":
+        return _unknown_key(location, root)
+    if first["type"] == "missing":
+        return ExperimentError("missing", field=field, next_step=f"Add {location[-1]}.")
+    if all(item["type"] in _ALLOWED for item in found):
+        alternatives = dict.fromkeys(_ALLOWED[item["type"]].format(**item.get("ctx", {})) for item in found)
+        allowed = ", or ".join(alternatives)
+        return ExperimentError(f"{first['input']!r} is refused", field=field, allowed=allowed)
+    message = first["msg"].removeprefix("Value error, ")
+    return ExperimentError(f"{message[0].lower()}{message[1:]}, got {first['input']!r}", field=field)
+
+
+def _unknown_key(location: list[str], root: type[BaseModel] | None) -> ExperimentError:
+    section: Any = root
+    for part in location[:-1]:
+        fields = section.model_fields if section is not None else {}
+        section = fields[part].annotation if part in fields else None
+        if not (isinstance(section, type) and issubclass(section, BaseModel)):
+            section = None
+    field = ".".join(location)
+    if section is None:
+        return ExperimentError("unknown key", field=field, next_step="Remove it.")
+    known = list(section.model_fields)
+    close = difflib.get_close_matches(location[-1], [*known, *ALIASES], n=1)
+    return ExperimentError(
+        "unknown key",
+        field=field,
+        allowed=known,
+        next_step=f"Did you mean {close[0]}?" if close else "Remove it.",
+    )
