@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.cli.conftest import Shell
-from tests.run.recorded import record_run
+from tests.run.recorded import EXPERIMENT, append, begin, record_run, trial_events
+from workbench.events import Noted
 from workbench.experiment import Experiment
+from workbench.store import Store
 
 SWEEP = """
 program: train.py
@@ -147,6 +149,21 @@ def test_the_schema_for_editors_describes_every_section(shell: Shell) -> None:
     schema = json.loads(out)
     assert code == 0
     assert set(schema["properties"]) == set(Experiment.model_fields)
+
+
+def test_the_doctor_finds_runs_that_train_nothing(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        proposed = trial_events(0, at_s=-100)[0]
+        note = Noted(level="info", message="waits for workers: run a has 2", time_unix_s=proposed.time_unix_s)
+        append(store, run_id, [*begin(-100), proposed, note])
+
+    [found] = [item for item in shell.json("doctor")["findings"] if item["subject"] == "run"]
+
+    assert found["state"] == "notable"
+    assert found["text"].startswith(f"{run_id} trains nothing for 1m")
+    assert found["text"].endswith("waits for workers: run a has 2")
+    assert f"workbench stop {run_id}" in found["fix"]
 
 
 def test_the_doctor_finds_a_broken_store_first_and_says_so(

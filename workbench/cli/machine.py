@@ -8,8 +8,9 @@ import os
 import platform
 import shutil
 import sys
+import time
 from collections.abc import Callable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -18,11 +19,20 @@ from workbench.cli.options import example, json_option, open_store, store_option
 from workbench.cli.printing import format_duration, hide_password, print_json
 from workbench.errors import WorkbenchError
 
+if TYPE_CHECKING:
+    from workbench.store import RunRow, Store
+
 _GIB = 2**30
 _LITTLE_DISK_GIB = 1.0
 _PACKAGES = ("torch", "ray", "optuna", "plotly", "sqlalchemy", "pydantic", "numpy", "pandas", "scikit-learn")
 _OPTIONAL_PACKAGES = {"psycopg": "stores on PostgreSQL", "optuna-dashboard": "Optuna's own dashboard"}
-_MARKS = {"fine": ("ok", "green"), "missing": ("--", "bright_black"), "broken": ("!!", "red")}
+_QUIET_S = 30.0
+_MARKS = {
+    "fine": ("ok", "green"),
+    "notable": ("..", "yellow"),
+    "missing": ("--", "bright_black"),
+    "broken": ("!!", "red"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +40,7 @@ class Finding:
     """One thing that was looked at, how it is, and what to do where it is broken."""
 
     subject: str
-    state: Literal["fine", "missing", "broken"]
+    state: Literal["fine", "notable", "missing", "broken"]
     text: str
     fix: str | None = None
 
@@ -42,11 +52,11 @@ class Finding:
 def doctor(as_json: bool) -> int:
     """Look at everything that runs rest on, problems first; exit code 1 if something is broken."""
     looks: list[Callable[[], list[Finding]]] = [
-        _look_at_python, _look_at_packages, _look_at_hardware, _look_at_torch, _look_at_store, _look_at_ray,
-        _look_at_cache, _look_at_optional_tools,
+        _look_at_python, _look_at_packages, _look_at_hardware, _look_at_torch, _look_at_store, _look_at_runs,
+        _look_at_ray, _look_at_cache, _look_at_optional_tools,
     ]  # fmt: skip
     findings = [finding for look in looks for finding in look()]
-    order = {"broken": 0, "fine": 1, "missing": 2}
+    order = {"broken": 0, "notable": 1, "fine": 2, "missing": 3}
     findings.sort(key=lambda finding: order[finding.state])
     broken = any(finding.state == "broken" for finding in findings)
     if as_json:
@@ -138,6 +148,34 @@ def _look_at_store() -> list[Finding]:
     except WorkbenchError as error:
         return [Finding("store", "broken", error.problem, error.next_step or "Name another with --store.")]
     return [Finding("store", "fine", f"{place}, {num_runs} runs"), _look_at(artifacts)]
+
+
+def _look_at_runs() -> list[Finding]:
+    """Find the runs that wait, for workers or for somebody to resume them."""
+    try:
+        with open_store() as store:
+            rows = [row for row in store.runs() if row.state in ("running", "lost")]
+            return [finding for row in rows if (finding := _look_at_run(store, row)) is not None]
+    except WorkbenchError:
+        return []  # the store was looked at before
+
+
+def _look_at_run(store: Store, row: RunRow) -> Finding | None:
+    from workbench.events import Noted
+    from workbench.run.view import RunView
+
+    if row.state == "lost":
+        text = f"{row.run_id} was lost: its driver is gone"
+        return Finding("run", "notable", text, f"workbench resume {row.run_id}")
+    view = RunView(store, row.run_id)
+    history, events = view.history, view.events()
+    quiet_s = time.time() - events[-1].time_unix_s if events else 0.0
+    if quiet_s < _QUIET_S or history.in_state("running") or not history.in_state("waiting"):
+        return None
+    notes = [event.message for event in events if isinstance(event, Noted) and event.trial is None]
+    text = f"{row.run_id} trains nothing for {format_duration(quiet_s)}"
+    fix = f"Wait, or end it: workbench stop {row.run_id}"
+    return Finding("run", "notable", ": ".join([text, *notes[-1:]]), fix)
 
 
 def _look_at(artifacts: Artifacts) -> Finding:

@@ -1,12 +1,15 @@
-"""What the cluster that this process is attached to can give to a run."""
+"""What the cluster can give to a run, and what each of its trials will use of that."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from workbench.errors import ResourcesError
+from workbench.errors import ResourcesError, WorkbenchError
 from workbench.experiment import Experiment
+from workbench.history import Trial
 from workbench.resources import ClusterInventory, cluster_inventory
+from workbench.training.settings import resolve
 from workbench.workers.admission import Request, Shape
 
 TORCH = ("torch",)
@@ -91,3 +94,24 @@ def workers_field(experiment: Experiment) -> str:
     """Return the dotted field in which a person said how many workers a trial has."""
     is_searched = experiment.model is not None and "workers" in experiment.search.root
     return "search.workers" if is_searched else "plan.workers"
+
+
+def known_plan(experiment: Experiment, trial: Trial) -> dict[str, Any]:
+    """Return what is certain about the plan of a trial before its data is loaded.
+
+    Args:
+        experiment: The experiment.
+        trial: One of its trials, with what was decided about it so far.
+    """
+    least, _ = workers_wanted(experiment)
+    if experiment.train is not None:
+        return {"workers": least}
+    try:
+        settings = resolve(experiment, trial.params, decided=trial.decided_plan)
+    except WorkbenchError:  # the trial will fail with it, and say so
+        return {"workers": least}
+    plan = settings.plan()
+    given = {**experiment.plan.model_dump(), **trial.params, **trial.decided_plan}
+    if settings.training.global_batch == "auto" and given.get("micro_batch", "auto") == "auto":
+        del plan["global_batch"], plan["micro_batch"]  # bounded by the size of the train set
+    return plan

@@ -28,7 +28,7 @@ from workbench.history import Trial
 from workbench.resources import ClusterInventory, cluster_inventory
 from workbench.store import Store
 from workbench.sweeps.budget import has_room, reason_to_end
-from workbench.sweeps.cluster import share_of, workers_wanted
+from workbench.sweeps.cluster import known_plan, share_of
 from workbench.sweeps.commands import Commands
 from workbench.sweeps.growth import Growth, given_back
 from workbench.sweeps.ledger import Ledger
@@ -38,8 +38,8 @@ from workbench.sweeps.pause import Pause
 from workbench.sweeps.referee import Referee, attempt_ended
 from workbench.sweeps.retention import Retention
 from workbench.sweeps.tuner import fit
+from workbench.sweeps.waiting import Waiting
 from workbench.training import TrialTask
-from workbench.training.settings import resolve
 from workbench.workers.gang import prepare
 from workbench.workers.requests import cancel
 
@@ -75,6 +75,7 @@ class Driver:
         self._artifacts = store.artifacts_of(self.run_id)
         self._origin = read_origin(self._artifacts)
         self._pause = Pause(self._ledger, self._artifacts)
+        self._waiting = Waiting(self._ledger)
         self._retention = Retention(self._ledger, self._artifacts)
         self._store = store
         self._replaces_a_killed_one = replaces_a_killed_one
@@ -246,6 +247,7 @@ class Driver:
         try:
             self._commands.carry_out()
             self._pause.tick()
+            self._waiting.tick(self._running)
             self._end_at_limits()
         except Exception as error:
             self._fatal = error
@@ -289,7 +291,7 @@ class Driver:
             plan=trial.decided_plan,
         )
         together = self._together if self._num_orders <= self._last_together else 1
-        plan = self._plan(trial)
+        plan = known_plan(self.experiment, trial)
         return Order(
             task=task,
             request=dataclasses.replace(
@@ -305,21 +307,6 @@ class Driver:
             may_shrink=not trial.ran_out_of_memory,
             trial_time_s=self.experiment.resources.trial_time,
         )
-
-    def _plan(self, trial: Trial) -> dict[str, Any]:
-        """Return what is certain about the plan of a trial before its data is loaded."""
-        least, _ = workers_wanted(self.experiment)
-        if self.experiment.train is not None:
-            return {"workers": least}
-        try:
-            settings = resolve(self.experiment, trial.params, decided=trial.decided_plan)
-        except WorkbenchError:  # the trial will fail with it, and say so
-            return {"workers": least}
-        plan = settings.plan()
-        given = {**self.experiment.plan.model_dump(), **trial.params, **trial.decided_plan}
-        if settings.training.global_batch == "auto" and given.get("micro_batch", "auto") == "auto":
-            del plan["global_batch"], plan["micro_batch"]  # bounded by the size of the train set
-        return plan
 
     # Limits and the end.
 

@@ -65,6 +65,7 @@ class PoolStatus:
     """Leased workers, by run."""
     num_waiting: int
     idle_pids: tuple[int, ...]
+    foreign_cpus: float  # that others than the workbench hold
 
 
 @dataclass(eq=False)
@@ -210,7 +211,8 @@ class Pool:
         for lease in self._leased.values():
             leased[lease.request.run_id] += len(lease.seats)
         pids = tuple(seat.info.pid for seat in self._idle if seat.info is not None)
-        return PoolStatus(dict(leased), len(self._waiting), pids)
+        foreign_cpus = sum(node.foreign_cpus for node in self._nodes(Shape()))
+        return PoolStatus(dict(leased), len(self._waiting), pids, round(foreign_cpus, 2))
 
     async def num_free(self, shape: Shape) -> int:
         """Say how many workers more could run now; 0 where somebody waits for any.

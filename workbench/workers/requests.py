@@ -11,7 +11,7 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 
 from workbench.workers.admission import Shape
-from workbench.workers.pool import connect_pool
+from workbench.workers.pool import PoolStatus, connect_pool
 
 
 def cancel(run_id: str, trial: int) -> Any:
@@ -41,3 +41,18 @@ def num_free(shape: Shape, timeout_s: float) -> int:
         return ray.get(connect_pool().num_free.remote(shape), timeout=timeout_s)
     except (GetTimeoutError, RayActorError):
         return 0
+
+
+def status(timeout_s: float) -> PoolStatus | None:
+    """Ask the pool what it holds.
+
+    Args:
+        timeout_s: How long to wait for the pool.
+
+    Returns:
+        What it holds; None where the pool does not answer.
+    """
+    try:
+        return ray.get(connect_pool().status.remote(), timeout=timeout_s)
+    except (GetTimeoutError, RayActorError):
+        return None

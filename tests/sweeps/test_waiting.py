@@ -1,0 +1,30 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.sweeps.running import Driving, Sweep
+from workbench.events import Noted, TrialStarted
+from workbench.store import Store
+from workbench.workers.admission import Request
+from workbench.workers.gang import Gang
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
+
+
+def test_a_run_that_gets_no_workers_says_once_who_has_them(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.sweeps.waiting.TELL_AFTER_S", 0.3)
+    held = Gang.lease(Request(run_id="somebody-elses", num_workers=2))
+    try:
+        sweep = Sweep.create(store, "curve", budget={"trials": 2}, resources={"concurrency": 2})
+        driving = Driving(sweep)
+        noted = sweep.wait_for(Noted)
+        assert (noted.level, noted.trial) == ("info", None)
+        assert noted.message == "waits for workers: run somebody-elses has 2"
+        assert sweep.of(TrialStarted) == []
+    finally:
+        held.release()
+    assert driving.join() is None
+    assert [trial.state for trial in sweep.trials] == ["complete"] * 2
+    assert sweep.of(Noted) == [noted]
