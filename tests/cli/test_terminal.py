@@ -15,6 +15,8 @@ import sys
 import termios
 import time
 
+import pytest
+
 from tests.cli.conftest import Shell
 from tests.run.recorded import EXPERIMENT, begin, finish, trial_events
 from workbench.experiment import Experiment
@@ -86,14 +88,15 @@ def test_the_live_view_shows_progress_and_ends_with_the_best(shell: Shell) -> No
     assert terminal.raw.rstrip().rfind("\x1b[?25h") > terminal.raw.rfind("\x1b[?25l"), "the cursor is back"
 
 
-def test_interrupting_the_live_view_gives_the_terminal_back(shell: Shell) -> None:
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
+def test_ending_the_live_view_gives_the_terminal_back(shell: Shell, ended_by: signal.Signals) -> None:
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**EXPERIMENT))
         with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
             writer.append(*begin(), *trial_events(0, at_s=0, state="running"))
             terminal = Terminal(shell, "follow", run_id)
             terminal.wait_for("samples/s")
-            terminal.process.send_signal(signal.SIGINT)
+            terminal.process.send_signal(ended_by)
             assert terminal.wait() == 130
 
     assert f"workbench follow {run_id}" in terminal.text

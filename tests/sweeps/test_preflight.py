@@ -31,6 +31,7 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({"model": {"name": "convnet", "widht": 3}}, "model.widht", "Did you mean width?"),
     ({"model": {"name": "convnet", "width": 0}}, "model.width", "0"),
     ({"model": "no_such_module:build"}, "model", "no module 'no_such_module'"),
+    ({"model": "folder/net.py:build"}, "model", "as Python imports it: folder.net:build"),
     ({"model": "json:no_such_name"}, "model", "has no 'no_such_name'"),
     ({"data": "digitts"}, "data", "Did you mean digits?"),
     ({"data": {"name": "digits", "validation_fraction": 2}}, "data.validation_fraction", "2"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -175,11 +176,12 @@ def _stay(
     from workbench.cli.following import exit_code_of_run, follow_to_end, print_end
 
     try:
-        history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
-        if state == "lost" and when_lost is not None:
-            driver_after = run.row.last_seq
-            when_lost()
+        with _ended_like_interrupted():
             history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
+            if state == "lost" and when_lost is not None:
+                driver_after = run.row.last_seq
+                when_lost()
+                history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
     except KeyboardInterrupt:
         return _interrupted(run)
     report = _write_report(run) if with_report and history.best() is not None else None
@@ -188,6 +190,16 @@ def _stay(
     else:
         print_end(run, history, state, report=report)
     return exit_code_of_run(history, state)
+
+
+@contextlib.contextmanager
+def _ended_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does; Ray, where it was used, would write its stack to the terminal."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def _write_report(run: Run) -> str | None:

@@ -369,10 +369,11 @@ class Store:
                 next_step="Give more of the run id.",
             )
         known = [row.run_id for row in self._fetch(sa.select(runs.c.run_id).order_by(runs.c.key.desc()))]
-        near = difflib.get_close_matches(run_id, known, n=3, cutoff=0.5) or known[:3]
+        near = difflib.get_close_matches(run_id, known, n=3)
+        newest = f"The newest: {', '.join(known[:3])}." if known else "The store has no runs yet."
         raise RunNotFoundError(
             f"there is no run {run_id!r} in {self._engine.url!r}",
-            next_step=f"Did you mean {' or '.join(near)}?" if near else "The store has no runs yet.",
+            next_step=f"Did you mean {' or '.join(near)}?" if near else newest,
         )
 
     def _fetch(self, query: sa.Select[Any]) -> list[Any]:

@@ -251,7 +251,9 @@ def _check_reference(component: Component, field: str) -> None:
         raise ExperimentError(
             f"there is no module {module_name!r}",
             field=field,
-            next_step="Start from the folder that contains it, or install its package.",
+            next_step=f"Name it as Python imports it: {_as_import(component.name)}."
+            if _as_import(component.name) != component.name
+            else "Start from the folder that contains it, or install its package.",
         )
     if source.suffix != ".py":
         return
@@ -263,6 +265,12 @@ def _check_reference(component: Component, field: str) -> None:
     first = qualified_name.split(".")[0]
     if "*" not in names and "__getattr__" not in names and first not in names:
         raise _unknown(field, f"{module_name!r} has no {first!r}", sorted(names - {"__all__"}))
+
+
+def _as_import(name: str) -> str:
+    """Return what somebody means who names a file: folder/net.py:build is folder.net:build."""
+    path, _, rest = name.partition(":")
+    return f"{path.removesuffix('.py').removeprefix('./').replace('/', '.')}:{rest}"
 
 
 def _unknown(field: str, problem: str, known: list[str]) -> ExperimentError:

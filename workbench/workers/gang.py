@@ -293,6 +293,8 @@ class Gang:
         info = self.workers[rank]
         reason: Reason = "oom" if self._ran_out_of_memory(info, error) else "lost"
         cause = "memory ran out" if reason == "oom" else str(error).splitlines()[0]
+        if "creation task" in cause:  # so says Ray of the process that it started in this one's place
+            cause = "its process ended"
         self._unhealthy.add(rank)
         self._ended = Progress(lost=reason, message=f"worker {info.pid} on {info.host} died: {cause}")
         return self._ended
