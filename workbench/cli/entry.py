@@ -33,6 +33,7 @@ COMMANDS = {
     "report": "workbench.cli.taking:report",
     "export": "workbench.cli.taking:export",
     "import": "workbench.cli.taking:import_sweep",
+    "what-if": "workbench.cli.what_if:what_if",
     "doctor": "workbench.cli.machine:doctor",
     "shutdown": "workbench.cli.machine:shutdown",
 }

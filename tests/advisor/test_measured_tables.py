@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.advisor.tables import (
+    Column,
+    number_from_zero,
+    positive_number,
+    positive_whole_number,
+    read_table,
+)
+from workbench.errors import DataError
+
+COLUMNS = (
+    Column("gpus", positive_whole_number),
+    Column("step_time_s", positive_number),
+    Column("sync_time_s", number_from_zero, required=False),
+)
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "measured.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_rows_are_read_in_order_with_what_lacks_as_none(tmp_path: Path) -> None:
+    rows = read_table(write(tmp_path, "\ufeffstep_time_s, gpus,note\n0.5,1,first\n.25,2.0,\n"), *COLUMNS)
+    assert rows == [
+        {"gpus": 1, "step_time_s": 0.5, "sync_time_s": None},
+        {"gpus": 2, "step_time_s": 0.25, "sync_time_s": None},
+    ]
+    assert read_table(write(tmp_path, "gpus,step_time_s\n"), *COLUMNS) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "gpus,time\n1,2\n",
+            r"has no column step_time_s; allowed: gpus, step_time_s, sync_time_s \(optional\)",
+        ),
+        ("", "has no column gpus"),
+        (
+            "gpus,step_time_s\n1,0.5\n2,fast\n",
+            "line 3, column step_time_s: 'fast' is refused; allowed: a number",
+        ),
+        ("gpus,step_time_s\n1,-1\n", "line 2, column step_time_s: '-1' is refused"),
+        ("gpus,step_time_s\n1.5,1\n", "line 2, column gpus: '1.5' is refused; allowed: a whole number"),
+        ("gpus,step_time_s\n1,nan\n", "line 2, column step_time_s: 'nan'"),
+        ("gpus,step_time_s\n1,inf\n", "line 2, column step_time_s: 'inf'"),
+        ("gpus,step_time_s\n1\n", "line 2, column step_time_s: the line ends before it"),
+        ("gpus,step_time_s\n1,2,3\n", "line 2: more cells than the 2 columns"),
+        ("gpus,step_time_s,sync_time_s\n1,2,-3\n", "column sync_time_s: '-3'"),
+    ],
+)
+def test_a_malformed_table_is_refused_by_column_and_line(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=said):
+        read_table(write(tmp_path, text), *COLUMNS)
+
+
+def test_a_file_that_is_not_there_or_no_text_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot be read"):
+        read_table(tmp_path / "nowhere.csv", *COLUMNS)
+    (tmp_path / "measured.csv").write_bytes(b"\xff\xfe\x00gpus")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_table(tmp_path / "measured.csv", *COLUMNS)

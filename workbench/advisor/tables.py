@@ -1,0 +1,112 @@
+"""Tables that a person measured elsewhere: CSV files, read strictly, refused by naming column and line."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import DataError
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that a table must or may have.
+
+    Attributes:
+        name: What its head says.
+        parse: Reads one cell; it raises ValueError, whose text says what is allowed.
+        required: Whether a table without it is refused; the cells of one that lacks are None.
+    """
+
+    name: str
+    parse: Callable[[str], Any]
+    required: bool = True
+
+
+def read_table(path: Path, *columns: Column) -> list[dict[str, Any]]:
+    """Read the rows of a CSV file; further columns are left out.
+
+    Args:
+        path: The file; its first line names the columns.
+        columns: What it must or may have.
+
+    Returns:
+        One mapping a row, with every one of `columns`.
+
+    Raises:
+        DataError: If the file cannot be read, lacks a column, or a cell is not what its column holds.
+    """
+    try:
+        with path.open(encoding="utf-8-sig", newline="") as file:
+            reader = csv.DictReader(file, skipinitialspace=True)
+            heads = [head.strip() for head in reader.fieldnames or ()]
+            reader.fieldnames = heads
+            _check_heads(path, heads, columns)
+            return [_read_row(path, reader.line_num, row, columns) for row in reader]
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> None:
+    for column in columns:
+        if column.required and column.name not in heads:
+            raise DataError(
+                f"{path} has no column {column.name}",
+                field=column.name,
+                allowed=", ".join(each.name + ("" if each.required else " (optional)") for each in columns),
+            )
+
+
+def _read_row(path: Path, line: int, row: dict[Any, Any], columns: tuple[Column, ...]) -> dict[str, Any]:
+    if None in row:
+        raise DataError(f"{path}, line {line}: more cells than the {len(row) - 1} columns")
+    read: dict[str, Any] = {}
+    for column in columns:
+        cell = row.get(column.name)
+        if cell is None and column.name in row:
+            raise DataError(f"{path}, line {line}, column {column.name}: the line ends before it")
+        try:
+            read[column.name] = None if cell is None else column.parse(cell.strip())
+        except ValueError as error:
+            raise DataError(
+                f"{path}, line {line}, column {column.name}: {cell!r} is refused",
+                field=column.name,
+                allowed=str(error),
+            ) from error
+    return read
+
+
+def positive_number(cell: str) -> float:
+    """Read a finite number greater than 0."""
+    number = _number(cell)
+    if number is None or number <= 0:
+        raise ValueError("a number greater than 0")
+    return number
+
+
+def number_from_zero(cell: str) -> float:
+    """Read a finite number that is not negative."""
+    number = _number(cell)
+    if number is None or number < 0:
+        raise ValueError("a number greater than or equal to 0")
+    return number
+
+
+def positive_whole_number(cell: str) -> int:
+    """Read a whole number greater than 0; 8.0 is one."""
+    number = _number(cell)
+    if number is None or number <= 0 or number != int(number):
+        raise ValueError("a whole number greater than 0")
+    return int(number)
+
+
+def _number(cell: str) -> float | None:
+    try:
+        number = float(cell)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
