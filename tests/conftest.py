@@ -14,6 +14,13 @@ settings.register_profile("shared", deadline=None, suppress_health_check=[Health
 settings.load_profile("shared")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let tests with processes of their own try once more: a busy machine may start one late."""
+    for item in items:
+        if item.get_closest_marker("ray") or item.get_closest_marker("browser"):
+            item.add_marker(pytest.mark.flaky(reruns=1))
+
+
 @pytest.fixture(scope="session")
 def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Attach this process to a Ray head of the test session's own, with two CPUs; yield its home."""
