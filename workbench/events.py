@@ -124,7 +124,7 @@ class TrialPlanned(TrialEventHeader):
     type: Literal["trial_planned"] = "trial_planned"
     attempt: int = 0
     plan: dict[str, JsonValue] = Field(
-        description="workers, micro_batch, accumulation, global_batch, precision, strategy."
+        description="workers, micro_batch, accumulation, global_batch, precision, strategy, recompute."
     )
 
 

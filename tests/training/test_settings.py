@@ -46,6 +46,7 @@ def test_what_nobody_says_has_a_plain_answer() -> None:
         "global_batch": 128,
         "precision": "fp32",
         "strategy": "single",
+        "recompute": "none",
     }
     assert (settings.lr, settings.warmup_epochs, settings.model) == (1e-3, 0.0, {})
 

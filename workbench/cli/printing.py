@@ -101,6 +101,8 @@ def format_plan(plan: Mapping[str, Any]) -> str:
         return f"{plan['workers']} workers" if plan.get("workers", 1) != 1 else ""
     batch = "global batch {global_batch} = {micro_batch} x {accumulation} accumulated x {workers} workers"
     words = [plan[name] for name in ("strategy", "precision") if name in plan]
+    if plan.get("recompute", "none") != "none":
+        words.append("blocks recomputed")
     return ", ".join([batch.format(**plan), *words])
 
 

@@ -195,6 +195,10 @@ class Plan(Section):
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         default="auto", description="Type of the arithmetic."
     )
+    recompute: Literal["auto", "none", "blocks"] = Field(
+        default="auto",
+        description="What of the forward pass is computed again in the backward pass, to save memory.",
+    )
     strategy: str = Field(
         default="auto", min_length=1, description="How workers make one step: single, ddp, fsdp, or auto."
     )

@@ -9,6 +9,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from workbench.errors import ExperimentError
+from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.strategy import OptimizerFactory, StepBatch, StepSettings, Worker
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
@@ -28,6 +30,12 @@ class Single:
         """Place the model and make the optimizer; see Strategy.setup."""
         self._worker = worker
         self._model = model.to(worker.device)
+        if self._settings.recompute and recompute_blocks(self._model) == 0:
+            raise ExperimentError(
+                "the model has no blocks that could be computed again",
+                field="plan.recompute",
+                allowed="none; or a model with blocks in a torch.nn.Sequential or ModuleList",
+            )
         self._trained = self._place(self._model)
         self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self._optimizer: Optimizer = optimizer(self._parameters)

@@ -40,12 +40,14 @@ class StepSettings:
         loss: (outputs, targets) -> mean over the samples of a batch.
         precision: Type of the arithmetic.
         clip_norm: Gradients are scaled down to at most this norm.
+        recompute: Whether the activations of the model's blocks are computed again in the backward pass.
         mark: Called at the end of each part of a step with its name: data, forward, backward, update.
     """
 
     loss: Callable[[Tensor, Tensor], Tensor]
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     clip_norm: float | None = None
+    recompute: bool = False
     mark: Callable[[str], None] = lambda part: None
 
 

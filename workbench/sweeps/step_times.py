@@ -190,6 +190,7 @@ def _setting(experiment: Experiment, params: Mapping[str, JsonValue], plan: Mapp
         "data": experiment.data and experiment.data.model_dump(mode="json"),
         "global_batch": plan.get("global_batch"),
         "precision": plan.get("precision"),
+        "recompute": plan.get("recompute", "none"),
         "worker": [resources.cpus_per_worker, resources.gpus_per_worker],
     }
     return json.dumps(named, sort_keys=True)

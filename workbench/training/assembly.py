@@ -69,6 +69,7 @@ def assemble(task: TrialTask, worker: Worker) -> Parts:
             loss=_loss(experiment, datasets),
             precision=settings.precision,
             clip_norm=settings.training.clip_norm,
+            recompute=settings.recompute,
             mark=profiler.mark,
         )
     )

@@ -51,6 +51,7 @@ class TrialSettings:
         split: How an optimizer step is divided.
         precision: Type of the arithmetic.
         strategy: How workers make one step.
+        recompute: Whether the activations of blocks are computed again in the backward pass.
         lr: Peak learning rate at the global batch in use.
         warmup_epochs: Epochs of warm-up.
         model: Values that belong to the model.
@@ -60,6 +61,7 @@ class TrialSettings:
     split: Split
     precision: Precision
     strategy: str
+    recompute: bool
     lr: float
     warmup_epochs: float
     model: dict[str, JsonValue]
@@ -73,6 +75,7 @@ class TrialSettings:
             "global_batch": self.split.global_batch,
             "precision": self.precision,
             "strategy": self.strategy,
+            "recompute": "blocks" if self.recompute else "none",
         }
 
     def warmup_steps(self, steps_per_epoch: int) -> int:
@@ -128,6 +131,7 @@ def resolve(
         split=split,
         precision=_precision(plan, device, has_bf16, params),
         strategy=_strategy(plan, split.workers, params),
+        recompute=plan.recompute == "blocks",
         lr=lr,
         warmup_epochs=_warmup_epochs(training, training.schedule, goes_up=lr > named_lr),
         model={**(experiment.model.options if experiment.model else {}), **searched},
