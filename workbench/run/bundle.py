@@ -122,13 +122,11 @@ def narrow(experiment: Experiment, trial: Trial) -> Experiment:
     document["budget"] = {"trials": 1}
     if trial.repeat:
         document["repeats"] = trial.repeat + 1
-    plan = {
-        name: value
-        for name, value in trial.plan.items()
-        if name in Plan.model_fields and name not in trial.params
-    }
+    trains_model = experiment.train is None
+    fixed = set(Plan.model_fields if trains_model else ["workers"]) - trial.params.keys()
+    plan = {name: value for name, value in trial.plan.items() if name in fixed}
     document["plan"] = {**document.get("plan", {}), **plan}
-    if "global_batch" in trial.plan and "global_batch" not in trial.params:
+    if trains_model and "global_batch" in trial.plan and "global_batch" not in trial.params:
         training = document.get("training", {})
         document["training"] = {**training, "global_batch": trial.plan["global_batch"]}
     return Experiment(**document).with_payloads(experiment.payloads())

@@ -1,0 +1,84 @@
+"""How many bytes of tensors are alive, and the most that ever were, whether or not they have storage.
+
+It works on torch's fake tensors, so a step can be traced that no machine could run. What it cannot see is
+what one operation allocates for itself: workspaces of libraries, and copies inside a fused kernel.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_map_only
+
+BLOCK_BYTES = 512
+"""What the allocator of a GPU rounds up to."""
+
+
+class LiveMemory(TorchDispatchMode):
+    """Counts the storages of the tensors that operations return while this context is entered.
+
+    Attributes:
+        live_bytes: What is alive now.
+        peak_bytes: The most that was alive since `start_peak`.
+    """
+
+    def __init__(self) -> None:
+        """Begin with nothing alive."""
+        super().__init__()
+        self.live_bytes = 0
+        self.peak_bytes = 0
+        self._sizes: weakref.WeakKeyDictionary[Any, list[int]] = weakref.WeakKeyDictionary()
+
+    def start_peak(self) -> None:
+        """Forget the peak so far."""
+        self.peak_bytes = self.live_bytes
+
+    def __enter__(self) -> LiveMemory:
+        resize = torch.UntypedStorage.resize_
+
+        def count_resize(storage: Any, num_bytes: int) -> Any:
+            # FSDP gives gathered parameters back by this, which is no operation that a mode is told of.
+            found = resize(storage, num_bytes)
+            if storage in self._sizes:
+                self._count(self._sizes[storage], num_bytes)
+            return found
+
+        self._resize = resize
+        torch.UntypedStorage.resize_ = count_resize  # type: ignore[method-assign]
+        super().__enter__()
+        return self
+
+    def __exit__(self, *exception: Any) -> None:
+        torch.UntypedStorage.resize_ = self._resize  # type: ignore[method-assign]
+        super().__exit__(*exception)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        returned = func(*args, **(kwargs or {}))
+        tree_map_only(Tensor, self._see, returned)
+        return returned
+
+    def _see(self, tensor: Tensor) -> None:
+        parts = getattr(tensor, "__tensor_flatten__", None)
+        if parts is not None:  # a wrapper, such as one of FSDP's shards
+            for name in parts()[0]:
+                self._see(getattr(tensor, name))
+            return
+        storage: Any = tensor.untyped_storage()
+        if storage not in self._sizes:
+            size = self._sizes[storage] = [0]
+            self._count(size, storage.nbytes())
+            weakref.finalize(storage, self._forget, size)
+
+    def _count(self, size: list[int], num_bytes: int) -> None:
+        rounded = math.ceil(num_bytes / BLOCK_BYTES) * BLOCK_BYTES
+        self.live_bytes += rounded - size[0]
+        self.peak_bytes = max(self.peak_bytes, self.live_bytes)
+        size[0] = rounded
+
+    def _forget(self, size: list[int]) -> None:
+        self.live_bytes -= size[0]

@@ -1,0 +1,93 @@
+"""How much memory a plan needs: the law that a few traced or measured steps give, and what fits by it.
+
+The peak of a step grows with the micro batch, peak(b) = A b + C, and is never below what the update of the
+parameters needs. Tracing a step is left to `live_memory` and to training; choosing a plan to others.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+MARGIN = 0.1
+"""Part of a device that is left free: what no trace sees, such as workspaces and fragmentation."""
+
+
+@dataclass(frozen=True)
+class StepMemory:
+    """What one worker holds in a step at one micro batch, in bytes.
+
+    Attributes:
+        micro_batch: Samples that the worker takes at once.
+        parameters_bytes: Parameters and buffers.
+        gradients_bytes: Gradients, once they are all there.
+        optimizer_bytes: What the optimizer remembers between steps.
+        compute_peak_bytes: The most at any moment of forward and backward, everything counted.
+        update_peak_bytes: The most at any moment of the update.
+    """
+
+    micro_batch: int
+    parameters_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    compute_peak_bytes: int
+    update_peak_bytes: int
+
+
+@dataclass(frozen=True)
+class MemoryLaw:
+    """The peak of a step as a function of the micro batch: max(A b + C, U).
+
+    Source: A b + C holds within 2 % for networks whose layers treat samples alike; the floor U is where the
+    update, which no sample enters, is the peak.
+
+    Attributes:
+        per_sample_bytes: A.
+        constant_bytes: C.
+        update_bytes: U.
+    """
+
+    per_sample_bytes: float
+    constant_bytes: float
+    update_bytes: float
+
+    def peak_bytes(self, micro_batch: int) -> float:
+        """Return the peak at a micro batch."""
+        return max(self.per_sample_bytes * micro_batch + self.constant_bytes, self.update_bytes)
+
+    def largest_micro_batch(self, limit_bytes: float, margin: float = MARGIN) -> int:
+        """Return the largest micro batch whose peak fits, 0 where not even one sample does.
+
+        Args:
+            limit_bytes: Memory of the device, less what others hold of it.
+            margin: Part of the limit that must stay free, from 0 to 1.
+        """
+        room_bytes = limit_bytes * (1.0 - margin)
+        if room_bytes < self.update_bytes or self.per_sample_bytes <= 0.0:
+            return 0
+        return max(0, math.floor((room_bytes - self.constant_bytes) / self.per_sample_bytes))
+
+
+def fit_law(steps: Sequence[StepMemory]) -> MemoryLaw:
+    """Return the law through steps at two or more micro batches, by least squares.
+
+    Args:
+        steps: Of one model, optimizer, precision and strategy; micro batches differ.
+
+    Raises:
+        ValueError: If there are fewer than two micro batches.
+    """
+    if len({step.micro_batch for step in steps}) < 2:
+        raise ValueError("a law needs steps at two micro batches")
+    batches = [float(step.micro_batch) for step in steps]
+    peaks = [float(step.compute_peak_bytes) for step in steps]
+    mean_batch, mean_peak = math.fsum(batches) / len(steps), math.fsum(peaks) / len(steps)
+    spread = math.fsum((batch - mean_batch) ** 2 for batch in batches)
+    covered = math.fsum(
+        (batch - mean_batch) * (peak - mean_peak) for batch, peak in zip(batches, peaks, strict=True)
+    )
+    per_sample = covered / spread
+    return MemoryLaw(
+        per_sample, mean_peak - per_sample * mean_batch, float(max(step.update_peak_bytes for step in steps))
+    )
