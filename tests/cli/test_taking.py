@@ -199,3 +199,13 @@ def test_passwords_are_never_shown() -> None:
         == "postgresql+psycopg://me:***@host:5432/runs"
     )
     assert hide_password("sqlite:////tmp/a:b@c/store.sqlite") == "sqlite:////tmp/a:b@c/store.sqlite"
+
+
+def test_check_estimates_memory_without_running_a_trial(shell: Shell) -> None:
+    (shell.folder / "net.yaml").write_text(FILE, encoding="utf-8")
+    told = shell.json("check", str(shell.folder / "net.yaml"), "--memory")["memory"]
+
+    assert told["fits"]
+    assert told["plan"]["micro_batch"] == told["step"]["micro_batch"] == 128
+    assert told["step"]["compute_peak_bytes"] > 3 * told["step"]["parameters_bytes"] > 0
+    assert told["largest_micro_batch"] > 128

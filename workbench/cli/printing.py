@@ -14,6 +14,8 @@ import click
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from workbench.advisor.memory import MemoryForecast
+
 _WIDE = 400
 _COLOURS = {
     "complete": "green",
@@ -110,6 +112,31 @@ def format_numbers(numbers: Sequence[int], most: int = 8) -> str:
     """Write which trials: trial 3, or trials 1, 2, 5, ..."""
     named = ", ".join(str(number) for number in numbers[:most]) + (", ..." if len(numbers) > most else "")
     return f"trial{'' if len(numbers) == 1 else 's'} {named}"
+
+
+def format_bytes(num_bytes: float) -> str:
+    """Write a size of memory: 3.4 GiB, 120 MiB, 18 KiB."""
+    for unit, unit_bytes in (("GiB", 2**30), ("MiB", 2**20)):
+        if num_bytes >= unit_bytes:
+            return f"{num_bytes / unit_bytes:.3g} {unit}"
+    return f"{num_bytes / 1024:.3g} KiB"
+
+
+def describe_memory(forecast: MemoryForecast) -> str:
+    """Say what a worker will hold, of what that consists, and what would fit."""
+    step, law = forecast.step, forecast.law
+    parts = {"parameters": step.parameters_bytes, "gradients": step.gradients_bytes}
+    parts["optimizer"] = step.optimizer_bytes
+    told = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
+    fits = "it fits" if forecast.fits else "it does not fit"
+    lines = [
+        "Memory of a worker, estimated from shapes alone, beside what Python and torch take:",
+        f"  {format_bytes(forecast.peak_bytes)} with {format_plan(forecast.plan)}",
+        f"  {told}, the rest activations; each sample adds {format_bytes(law.per_sample_bytes)}",
+        f"  {fits} the {format_bytes(forecast.limit_bytes)} that a {forecast.device} worker has here; "
+        f"the largest micro batch that does: {forecast.largest_micro_batch:,}",
+    ]
+    return "\n".join([*lines, f"  looked at {format_params(forecast.params)}"] if forecast.params else lines)
 
 
 def format_values(values: Mapping[str, float]) -> str:

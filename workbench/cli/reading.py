@@ -19,6 +19,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.printing import (
     colour_of,
+    describe_memory,
     first_line,
     format_age,
     format_number,
@@ -35,6 +36,8 @@ from workbench.experiment.changing import describe_changes
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from workbench.advisor.memory import MemoryForecast
+    from workbench.experiment import Experiment
     from workbench.history import History, Trial
     from workbench.run import Run
 
@@ -47,12 +50,14 @@ _STATES = ("complete", "running", "waiting", "pruned", "stopped", "failed")
     "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="Change a setting, as in sweep."
 )
 @click.option("--schema", is_flag=True, help="Print the JSON schema of experiment files, for editors.")
+@click.option("--memory", is_flag=True, help="Estimate the memory of a trial, without running one.")
 @json_option
 @example(
     "workbench check search_spaces/digits.yaml",
+    "workbench check search_spaces/digits.yaml --memory",
     "workbench check --schema > experiment.schema.json",
 )
-def check(file: str | None, assignments: tuple[str, ...], schema: bool, as_json: bool) -> int:
+def check(file: str | None, assignments: tuple[str, ...], schema: bool, memory: bool, as_json: bool) -> int:
     """Check an experiment file without starting anything."""
     if schema:
         from workbench.experiment import Experiment
@@ -69,6 +74,7 @@ def check(file: str | None, assignments: tuple[str, ...], schema: bool, as_json:
         from workbench.sweeps.preflight import check as check_before_start
 
         check_before_start(experiment)
+        forecast = _forecast_memory(experiment) if memory else None
     except WorkbenchError as error:
         if not as_json:
             raise
@@ -83,7 +89,8 @@ def check(file: str | None, assignments: tuple[str, ...], schema: bool, as_json:
         print_error(str(error))
         return exit_code_of(error)
     if as_json:
-        print_json({"ok": True, "name": experiment.name, "experiment_hash": experiment.hash()})
+        told = {"ok": True, "name": experiment.name, "experiment_hash": experiment.hash()}
+        print_json(told if forecast is None else told | {"memory": forecast.to_json()})
         return 0
     trials = experiment.max_configurations()
     budget = "no limit of trials" if trials is None else f"{trials} trials"
@@ -91,7 +98,15 @@ def check(file: str | None, assignments: tuple[str, ...], schema: bool, as_json:
         f"{file} is fine: {experiment.name}, {len(experiment.search.root)} parameters, {budget}.\n"
         f"Start it with: {command_line('sweep', file)}"
     )
+    if forecast is not None:
+        click.echo(describe_memory(forecast))
     return 0
+
+
+def _forecast_memory(experiment: Experiment) -> MemoryForecast:
+    from workbench.advisor.memory import forecast_memory
+
+    return forecast_memory(experiment)
 
 
 @click.command("list")

@@ -65,8 +65,10 @@ class LiveMemory(TorchDispatchMode):
     def _see(self, tensor: Tensor) -> None:
         parts = getattr(tensor, "__tensor_flatten__", None)
         if parts is not None:  # a wrapper, such as one of FSDP's shards
-            for name in parts()[0]:
-                self._see(getattr(tensor, name))
+            inner = (getattr(tensor, name) for name in parts()[0])
+            for part in inner:
+                if isinstance(part, Tensor):
+                    self._see(part)
             return
         storage: Any = tensor.untyped_storage()
         if storage not in self._sizes:

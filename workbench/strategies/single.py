@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ class Single:
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
         """Place the model and make the optimizer; see Strategy.setup."""
         self._worker = worker
-        self._model = model.to(worker.device)
+        self._model = model if _is_on(model, worker.device) else model.to(worker.device)
         if self._settings.recompute and recompute_blocks(self._model) == 0:
             raise ExperimentError(
                 "the model has no blocks that could be computed again",
@@ -125,3 +126,7 @@ class Single:
         if self._dtype is None:
             return contextlib.nullcontext()
         return torch.autocast(self._worker.device.type, dtype=self._dtype)
+
+
+def _is_on(model: nn.Module, device: torch.device) -> bool:
+    return all(item.device == device for item in itertools.chain(model.parameters(), model.buffers()))

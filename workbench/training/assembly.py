@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from pydantic import JsonValue
 
 from workbench.data import Datasets, load
 from workbench.errors import ExperimentError
@@ -51,7 +52,7 @@ def assemble(task: TrialTask, worker: Worker) -> Parts:
     """
     experiment, device = task.experiment, worker.device
     torch.set_num_threads(experiment.resources.cpus_per_worker)
-    datasets = _load_data(task.run_id, experiment)
+    datasets = load_trial_data(task.run_id, experiment)
     settings = resolve(
         experiment,
         task.params,
@@ -66,7 +67,7 @@ def assemble(task: TrialTask, worker: Worker) -> Parts:
     profiler = StepProfiler(device.type)
     strategy: Strategy = STRATEGIES.load(settings.strategy, field="plan.strategy")(
         StepSettings(
-            loss=_loss(experiment, datasets),
+            loss=loss_of(experiment, datasets),
             precision=settings.precision,
             clip_norm=settings.training.clip_norm,
             recompute=settings.recompute,
@@ -75,7 +76,7 @@ def assemble(task: TrialTask, worker: Worker) -> Parts:
     )
     where = "search.optimizer" if "optimizer" in task.params else "training.optimizer"
     strategy.setup(
-        _build_model(experiment, task, settings, datasets),
+        build_trial_model(experiment, task.params, settings, datasets),
         optimizer_factory(settings.training, settings.lr, field=where),
         worker,
     )
@@ -97,7 +98,7 @@ def assemble(task: TrialTask, worker: Worker) -> Parts:
 _last_loaded: tuple[tuple[str, str, int], Datasets] | None = None
 
 
-def _load_data(run_id: str, experiment: Experiment) -> Datasets:
+def load_trial_data(run_id: str, experiment: Experiment) -> Datasets:
     """Load the data of an experiment; the trials of a run that share a warm worker share them."""
     global _last_loaded
     component = experiment.data
@@ -110,29 +111,41 @@ def _load_data(run_id: str, experiment: Experiment) -> Datasets:
     return _last_loaded[1]
 
 
-def _build_model(
-    experiment: Experiment, task: TrialTask, settings: TrialSettings, datasets: Datasets
+def build_trial_model(
+    experiment: Experiment, params: Mapping[str, JsonValue], settings: TrialSettings, datasets: Datasets
 ) -> torch.nn.Module:
+    """Build the model of a trial, on the CPU.
+
+    Args:
+        experiment: The experiment; it trains a model.
+        params: The configuration of the trial.
+        settings: What follows from both.
+        datasets: What the model must fit to.
+
+    Raises:
+        WorkbenchError: If a name or a value is wrong.
+    """
     component = experiment.model
     assert component is not None
     own = component.load(field="model") if component.is_reference else None
     return build_model(
         component.name if own is None else own,
-        settings.model if own is None else {**component.options, **task.params},
+        settings.model if own is None else {**component.options, **params},
         input_shape=datasets.input_shape,
         num_outputs=datasets.num_outputs,
         vocabulary_size=datasets.vocabulary_size,
     )
 
 
-def _loss(experiment: Experiment, datasets: Datasets) -> Callable[..., torch.Tensor]:
+def loss_of(experiment: Experiment, datasets: Datasets) -> Callable[..., torch.Tensor]:
+    """Return the loss that an experiment names, or that of its task."""
     return load_loss(_function(experiment.loss, "loss"), datasets.task)
 
 
 def _metrics(experiment: Experiment, datasets: Datasets) -> dict[str, Metric]:
     named = {_short_name(item): _function(item, "metrics") for item in experiment.metrics}
     chosen = load_metrics(named or None, datasets.task)
-    return {"loss": mean_over_samples(_loss(experiment, datasets))} | chosen
+    return {"loss": mean_over_samples(loss_of(experiment, datasets))} | chosen
 
 
 def _short_name(component: Component) -> str:

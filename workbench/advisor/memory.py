@@ -1,0 +1,85 @@
+"""How much memory the trials of an experiment will need, and whether a machine has it.
+
+Nothing of it is measured: see `training.memory_estimate` for what such an estimate leaves out.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from workbench.errors import ExperimentError
+from workbench.experiment import Experiment
+from workbench.performance.memory import MARGIN, MemoryLaw, StepMemory, fit_law
+from workbench.resources import inventory
+from workbench.training.memory_estimate import estimate_memory
+from workbench.training.settings import resolve
+
+
+@dataclass(frozen=True)
+class MemoryForecast:
+    """What one worker of a trial is thought to hold.
+
+    Attributes:
+        params: The configuration that was looked at.
+        plan: Its plan in full.
+        step: What a step at the micro batch of the plan holds, in bytes.
+        law: The peak at other micro batches.
+        limit_bytes: What one worker has on this machine.
+        device: On what: "cpu" or "cuda".
+    """
+
+    params: dict[str, JsonValue]
+    plan: dict[str, JsonValue]
+    step: StepMemory
+    law: MemoryLaw
+    limit_bytes: int
+    device: str
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most that a step holds at any moment."""
+        return max(self.step.compute_peak_bytes, self.step.update_peak_bytes)
+
+    @property
+    def fits(self) -> bool:
+        """Whether that fits, with the usual margin."""
+        return self.peak_bytes <= (1.0 - MARGIN) * self.limit_bytes
+
+    @property
+    def largest_micro_batch(self) -> int:
+        """The largest micro batch that fits, with the usual margin; 0 where none does."""
+        return self.law.largest_micro_batch(self.limit_bytes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        plain = asdict(self)
+        return plain | {"fits": self.fits, "largest_micro_batch": self.largest_micro_batch}
+
+
+def forecast_memory(experiment: Experiment) -> MemoryForecast:
+    """Estimate the memory of a worker for one configuration of an experiment.
+
+    Args:
+        experiment: The experiment; of its search space the first configuration that its seed draws.
+
+    Raises:
+        ExperimentError: If it trains no model, or the model cannot be run without values.
+        WorkbenchError: If data or model cannot be made.
+    """
+    if experiment.train is not None:
+        raise ExperimentError("what a train function holds is only known when it runs", field="train")
+    params = experiment.search.sample(random.Random(experiment.seed))
+    here = inventory()
+    on_gpu = bool(here.gpus) and experiment.resources.gpus_per_worker != 0
+    device = "cuda" if on_gpu else "cpu"
+    plan = resolve(experiment, params, device=device, has_bf16=on_gpu).plan()
+    micro_batch = plan["micro_batch"]
+    assert isinstance(micro_batch, int)
+    decided = {name: plan[name] for name in ("workers", "strategy", "precision", "recompute")}
+    steps = estimate_memory(experiment, params, (micro_batch, 2 * micro_batch), plan=decided)
+    limit_bytes = min(gpu.memory_bytes for gpu in here.gpus) if on_gpu else here.memory_bytes
+    return MemoryForecast(params, plan, steps[0], fit_law(steps), limit_bytes, device)
