@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import psutil
 import pytest
+from short_of_memory import run_short_of_memory
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
-HEADROOM_BYTES = 2.5 * 2**30
 
 MODEL = """
 import time
@@ -52,27 +47,6 @@ for trial in run.history.trials.values():
 
 
 def test_trials_that_fill_the_memory_go_on_with_smaller_micro_batches(tmp_path: Path) -> None:
-    memory = psutil.virtual_memory()
-    if memory.available < 3 * HEADROOM_BYTES:
-        pytest.skip("needs three times the memory that the trial fills")
-    threshold = 1 - (memory.available - HEADROOM_BYTES) / memory.total
     (tmp_path / "hog.py").write_text(MODEL)
     (tmp_path / "hog.yaml").write_text(EXPERIMENT)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), str(tmp_path)]),
-        "WORKBENCH_HOME": str(tmp_path / "home"),
-        "WORKBENCH_STORE": f"sqlite:///{tmp_path}/store.db",
-        "RAY_memory_usage_threshold": f"{threshold:.4f}",
-        "RAY_memory_monitor_refresh_ms": "200",
-    }
-    shutdown = "from workbench.workers import head; head.shutdown()"
-    try:
-        finished = subprocess.run(
-            [sys.executable, "-c", MAIN],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=180, check=False,
-        )  # fmt: skip
-    finally:
-        subprocess.run([sys.executable, "-c", shutdown], env=environment, timeout=60, check=True)
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stdout.splitlines()[-2:] == ["complete 2 32 True"] * 2
+    assert run_short_of_memory(MAIN, tmp_path)[-2:] == ["complete 2 32 True"] * 2

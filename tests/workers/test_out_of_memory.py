@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
-import psutil
 import pytest
+from short_of_memory import run_short_of_memory
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
-
-HEADROOM_BYTES = 2.5 * 2**30
 
 HOG = """
 import time
@@ -48,29 +43,9 @@ print(ray.get(connect_pool().status.remote()).leased)
 """
 
 
-def test_a_worker_that_fills_the_memory_is_lost_to_oom_and_nobody_else_is(tmp_path):
-    memory = psutil.virtual_memory()
-    if memory.available < 3 * HEADROOM_BYTES:
-        pytest.skip("needs three times the memory that the trial fills")
-    threshold = 1 - (memory.available - HEADROOM_BYTES) / memory.total
+def test_a_worker_that_fills_the_memory_is_lost_to_oom_and_nobody_else_is(tmp_path: Path) -> None:
     (tmp_path / "hog.py").write_text(HOG)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join([str(Path(__file__).parents[2]), str(tmp_path)]),
-        "WORKBENCH_HOME": str(tmp_path / "home"),
-        "RAY_memory_usage_threshold": f"{threshold:.4f}",
-        "RAY_memory_monitor_refresh_ms": "200",
-    }
-    shutdown = "from workbench.workers import head; head.shutdown()"
-    try:
-        finished = subprocess.run(
-            [sys.executable, "-c", MAIN],
-            cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-    finally:
-        subprocess.run([sys.executable, "-c", shutdown], env=environment, timeout=60, check=True)
-    lines = finished.stdout.splitlines()
-    assert finished.returncode == 0, finished.stderr
-    assert lines[0].startswith("oom | worker ")
-    assert lines[0].endswith("memory ran out")
-    assert lines[1] == "{'other': 1}"
+    told, leased = run_short_of_memory(MAIN, tmp_path)
+    assert told.startswith("oom | worker ")
+    assert told.endswith("memory ran out")
+    assert leased == "{'other': 1}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -31,6 +32,12 @@ _INTERRUPTED = 130
 _detach_option = click.option(
     "--detach", is_flag=True, help="Return at once; the run id is the last word on stdout."
 )
+
+
+def _takes_run_to_drive(command: Callable[..., int]) -> Callable[..., int]:
+    """Let a command take a run, and what can be said about starting its driver."""
+    options = (run_argument, _detach_option, launcher_option, address_option, store_option, json_option)
+    return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
 
 
 @click.command()
@@ -92,12 +99,7 @@ def follow(run_id: str, as_json: bool) -> int:
 
 
 @click.command()
-@run_argument
-@_detach_option
-@launcher_option
-@address_option
-@store_option
-@json_option
+@_takes_run_to_drive
 @example("workbench resume last")
 def resume(run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool) -> int:
     """Go on with a run that was stopped, failed, or lost its driver, and follow it.
@@ -121,12 +123,7 @@ def resume(run_id: str, detach: bool, launcher: str, address: str | None, as_jso
 
 
 @click.command()
-@run_argument
-@_detach_option
-@launcher_option
-@address_option
-@store_option
-@json_option
+@_takes_run_to_drive
 @example("workbench replay last")
 def replay(run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool) -> int:
     """Try a run's configurations again, in their order, in a new run, and say what differs."""
