@@ -136,6 +136,18 @@ def test_a_trial_counts_its_reports_and_attempts() -> None:
     assert history.to_json()["trials"][0]["values"] == {"accuracy": 0.5}
 
 
+def test_the_time_of_a_trial_is_that_of_its_attempts_and_not_the_time_between_them() -> None:
+    proposed, started, reported, _ = trial(0, {"accuracy": 0.5})
+    at = lambda event, time_s, **changes: event.model_copy(update={"time_unix_s": time_s, **changes})  # noqa: E731
+    lost = AttemptEnded(trial=0, attempt=0, reason="lost", message="the driver ended", time_unix_s=5000.0)
+    again = at(started, 5010.0, attempt=1)
+    events = [at(proposed, 90.0), at(started, 100.0), at(reported, 130.0), lost, again, at(reported, 5017.0)]
+    history = History.of(experiment(), events)
+    assert history.trials[0].trained_s == 30.0
+    history.apply(at(lost, 5020.0, attempt=1))
+    assert history.trials[0].trained_s == 37.0
+
+
 def test_a_trial_that_grew_says_what_was_expected_and_what_it_brought() -> None:
     resized = TrialResized(
         trial=0, attempt=0, from_workers=1, to_workers=2, samples_per_s=1000.0, expected_samples_per_s=1900.0,

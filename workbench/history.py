@@ -102,6 +102,9 @@ class Trial:
     worker_pids: list[int] = dataclasses.field(default_factory=list)
     started_unix_s: float | None = None
     ended_unix_s: float | None = None
+    trained_s: float = 0.0  # in its attempts but the last, until each was heard of last
+    attempt_unix_s: float = 0.0  # when the last attempt began
+    heard_unix_s: float = 0.0
     last_checkpoint: str | None = None
     best_checkpoint: str | None = None
     checkpoints_deleted: str | None = None  # the setting that asked for it
@@ -343,6 +346,7 @@ def _apply_to_trial(
             trial.state = "running"
             trial.attempts = event.attempt + 1
             trial.plan, trial.worker_pids = dict(event.plan), list(event.worker_pids)
+            trial.attempt_unix_s = event.time_unix_s
             if trial.started_unix_s is None:
                 trial.started_unix_s = event.time_unix_s
         case TrialPlanned():
@@ -360,6 +364,7 @@ def _apply_to_trial(
             trial.state = "waiting"
             trial.decided_plan |= event.next_plan
             trial.setbacks.append(event)
+            trial.trained_s += max(0.0, trial.heard_unix_s - trial.attempt_unix_s)
         case TrialResized():
             trial.resizes.append(Resize(event))
         case ResizeMeasured():
@@ -369,6 +374,7 @@ def _apply_to_trial(
             trial.message, trial.traceback = event.message, event.traceback
             trial.values, trial.last_step = dict(event.values), event.step
             trial.ended_unix_s, trial.fits = event.time_unix_s, event.fits
+    trial.heard_unix_s = event.time_unix_s
 
 
 def _keeps(constraint: Constraint, values: Mapping[str, float]) -> bool:

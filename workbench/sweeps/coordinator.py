@@ -69,6 +69,7 @@ class Coordinator(tune.Trainable):
         self._decided_plan = dict(order.task.plan)
         self._plan: dict[str, Any] = {}
         self._started_s: float | None = None
+        self._spent_s = 0.0  # on attempts that have ended
 
     def _release(self) -> None:
         if self._gang is not None:
@@ -105,8 +106,8 @@ class Coordinator(tune.Trainable):
         if progress.ended is None and progress.lost is None and self._is_out_of_time():
             progress = gang.stop(GRACE_S)
             self._release()
-            limit_s = self._order.trial_time_s
-            return [*progress.events, self._failed("timeout", f"it took longer than {limit_s:g} s")]
+            message = "it took longer than resources.trial_time allows"
+            return [*progress.events, self._failed("timeout", message)]
         events: list[Event] = list(progress.events)
         for event in events:
             if isinstance(event, TrialPlanned):
@@ -151,16 +152,19 @@ class Coordinator(tune.Trainable):
             is_retry=failed.reason == "lost", next_plan=changes or {},
         )  # fmt: skip
         self._attempt += 1
+        self._spent_s += self._attempt_s()
         self._started_s = None
         return ended
 
     def _is_out_of_time(self) -> bool:
-        limit_s = self._order.trial_time_s
+        left_s = self._order.time_left_s
         return (
-            limit_s is not None
-            and self._started_s is not None
-            and time.monotonic() - self._started_s > limit_s
+            left_s is not None and self._started_s is not None and self._spent_s + self._attempt_s() > left_s
         )
+
+    def _attempt_s(self) -> float:
+        """Return for how long the attempt trains."""
+        return 0.0 if self._started_s is None else time.monotonic() - self._started_s
 
     def _failed(self, reason: Reason, message: str, trace: str | None = None) -> TrialEnded:
         return TrialEnded(

@@ -290,6 +290,7 @@ class Driver:
             resume=True,
             plan=trial.decided_plan,
         )
+        limit_s = self.experiment.resources.trial_time
         together = self._together if self._num_orders <= self._last_together else 1
         plan = known_plan(self.experiment, trial)
         return Order(
@@ -305,7 +306,7 @@ class Driver:
             plan=plan,
             max_retries=max(0, self.experiment.resources.max_retries - trial.num_retries),
             may_shrink=not trial.ran_out_of_memory,
-            trial_time_s=self.experiment.resources.trial_time,
+            time_left_s=None if limit_s is None else max(0.0, limit_s - trial.trained_s),
         )
 
     # Limits and the end.

@@ -25,7 +25,7 @@ class Order:
         plan: How the trial uses its workers, as it is shown and stored.
         max_retries: How often the trial is tried again when a worker was lost.
         may_shrink: Whether an attempt that runs out of memory is followed by one with a smaller micro batch.
-        trial_time_s: How long an attempt may take; None for as long as it takes.
+        time_left_s: How long the attempts from here on may take; None for as long as it takes.
     """
 
     task: TrialTask
@@ -35,7 +35,7 @@ class Order:
     plan: dict[str, Any]
     max_retries: int
     may_shrink: bool
-    trial_time_s: float | None
+    time_left_s: float | None
 
     def __str__(self) -> str:
         # Tune writes configurations into names and logs.
