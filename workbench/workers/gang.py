@@ -25,9 +25,10 @@ from workbench.errors import RunError, WorkbenchError
 from workbench.events import Event, Reason, TrialEnded
 from workbench.resources import num_memory_kills
 from workbench.workers.admission import Request
+from workbench.workers.lease import Lease
 from workbench.workers.origin import Origin
 from workbench.workers.owner import Owner
-from workbench.workers.pool import Lease, connect_pool
+from workbench.workers.pool import connect_pool
 from workbench.workers.worker import Progress, WorkerInfo
 
 if TYPE_CHECKING:

@@ -26,6 +26,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from workbench.errors import RunError
 from workbench.workers.admission import CPU_SHARE, Node, Request, Shape, check_feasible, order, place
 from workbench.workers.head import NAMESPACE
+from workbench.workers.lease import Lease, PoolStatus
 from workbench.workers.owner import Owner, find_dead
 from workbench.workers.worker import Worker, WorkerInfo
 
@@ -36,6 +37,7 @@ WORKER_IDLE_S = 60.0
 TRIALS_PER_WORKER = 1000
 STOP_GRACE_S = 5.0
 """How long a training may take to stop before its process is ended."""
+RELEASE_PATIENCE_S = 2.0
 START_TIMEOUT_S = 120.0
 START_ATTEMPTS = 3
 TICK_S = 0.1
@@ -45,27 +47,6 @@ NODES_FRESH_S = 1.0
 _CALL_THREADS = 4  # of a worker: one waits for news, the others answer
 _ACTOR: Any = gcs_pb2  # generated without types
 _GONE = (_ACTOR.ActorTableData.RESTARTING, _ACTOR.ActorTableData.DEAD)
-
-
-@dataclass(frozen=True)
-class Lease:
-    """A gang that was leased."""
-
-    lease_id: int
-    workers: tuple[Any, ...]
-    """Handles of the workers, by rank."""
-    infos: tuple[WorkerInfo, ...]
-
-
-@dataclass(frozen=True)
-class PoolStatus:
-    """What the pool holds."""
-
-    leased: dict[str, int]
-    """Leased workers, by run."""
-    num_waiting: int
-    idle_pids: tuple[int, ...]
-    foreign_cpus: float  # that others than the workbench hold
 
 
 @dataclass(eq=False)
@@ -134,7 +115,7 @@ class Pool:
         """
         self._keep_ticking()
         check_feasible(request, self._nodes(request.shape, with_use=False))
-        await self._end_earlier_lease(request)
+        await self._end_earlier_lease(request, owner)
         problem: str | None = None
         for _ in range(START_ATTEMPTS):
             waiting = _Waiting(request, owner, asyncio.get_running_loop().create_future())
@@ -149,11 +130,16 @@ class Pool:
             await self.release(lease_id)
         raise RunError(f"workers do not start: {problem}", next_step="The logs of Ray's workers say more.")
 
-    async def _end_earlier_lease(self, request: Request) -> None:
+    async def _end_earlier_lease(self, request: Request, owner: Owner | None) -> None:
         """End what is leased to the trial: who asks anew follows one that died, and has no use for it."""
         for lease_id, leased in list(self._leased.items()):
-            if request.trial is not None and leased.request.of_trial == request.of_trial:
-                await self.release(lease_id, unhealthy=tuple(range(len(leased.seats))))
+            if request.trial is None or leased.request.of_trial != request.of_trial:
+                continue
+            # One that lives has given it back, but calls may overtake each other.
+            until_s = time.monotonic() + (RELEASE_PATIENCE_S if leased.owner == owner else 0.0)
+            while lease_id in self._leased and time.monotonic() < until_s:
+                await asyncio.sleep(0.01)
+            await self.release(lease_id, unhealthy=tuple(range(len(leased.seats))))
 
     async def prepare(self, request: Request) -> None:
         """Start workers before they are needed, if they fit now; they wait as idle ones.

@@ -11,7 +11,8 @@ import ray
 from ray.exceptions import GetTimeoutError, RayActorError
 
 from workbench.workers.admission import Shape
-from workbench.workers.pool import PoolStatus, connect_pool
+from workbench.workers.lease import PoolStatus
+from workbench.workers.pool import connect_pool
 
 
 def cancel(run_id: str, trial: int) -> Any:

@@ -1,0 +1,29 @@
+"""What the pool answers: a gang that was leased, and what it holds in all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.workers.worker import WorkerInfo
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A gang that was leased."""
+
+    lease_id: int
+    workers: tuple[Any, ...]
+    """Handles of the workers, by rank."""
+    infos: tuple[WorkerInfo, ...]
+
+
+@dataclass(frozen=True)
+class PoolStatus:
+    """What the pool holds."""
+
+    leased: dict[str, int]
+    """Leased workers, by run."""
+    num_waiting: int
+    idle_pids: tuple[int, ...]
+    foreign_cpus: float  # that others than the workbench hold
