@@ -8,6 +8,7 @@ only for a strategy that cannot do without. What is exchanged in a step is left 
 from __future__ import annotations
 
 import datetime
+import gc
 import os
 import socket
 from typing import Any
@@ -15,6 +16,9 @@ from typing import Any
 import psutil
 import torch
 import torch.distributed
+
+# Its functions take the group that exists when it is imported as their default, and would keep it for ever.
+import torch.distributed.nn.functional
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
@@ -29,8 +33,8 @@ COLLECTIVE_TIMEOUT = datetime.timedelta(hours=1)
 
 _opened: tuple[str, Any] | None = None
 _left: Any = None
-"""The group that was left last. Whatever still refers to it must not be what ends it: its threads may wait
-for Python at that moment, while Python waits for its threads."""
+"""The group that was left last. A strategy that is dropped must not be what ends it: that would happen with
+Python's lock held, which the group's threads may wait for at that moment, and neither would ever go on."""
 
 
 def open_meeting_point(host: str) -> str:
@@ -47,6 +51,17 @@ def open_meeting_point(host: str) -> str:
         store = dist.TCPStore(host, 0, is_master=True, wait_for_workers=False, timeout=MEETING_TIMEOUT)
         _opened = (host, store)
     return f"{host}:{_opened[1].port}"
+
+
+def let_go() -> None:
+    """End the connections of the group that was left: exchanges of the others with this worker fail.
+
+    To be called when nothing refers to the trial's model any more, but for cycles.
+    """
+    global _left
+    if _left is not None:
+        gc.collect()  # torch's DistributedDataParallel is part of some, and refers to the group
+        _left = None
 
 
 class Group:
@@ -110,16 +125,15 @@ class Group:
         dist.all_gather_object(gathered, content)
         return gathered
 
-    def close(self, *, failed: bool = False) -> None:
+    def close(self) -> None:
         """Leave the group, so that this process can join another.
 
-        Args:
-            failed: Whether the others must notice: their exchanges with this worker fail from now on.
+        The others notice once it is let go of, too: see `let_go`.
         """
         global _left
         if self._joined:
             self._joined = False
-            _left = None if failed else dist.group.WORLD
+            _left = dist.group.WORLD
             dist.destroy_process_group()
 
     def _join(self, store: Any) -> None:

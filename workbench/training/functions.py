@@ -49,19 +49,17 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
     config = {**component.options, **task.params}
     worker = _join(task) if task.num_workers > 1 else None
     reporter = _Reporter(task, experiment, report, worker)
-    failed = True
     try:
         arguments = _extra_arguments(function, task, config, reporter, worker)
         _seed(task.seed)
         returned = function(config, reporter, **arguments)
         if returned is not None:
             reporter.take_returned(returned)
-        failed = False
         return reporter.outcome()
     finally:
         reporter.close_folder()
         if worker is not None:
-            worker.group.close(failed=failed)
+            worker.group.close()
 
 
 def _join(task: TrialTask) -> Worker:

@@ -52,9 +52,6 @@ def train(task: TrialTask, report: Report) -> Outcome:
             return _Loop(task, parts, report, started_s).run()
         finally:
             parts.strategy.close()
-    except BaseException:
-        group.close(failed=True)
-        raise
     finally:
         group.close()
 

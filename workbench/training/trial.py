@@ -45,10 +45,18 @@ def run_trial(task: TrialTask, report: Report) -> TrialEnded:
         text = "".join(traceback.format_exception(error))
         # The traceback holds frames, and frames hold the model: the next trial needs that memory.
         traceback.clear_frames(error.__traceback__)
+        _disconnect()
         if journal is not None:
             journal.close(tell_all=False)
         return _ended(task, outcome, text)
     return _ended(task, dataclasses.replace(outcome, step=outcome.step or steps.last), None)
+
+
+def _disconnect() -> None:
+    """Let the other workers of the trial notice that this one goes on no more."""
+    group = sys.modules.get("workbench.strategies.group")
+    if group is not None:
+        group.let_go()
 
 
 class _StepWatch:

@@ -1,0 +1,52 @@
+"""A worker that fails leaves its group, and the others hear of it at once."""
+
+from __future__ import annotations
+
+import time
+import traceback
+from typing import Any
+
+import torch
+from group_of_processes import run_together
+from torch import nn
+from torch.nn import functional
+
+from workbench.strategies.ddp import DataParallel
+from workbench.strategies.group import Group, let_go
+from workbench.strategies.strategy import MicroBatch, StepSettings, Worker
+
+
+def fail_on_rank_1(rank: int, num_workers: int, meeting: str) -> tuple[str, float]:
+    group = Group(rank, num_workers, None, meeting)
+    began_s = time.monotonic()
+    try:
+        try:
+            train(Worker(rank, num_workers, group=group))
+        finally:
+            group.close()
+    except Exception as error:
+        traceback.clear_frames(error.__traceback__)
+        let_go()
+        return type(error).__name__, time.monotonic() - began_s
+    return "nothing", time.monotonic() - began_s
+
+
+def train(worker: Worker) -> None:
+    strategy = DataParallel(StepSettings(loss=functional.cross_entropy))
+    model = nn.Sequential(nn.Linear(64, 300), nn.Tanh(), nn.Linear(300, 10))
+    strategy.setup(model, lambda parameters: torch.optim.SGD(parameters, lr=0.1), worker)
+    batch: Any = [MicroBatch(torch.ones(8, 64), torch.zeros(8, dtype=torch.long), 0.5)]
+    try:
+        strategy.forward_backward(batch)
+        if worker.rank == 1:
+            raise ValueError("this batch is not for me")
+        strategy.forward_backward(batch)
+    finally:
+        strategy.close()
+
+
+def test_the_others_hear_of_a_failure_again_and_again() -> None:
+    for _ in range(10):
+        (noticed, waited_s), (failed, _) = run_together(fail_on_rank_1, 2)
+        assert (noticed, failed) == ("RuntimeError", "ValueError")
+        assert waited_s < 20
