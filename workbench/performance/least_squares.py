@@ -1,0 +1,79 @@
+"""Nonlinear least squares with beliefs about the parameters, by Levenberg and Marquardt's method.
+
+Written out because it is short, and because loading SciPy takes longer than most fits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+_NUDGE = 1e-5
+_LONGEST_STEP = 2.0
+_MOST_STEPS = 60
+_MOST_TRIES = 12
+
+
+def jacobian(function: Callable[[Array], Array], at: Array) -> tuple[Array, Array]:
+    """Return the values of a function, [n], and their derivatives by its parameters, [n, parameters]."""
+    values = function(at)
+    derivatives = np.empty((len(values), len(at)))
+    for index in range(len(at)):
+        nudged = at.copy()
+        nudged[index] += _NUDGE
+        derivatives[:, index] = (function(nudged) - values) / _NUDGE
+    return values, derivatives
+
+
+def minimise(
+    residuals: Callable[[Array], Array], means: Array, deviations: Array, starts: Iterable[Array]
+) -> Array:
+    """Find the parameters that fit best and are believed: the least of several minima.
+
+    Args:
+        residuals: Parameters -> what is left, [n], each with a standard deviation of 1.
+        means: What the parameters are believed to be, [parameters].
+        deviations: The standard deviations of that, > 0.
+        starts: Where to begin, one after the other.
+
+    Returns:
+        The parameters with the least sum of squares over residuals and (parameter - mean) / deviation.
+    """
+
+    def cost_of(at: Array, left: Array) -> float:
+        return float(left @ left + np.sum(((at - means) / deviations) ** 2))
+
+    found = [_descend(residuals, means, deviations, start, cost_of) for start in starts]
+    return min(found, key=lambda at: cost_of(at, residuals(at)))
+
+
+def _descend(
+    residuals: Callable[[Array], Array],
+    means: Array,
+    deviations: Array,
+    at: Array,
+    cost_of: Callable[[Array, Array], float],
+) -> Array:
+    left, derivatives = jacobian(residuals, at)
+    cost, damping = cost_of(at, left), 1e-2
+    for _ in range(_MOST_STEPS):
+        curvature = derivatives.T @ derivatives + np.diag(deviations**-2)
+        slope = derivatives.T @ left + (at - means) / deviations**2
+        for _ in range(_MOST_TRIES):
+            step = -np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), slope)
+            tried = at + np.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
+            cost_there = cost_of(tried, residuals(tried))
+            if cost_there < cost:
+                break
+            damping *= 4.0
+        else:
+            return at
+        has_settled = cost - cost_there < 1e-7 * cost
+        at, cost, damping = tried, cost_there, max(damping / 5.0, 1e-9)
+        if has_settled:
+            return at
+        left, derivatives = jacobian(residuals, at)
+    return at

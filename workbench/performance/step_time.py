@@ -1,0 +1,266 @@
+"""Seconds per training step of a data-parallel plan, from measured ones: fit once, then ask.
+
+A law of a step (`step_law`) is fitted to logarithms of times under beliefs that matter where little was measured;
+what it leaves over (`misfit`) is interpolated where much was. Which law of communication is used is decided by
+placements that were held out, and so is how far the stated intervals may be trusted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.performance.least_squares import jacobian, minimise
+from workbench.performance.misfit import Misfit, adapt, covariance, noisy_covariance
+from workbench.performance.step_law import LAWS, PARAMETERS, Plans, StepLaw, believe
+from workbench.performance.support import Support
+from workbench.performance.topology import Topology
+
+Array = NDArray[np.float64]
+NORMAL_90 = 1.6449
+MOST_ROWS = 2000
+_ROWS_TO_ADAPT = 250
+_ROWS_TO_FIT = 500
+# Held-out rows outweigh the stated spread once they are more than this.
+_ROWS_OF_TRUST = 20
+_TRUST_RANGE = (0.7, 2.0)
+# What step - synchronisation says of computing: the two clocks do not start and end together.
+_COMPUTE_DEVIATION = 0.15
+_ROWS_OF_COMPUTE = 20
+_MOST_SYNC_SHARE = 0.9
+# Further starts: little and much that grows with the batch, slow links between nodes, much overlap.
+_FURTHER_STARTS = (("share", -1.0), ("share", 1.0), ("network", -1.0), ("overlap", 1.0))
+_OUTLYING = 3.0
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One measured plan.
+
+    Attributes:
+        topology: Where its workers were.
+        micro_batch: Samples per GPU and micro step, > 0.
+        step_time_s: Seconds per step, > 0.
+        sync_time_s: Seconds of them after the last gradient was computed, where that was measured.
+    """
+
+    topology: Topology
+    micro_batch: float
+    step_time_s: float
+    sync_time_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Point:
+    """A plan whose step time is asked for.
+
+    Attributes:
+        topology: Where its workers would be.
+        micro_batch: Samples per GPU and micro step, > 0.
+        accumulation: Micro steps per step, >= 1; gradients are exchanged after the last.
+    """
+
+    topology: Topology
+    micro_batch: float
+    accumulation: int = 1
+
+
+class Prediction(NamedTuple):
+    """Seconds per step, where 90 % of the truths should lie, and whether the point is beyond what was measured."""
+
+    step_time_s: float
+    low_s: float
+    high_s: float
+    extrapolated: bool
+
+
+def fit(measurements: Sequence[Measurement]) -> StepTimeModel:
+    """Fit a model of step times; the same measurements give the same model.
+
+    The first law of communication is replaced by another only where that is better on held-out placements by
+    more than twice the standard error of the difference.
+
+    Args:
+        measurements: One or more; of more than 2,000 rows, as many are used.
+
+    Returns:
+        The model.
+
+    Raises:
+        ValueError: If there is no measurement.
+    """
+    if not measurements:
+        raise ValueError("a step-time model needs one measurement or more")
+    if len(measurements) > MOST_ROWS:
+        chosen = np.random.default_rng(0).permutation(len(measurements))[:MOST_ROWS]
+        measurements = [measurements[index] for index in np.sort(chosen)]
+    first, *others = LAWS
+    best = StepTimeModel(measurements, first)
+    if np.sum(best.plans.num_nodes > 1) == 0:
+        return best
+    for communication in others:
+        other = StepTimeModel(measurements, communication)
+        gains = best.held_out_errors - other.held_out_errors
+        if len(gains) > 2 and np.mean(gains) > 2.0 * np.std(gains, ddof=1) / np.sqrt(len(gains)):
+            best = other
+    return best
+
+
+class StepTimeModel:
+    """Step times of all plans, from measured ones, under one law of communication.
+
+    Attributes:
+        law: The law of a step.
+        parameters: Its fitted parameters, in the order of `step_law.PARAMETERS`.
+        plans: What was measured.
+        held_out_errors: Mean absolute error of the logarithm by placement, each predicted without its own rows.
+    """
+
+    def __init__(self, measurements: Sequence[Measurement], communication: str) -> None:
+        """Fit one law; `fit` chooses among laws."""
+        self.plans = Plans.of([each.topology for each in measurements], [each.micro_batch for each in measurements])
+        self._log_times = np.log([each.step_time_s for each in measurements])
+        self._support = Support(self.plans)
+        self.law = StepLaw(communication, float(np.exp(np.mean(np.log(self.plans.micro_batch)))))
+        self._beliefs = believe(float(np.exp(np.median(self._log_times))))
+        self._computing = _Computing.of(self.plans, measurements)
+        self._misfit = Misfit()
+        self.parameters = self._fit_parameters(first=True)
+        for _ in range(2):
+            self._adapt_misfit()
+            self.parameters = self._fit_parameters(first=False)
+        self._condition()
+
+    def predict(self, points: Sequence[Point]) -> list[Prediction]:
+        """Predict steps of plans.
+
+        Args:
+            points: The plans.
+
+        Returns:
+            One prediction a point, in order.
+        """
+        if not points:
+            return []
+        plans = Plans.of([point.topology for point in points], [point.micro_batch for point in points])
+        logs, deviations = self._predict_logs(plans)
+        accumulation = np.array([point.accumulation for point in points], float)
+        last_s = np.exp(logs)
+        # A micro step before the last exchanges nothing; the law's share of computing is that of the step.
+        computing = self.law.compute_s(self.parameters, plans) / np.exp(self.law.log_step(self.parameters, plans))
+        times_s = last_s * (1.0 + (accumulation - 1.0) * computing)
+        widths = np.exp(NORMAL_90 * deviations)
+        return [
+            Prediction(float(time_s), float(time_s / width), float(time_s * width), bool(beyond))
+            for time_s, width, beyond in zip(times_s, widths, self._support.is_beyond(plans), strict=True)
+        ]
+
+    def _fit_parameters(self, *, first: bool) -> Array:
+        rows = _spread_over(len(self.plans), _ROWS_TO_FIT)
+        plans, log_times = self.plans.rows(rows), self._log_times[rows]
+        means, deviations = self._beliefs
+        whiten = np.linalg.inv(np.linalg.cholesky(noisy_covariance(plans, self._misfit)))
+
+        def residuals(parameters: Array) -> Array:
+            left = whiten @ (self.law.log_step(parameters, plans) - log_times)
+            return np.concatenate([left, self._computing.residuals(self.law, parameters)])
+
+        if not first:
+            return minimise(residuals, means, deviations, [self.parameters])
+        starts = [means]
+        for name, shift in _FURTHER_STARTS:
+            start = means.copy()
+            start[PARAMETERS.index(name)] += shift
+            starts.append(start)
+        return minimise(residuals, means, deviations, starts)
+
+    def _adapt_misfit(self) -> None:
+        rows = _spread_over(len(self.plans), _ROWS_TO_ADAPT)
+        plans = self.plans.rows(rows)
+        means, deviations = self._beliefs
+        logs, slopes = jacobian(lambda at: self.law.log_step(at, plans), self.parameters)
+        left = self._log_times[rows] - logs + slopes @ (self.parameters - means)
+        self._misfit = adapt(self._misfit, plans, left, (slopes * deviations**2) @ slopes.T)
+
+    def _condition(self) -> None:
+        """Work out once what every prediction needs, and what the rows say of each other."""
+        logs, slopes = jacobian(lambda at: self.law.log_step(at, self.plans), self.parameters)
+        precision = np.linalg.inv(noisy_covariance(self.plans, self._misfit))
+        believed = np.diag(self._beliefs[1] ** -2) + self._computing.curvature(self.law, self.parameters)
+        self._slopes, self._precision = slopes, precision
+        self._parameter_covariance = np.linalg.inv(slopes.T @ precision @ slopes + believed)
+        self._weights = precision @ (self._log_times - logs)
+        across = precision @ slopes
+        # Of a Gaussian process, rows that are left out are predicted in closed form (Rasmussen & Williams, 5.12).
+        marginal = precision - across @ self._parameter_covariance @ across.T
+        weights = marginal @ (self._log_times - logs)
+        self.held_out_errors = np.array(
+            [
+                np.mean(np.abs(np.linalg.solve(marginal[np.ix_(rows, rows)], weights[rows])))
+                for rows in (np.flatnonzero(self.plans.placement == name) for name in np.unique(self.plans.placement))
+            ]
+        )
+        self._trust = _trust(weights / np.sqrt(np.diag(marginal)))
+
+    def _predict_logs(self, plans: Plans) -> tuple[Array, Array]:
+        """Return the logarithms of step times and their standard deviations."""
+        logs, slopes = jacobian(lambda at: self.law.log_step(at, plans), self.parameters)
+        shared = covariance(plans, self.plans, self._misfit)
+        known = shared @ self._precision
+        unexplained = slopes - known @ self._slopes
+        variance = self._misfit.variance - np.sum(known * shared, axis=1)
+        variance = variance + np.sum((unexplained @ self._parameter_covariance) * unexplained, axis=1)
+        beyond = self._support.deviation_beyond(plans)
+        return logs + shared @ self._weights, np.sqrt(variance * self._trust**2 + beyond**2)
+
+
+@dataclass(frozen=True)
+class _Computing:
+    """What synchronisation times say of computing: it is what is left of a step without them."""
+
+    plans: Plans
+    log_times: Array
+
+    @classmethod
+    def of(cls, plans: Plans, measurements: Sequence[Measurement]) -> _Computing:
+        told = [
+            index
+            for index, each in enumerate(measurements)
+            if each.topology.num_gpus > 1
+            and each.sync_time_s is not None
+            and each.sync_time_s < _MOST_SYNC_SHARE * each.step_time_s
+        ]
+        left_s = [measurements[index].step_time_s - (measurements[index].sync_time_s or 0.0) for index in told]
+        return cls(plans.rows(np.array(told, int)), np.log(np.array(left_s, float)))
+
+    @cached_property
+    def _deviation(self) -> float:
+        # Rows err alike, so that many of them say little more than some.
+        return _COMPUTE_DEVIATION * max(1.0, float(np.sqrt(len(self.plans) / _ROWS_OF_COMPUTE)))
+
+    def residuals(self, law: StepLaw, parameters: Array) -> Array:
+        return (np.log(law.compute_s(parameters, self.plans)) - self.log_times) / self._deviation
+
+    def curvature(self, law: StepLaw, parameters: Array) -> Array:
+        slopes = jacobian(lambda at: self.residuals(law, at), parameters)[1]
+        return slopes.T @ slopes
+
+
+def _trust(standardised: Array) -> float:
+    """Return by what factor errors of held-out rows exceed the stated ones; near 1 where rows are few."""
+    found = float(np.quantile(np.abs(standardised), 0.9)) / NORMAL_90
+    num_rows = len(standardised)
+    factor = (num_rows * found + _ROWS_OF_TRUST) / (num_rows + _ROWS_OF_TRUST)
+    return float(np.clip(factor, *_TRUST_RANGE))
+
+
+def _spread_over(num_rows: int, most: int) -> NDArray[np.int_]:
+    """Return rows to work with where all would take too long."""
+    if num_rows <= most:
+        return np.arange(num_rows)
+    return np.sort(np.random.default_rng(0).permutation(num_rows)[:most])

@@ -1,0 +1,80 @@
+"""Where the workers of a plan are: how many GPUs, on how many nodes, how many on each. Times are left to others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workbench.errors import DataError
+
+KINDS = ("one GPU", "one node", "two nodes", "more nodes")
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The GPUs of a data-parallel group, one worker on each.
+
+    Attributes:
+        gpus_per_node: How many GPUs are used on each node, the fewest first: a ring has no first node.
+    """
+
+    gpus_per_node: tuple[int, ...]
+
+    @classmethod
+    def of(cls, num_nodes: int, num_gpus: int, gpus_per_node: Sequence[int] | None = None) -> Topology:
+        """Make a topology from how people count it.
+
+        Args:
+            num_nodes: Nodes that are used, at least 1.
+            num_gpus: GPUs on all nodes together, at least one on each.
+            gpus_per_node: GPUs on each node; None where they are spread as evenly as can be.
+
+        Returns:
+            The topology.
+
+        Raises:
+            DataError: If the numbers contradict each other; its field is the one to look at.
+        """
+        if num_nodes < 1:
+            raise DataError(f"{num_nodes} nodes", field="nodes", allowed="1 or more")
+        if num_gpus < num_nodes:
+            raise DataError(
+                f"{num_gpus} GPUs cannot be on {num_nodes} nodes", field="gpus", allowed="one a node or more"
+            )
+        if gpus_per_node is None:
+            fewest, num_larger = divmod(num_gpus, num_nodes)
+            return cls((fewest,) * (num_nodes - num_larger) + (fewest + 1,) * num_larger)
+        told = "+".join(map(str, gpus_per_node))
+        if len(gpus_per_node) != num_nodes:
+            raise DataError(
+                f"{told} says {len(gpus_per_node)} nodes, not {num_nodes}",
+                field="gpus_per_node",
+                allowed="one number a node, such as 4+4",
+            )
+        if min(gpus_per_node) < 1 or sum(gpus_per_node) != num_gpus:
+            raise DataError(
+                f"{told} is not {num_gpus} GPUs",
+                field="gpus_per_node",
+                allowed=f"whole numbers from 1 whose sum is {num_gpus}",
+            )
+        return cls(tuple(sorted(gpus_per_node)))
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes are used."""
+        return len(self.gpus_per_node)
+
+    @property
+    def num_gpus(self) -> int:
+        """How many GPUs are used on all nodes together."""
+        return sum(self.gpus_per_node)
+
+    @property
+    def most_gpus_per_node(self) -> int:
+        """How many GPUs are used on the fullest node."""
+        return self.gpus_per_node[-1]
+
+    @property
+    def kind(self) -> str:
+        """Which boundaries it has crossed: one of `KINDS`; what was measured in one says little of the next."""
+        return KINDS[0] if self.num_gpus == 1 else KINDS[min(self.num_nodes, 3)]
