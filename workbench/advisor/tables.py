@@ -7,9 +7,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from workbench.errors import DataError
+
+_Made = TypeVar("_Made")
 
 
 @dataclass(frozen=True)
@@ -40,15 +42,47 @@ def read_table(path: Path, *columns: Column) -> list[dict[str, Any]]:
     Raises:
         DataError: If the file cannot be read, lacks a column, or a cell is not what its column holds.
     """
+    return read_objects(path, dict, *columns)
+
+
+def read_objects(path: Path, make: Callable[[dict[str, Any]], _Made], *columns: Column) -> list[_Made]:
+    """Read the rows of a CSV file as `read_table` does, and make something of each.
+
+    Args:
+        path: The file; its first line names the columns.
+        make: Takes a row; a DataError of its own, whose field is a column, is told with the line.
+        columns: What it must or may have.
+
+    Returns:
+        What was made, a row each.
+
+    Raises:
+        DataError: If the file cannot be read, lacks a column, a cell is not what its column holds, or a row
+            contradicts itself.
+    """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, skipinitialspace=True)
             heads = [head.strip() for head in reader.fieldnames or ()]
             reader.fieldnames = heads
             _check_heads(path, heads, columns)
-            return [_read_row(path, reader.line_num, row, columns) for row in reader]
+            return [
+                _make_of(path, reader.line_num, make, _read_row(path, reader.line_num, row, columns))
+                for row in reader
+            ]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def _make_of(path: Path, line: int, make: Callable[[dict[str, Any]], _Made], row: dict[str, Any]) -> _Made:
+    try:
+        return make(row)
+    except DataError as error:
+        raise DataError(
+            f"{path}, line {line}, column {error.field}: {error.problem}",
+            field=error.field,
+            allowed=error.allowed,
+        ) from error
 
 
 def _check_heads(path: Path, heads: list[str], columns: tuple[Column, ...]) -> None:

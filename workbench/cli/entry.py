@@ -6,7 +6,6 @@ Exit codes: 0 done; 1 anything else that went wrong; 2 bad experiment, data or u
 
 from __future__ import annotations
 
-import importlib
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 import click
 
 from workbench import __version__
+from workbench.cli.lazy import LazyGroup
 from workbench.cli.options import example, store_option
 from workbench.cli.printing import print_error
 from workbench.errors import DataError, ExperimentError, ResourcesError, WorkbenchError
@@ -40,20 +40,7 @@ COMMANDS = {
 INTERRUPTED = 130
 
 
-class _Commands(click.Group):
-    """Commands that are imported when they are used, in the order in which people need them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        if cmd_name not in COMMANDS:
-            return None
-        module, _, name = COMMANDS[cmd_name].partition(":")
-        return getattr(importlib.import_module(module), name)
-
-
-@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="workbench")
 @store_option
 @example(

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import click
 
+from workbench.cli.lazy import LazyGroup
 from workbench.cli.options import example
 
+QUESTIONS = {
+    "step-time": "workbench.cli.what_if_step_time:step_time",
+}
 
-@click.group("what-if", context_settings={"help_option_names": ["-h", "--help"]})
+
+@click.group(
+    "what-if", cls=LazyGroup, table=QUESTIONS, context_settings={"help_option_names": ["-h", "--help"]}
+)
 @example("workbench what-if lr --optimizer adamw --lr 3e-4 --from-batch 128 --to-batch 1024")
 def what_if() -> None:
     """Answer from measurements in files: step times, the best batch, a learning rate, the next run."""

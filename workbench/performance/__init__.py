@@ -1,1 +1,1 @@
-"""How long the parts of a step take. What the numbers mean for other plans is left to others."""
+"""How long a step takes: timed by its parts, predicted for other plans. Choosing is left to the advisor."""

@@ -1,8 +1,8 @@
 """What a law of a step leaves over, and how alike it is for plans that are alike.
 
-Logarithms of measured times differ from those of the law by a sum of parts, each a Gaussian process: by topology,
-by topology and batch together, by batch, by batch for each kind of topology, by placement, and noise. Between
-topologies of different kinds nothing is shared but what depends on the batch alone.
+Logarithms of measured times differ from those of the law by a sum of parts, each a Gaussian process: by
+topology, by topology and batch together, by batch, by batch for each kind of topology, and
+by placement; and noise. Between topologies of different kinds nothing is shared but what depends on the batch alone.
 """
 
 from __future__ import annotations
@@ -80,12 +80,12 @@ def _log2_distance(rows: Array, columns: Array) -> Array:
     return np.log2(rows)[:, None] - np.log2(columns)[None, :]
 
 
-def noisy_covariance(plans: Plans, misfit: Misfit) -> Array:
-    """Return the covariance of measurements, [n, n]."""
-    return covariance(plans, plans, misfit) + misfit.noise**2 * np.eye(len(plans))
+def noisy_covariance(plans: Plans, misfit: Misfit, noise_factors: Array) -> Array:
+    """Return the covariance of measurements, [n, n], whose noise is so many times the usual, [n]."""
+    return covariance(plans, plans, misfit) + np.diag((misfit.noise * noise_factors) ** 2)
 
 
-def adapt(misfit: Misfit, plans: Plans, left: Array, of_parameters: Array) -> Misfit:
+def adapt(misfit: Misfit, plans: Plans, noise_factors: Array, left: Array, of_parameters: Array) -> Misfit:
     """Adapt the size of the parts to what a law leaves over.
 
     Climbs along one part after the other: the parts are few and the evidence is smooth.
@@ -93,32 +93,39 @@ def adapt(misfit: Misfit, plans: Plans, left: Array, of_parameters: Array) -> Mi
     Args:
         misfit: Where to begin.
         plans: What was measured, [n].
+        noise_factors: How much noisier than usual each row is, [n].
         left: Logarithms of times less those of the law as believed before, [n].
         of_parameters: How they vary because the law's parameters are uncertain, [n, n].
 
     Returns:
         The sizes under which `left` is most probable, weighed against the defaults.
     """
+
+    def surprise_of(tried: Misfit) -> float:
+        return _surprise(tried, left, noisy_covariance(plans, tried, noise_factors) + of_parameters)
+
     names = [field.name for field in fields(Misfit)]
-    best = _surprise(misfit, plans, left, of_parameters)
+    best = surprise_of(misfit)
     for factor in _FACTORS:
         for _ in range(_ROUNDS):
             for name in names:
                 for change in (factor, 1.0 / factor):
                     while True:
                         tried = replace(misfit, **{name: getattr(misfit, name) * change})
-                        surprise = _surprise(tried, plans, left, of_parameters)
+                        surprise = surprise_of(tried)
                         if surprise >= best - _LEAST_GAIN:
                             break
                         misfit, best = tried, surprise
     return misfit
 
 
-def _surprise(misfit: Misfit, plans: Plans, left: Array, of_parameters: Array) -> float:
-    """Return the negative logarithm of the probability of what is left and of the sizes, but for a constant."""
-    factor = np.linalg.cholesky(noisy_covariance(plans, misfit) + of_parameters)
+def _surprise(misfit: Misfit, left: Array, covariances: Array) -> float:
+    """Return the negative logarithm of the probability of what is left and of the sizes, less a constant."""
+    factor = np.linalg.cholesky(covariances)
     whitened = np.linalg.solve(factor, left)
-    from_defaults = np.log(np.array(astuple(misfit)) / np.array(astuple(Misfit()))) / np.array(astuple(_DOUBTS))
+    from_defaults = np.log(np.array(astuple(misfit)) / np.array(astuple(Misfit()))) / np.array(
+        astuple(_DOUBTS)
+    )
     return float(
         0.5 * whitened @ whitened + np.sum(np.log(np.diag(factor))) + 0.5 * from_defaults @ from_defaults
     )

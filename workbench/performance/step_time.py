@@ -1,8 +1,8 @@
 """Seconds per training step of a data-parallel plan, from measured ones: fit once, then ask.
 
-A law of a step (`step_law`) is fitted to logarithms of times under beliefs that matter where little was measured;
-what it leaves over (`misfit`) is interpolated where much was. Which law of communication is used is decided by
-placements that were held out, and so is how far the stated intervals may be trusted.
+A law of a step (`step_law`) is fitted to logarithms of times under beliefs that matter where little was
+measured; what it leaves over (`misfit`) is interpolated where much was. Which law of communication is used is
+decided by placements that were held out, and rows that were held out say how wide the intervals must be.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from workbench.performance.topology import Topology
 Array = NDArray[np.float64]
 NORMAL_90 = 1.6449
 MOST_ROWS = 2000
+_ROUNDS = 2
 _ROWS_TO_ADAPT = 250
 _ROWS_TO_FIT = 500
 # Held-out rows outweigh the stated spread once they are more than this.
@@ -35,7 +36,9 @@ _ROWS_OF_COMPUTE = 20
 _MOST_SYNC_SHARE = 0.9
 # Further starts: little and much that grows with the batch, slow links between nodes, much overlap.
 _FURTHER_STARTS = (("share", -1.0), ("share", 1.0), ("network", -1.0), ("overlap", 1.0))
+# A row that is so many stated deviations off is taken to be as much noisier, and twice that.
 _OUTLYING = 3.0
+_DISCOUNT = 2.0
 
 
 @dataclass(frozen=True)
@@ -71,7 +74,7 @@ class Point:
 
 
 class Prediction(NamedTuple):
-    """Seconds per step, where 90 % of the truths should lie, and whether the point is beyond what was measured."""
+    """Seconds per step, where nine of ten truths should lie, and whether that is beyond what was measured."""
 
     step_time_s: float
     low_s: float
@@ -118,20 +121,25 @@ class StepTimeModel:
         law: The law of a step.
         parameters: Its fitted parameters, in the order of `step_law.PARAMETERS`.
         plans: What was measured.
-        held_out_errors: Mean absolute error of the logarithm by placement, each predicted without its own rows.
+        held_out_errors: Mean absolute error of the logarithm by placement, predicted without its own rows.
     """
 
     def __init__(self, measurements: Sequence[Measurement], communication: str) -> None:
         """Fit one law; `fit` chooses among laws."""
-        self.plans = Plans.of([each.topology for each in measurements], [each.micro_batch for each in measurements])
+        self.plans = Plans.of(
+            [each.topology for each in measurements], [each.micro_batch for each in measurements]
+        )
         self._log_times = np.log([each.step_time_s for each in measurements])
         self._support = Support(self.plans)
         self.law = StepLaw(communication, float(np.exp(np.mean(np.log(self.plans.micro_batch)))))
-        self._beliefs = believe(float(np.exp(np.median(self._log_times))))
+        self._beliefs = believe(self.plans, float(np.exp(np.median(self._log_times))))
         self._computing = _Computing.of(self.plans, measurements)
         self._misfit = Misfit()
+        self._noise_factors = np.ones(len(measurements))
         self.parameters = self._fit_parameters(first=True)
-        for _ in range(2):
+        for _ in range(_ROUNDS):
+            self._condition()
+            self._discount_outliers()
             self._adapt_misfit()
             self.parameters = self._fit_parameters(first=False)
         self._condition()
@@ -152,7 +160,9 @@ class StepTimeModel:
         accumulation = np.array([point.accumulation for point in points], float)
         last_s = np.exp(logs)
         # A micro step before the last exchanges nothing; the law's share of computing is that of the step.
-        computing = self.law.compute_s(self.parameters, plans) / np.exp(self.law.log_step(self.parameters, plans))
+        computing = self.law.compute_s(self.parameters, plans) / np.exp(
+            self.law.log_step(self.parameters, plans)
+        )
         times_s = last_s * (1.0 + (accumulation - 1.0) * computing)
         widths = np.exp(NORMAL_90 * deviations)
         return [
@@ -164,7 +174,9 @@ class StepTimeModel:
         rows = _spread_over(len(self.plans), _ROWS_TO_FIT)
         plans, log_times = self.plans.rows(rows), self._log_times[rows]
         means, deviations = self._beliefs
-        whiten = np.linalg.inv(np.linalg.cholesky(noisy_covariance(plans, self._misfit)))
+        whiten = np.linalg.inv(
+            np.linalg.cholesky(noisy_covariance(plans, self._misfit, self._noise_factors[rows]))
+        )
 
         def residuals(parameters: Array) -> Array:
             left = whiten @ (self.law.log_step(parameters, plans) - log_times)
@@ -185,27 +197,51 @@ class StepTimeModel:
         means, deviations = self._beliefs
         logs, slopes = jacobian(lambda at: self.law.log_step(at, plans), self.parameters)
         left = self._log_times[rows] - logs + slopes @ (self.parameters - means)
-        self._misfit = adapt(self._misfit, plans, left, (slopes * deviations**2) @ slopes.T)
+        self._misfit = adapt(
+            self._misfit, plans, self._noise_factors[rows], left, (slopes * deviations**2) @ slopes.T
+        )
 
     def _condition(self) -> None:
         """Work out once what every prediction needs, and what the rows say of each other."""
         logs, slopes = jacobian(lambda at: self.law.log_step(at, self.plans), self.parameters)
-        precision = np.linalg.inv(noisy_covariance(self.plans, self._misfit))
+        precision = np.linalg.inv(noisy_covariance(self.plans, self._misfit, self._noise_factors))
         believed = np.diag(self._beliefs[1] ** -2) + self._computing.curvature(self.law, self.parameters)
         self._slopes, self._precision = slopes, precision
         self._parameter_covariance = np.linalg.inv(slopes.T @ precision @ slopes + believed)
         self._weights = precision @ (self._log_times - logs)
         across = precision @ slopes
-        # Of a Gaussian process, rows that are left out are predicted in closed form (Rasmussen & Williams, 5.12).
-        marginal = precision - across @ self._parameter_covariance @ across.T
-        weights = marginal @ (self._log_times - logs)
+        self._hold_out(precision - across @ self._parameter_covariance @ across.T, self._log_times - logs)
+
+    def _hold_out(self, precision: Array, left: Array) -> None:
+        """Predict each row, and each placement, from the others.
+
+        Of a Gaussian process that has a closed form: nothing is fitted again.
+
+        Args:
+            precision: The inverse of the covariance of `left`, the parameters' part included, [n, n].
+            left: What the law leaves over, [n].
+
+        Source: Rasmussen & Williams, Gaussian Processes for Machine Learning, equation 5.12.
+        """
+        weights = precision @ left
+        placements = (
+            np.flatnonzero(self.plans.placement == name) for name in np.unique(self.plans.placement)
+        )
         self.held_out_errors = np.array(
             [
-                np.mean(np.abs(np.linalg.solve(marginal[np.ix_(rows, rows)], weights[rows])))
-                for rows in (np.flatnonzero(self.plans.placement == name) for name in np.unique(self.plans.placement))
+                np.mean(np.abs(np.linalg.solve(precision[np.ix_(rows, rows)], weights[rows])))
+                for rows in placements
             ]
         )
-        self._trust = _trust(weights / np.sqrt(np.diag(marginal)))
+        variances = 1.0 / np.diag(precision)
+        # A row that is discounted is still judged by the noise that is usual.
+        usual = variances - self._misfit.noise**2 * (self._noise_factors**2 - 1.0)
+        self._held_out = weights * variances / np.sqrt(usual)
+        self._trust = _trust(self._held_out)
+
+    def _discount_outliers(self) -> None:
+        off = np.abs(self._held_out)
+        self._noise_factors = np.where(off > _OUTLYING, _DISCOUNT * off, 1.0)
 
     def _predict_logs(self, plans: Plans) -> tuple[Array, Array]:
         """Return the logarithms of step times and their standard deviations."""
@@ -214,9 +250,10 @@ class StepTimeModel:
         known = shared @ self._precision
         unexplained = slopes - known @ self._slopes
         variance = self._misfit.variance - np.sum(known * shared, axis=1)
-        variance = variance + np.sum((unexplained @ self._parameter_covariance) * unexplained, axis=1)
+        of_parameters = np.sum((unexplained @ self._parameter_covariance) * unexplained, axis=1)
         beyond = self._support.deviation_beyond(plans)
-        return logs + shared @ self._weights, np.sqrt(variance * self._trust**2 + beyond**2)
+        deviations = np.sqrt(variance * self._trust**2 + of_parameters + beyond**2)
+        return logs + shared @ self._weights, deviations
 
 
 @dataclass(frozen=True)
@@ -235,7 +272,9 @@ class _Computing:
             and each.sync_time_s is not None
             and each.sync_time_s < _MOST_SYNC_SHARE * each.step_time_s
         ]
-        left_s = [measurements[index].step_time_s - (measurements[index].sync_time_s or 0.0) for index in told]
+        left_s = [
+            measurements[index].step_time_s - (measurements[index].sync_time_s or 0.0) for index in told
+        ]
         return cls(plans.rows(np.array(told, int)), np.log(np.array(left_s, float)))
 
     @cached_property

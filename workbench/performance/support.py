@@ -10,8 +10,10 @@ from workbench.performance.step_law import Plans
 Array = NDArray[np.float64]
 # Within this factor beyond what was measured a law that fits there is trusted.
 _FAR = 2.0
-# What is added to the standard deviation of a logarithm per doubling beyond what was measured.
+# What is added to the standard deviation of a logarithm per doubling beyond the measured batches or GPUs,
+# and beyond twice the measured nodes.
 _DEVIATION_PER_DOUBLING = 0.1
+_DEVIATION_PER_DOUBLING_OF_FAR_NODES = 0.3
 _PAIR = 2
 
 
@@ -45,7 +47,9 @@ class Support:
     def deviation_beyond(self, plans: Plans) -> Array:
         """Return what the logarithm of a time is less sure for being beyond, as a standard deviation, [n]."""
         gpus = np.maximum(np.log2(plans.num_gpus / self._most_gpus), 0.0)
-        return _DEVIATION_PER_DOUBLING * (gpus + self._doublings_of_batch(plans))
+        far_nodes = np.maximum(np.log2(plans.num_nodes / (_FAR * self._most_nodes)), 0.0)
+        near = _DEVIATION_PER_DOUBLING * (gpus + self._doublings_of_batch(plans))
+        return near + _DEVIATION_PER_DOUBLING_OF_FAR_NODES * far_nodes
 
     def _doublings_of_batch(self, plans: Plans) -> Array:
         above = np.log2(plans.micro_batch / self._most_batch)

@@ -1,12 +1,14 @@
-"""Where the workers of a plan are: how many GPUs, on how many nodes, how many on each. Times are left to others."""
+"""Where the workers of a plan are: how many GPUs, on how many nodes, how many on each."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from workbench.errors import DataError
 
+MOST_GPUS = 100_000
 KINDS = ("one GPU", "one node", "two nodes", "more nodes")
 
 
@@ -37,6 +39,8 @@ class Topology:
         """
         if num_nodes < 1:
             raise DataError(f"{num_nodes} nodes", field="nodes", allowed="1 or more")
+        if num_gpus > MOST_GPUS:
+            raise DataError(f"{num_gpus} GPUs", field="gpus", allowed=f"at most {MOST_GPUS}")
         if num_gpus < num_nodes:
             raise DataError(
                 f"{num_gpus} GPUs cannot be on {num_nodes} nodes", field="gpus", allowed="one a node or more"
@@ -75,6 +79,13 @@ class Topology:
         return self.gpus_per_node[-1]
 
     @property
+    def placement(self) -> str:
+        """How many GPUs on how many nodes, as text: `2x3 4x1` is 2 on each of three nodes and 4 on one."""
+        return " ".join(
+            f"{num_gpus}x{num_nodes}" for num_gpus, num_nodes in sorted(Counter(self.gpus_per_node).items())
+        )
+
+    @property
     def kind(self) -> str:
-        """Which boundaries it has crossed: one of `KINDS`; what was measured in one says little of the next."""
+        """Which boundaries it has crossed, one of `KINDS`: each says little of the next."""
         return KINDS[0] if self.num_gpus == 1 else KINDS[min(self.num_nodes, 3)]
