@@ -8,7 +8,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check format slow faults bench clean
+.PHONY: help env demo test check format slow faults bench bench-advisor clean
 
 help:  ## Say what can be made.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -46,6 +46,9 @@ faults: env  ## Kill every kind of process in the middle of sweeps, seventy time
 
 bench: env  ## Measure us and the rivals side by side; results go to tests/benchmarks/results.
 	$(BIN)/python -m tests.benchmarks
+
+bench-advisor: env  ## Predict public measurements from few of them, beside the rivals (a minute).
+	$(BIN)/python -m tests.benchmarks advisor_step_time
 
 clean:  ## Remove the environment and caches.
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -12,6 +12,7 @@ BENCHMARKS = (
     "scale_efficiency",
     "gang_start",
     "sweep_overhead",
+    "advisor_step_time",
 )
 
 if __name__ == "__main__":
