@@ -1,4 +1,4 @@
-"""The folder of public measurements that tests and benchmarks compare with; it is not part of the repository."""
+"""The folder of public measurements that tests and benchmarks compare with; no part of the repository."""
 
 from __future__ import annotations
 

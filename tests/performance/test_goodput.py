@@ -79,9 +79,7 @@ def test_large_batches_are_accumulated_and_impossible_ones_left_out() -> None:
 
 
 positive = st.floats(1e-4, 1.0)
-laws = st.builds(
-    PolluxLaw, positive, positive, positive, positive, positive, positive, st.floats(1.0, 10.0)
-)
+laws = st.builds(PolluxLaw, positive, positive, positive, positive, positive, positive, st.floats(1.0, 10.0))
 
 
 @given(st.floats(1.0, 1e4), st.floats(0.0, 1e6), st.floats(1.0, 1e3), st.floats(1.0, 1e3))

@@ -9,8 +9,8 @@ A step of K GPUs on N nodes, G on the fullest, with micro batch b is computing j
     step = (compute^p + communication^p)^(1/p),  p = 1 + overlap
 
 x is what the laws of communication differ in. p = 1 is no overlap; a large p hides the shorter behind the
-longer. All parameters are fitted as logarithms (the share as log-odds, the exponent as it is), so that beliefs
-about them are normal distributions and no time can become negative. Fitting them is left to `step_time`.
+longer. Parameters are fitted as logarithms (the share as log-odds, the exponent as it is): beliefs about them
+are normal distributions, and no time can become negative. Fitting them is left to `step_time`.
 """
 
 from __future__ import annotations

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from workbench.performance.least_squares import jacobian, minimise
 from workbench.performance.misfit import Misfit, adapt, covariance, noisy_covariance
@@ -22,6 +23,8 @@ from workbench.performance.support import Support
 from workbench.performance.topology import Topology
 
 Array = NDArray[np.float64]
+# The matrices are small: threads would wait for each other, on a busy machine ten times as long as one computes.
+_on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 NORMAL_90 = 1.6449
 MOST_ROWS = 2000
 _ROUNDS = 2
@@ -82,6 +85,7 @@ class Prediction(NamedTuple):
     extrapolated: bool
 
 
+@_on_one_thread
 def fit(measurements: Sequence[Measurement]) -> StepTimeModel:
     """Fit a model of step times; the same measurements give the same model.
 
@@ -144,6 +148,7 @@ class StepTimeModel:
             self.parameters = self._fit_parameters(first=False)
         self._condition()
 
+    @_on_one_thread
     def predict(self, points: Sequence[Point]) -> list[Prediction]:
         """Predict steps of plans.
 

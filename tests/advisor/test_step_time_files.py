@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.advisor.step_times import predict_step_times, read_measured, read_points
+from workbench.errors import DataError
+from workbench.performance.step_time import Measurement, Point
+from workbench.performance.topology import Topology
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "table.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_measured_rows_are_read_with_what_is_known_of_them(tmp_path: Path) -> None:
+    text = (
+        "nodes,gpus,micro_batch,step_time_s,sync_time_s,gpus_per_node\n"
+        "1,1,32,0.1,,\n"
+        "2,8,32,0.3,0.2,4 + 4\n"
+        "2,4,16.5,0.2,0,3+1\n"
+    )
+    assert read_measured(write(tmp_path, text)) == [
+        Measurement(Topology((1,)), 32.0, 0.1, None),
+        Measurement(Topology((4, 4)), 32.0, 0.3, 0.2),
+        Measurement(Topology((1, 3)), 16.5, 0.2, 0.0),
+    ]
+
+
+def test_points_are_read_and_answered_in_order(tmp_path: Path) -> None:
+    points = read_points(write(tmp_path, "gpus,nodes,micro_batch,accumulation\n4,1,64,2\n1,1,32,1\n"))
+    assert points == [Point(Topology((4,)), 64.0, 2), Point(Topology((1,)), 32.0, 1)]
+    measured = read_measured(write(tmp_path, "nodes,gpus,micro_batch,step_time_s\n1,1,32,0.1\n1,4,32,.15\n"))
+    larger, smaller = predict_step_times(measured, points)
+    assert larger.step_time_s > smaller.step_time_s == pytest.approx(0.1, rel=0.02)
+    assert read_points(write(tmp_path, "nodes,gpus,micro_batch\n")) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nodes,gpus,micro_batch,step_time_s\n", "holds no measurement; allowed: one row or more"),
+        ("nodes,gpus,step_time_s\n1,1,2\n", "has no column micro_batch"),
+        ("nodes,gpus,micro_batch,step_time_s\n1,1,8,0\n", "line 2, column step_time_s: '0'"),
+        ("nodes,gpus,micro_batch,step_time_s\n1,1,8,1\n\n3,2,8,1\n", "line 4, column gpus: 2 GPUs cannot be"),
+        (
+            "nodes,gpus,micro_batch,step_time_s,gpus_per_node\n2,8,8,1,4+3\n",
+            r"line 2, column gpus_per_node: 4\+3 is not 8 GPUs; allowed: whole numbers from 1 whose sum is 8",
+        ),
+        (
+            "nodes,gpus,micro_batch,step_time_s,gpus_per_node\n2,8,8,1,8\n",
+            "line 2, column gpus_per_node: 8 says 1 nodes, not 2",
+        ),
+        (
+            "nodes,gpus,micro_batch,step_time_s,gpus_per_node\n2,8,8,1,4/4\n",
+            r"column gpus_per_node: '4/4' is refused; allowed: whole numbers joined by \+",
+        ),
+        (
+            "nodes,gpus,micro_batch,step_time_s,sync_time_s\n1,2,8,1,1.5\n",
+            "line 2, column sync_time_s: 1.5 s are more than the step takes; allowed: at most step_time_s, 1",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused_by_column_and_line(text: str, said: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=said):
+        read_measured(write(tmp_path, text))
