@@ -195,7 +195,7 @@ rows_of_tables = st.lists(
 )
 
 
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(rows_of_tables)
 def test_any_table_has_an_answer(rows: list[Measurement]) -> None:
     points = [Point(Topology.of(*each), batch) for each in ((1, 1), (1, 4), (3, 7)) for batch in (1.0, 1e4)]

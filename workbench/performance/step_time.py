@@ -23,11 +23,12 @@ from workbench.performance.support import Support
 from workbench.performance.topology import Topology
 
 Array = NDArray[np.float64]
-# The matrices are small: threads would wait for each other, on a busy machine ten times as long as one computes.
+# The matrices are small: threads wait for each other, on a busy machine ten times as long as one computes.
 _on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 NORMAL_90 = 1.6449
 MOST_ROWS = 2000
 _ROUNDS = 2
+_POINTS_AT_ONCE = 1000
 _ROWS_TO_ADAPT = 250
 _ROWS_TO_FIT = 500
 # Held-out rows outweigh the stated spread once they are more than this.
@@ -158,8 +159,12 @@ class StepTimeModel:
         Returns:
             One prediction a point, in order.
         """
-        if not points:
-            return []
+        found: list[Prediction] = []
+        for start in range(0, len(points), _POINTS_AT_ONCE):
+            found += self._predict_some(points[start : start + _POINTS_AT_ONCE])
+        return found
+
+    def _predict_some(self, points: Sequence[Point]) -> list[Prediction]:
         plans = Plans.of([point.topology for point in points], [point.micro_batch for point in points])
         logs, deviations = self._predict_logs(plans)
         accumulation = np.array([point.accumulation for point in points], float)
