@@ -1,0 +1,215 @@
+"""Which batch reaches a target first, from cheap profiles of an epoch and as few full runs as can be.
+
+A full run says how many epochs one batch needs; `performance.epochs_law` says what that makes of the others.
+The next run is the one after which the best choice is expected to be fastest, its own price counted a little.
+A batch is chosen only where a run at it, or runs on both sides of it, reached the target: never one that did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import fmean, median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from workbench.advisor.tables import Column, positive_number, positive_whole_number, read_table
+from workbench.errors import DataError
+from workbench.performance.epochs_law import SEED_DEVIATION, EpochsBelief, EpochsPrior, FullRun
+
+Array = NDArray[np.float64]
+NORMAL_90 = 1.6449
+# Ten, thirty, ... ninety per cent of a normal distribution: what a run could bring.
+_OUTCOMES = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)
+# The time of a run that is only made to learn, against the time of the trainings that it is made for.
+_PRICE = 0.02
+# How much time a run may cost more for being likelier to reach the target, before any has.
+_CAUTION = 3.0
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A batch that may be chosen.
+
+    Attributes:
+        global_batch: Samples per step.
+        time_to_target_s: The time that a run is expected to take; None before any has reached the target.
+        low_s: What nine of ten runs would take at least, and
+        high_s: at most.
+    """
+
+    global_batch: int
+    time_to_target_s: float | None
+    low_s: float | None
+    high_s: float | None
+
+
+@dataclass(frozen=True)
+class NextRun:
+    """The answer.
+
+    Attributes:
+        next_run: The batch to run next; None where runs are used up or nothing is left to run.
+        choice: The batch to use; None where every batch that was run failed and none is left.
+        ranking: The batches that may be chosen, the fastest first.
+    """
+
+    next_run: int | None
+    choice: int | None
+    ranking: tuple[Ranked, ...]
+
+
+def read_epoch_times(path: Path, batches: Sequence[int]) -> dict[int, float]:
+    """Read the seconds of an epoch; between two profiled batches they are interpolated.
+
+    Args:
+        path: A table of `global_batch` and `epoch_time_s`; several profiles of a batch count by their median.
+        batches: The batches that are asked about.
+
+    Raises:
+        DataError: If the table is malformed, or a batch is outside what was profiled.
+    """
+    profiles: dict[int, list[float]] = {}
+    columns = (Column("global_batch", positive_whole_number), Column("epoch_time_s", positive_number))
+    for row in read_table(path, *columns):
+        profiles.setdefault(row["global_batch"], []).append(row["epoch_time_s"])
+    times_s = {batch: median(profiles[batch]) for batch in sorted(profiles)}
+    return {batch: _epoch_time_s(path, batch, times_s) for batch in batches}
+
+
+def _epoch_time_s(path: Path, batch: int, times_s: Mapping[int, float]) -> float:
+    if batch in times_s:
+        return times_s[batch]
+    for smaller, larger in pairwise(times_s):
+        if smaller < batch < larger:
+            # Each step takes a + c B, and an epoch 1/B of them: a straight line over 1/B.
+            part = (1 / smaller - 1 / batch) / (1 / smaller - 1 / larger)
+            return times_s[smaller] + part * (times_s[larger] - times_s[smaller])
+    raise DataError(
+        f"{path} has no profile of batch {batch}, nor of one on either side of it",
+        field="--batches",
+        allowed=f"from {min(times_s)} to {max(times_s)}" if times_s else "none: the table is empty",
+        next_step="Profile an epoch, or a part of one, at that batch",
+    )
+
+
+def read_runs(path: Path, batches: Sequence[int]) -> list[FullRun]:
+    """Read the full runs so far.
+
+    Args:
+        path: A table of `global_batch` and `epochs_to_target`; an empty cell is a run that never got there.
+        batches: The batches that are asked about; runs at others are refused.
+
+    Raises:
+        DataError: If the table is malformed.
+    """
+
+    def asked_batch(cell: str) -> int:
+        batch = positive_whole_number(cell)
+        if batch not in batches:
+            raise ValueError(f"one of --batches: {', '.join(map(str, batches))}")
+        return batch
+
+    def epochs(cell: str) -> float | None:
+        try:
+            return positive_number(cell) if cell else None
+        except ValueError as error:
+            raise ValueError(f"{error}, or nothing where the target was never reached") from error
+
+    rows = read_table(path, Column("global_batch", asked_batch), Column("epochs_to_target", epochs))
+    return [FullRun(row["global_batch"], row["epochs_to_target"]) for row in rows]
+
+
+def advise_next_run(epoch_times_s: Mapping[int, float], runs: Sequence[FullRun], *, max_runs: int) -> NextRun:
+    """Say what to run next, and what to choose with what is known.
+
+    Args:
+        epoch_times_s: Seconds of an epoch by batch.
+        runs: The full runs so far, at these batches.
+        max_runs: How many full runs there may be in all, >= 0.
+    """
+    search = _Search(epoch_times_s, runs)
+    next_at = search.next_run() if len(runs) < max_runs else None
+    choice_at = search.choice()
+    return NextRun(
+        None if next_at is None else search.batches[next_at],
+        None if choice_at is None else search.batches[choice_at],
+        search.ranking(),
+    )
+
+
+class _Search:
+    """The batches, by position, what is known of them, and which of them may be run or chosen."""
+
+    def __init__(self, epoch_times_s: Mapping[int, float], runs: Sequence[FullRun]) -> None:
+        self.batches = sorted(epoch_times_s)
+        self._runs = list(runs)
+        self._log_epoch_s = np.log([epoch_times_s[batch] for batch in self.batches])
+        self._prior = EpochsPrior(self.batches)
+        self._belief = self._prior.given(runs)
+        self._log_times = self._belief.log_epochs + self._log_epoch_s
+        self._failed = {self.batches.index(run.global_batch) for run in runs if run.epochs is None}
+        tried = {self.batches.index(run.global_batch) for run in runs}
+        self._reached = tried - self._failed
+        self._untried = [at for at in range(len(self.batches)) if at not in tried]
+        self._open = [at for at in self._untried if not self._is_ruled_out(at)]
+
+    def _is_ruled_out(self, at: int) -> bool:
+        """Tell whether it lies beyond a failure, seen from what reached the target; from below where none did."""
+        if not self._reached:
+            return any(at > failed for failed in self._failed)
+        return any(
+            at > failed > max(self._reached) or at < failed < min(self._reached) for failed in self._failed
+        )
+
+    def _choosable(self, reached: set[int]) -> list[int]:
+        if not reached:
+            return []
+        return [at for at in range(min(reached), max(reached) + 1) if at not in self._failed]
+
+    def choice(self) -> int | None:
+        choosable = self._choosable(self._reached)
+        return self._fastest(choosable) if choosable else self._most_promising()
+
+    def _fastest(self, positions: Sequence[int]) -> int:
+        return min(positions, key=lambda at: self._log_times[at])
+
+    def _most_promising(self) -> int | None:
+        """Return the untried batch to begin with, or to try after nothing but failures."""
+        caution = _CAUTION * np.log(self._belief.chance)
+        return min(
+            self._open or self._untried, key=lambda at: self._log_times[at] - caution[at], default=None
+        )
+
+    def next_run(self) -> int | None:
+        if not self._reached:
+            return self._most_promising()
+        return min(self._open, key=self._expected_after, default=None)
+
+    def _expected_after(self, at: int) -> float:
+        """Return how much the logarithm of the chosen time is expected to change by a run, with its price."""
+        chosen = self._choosable(self._reached)
+        gains: list[float] = []
+        spread = float(np.hypot(self._belief.deviation[at], SEED_DEVIATION))
+        for outcome in _OUTCOMES:
+            epochs = float(np.exp(self._belief.log_epochs[at] + outcome * spread))
+            belief = self._prior.given([*self._runs, FullRun(self.batches[at], epochs)])
+            log_times = belief.log_epochs + self._log_epoch_s
+            after = self._choosable(self._reached | {at})
+            gains.append(float(log_times[after].min() - log_times[chosen].min()))
+        price = float(np.exp(self._log_times[at] - self._log_times[chosen].min()))
+        return float(self._belief.chance[at]) * fmean(gains) + _PRICE * price
+
+    def ranking(self) -> tuple[Ranked, ...]:
+        positions = self._choosable(self._reached) or self._open
+        return tuple(self._ranked(at) for at in sorted(positions, key=lambda at: self._log_times[at]))
+
+    def _ranked(self, at: int) -> Ranked:
+        if not self._reached:
+            return Ranked(self.batches[at], None, None, None)
+        time_s = float(np.exp(self._log_times[at]))
+        width = float(np.exp(NORMAL_90 * np.hypot(self._belief.deviation[at], SEED_DEVIATION)))
+        return Ranked(self.batches[at], time_s, time_s / width, time_s * width)
