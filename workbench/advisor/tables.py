@@ -130,6 +130,14 @@ def number_from_zero(cell: str) -> float:
     return number
 
 
+def finite_number(cell: str) -> float:
+    """Read a finite number of either sign."""
+    number = _number(cell)
+    if number is None:
+        raise ValueError("a finite number")
+    return number
+
+
 def positive_whole_number(cell: str) -> int:
     """Read a whole number greater than 0; 8.0 is one."""
     number = _number(cell)

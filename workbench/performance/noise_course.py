@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 import numpy as np
 from numpy.typing import NDArray
+
+from workbench.performance.noise import relative_steps
 
 Array = NDArray[np.float64]
 
@@ -67,8 +70,8 @@ class NoiseCourse:
         until = float(np.exp(when[-1])) * _UNTOLD_END if end is None else end
         return cls(float(np.exp(anchor)), float(np.exp(level)), growth, until)
 
-    def at(self, progress: Array) -> Array:
-        """Return the noise scale in samples at each progress."""
+    def at(self, progress: float) -> float:
+        """Return the noise scale in samples at a progress."""
         return self.scale * (progress / self.progress) ** self.growth
 
     def steps(self, batch: float, *, reference_batch: float) -> float:
@@ -80,10 +83,11 @@ class NoiseCourse:
             batch: Samples per step, > 0.
             reference_batch: Samples per step in which progress is counted, > 0.
         """
-        moments = (np.arange(_NUM_MOMENTS) + 0.5) / _NUM_MOMENTS * self.end
-        scales = self.at(moments)
-        per_step = reference_batch * (scales + batch) / (batch * (scales + reference_batch))
-        return float(np.mean(per_step)) * self.end
+        moments = [(number + 0.5) / _NUM_MOMENTS * self.end for number in range(_NUM_MOMENTS)]
+        return self.end * fmean(
+            relative_steps(batch, reference_batch=reference_batch, noise_scale=self.at(moment))
+            for moment in moments
+        )
 
 
 def _estimate_growth(when: Array, scale: Array) -> float:

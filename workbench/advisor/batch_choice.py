@@ -1,0 +1,187 @@
+"""Which global batch reaches a given accuracy first: step times, times the steps that gradient noise leaves.
+
+Step times are asked of whoever has a model of them. Noise is read from a training in progress and extrapolated
+over the whole of it (`performance.noise_course`); noise of its first epoch alone says little of the rest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from workbench.advisor.tables import Column, finite_number, positive_number, positive_whole_number, read_table
+from workbench.errors import DataError, ResourcesError
+from workbench.performance.noise_course import NoiseCourse
+
+# Beyond this many noise scales a larger batch saves next to no steps, and rates that fit it are hard to find.
+MOST_NOISE_SCALES = 4.0
+# How many ways to accumulate are compared: more micro steps than are needed are rarely faster.
+_ACCUMULATIONS = 4
+
+
+@dataclass(frozen=True)
+class BatchPlan:
+    """How workers make one step of a global batch.
+
+    Attributes:
+        workers: How many there are.
+        micro_batch: Samples that each computes at once.
+        accumulation: Micro steps per step.
+    """
+
+    workers: int
+    micro_batch: int
+    accumulation: int
+
+    @property
+    def global_batch(self) -> int:
+        """Samples per step, over all workers."""
+        return self.workers * self.micro_batch * self.accumulation
+
+
+StepTimes = Callable[[Sequence[BatchPlan]], Sequence[float]]
+
+
+@dataclass(frozen=True)
+class RankedBatch:
+    """A batch with its best plan.
+
+    Attributes:
+        global_batch: The batch that was asked about; the plan's is the next larger one that workers can share.
+        time_to_accuracy_relative: Time of the whole training against that of the best batch, >= 1.
+        plan: The plan.
+        step_time_s: Seconds per step of it.
+        steps_relative: Steps of the whole training against those of the reference batch.
+        noise_scales: The plan's global batch, in noise scales at the end of the training.
+    """
+
+    global_batch: int
+    time_to_accuracy_relative: float
+    plan: BatchPlan
+    step_time_s: float
+    steps_relative: float
+    noise_scales: float
+
+
+@dataclass(frozen=True)
+class SeenNoise:
+    """Noise of a training in progress, by the global batch that it ran at.
+
+    Attributes:
+        reference_batch: The batch that progress and gradients are referred to.
+        scales: Progress in steps of the reference batch, and noise scales in samples, by global batch.
+    """
+
+    reference_batch: int
+    scales: Mapping[int, tuple[Sequence[float], Sequence[float]]]
+
+    def courses(self, end: float | None) -> dict[int, NoiseCourse]:
+        """Return the noise over the whole training as seen from each batch, all to the same end."""
+        courses = {batch: NoiseCourse.seen(*seen, end=end) for batch, seen in self.scales.items()}
+        last = max(course.end for course in courses.values())
+        return {
+            batch: NoiseCourse(course.progress, course.scale, course.growth, last)
+            for batch, course in courses.items()
+        }
+
+
+def read_noise(path: Path, batches: Sequence[int], reference_batch: int | None = None) -> SeenNoise:
+    """Read the noise of a training in progress; what was not estimable, with a signal of 0 or less, is left out.
+
+    Args:
+        path: A table of `global_batch`, `progress`, `grad_sqr` and `grad_var`.
+        batches: The batches that are asked about.
+        reference_batch: The batch that progress and gradients are referred to; None for the smallest of all.
+
+    Raises:
+        DataError: If the table is malformed, or nothing in it is estimable.
+    """
+    rows = read_table(
+        path,
+        Column("global_batch", positive_whole_number),
+        Column("progress", positive_number),
+        Column("grad_sqr", finite_number),
+        Column("grad_var", finite_number),
+    )
+    reference = reference_batch or min([*batches, *(row["global_batch"] for row in rows)])
+    scales: dict[int, tuple[list[float], list[float]]] = {}
+    for row in rows:
+        if row["grad_sqr"] > 0 and row["grad_var"] > 0:
+            progress, seen = scales.setdefault(row["global_batch"], ([], []))
+            progress.append(row["progress"])
+            seen.append(reference * row["grad_var"] / row["grad_sqr"])
+    if not scales:
+        raise DataError(
+            f"{path} has no row from which the noise can be told",
+            field="grad_sqr",
+            allowed="one row or more with grad_sqr and grad_var greater than 0",
+            next_step="Train on, or measure over more steps",
+        )
+    return SeenNoise(reference, scales)
+
+
+def rank_batches(
+    batches: Sequence[int],
+    noise: SeenNoise,
+    step_times: StepTimes,
+    *,
+    num_workers: int,
+    max_micro_batch: int,
+    end: float | None = None,
+) -> list[RankedBatch]:
+    """Rank batches by the time that a training at each takes to the same accuracy.
+
+    Args:
+        batches: The batches to compare; one of fewer samples than workers is left out.
+        noise: What was seen of the gradient noise.
+        step_times: Returns seconds per step, one a plan.
+        num_workers: Workers, one on each GPU.
+        max_micro_batch: Samples that fit on one GPU at once.
+        end: Progress at the end of the training, in steps of the reference batch; None for twice what was seen.
+
+    Returns:
+        The batches, the fastest first.
+
+    Raises:
+        ResourcesError: If every batch has fewer samples than there are workers.
+    """
+    plans = {batch: _plans(batch, num_workers, max_micro_batch) for batch in sorted(set(batches))}
+    asked = [plan for several in plans.values() for plan in several]
+    if not asked:
+        raise ResourcesError(
+            f"no batch has a sample for each of {num_workers} GPUs",
+            field="--batches",
+            allowed=f"{num_workers} or more",
+        )
+    times_s = dict(zip(asked, step_times(asked), strict=True))
+    courses = noise.courses(end)
+
+    def weigh(plan: BatchPlan) -> tuple[float, BatchPlan, float, float]:
+        course = courses[min(courses, key=lambda seen: abs(math.log(seen / plan.global_batch)))]
+        steps = course.steps(plan.global_batch, reference_batch=noise.reference_batch)
+        return steps * times_s[plan], plan, steps / course.end, plan.global_batch / course.at(course.end)
+
+    fastest = {
+        batch: min(map(weigh, several), key=lambda weighed: weighed[0])
+        for batch, several in plans.items()
+        if several
+    }
+    best = min(time for time, *_ in fastest.values())
+    return [
+        RankedBatch(batch, time / best, plan, times_s[plan], steps, noise_scales)
+        for batch, (time, plan, steps, noise_scales) in sorted(fastest.items(), key=lambda item: item[1][0])
+    ]
+
+
+def _plans(batch: int, num_workers: int, max_micro_batch: int) -> list[BatchPlan]:
+    """Return ways to make a batch, the one with the largest micro batch first."""
+    if batch < num_workers:
+        return []
+    fewest = math.ceil(batch / (num_workers * max_micro_batch))
+    micro_batches = {
+        accumulation: math.ceil(batch / (num_workers * accumulation))
+        for accumulation in range(fewest, fewest + _ACCUMULATIONS)
+    }
+    return [BatchPlan(num_workers, micro, accumulation) for accumulation, micro in micro_batches.items()]
