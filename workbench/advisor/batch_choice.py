@@ -1,7 +1,7 @@
-"""Which global batch reaches a given accuracy first: step times, times the steps that gradient noise leaves.
+"""Which global batch reaches a given accuracy first: seconds per step, times steps that gradient noise leaves.
 
-Step times are asked of whoever has a model of them. Noise is read from a training in progress and extrapolated
-over the whole of it (`performance.noise_course`); noise of its first epoch alone says little of the rest.
+Step times are asked of whoever has a model of them. Noise is read from a training in progress and
+extrapolated over the whole of it (`performance.noise_course`); that of its first epoch says little of the rest.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RankedBatch:
     """A batch with its best plan.
 
     Attributes:
-        global_batch: The batch that was asked about; the plan's is the next larger one that workers can share.
+        global_batch: What was asked about; the plan's is the next larger one that workers can share.
         time_to_accuracy_relative: Time of the whole training against that of the best batch, >= 1.
         plan: The plan.
         step_time_s: Seconds per step of it.
@@ -88,7 +88,7 @@ class SeenNoise:
 
 
 def read_noise(path: Path, batches: Sequence[int], reference_batch: int | None = None) -> SeenNoise:
-    """Read the noise of a training in progress; what was not estimable, with a signal of 0 or less, is left out.
+    """Read the noise of a training in progress; rows with a signal of 0 or less say nothing yet.
 
     Args:
         path: A table of `global_batch`, `progress`, `grad_sqr` and `grad_var`.
@@ -139,7 +139,7 @@ def rank_batches(
         step_times: Returns seconds per step, one a plan.
         num_workers: Workers, one on each GPU.
         max_micro_batch: Samples that fit on one GPU at once.
-        end: Progress at the end of the training, in steps of the reference batch; None for twice what was seen.
+        end: Progress at the end of the training, in reference steps; None for twice what was seen.
 
     Returns:
         The batches, the fastest first.

@@ -2,7 +2,7 @@
 
 A full run says how many epochs one batch needs; `performance.epochs_law` says what that makes of the others.
 The next run is the one after which the best choice is expected to be fastest, its own price counted a little.
-A batch is chosen only where a run at it, or runs on both sides of it, reached the target: never one that did not.
+A batch is chosen only where a run at it, or runs on both sides of it, reached the target.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from workbench.advisor.tables import Column, positive_number, positive_whole_number, read_table
 from workbench.errors import DataError
-from workbench.performance.epochs_law import SEED_DEVIATION, EpochsBelief, EpochsPrior, FullRun
+from workbench.performance.epochs_law import SEED_DEVIATION, EpochsPrior, FullRun
 
 Array = NDArray[np.float64]
 NORMAL_90 = 1.6449
@@ -158,7 +158,7 @@ class _Search:
         self._open = [at for at in self._untried if not self._is_ruled_out(at)]
 
     def _is_ruled_out(self, at: int) -> bool:
-        """Tell whether it lies beyond a failure, seen from what reached the target; from below where none did."""
+        """Tell whether it lies beyond a failure, seen from what reached the target, or else from below."""
         if not self._reached:
             return any(at > failed for failed in self._failed)
         return any(

@@ -57,6 +57,24 @@ def json_option(command: _Command) -> _Command:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(command)
 
 
+def _read_batches(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[int, ...]:
+    words = [word.strip() for word in text.split(",")]
+    if not all(word.isascii() and word.isdigit() and int(word) > 0 for word in words):
+        raise click.BadParameter(f"{text!r}; allowed: whole numbers greater than 0, such as 128,256,512")
+    return tuple(sorted({int(word) for word in words}))
+
+
+def batches_option(command: _Command) -> _Command:
+    """Let a command take global batches to compare; it is given them once each, the smallest first."""
+    return click.option(
+        "--batches",
+        metavar="B,B,...",
+        required=True,
+        callback=_read_batches,
+        help="Global batches to compare.",
+    )(command)
+
+
 def run_argument(command: _Command) -> _Command:
     """Let a command take a run."""
     return click.argument("run_id", metavar="RUN")(command)

@@ -3,8 +3,8 @@
     epochs(B) = least (1 + B / critical + slow / B), times what the law leaves over
 
 The middle term is the law of gradient noise (see `noise`); the last is that small batches train slowly where
-their learning rate is scaled down. Beyond a limit on either side a training never reaches its target. The least
-number of epochs is not believed anything of: runs alone say it. What the law leaves over is alike at batches
+their learning rate is scaled down. Beyond a limit on either side a training never reaches its target. Of the
+least number of epochs nothing is believed: runs alone say it. What the law leaves over is alike at batches
 near each other. What to run next is left to the advisor.
 """
 
@@ -86,7 +86,9 @@ class EpochsPrior:
         """
         positions = [int(np.searchsorted(self.batches, run.global_batch)) for run in runs]
         chance = self._chance([(at, run.epochs is not None) for at, run in zip(positions, runs, strict=True)])
-        reached = [(at, run.epochs) for at, run in zip(positions, runs, strict=True) if run.epochs is not None]
+        reached = [
+            (at, run.epochs) for at, run in zip(positions, runs, strict=True) if run.epochs is not None
+        ]
         if not reached:
             weights = np.exp(self._log_weights)
             mean = weights @ self._laws

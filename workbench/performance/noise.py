@@ -18,7 +18,7 @@ SHORTEST_WINDOW = 100
 
 @dataclass(frozen=True)
 class GradientMoments:
-    """What norms of gradients say of signal and noise; of one step, both are noisy, and either may be negative.
+    """What norms of gradients say of signal and noise; of one step, either may be negative.
 
     Attributes:
         signal_sqr: Estimate of |G|^2, the squared norm of the true gradient.
@@ -47,7 +47,9 @@ class GradientMoments:
         """
         if not 0 < small_batch < large_batch:
             raise ValueError(f"batches of {small_batch} and {large_batch}: 0 < small < large is needed")
-        signal_sqr = (large_batch * large_sqr_norm - small_batch * small_sqr_norm) / (large_batch - small_batch)
+        signal_sqr = (large_batch * large_sqr_norm - small_batch * small_sqr_norm) / (
+            large_batch - small_batch
+        )
         noise = (small_sqr_norm - large_sqr_norm) / (1.0 / small_batch - 1.0 / large_batch)
         return cls(signal_sqr, noise)
 
@@ -112,7 +114,7 @@ class NoiseSmoother:
         return self._num_steps
 
     def moments(self) -> GradientMoments | None:
-        """Return both as smoothed, free of the bias of the start at 0; None before a whole window of steps."""
+        """Return both smoothed, without the bias of the start at 0; None before a whole window of steps."""
         if self._num_steps < self._window:
             return None
         weight = 1.0 - (1.0 - 1.0 / self._window) ** self._num_steps
@@ -159,7 +161,9 @@ def relative_steps(batch: float, *, reference_batch: float, noise_scale: float) 
         reference_batch: Samples per step of the step that is replaced, > 0.
         noise_scale: phi, in samples, >= 0.
     """
-    return reference_batch / (batch * efficiency(batch, reference_batch=reference_batch, noise_scale=noise_scale))
+    return reference_batch / (
+        batch * efficiency(batch, reference_batch=reference_batch, noise_scale=noise_scale)
+    )
 
 
 def critical_batch(*, least_steps: float, least_samples: float) -> float:

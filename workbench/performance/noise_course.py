@@ -1,7 +1,7 @@
 """How gradient noise grows during a training, and what that makes of batch sizes over the whole of it.
 
-While a training converges the gradient shrinks and its noise does not, so the noise scale grows. Where the loss
-falls like 1 / progress^a, |G|^2, which is what makes it fall, shrinks like 1 / progress^(1 + a): the scale grows
+While a training converges the gradient shrinks and its noise does not, so the noise scale grows. Where the
+loss falls like 1 / progress^a, |G|^2, which makes it fall, shrinks like 1 / progress^(1 + a): the scale grows
 about in proportion to progress. That is believed before anything is seen, and corrected by what is seen.
 """
 

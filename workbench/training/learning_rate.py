@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import Literal
 
-Rule = Literal["auto", "constant", "linear", "sqrt"]
+Rule = Literal["auto", "constant", "linear", "sqrt", "adascale", "legw", "lars", "lamb"]
 Schedule = Literal["constant", "cosine", "linear", "one_cycle"]
 
+WARMUP_FRACTION = 0.05
 ONE_CYCLE_WARMUP_FRACTION = 0.3
 _ONE_CYCLE_START = 1 / 25
 _ONE_CYCLE_END = _ONE_CYCLE_START / 1e4
@@ -26,30 +27,67 @@ def default_lr(optimizer: str) -> float:
     return _DEFAULT_RATES.get(optimizer.lower(), 1e-3)
 
 
-def scaled_lr(lr: float, *, optimizer: str, rule: Rule, from_batch: int, to_batch: int) -> float:
+def rule_in_force(rule: Rule, *, optimizer: str, going_up: bool) -> Rule:
+    """Answer `auto`; any other rule is in force as it is.
+
+    Args:
+        rule: What was asked for.
+        optimizer: Name of a class of torch.optim, lars or lamb, in any case.
+        going_up: Whether the batch grows.
+
+    Returns:
+        Going up: linear for SGD; for LARS and LAMB what their authors published; constant for all others.
+        Going down: the square root.
+    """
+    if rule != "auto":
+        return rule
+    if not going_up:
+        return "sqrt"
+    published: dict[str, Rule] = {"sgd": "linear", "lars": "lars", "lamb": "lamb"}
+    return published.get(optimizer.lower(), "constant")
+
+
+def scaled_lr(
+    lr: float,
+    *,
+    optimizer: str,
+    rule: Rule,
+    from_batch: int,
+    to_batch: int,
+    noise_scale: float | None = None,
+) -> float:
     """Carry a rate from one global batch to another.
 
     Source: linear: Goyal et al. 2017, "Accurate, Large Minibatch SGD"; sqrt: Malladi et al. 2022, "On the
-    SDEs and Scaling Rules for Adaptive Gradient Algorithms".
+    SDEs and Scaling Rules for Adaptive Gradient Algorithms"; adascale: Johnson et al. 2020, "AdaScale SGD",
+    with the square root of its gain for all but SGD (Qiao et al. 2021, "Pollux"); legw, lars, lamb: You et
+    al. 2019, "Large-Batch Training for LSTM and Beyond"; 2017, "Large Batch Training of Convolutional
+    Networks"; 2020, "Large Batch Optimization for Deep Learning".
 
     Args:
         lr: The rate at `from_batch`.
-        optimizer: Name of a class of torch.optim, in any case.
-        rule: How to scale. `auto`: SGD linear going up, square root going down; all others keep the rate
-            going up and take the square root going down.
+        optimizer: Name of a class of torch.optim, lars or lamb, in any case.
+        rule: How to scale; `auto` as in `rule_in_force`.
         from_batch: Samples per step at which `lr` is meant.
         to_batch: Samples per step in use.
+        noise_scale: The gradient noise scale in samples, >= 0; only adascale reads it.
 
     Returns:
         The rate at `to_batch`.
+
+    Raises:
+        ValueError: If adascale is in force without a noise scale.
     """
     ratio = to_batch / from_batch
-    if rule == "auto":
-        going_up: Rule = "linear" if optimizer.lower() == "sgd" else "constant"
-        rule = "sqrt" if ratio < 1 else going_up
-    if rule == "linear":
+    rule = rule_in_force(rule, optimizer=optimizer, going_up=ratio >= 1)
+    if rule == "adascale":
+        if noise_scale is None:
+            raise ValueError("adascale needs a noise scale")
+        gain = ratio * (noise_scale + from_batch) / (noise_scale + to_batch)
+        return lr * (gain if optimizer.lower() == "sgd" else math.sqrt(gain))
+    if rule in ("linear", "lars"):
         return lr * ratio
-    return lr * math.sqrt(ratio) if rule == "sqrt" else lr
+    return lr if rule == "constant" else lr * math.sqrt(ratio)
 
 
 def factor(schedule: Schedule, step: int, *, total_steps: int, warmup_steps: int) -> float:

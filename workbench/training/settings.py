@@ -16,12 +16,16 @@ from workbench.errors import ExperimentError
 from workbench.experiment import Experiment, Plan, Training
 from workbench.experiment.refusals import refusal
 from workbench.experiment.sections import Section
-from workbench.training.learning_rate import ONE_CYCLE_WARMUP_FRACTION, Schedule, default_lr, scaled_lr
+from workbench.training.learning_rate import (
+    ONE_CYCLE_WARMUP_FRACTION,
+    WARMUP_FRACTION,
+    Schedule,
+    default_lr,
+    scaled_lr,
+)
 
 Precision = Literal["fp32", "bf16", "fp16"]
 AnySection = TypeVar("AnySection", bound=Section)
-
-WARMUP_FRACTION = 0.05
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,187 @@
+"""The learning rate at another batch: which rule, how far it holds, how long to warm up, and why.
+
+The rules themselves are those of `training.learning_rate`, so that advice and trainings cannot differ.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from workbench.advisor.batch_choice import MOST_NOISE_SCALES
+from workbench.errors import ExperimentError
+from workbench.training.learning_rate import WARMUP_FRACTION, Rule, rule_in_force, scaled_lr
+
+ADAM_TYPES = ("adam", "adamw", "adamax", "nadam", "radam", "sparseadam")
+OPTIMIZERS = (
+    "sgd", "asgd", *ADAM_TYPES, "adafactor", "adagrad", "adadelta", "rmsprop", "rprop", "muon", "lars", "lamb"
+)  # fmt: skip
+RULES: tuple[Rule, ...] = ("auto", "constant", "linear", "sqrt", "adascale", "legw", "lars", "lamb")
+_LAYER_WISE = ("lars", "lamb")
+_RMSPROP_ALPHA = 0.99
+# Where nobody says how long the smaller batch was warmed up: a quarter of an epoch of 25 (You et al. 2019).
+_BASE_WARMUP = 0.01
+_LONGEST_WARMUP = 0.5
+
+
+@dataclass(frozen=True)
+class RateRequest:
+    """What is asked.
+
+    Attributes:
+        optimizer: One of OPTIMIZERS.
+        lr: The rate at `from_batch`, > 0.
+        from_batch: Samples per step at which `lr` is meant.
+        to_batch: Samples per step in use.
+        rule: One of RULES.
+        noise_scale: The gradient noise scale in samples, where it was measured.
+        warmup: The part of the training that is warm-up at `from_batch`, from 0 to 1; None where nobody says.
+        beta1: Decay of the first moment in optimizers of the Adam type.
+        beta2: Decay of the second.
+    """
+
+    optimizer: str
+    lr: float
+    from_batch: int
+    to_batch: int
+    rule: Rule = "auto"
+    noise_scale: float | None = None
+    warmup: float | None = None
+    beta1: float = 0.9
+    beta2: float = 0.999
+
+    @property
+    def ratio(self) -> float:
+        """How many times the batch grows."""
+        return self.to_batch / self.from_batch
+
+
+@dataclass(frozen=True)
+class RateAdvice:
+    """The answer.
+
+    Attributes:
+        lr: The rate at the new batch.
+        rule: The rule that gave it; never auto.
+        warmup: The part of the training over which to raise the rate from near 0, from 0 to 1.
+        reason: Why, and what to beware of, in sentences.
+    """
+
+    lr: float
+    rule: Rule
+    warmup: float
+    reason: str
+
+
+def advise_rate(request: RateRequest) -> RateAdvice:
+    """Carry a learning rate to another batch.
+
+    Args:
+        request: What is asked.
+
+    Returns:
+        The rate, clamped to where its rule holds.
+
+    Raises:
+        ExperimentError: If adascale is asked for without a noise scale.
+    """
+    rule = rule_in_force(request.rule, optimizer=request.optimizer, going_up=request.ratio >= 1)
+    if rule == "adascale" and request.noise_scale is None:
+        raise ExperimentError(
+            "adascale follows the noise of the gradients, and none was given",
+            field="--noise-scale",
+            allowed="a number of samples greater than 0",
+        )
+    reasons = [_why(rule, request)]
+    lr = scaled_lr(
+        request.lr, optimizer=request.optimizer, rule=rule, from_batch=request.from_batch,
+        to_batch=request.to_batch, noise_scale=request.noise_scale,
+    )  # fmt: skip
+    largest_ratio = _largest_ratio(rule, request)
+    highest = request.lr * math.sqrt(largest_ratio)
+    if request.ratio > 1 and lr >= highest * (1 - 1e-9):
+        reasons.append(
+            f"The rule holds only while ratio x (1 - beta) < 1: the rate is clamped to {highest:.4g}, "
+            f"that of {largest_ratio:.4g} times the batch, instead of {lr:.4g}."
+        )
+        lr = min(lr, highest)
+    elif rule == "sqrt" and request.optimizer in ADAM_TYPES and request.ratio != 1:
+        reasons.append(_scaled_betas(request))
+    warmup, said = _warmup(rule, request)
+    reasons += said + _beware(rule, request)
+    return RateAdvice(lr, rule, warmup, " ".join(reasons))
+
+
+def _why(rule: Rule, request: RateRequest) -> str:
+    times = f"{request.ratio:.4g} times the batch"
+    match rule:
+        case "constant":
+            return f"With {request.optimizer}, {times} keeps the rate: its steps are normalised already."
+        case "linear":
+            return f"{times.capitalize()} averages away as much noise as a rate that many times higher adds."
+        case "sqrt" if request.ratio < 1:
+            return f"Going down ({times}), the square root of the ratio is best for every optimizer."
+        case "sqrt":
+            return f"The square root rule keeps the noise of adaptive steps the same at {times}."
+        case "adascale":
+            return f"AdaScale: the gain of {times} at a noise scale of {request.noise_scale:.4g} samples."
+        case "legw":
+            return f"LEGW: the square root of the ratio, and a warm-up {request.ratio:.4g} times as long."
+        case "lars":
+            return f"LARS scales linearly; {times}."
+        case _:
+            return f"LAMB: the square root of the ratio, and a warm-up {request.ratio:.4g} times as long."
+
+
+def _largest_ratio(rule: Rule, request: RateRequest) -> float:
+    """Return up to which ratio of batches a square-root rule holds.
+
+    Source: Malladi et al. 2022: 1 - beta becomes ratio (1 - beta), which has to stay below 1.
+    """
+    if rule not in ("sqrt", "legw", "adascale"):
+        return math.inf
+    if request.optimizer in ADAM_TYPES:
+        return max(1.0, 1.0 / (1.0 - min(request.beta1, request.beta2)))
+    return 1.0 / (1.0 - _RMSPROP_ALPHA) if request.optimizer == "rmsprop" else math.inf
+
+
+def _scaled_betas(request: RateRequest) -> str:
+    beta1, beta2 = (1.0 - request.ratio * (1.0 - beta) for beta in (request.beta1, request.beta2))
+    return (
+        f"The rule asks for betas of {beta1:.6g} and {beta2:.6g} and for epsilon divided by "
+        f"{math.sqrt(request.ratio):.4g} as well."
+    )
+
+
+def _warmup(rule: Rule, request: RateRequest) -> tuple[float, list[str]]:
+    if request.ratio <= 1 or rule == "constant":
+        return request.warmup or 0.0, []
+    if rule not in ("legw", "lamb"):
+        warmup = max(request.warmup or 0.0, WARMUP_FRACTION)
+        return warmup, [f"The higher rate needs a gradual warm-up over {warmup:.3g} of the training."]
+    base = _BASE_WARMUP if request.warmup is None else request.warmup
+    longest = max(_LONGEST_WARMUP, base)
+    said = (
+        [] if request.warmup is not None else [f"The warm-up is taken to be {base:g} of the training so far."]
+    )
+    if base * request.ratio > longest:
+        said.append(f"It is held to {longest:g} of the training instead of {base * request.ratio:.3g}.")
+    return min(base * request.ratio, longest), said
+
+
+def _beware(rule: Rule, request: RateRequest) -> list[str]:
+    said: list[str] = []
+    going_up = request.ratio > 1
+    if going_up and rule == "linear" and request.optimizer != "sgd":
+        said.append(
+            f"Beware: with {request.optimizer} the linear rule is known to diverge; "
+            "constant and sqrt are safer."
+        )
+    if rule in _LAYER_WISE and request.optimizer != rule:
+        said.append(f"Beware: the rule is meant for {rule.upper()}, whose rates differ by layer.")
+    if request.noise_scale is not None and request.to_batch > MOST_NOISE_SCALES * request.noise_scale:
+        said.append(
+            f"Beware: {request.to_batch} is more than {MOST_NOISE_SCALES:g} times the noise scale of "
+            f"{request.noise_scale:.4g} samples; it saves next to no steps, and no rule is sure to hold there."
+        )
+    return said

@@ -1,0 +1,115 @@
+"""`what-if batch`: the global batch that reaches an accuracy first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from workbench.cli.options import batches_option, example, json_option
+from workbench.cli.printing import format_number, make_console, print_json, print_note
+
+if TYPE_CHECKING:
+    from workbench.advisor.batch_choice import BatchPlan, RankedBatch
+
+_file = click.Path(path_type=Path)
+_count = click.IntRange(min=1)
+
+
+@click.command("batch")
+@click.option("--measured", type=_file, metavar="FILE", required=True,
+              help="Measured steps, a CSV file as in step-time.")  # fmt: skip
+@click.option("--noise", "noise_file", type=_file, metavar="FILE", required=True,
+              help="Gradient noise, a CSV file: global_batch, progress, grad_sqr, grad_var.")  # fmt: skip
+@batches_option
+@click.option("--gpus", type=_count, required=True, help="GPUs to train on, over all nodes.")
+@click.option("--nodes", type=_count, default=1, show_default=True, help="Nodes that they are on.")
+@click.option("--max-micro-batch", type=_count, required=True, help="Samples that fit on one GPU at once.")
+@click.option("--reference-batch", type=_count,
+              help="The batch that the noise file refers to; otherwise the smallest of all.")  # fmt: skip
+@click.option("--until", type=click.FloatRange(min=0, min_open=True), metavar="PROGRESS",
+              help="Progress at the end of the training; otherwise twice what was seen.")  # fmt: skip
+@json_option
+@example(
+    "workbench what-if batch --measured steps.csv --noise noise.csv --batches 128,256,512,1024 "
+    "--gpus 8 --nodes 2 --max-micro-batch 256"
+)
+def what_if_batch(
+    measured: Path,
+    noise_file: Path,
+    batches: tuple[int, ...],
+    gpus: int,
+    nodes: int,
+    max_micro_batch: int,
+    reference_batch: int | None,
+    until: float | None,
+    as_json: bool,
+) -> None:
+    """Rank global batches by the time that a training takes to the same accuracy.
+
+    Fewer, larger steps are weighed against what each is worth: the noise of the gradients, measured in a
+    training in progress, says it. Measure it again as the training goes on: it grows.
+    """
+    from workbench.advisor.batch_choice import rank_batches, read_noise
+    from workbench.advisor.step_times import read_measured
+    from workbench.performance.step_time import Point, fit
+    from workbench.performance.topology import Topology
+
+    topology = Topology.of(nodes, gpus)
+    noise = read_noise(noise_file, batches, reference_batch)
+    model = fit(read_measured(measured))
+
+    def step_times(plans: Sequence[BatchPlan]) -> list[float]:
+        points = [Point(topology, plan.micro_batch, plan.accumulation) for plan in plans]
+        return [prediction.step_time_s for prediction in model.predict(points)]
+
+    ranking = rank_batches(
+        batches, noise, step_times, num_workers=gpus, max_micro_batch=max_micro_batch, end=until
+    )
+    best = ranking[0].plan
+    if model.predict([Point(topology, best.micro_batch, best.accumulation)])[0].extrapolated:
+        print_note(f"no step like those of {gpus} GPUs on {nodes} nodes was measured: the times are guesses")
+    _note_limits(ranking, batches)
+    if as_json:
+        print_json({"ranking": [_to_json(ranked) for ranked in ranking]})
+        return
+    _print(ranking)
+
+
+def _to_json(ranked: RankedBatch) -> dict[str, object]:
+    plan = {**asdict(ranked.plan), "global_batch": ranked.plan.global_batch}
+    return {**asdict(ranked), "plan": plan}
+
+
+def _note_limits(ranking: Sequence[RankedBatch], batches: Sequence[int]) -> None:
+    """Say on stderr what a person should know of the answer."""
+    from workbench.advisor.batch_choice import MOST_NOISE_SCALES
+
+    left_out = sorted(set(batches) - {ranked.global_batch for ranked in ranking})
+    if left_out:
+        print_note(f"left out, with less than a sample for each GPU: {', '.join(map(str, left_out))}")
+    best = ranking[0]
+    if best.noise_scales > MOST_NOISE_SCALES:
+        print_note(
+            f"batch {best.global_batch} is {best.noise_scales:.3g} times the noise scale at the end of the "
+            f"training, more than {MOST_NOISE_SCALES:g}: try it before you trust it"
+        )
+
+
+def _print(ranking: Sequence[RankedBatch]) -> None:
+    from workbench.cli.reading import make_table
+
+    table = make_table("global batch", "time", "plan", "step", "noise scales")
+    for ranked in ranking:
+        plan = ranked.plan
+        table.add_row(
+            str(ranked.global_batch),
+            f"{ranked.time_to_accuracy_relative:.3f}",
+            f"{plan.micro_batch} x {plan.accumulation} accumulated x {plan.workers} workers",
+            f"{format_number(ranked.step_time_s)}s",
+            f"{ranked.noise_scales:.2g}",
+        )
+    make_console().print(table)
