@@ -1,7 +1,7 @@
-"""Which global batch reaches a given accuracy first: seconds per step, times steps that gradient noise leaves.
+"""Which global batch reaches a given accuracy first: seconds a step, times steps that gradient noise leaves.
 
 Step times are asked of whoever has a model of them. Noise is read from a training in progress and
-extrapolated over the whole of it (`performance.noise_course`); that of its first epoch says little of the rest.
+extrapolated over the whole of it (`performance.noise_course`).
 """
 
 from __future__ import annotations

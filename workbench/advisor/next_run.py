@@ -179,10 +179,11 @@ class _Search:
 
     def _most_promising(self) -> int | None:
         """Return the untried batch to begin with, or to try after nothing but failures."""
-        caution = _CAUTION * np.log(self._belief.chance)
-        return min(
-            self._open or self._untried, key=lambda at: self._log_times[at] - caution[at], default=None
-        )
+        return min(self._open or self._untried, key=self._promise, default=None)
+
+    def _promise(self, at: int) -> float:
+        """Return the logarithm of its time, as long as no run reached the target, with caution."""
+        return float(self._log_times[at] - _CAUTION * np.log(self._belief.chance[at]))
 
     def next_run(self) -> int | None:
         if not self._reached:
@@ -204,12 +205,14 @@ class _Search:
         return float(self._belief.chance[at]) * fmean(gains) + _PRICE * price
 
     def ranking(self) -> tuple[Ranked, ...]:
-        positions = self._choosable(self._reached) or self._open
-        return tuple(self._ranked(at) for at in sorted(positions, key=lambda at: self._log_times[at]))
+        if not self._reached:
+            return tuple(
+                Ranked(self.batches[at], None, None, None) for at in sorted(self._open, key=self._promise)
+            )
+        choosable = sorted(self._choosable(self._reached), key=lambda at: self._log_times[at])
+        return tuple(self._ranked(at) for at in choosable)
 
     def _ranked(self, at: int) -> Ranked:
-        if not self._reached:
-            return Ranked(self.batches[at], None, None, None)
         time_s = float(np.exp(self._log_times[at]))
         width = float(np.exp(NORMAL_90 * np.hypot(self._belief.deviation[at], SEED_DEVIATION)))
         return Ranked(self.batches[at], time_s, time_s / width, time_s * width)

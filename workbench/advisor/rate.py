@@ -182,6 +182,6 @@ def _beware(rule: Rule, request: RateRequest) -> list[str]:
     if request.noise_scale is not None and request.to_batch > MOST_NOISE_SCALES * request.noise_scale:
         said.append(
             f"Beware: {request.to_batch} is more than {MOST_NOISE_SCALES:g} times the noise scale of "
-            f"{request.noise_scale:.4g} samples; it saves next to no steps, and no rule is sure to hold there."
+            f"{request.noise_scale:.4g} samples; it saves next to no steps, and no rule surely holds there."
         )
     return said

@@ -9,6 +9,9 @@ from workbench.cli.options import example
 
 QUESTIONS = {
     "step-time": "workbench.cli.what_if_step_time:step_time",
+    "batch": "workbench.cli.what_if_batch:what_if_batch",
+    "budget": "workbench.cli.what_if_budget:what_if_budget",
+    "lr": "workbench.cli.what_if_lr:what_if_lr",
 }
 
 

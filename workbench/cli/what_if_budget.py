@@ -21,7 +21,7 @@ _file = click.Path(path_type=Path)
 @click.option("--epochs", "epochs_file", type=_file, metavar="FILE", required=True,
               help="Profiles, a CSV file: global_batch, epoch_time_s.")  # fmt: skip
 @click.option("--runs", "runs_file", type=_file, metavar="FILE", required=True,
-              help="Full runs, a CSV file: global_batch, epochs_to_target; empty: never reached.")  # fmt: skip
+              help="Full runs, a CSV file: global_batch, epochs_to_target; empty: never.")  # fmt: skip
 @batches_option
 @click.option("--max-runs", type=click.IntRange(min=0), default=3, show_default=True,
               help="How many full runs there may be in all.")  # fmt: skip

@@ -49,5 +49,5 @@ def what_if_lr(as_json: bool, **asked: Any) -> None:
     facts.add_row("learning rate", format_number(advice.lr))
     facts.add_row("rule", advice.rule)
     facts.add_row("warm-up", f"{advice.warmup:.3g} of the training")
-    facts.add_row("why", advice.reason)
     make_console().print(facts)
+    click.echo(f"\n{advice.reason}")

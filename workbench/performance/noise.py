@@ -138,32 +138,20 @@ class NoiseSmoother:
         self._signal_sqr, self._noise = state["signal_sqr"], state["noise"]
 
 
-def efficiency(batch: float, *, reference_batch: float, noise_scale: float) -> float:
-    """Return the progress per sample of a batch, relative to a reference batch.
+def gain(batch: float, *, reference_batch: float, noise_scale: float) -> float:
+    """Return how many steps of a reference batch one step of a batch is worth.
 
-    Source: Qiao et al. 2021, "Pollux" (OSDI), equation 6: (phi + B0) / (phi + B).
-
-    Args:
-        batch: Samples per step, > 0.
-        reference_batch: Samples per step at which the efficiency is 1, > 0.
-        noise_scale: phi, in samples, >= 0.
-    """
-    return (noise_scale + reference_batch) / (noise_scale + batch)
-
-
-def relative_steps(batch: float, *, reference_batch: float, noise_scale: float) -> float:
-    """Return the steps that a batch needs for the progress of one step of a reference batch.
-
-    Source: its inverse is the gain of Johnson et al. 2020, "AdaScale SGD" (arXiv:2007.05105).
+    Source: Johnson et al. 2020, "AdaScale SGD" (arXiv:2007.05105).
 
     Args:
         batch: Samples per step, > 0.
-        reference_batch: Samples per step of the step that is replaced, > 0.
-        noise_scale: phi, in samples, >= 0.
+        reference_batch: Samples per step of the steps that are replaced, > 0.
+        noise_scale: In samples, >= 0.
+
+    Returns:
+        From 1, where there is no noise, to `batch / reference_batch`, where there is nothing else.
     """
-    return reference_batch / (
-        batch * efficiency(batch, reference_batch=reference_batch, noise_scale=noise_scale)
-    )
+    return batch / reference_batch * (noise_scale + reference_batch) / (noise_scale + batch)
 
 
 def critical_batch(*, least_steps: float, least_samples: float) -> float:

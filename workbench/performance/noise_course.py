@@ -14,7 +14,7 @@ from statistics import fmean
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.performance.noise import relative_steps
+from workbench.performance.noise import gain
 
 Array = NDArray[np.float64]
 
@@ -85,7 +85,7 @@ class NoiseCourse:
         """
         moments = [(number + 0.5) / _NUM_MOMENTS * self.end for number in range(_NUM_MOMENTS)]
         return self.end * fmean(
-            relative_steps(batch, reference_batch=reference_batch, noise_scale=self.at(moment))
+            1.0 / gain(batch, reference_batch=reference_batch, noise_scale=self.at(moment))
             for moment in moments
         )
 

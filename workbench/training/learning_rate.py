@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Literal
 
+from workbench.performance.noise import gain
+
 Rule = Literal["auto", "constant", "linear", "sqrt", "adascale", "legw", "lars", "lamb"]
 Schedule = Literal["constant", "cosine", "linear", "one_cycle"]
 
@@ -83,8 +85,8 @@ def scaled_lr(
     if rule == "adascale":
         if noise_scale is None:
             raise ValueError("adascale needs a noise scale")
-        gain = ratio * (noise_scale + from_batch) / (noise_scale + to_batch)
-        return lr * (gain if optimizer.lower() == "sgd" else math.sqrt(gain))
+        worth = gain(to_batch, reference_batch=from_batch, noise_scale=noise_scale)
+        return lr * (worth if optimizer.lower() == "sgd" else math.sqrt(worth))
     if rule in ("linear", "lars"):
         return lr * ratio
     return lr if rule == "constant" else lr * math.sqrt(ratio)
