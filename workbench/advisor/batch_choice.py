@@ -15,8 +15,6 @@ from workbench.advisor.tables import Column, finite_number, positive_number, pos
 from workbench.errors import DataError, ResourcesError
 from workbench.performance.noise_course import NoiseCourse
 
-# Beyond this many noise scales a larger batch saves next to no steps, and rates that fit it are hard to find.
-MOST_NOISE_SCALES = 4.0
 # How many ways to accumulate are compared: more micro steps than are needed are rarely faster.
 _ACCUMULATIONS = 4
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from workbench.advisor.batch_choice import MOST_NOISE_SCALES
 from workbench.errors import ExperimentError
+from workbench.performance.noise import MOST_NOISE_SCALES
 from workbench.training.learning_rate import WARMUP_FRACTION, Rule, rule_in_force, scaled_lr
 
 ADAM_TYPES = ("adam", "adamw", "adamax", "nadam", "radam", "sparseadam")

@@ -86,7 +86,7 @@ def _to_json(ranked: RankedBatch) -> dict[str, object]:
 
 def _note_limits(ranking: Sequence[RankedBatch], batches: Sequence[int]) -> None:
     """Say on stderr what a person should know of the answer."""
-    from workbench.advisor.batch_choice import MOST_NOISE_SCALES
+    from workbench.performance.noise import MOST_NOISE_SCALES
 
     left_out = sorted(set(batches) - {ranked.global_batch for ranked in ranking})
     if left_out:

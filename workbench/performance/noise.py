@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 SHORTEST_WINDOW = 100
+# Beyond this many noise scales a larger batch saves next to no steps, and no rule for the rate surely holds.
+MOST_NOISE_SCALES = 4.0
 
 
 @dataclass(frozen=True)
