@@ -47,8 +47,8 @@ faults: env  ## Kill every kind of process in the middle of sweeps, seventy time
 bench: env  ## Measure us and the rivals side by side; results go to tests/benchmarks/results.
 	$(BIN)/python -m tests.benchmarks
 
-bench-advisor: env  ## Predict public measurements from few of them, beside the rivals (a minute).
-	$(BIN)/python -m tests.benchmarks advisor_step_time
+bench-advisor: env  ## Predict and choose from public measurements, beside the rivals (two minutes).
+	$(BIN)/python -m tests.benchmarks advisor_step_time advisor_batch advisor_budget
 
 clean:  ## Remove the environment and caches.
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache

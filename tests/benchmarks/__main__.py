@@ -13,6 +13,8 @@ BENCHMARKS = (
     "gang_start",
     "sweep_overhead",
     "advisor_step_time",
+    "advisor_batch",
+    "advisor_budget",
 )
 
 if __name__ == "__main__":

@@ -27,6 +27,10 @@ SCHEDULES: list[Schedule] = ["constant", "cosine", "linear", "one_cycle"]
         ("adamw", "linear", 256, 1024, 0.4),
         ("sgd", "constant", 256, 8192, 0.1),
         ("sgd", "sqrt", 256, 1024, 0.2),
+        ("lamb", "auto", 512, 32768, 0.8),  # You et al. 2020: 64 times the batch, 8 times the rate
+        ("lars", "auto", 256, 1024, 0.4),
+        ("lamb", "auto", 256, 64, 0.05),
+        ("sgd", "legw", 1024, 32768, 0.1 * 2**2.5),  # You et al. 2019
     ],
 )
 def test_rates_follow_the_batch(
@@ -34,6 +38,19 @@ def test_rates_follow_the_batch(
 ) -> None:
     scaled = scaled_lr(0.1, optimizer=optimizer, rule=rule, from_batch=from_batch, to_batch=to_batch)
     assert scaled == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "expected"), [("sgd", 8 * 0.533333), ("adamw", math.sqrt(8 * 0.533333))]
+)
+def test_adascale_follows_the_gain_that_the_noise_leaves(optimizer: str, expected: float) -> None:
+    # Gradient variance 7 and squared norm 1 at batch 128, as in the published goodput of batch 1024.
+    scaled = scaled_lr(
+        1.0, optimizer=optimizer, rule="adascale", from_batch=128, to_batch=1024, noise_scale=7 * 128
+    )
+    assert scaled == pytest.approx(expected, rel=1e-5)
+    with pytest.raises(ValueError, match="noise scale"):
+        scaled_lr(1.0, optimizer=optimizer, rule="adascale", from_batch=128, to_batch=1024)
 
 
 @given(lr=st.floats(1e-6, 10.0), batch=BATCHES, optimizer=st.sampled_from(["sgd", "adamw", "rmsprop"]))

@@ -172,14 +172,9 @@ class _Search:
 
     def choice(self) -> int | None:
         choosable = self._choosable(self._reached)
-        return self._fastest(choosable) if choosable else self._most_promising()
-
-    def _fastest(self, positions: Sequence[int]) -> int:
-        return min(positions, key=lambda at: self._log_times[at])
-
-    def _most_promising(self) -> int | None:
-        """Return the untried batch to begin with, or to try after nothing but failures."""
-        return min(self._open or self._untried, key=self._promise, default=None)
+        if choosable:
+            return min(choosable, key=lambda at: self._log_times[at])
+        return min(self._open, key=self._promise, default=None)
 
     def _promise(self, at: int) -> float:
         """Return the logarithm of its time, as long as no run reached the target, with caution."""
@@ -187,7 +182,8 @@ class _Search:
 
     def next_run(self) -> int | None:
         if not self._reached:
-            return self._most_promising()
+            # Where even the smallest failed, what is larger may be run, but not chosen.
+            return min(self._open or self._untried, key=self._promise, default=None)
         return min(self._open, key=self._expected_after, default=None)
 
     def _expected_after(self, at: int) -> float:

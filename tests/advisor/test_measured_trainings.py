@@ -1,0 +1,42 @@
+"""Our choices on trainings that others measured; a part of what the benchmarks of the advisor look at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+
+from tests.benchmarks import advisor_batch, advisor_budget
+from tests.measured import find_measured
+from tests.measured_trainings import read_epochs_tasks
+
+
+def measured(part: str) -> Path:
+    folder = find_measured(part)
+    if folder is None:
+        pytest.skip(f"the public measurements are not here: {part}")
+    return folder
+
+
+@pytest.mark.parametrize("application", ["bert", "cifar10", "ncf"])
+def test_batches_chosen_from_noise_reach_the_accuracy_nearly_first(application: str) -> None:
+    cases = advisor_batch.read_cases(measured("step_time") / application, placements=("1", "4", "44", "444"))
+    by_method = {
+        name: advisor_batch.mean_regret(cases, choose) for name, choose in advisor_batch.METHODS.items()
+    }
+    assert by_method["ours, first fifth"] <= 0.08
+    assert by_method["ours, middle"] <= 0.08
+    assert by_method["ours, middle"] <= by_method["most throughput"]
+
+
+def test_three_full_runs_find_a_batch_near_the_best_and_one_that_converges() -> None:
+    tasks = read_epochs_tasks(measured("batch_to_accuracy"))
+    # The last target of each that most seeds reach: the ones that people train for.
+    hardest = {task.name: task for task in sorted(tasks, key=lambda task: task.target)}
+    found = {
+        name: advisor_budget.regrets(task, advisor_budget.follow_ours, num_draws=4)
+        for name, task in hardest.items()
+    }
+    assert len(found) == 3
+    assert fmean(regret for regrets in found.values() for regret in regrets) <= 0.10
