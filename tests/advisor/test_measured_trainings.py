@@ -23,7 +23,8 @@ def measured(part: str) -> Path:
 def test_batches_chosen_from_noise_reach_the_accuracy_nearly_first(application: str) -> None:
     cases = advisor_batch.read_cases(measured("step_time") / application, placements=("1", "4", "44", "444"))
     by_method = {
-        name: advisor_batch.mean_regret(cases, choose) for name, choose in advisor_batch.METHODS.items()
+        name: advisor_batch.mean_regret(cases, advisor_batch.METHODS[name])
+        for name in ("most throughput", "ours, first fifth", "ours, middle")
     }
     assert by_method["ours, first fifth"] <= 0.08
     assert by_method["ours, middle"] <= 0.08
@@ -32,11 +33,9 @@ def test_batches_chosen_from_noise_reach_the_accuracy_nearly_first(application: 
 
 def test_three_full_runs_find_a_batch_near_the_best_and_one_that_converges() -> None:
     tasks = read_epochs_tasks(measured("batch_to_accuracy"))
-    # The last target of each that most seeds reach: the ones that people train for.
-    hardest = {task.name: task for task in sorted(tasks, key=lambda task: task.target)}
+    published = [task for task in tasks if task.is_published]
     found = {
-        name: advisor_budget.regrets(task, advisor_budget.follow_ours, num_draws=4)
-        for name, task in hardest.items()
+        task.name: advisor_budget.regrets(task, advisor_budget.follow_ours, num_draws=4) for task in published
     }
     assert len(found) == 3
-    assert fmean(regret for regrets in found.values() for regret in regrets) <= 0.10
+    assert fmean(regret for regrets in found.values() for regret in regrets) <= 0.05

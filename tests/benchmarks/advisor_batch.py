@@ -46,6 +46,7 @@ class Case:
         self.max_micro_batch = max(row.micro_batch for row in rows)
         self._topology = Topology(tuple(sorted(rows[0].gpus_per_node)))
         self._model = model
+        self._known_s: dict[BatchPlan, float] = {}
         steps = steps_to_accuracy(curves)
         steps_s = {batch: measured_step_s(rows, batch) for batch in curves}
         self.true_times_s = {
@@ -57,9 +58,12 @@ class Case:
         return self.true_times_s[batch] / min(self.true_times_s.values()) - 1
 
     def step_times(self, plans: Sequence[BatchPlan]) -> list[float]:
-        """Predict seconds per step."""
-        points = [Point(self._topology, plan.micro_batch, plan.accumulation) for plan in plans]
-        return [prediction.step_time_s for prediction in self._model.predict(points)]
+        """Predict seconds per step, each plan once."""
+        new = [plan for plan in plans if plan not in self._known_s]
+        points = [Point(self._topology, plan.micro_batch, plan.accumulation) for plan in new]
+        predicted = self._model.predict(points)
+        self._known_s |= {plan: found.step_time_s for plan, found in zip(new, predicted, strict=True)}
+        return [self._known_s[plan] for plan in plans]
 
     def throughputs(self) -> dict[int, float]:
         """Predict samples per second by batch, with as few micro steps as fit."""

@@ -26,8 +26,6 @@ NORMAL_90 = 1.6449
 _OUTCOMES = (-1.2816, -0.5244, 0.0, 0.5244, 1.2816)
 # The time of a run that is only made to learn, against the time of the trainings that it is made for.
 _PRICE = 0.02
-# How much time a run may cost more for being likelier to reach the target, before any has.
-_CAUTION = 3.0
 
 
 @dataclass(frozen=True)
@@ -177,8 +175,8 @@ class _Search:
         return min(self._open, key=self._promise, default=None)
 
     def _promise(self, at: int) -> float:
-        """Return the logarithm of its time, as long as no run reached the target, with caution."""
-        return float(self._log_times[at] - _CAUTION * np.log(self._belief.chance[at]))
+        """Return the logarithm of the time until one of several runs at it would reach the target."""
+        return float(self._log_times[at] - np.log(self._belief.chance[at]))
 
     def next_run(self) -> int | None:
         if not self._reached:
