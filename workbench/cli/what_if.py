@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
 import click
 
 from workbench.cli.lazy import LazyGroup
@@ -23,5 +21,3 @@ QUESTIONS = {
 @example("workbench what-if lr --optimizer adamw --lr 3e-4 --from-batch 128 --to-batch 1024")
 def what_if() -> None:
     """Answer from measurements in files: step times, the best batch, a learning rate, the next run."""
-    # The matrices are small: threads of OpenBLAS would only wait for each other, seconds on a busy machine.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
