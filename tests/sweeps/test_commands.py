@@ -82,9 +82,13 @@ def test_a_configuration_can_be_tried_next(store: Store, notes: Path) -> None:
     ]
     assert [refusal.done for refusal in refusals] == [False] * 4
     assert "x" in refusals[0].message
+    assert handled(sweep, store.command(sweep.run_id, "enqueue", {"params": {"x": 0.25}})).done
+    late = handled(sweep, store.command(sweep.run_id, "enqueue", {"params": {"x": 0.75}}))
+    assert not late.done, "it would never be tried"
+    assert f"workbench extend {sweep.run_id}" in late.message
     sweep.wait("complete")
     assert (sweep.trials[1].params, sweep.trials[1].source) == ({"x": 0.125}, "enqueued")
-    assert [trial.source for trial in sweep.trials] == ["sampler", "enqueued", "sampler"]
+    assert [trial.source for trial in sweep.trials] == ["sampler", "enqueued", "enqueued"]
 
 
 def test_commands_that_nobody_knows_or_that_lack_something_are_refused(store: Store, notes: Path) -> None:

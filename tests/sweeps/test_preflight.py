@@ -139,6 +139,10 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({**TRAINED, "training": {"epochs": 5}}, "training.epochs", "decides this itself"),
     ({**TRAINED, "plan": {"precision": "bf16"}}, "plan.precision", "decides this itself"),
     ({**TRAINED, "metrics": ["accuracy"]}, "metrics", "reports its own"),
+    ({"early_stop": {"pruner": "asha", "patience": 3}}, "early_stop.patience", "choose patience"),
+    ({"early_stop": {"percentile": 50}}, "early_stop.percentile", "the pruner none does not read it"),
+    ({"training": {"momentum": 0.5}}, "training.momentum", "no optimizer but sgd"),
+    ({"search": {"momentum": {"choices": [0.1, 0.9]}}}, "search.momentum", "no optimizer but sgd"),
     ({**TRAINED, "plan": {"workers": 2}}, "plan.workers", "a function with a parameter named worker"),
     (
         {**TRAINED, "resources": {"elastic": True}},
@@ -265,5 +269,8 @@ def test_several_workers_are_for_functions_that_ask_which_they_are(
         check(Experiment(**{**OWN, "train": train}))
         with pytest.raises(ExperimentError, match=r"plan\.workers: 2 workers would all do the same"):
             check(Experiment(**{**OWN, "train": train}, plan={"workers": 2}))
+    search = {"workers": {"choices": [1, 2]}}
+    with pytest.raises(ExperimentError, match=r"search\.workers: .* it would get this number"):
+        check(Experiment(**{**OWN, "train": "persons_workers:together", "search": search}))
     for train in ("persons_workers:together", "persons_workers:hidden", lambda config, report, worker: None):
         check(Experiment(**{**OWN, "train": train}, plan={"workers": 2}))

@@ -118,3 +118,34 @@ def test_a_function_that_does_not_ask_which_worker_it_is_is_refused() -> None:
     for ended, _ in run_together(run_own_function, 2, "alone"):
         assert ended.state == "failed"
         assert "a function with a parameter named worker" in str(ended.message)
+
+
+def report_more_on_rank_0(config: dict[str, Any], report: Any, worker: Any) -> None:
+    for step in range(1, 3 if worker.rank else 5):
+        report(step=step, loss=1.0)
+
+
+def test_workers_that_report_unequally_fail_instead_of_waiting_for_ever() -> None:
+    for ended, _ in run_together(run_own_function, 2, "report_more_on_rank_0"):
+        assert (ended.state, ended.reason) == ("failed", "error")
+        assert "the function has returned on rank 1 while it still reports on others" in ended.message
+
+
+def see_worker(config: dict[str, Any], report: Any, worker: Any) -> float:
+    return float(worker.num_workers + 10 * worker.rank)
+
+
+def test_a_function_that_asks_for_its_worker_gets_one_also_where_it_is_alone() -> None:
+    ended, _ = run_own_function(0, 1, "", "see_worker")
+    assert (ended.state, ended.values) == ("complete", {"loss": 1.0}), ended.traceback
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw", "rmsprop"])
+def test_every_optimizer_trains_shards(optimizer: str, tmp_path: Path) -> None:
+    text = experiment(plan={"workers": 2, "strategy": "fsdp"}, training={"optimizer": optimizer, "epochs": 1})
+    for ended, _ in run_together(train_whole, 2, text, str(tmp_path)):
+        assert ended.state == "complete", ended.traceback
+
+
+def train_whole(rank: int, num_workers: int, meeting: str, text: str, folder: str) -> Any:
+    return train(rank, num_workers, meeting, text, folder, None)

@@ -114,6 +114,7 @@ class Experiment(BaseModel):
     def _check(self) -> Self:
         _check_what_is_trained(self)
         _check_objectives(self)
+        _check_momentum(self)
         _check_searched_fields(self)
         return self
 
@@ -284,6 +285,21 @@ def _check_objectives(experiment: Experiment) -> None:
             field="sampler.name",
             allowed="tpe, random, grid, qmc, gp, nsga2, nsga3",
         )
+
+
+def _check_momentum(experiment: Experiment) -> None:
+    """Refuse a momentum that no optimizer of the experiment reads."""
+    optimizers = experiment.search.root.get("optimizer")
+    named = [experiment.training.optimizer] if optimizers is None else optimizers.values() or []
+    if any(str(name).lower() == "sgd" for name in named) or experiment.train is not None:
+        return
+    fields = {"search.momentum": "momentum" in experiment.search.root}
+    fields["training.momentum"] = "momentum" in experiment.training.model_dump()
+    for field, is_given in fields.items():
+        if is_given:
+            raise ExperimentError(
+                "no optimizer but sgd reads it", field=field, next_step="Remove it, or train with sgd."
+            )
 
 
 def _check_searched_fields(experiment: Experiment) -> None:

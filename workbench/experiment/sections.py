@@ -32,6 +32,14 @@ OptionalSeconds = Annotated[PositiveFloat | None, BeforeValidator(lambda given: 
 SAMPLERS = ("tpe", "random", "grid", "qmc", "gp", "cmaes", "nsga2", "nsga3")
 PRUNERS = ("none", "asha", "hyperband", "median", "percentile", "patience", "wilcoxon")
 
+_READ_BY = {
+    "reduction_factor": ("asha", "hyperband"),
+    "percentile": ("percentile",),
+    "startup_trials": ("median", "percentile"),
+    "patience": ("patience",),
+    "p_threshold": ("wilcoxon",),
+}
+
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i)?)?b?", re.IGNORECASE)
 _DURATION = re.compile(
     r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?"
@@ -234,6 +242,16 @@ class EarlyStop(Section):
         default=5, description="patience: epochs without improvement before a trial is stopped."
     )
     p_threshold: float = Field(default=0.1, gt=0, lt=1, description="wilcoxon: stop where p is below this.")
+
+    @model_validator(mode="after")
+    def _check_that_the_pruner_reads_it(self) -> Self:
+        for name, pruners in _READ_BY.items():
+            if self.pruner not in pruners and name in self.model_dump():
+                raise ExperimentError(
+                    f"the pruner {self.pruner} does not read it", field=name,
+                    next_step=f"Remove it, or choose {' or '.join(pruners)}.",
+                )  # fmt: skip
+        return self
 
 
 class Sampler(Section):

@@ -100,6 +100,11 @@ class Study:
                 pass
 
     @property
+    def num_enqueued(self) -> int:
+        """How many enqueued configurations have not been proposed yet."""
+        return len(self._enqueued)
+
+    @property
     def has_waiting_repeats(self) -> bool:
         """Whether `ask` has further trainings of configurations that were begun."""
         if self._replayed is not None:

@@ -37,10 +37,15 @@ def reason_to_end(history: History, now_unix_s: float) -> tuple[str, str] | None
     return None
 
 
-def has_room(history: History) -> bool:
-    """Tell whether the limit on trials allows another configuration."""
+def has_room(history: History, num_promised: int = 0) -> bool:
+    """Tell whether the limit on trials allows another configuration.
+
+    Args:
+        history: The run so far.
+        num_promised: Configurations that will be proposed before it.
+    """
     allowed = history.in_force.max_configurations()
-    return allowed is None or history.num_configurations() < allowed
+    return allowed is None or history.num_configurations() + num_promised < allowed
 
 
 def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from workbench.events import CommandHandled, Event, RunState, SettingsChanged, T
 from workbench.experiment.changing import CHANGEABLE, change, values_of
 from workbench.space import Params
 from workbench.store import Command, Store
+from workbench.sweeps.budget import has_room
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.prior import prior_trials, recorded_proposals
 
@@ -93,6 +94,12 @@ class Commands:
                 return f"trial {number} is stopping"
             case "enqueue":
                 params = self._check_params(arguments.get("params"))
+                if not has_room(self._ledger.history, self._ledger.study.num_enqueued):
+                    raise ExperimentError(
+                        "the limit on trials leaves no room for another configuration",
+                        field="budget.trials",
+                        next_step=f"First: workbench extend {self._ledger.run_id} --trials 1",
+                    )
                 self._ledger.study.enqueue(params)
                 events.append(TrialEnqueued(params=params))
                 return "the configuration is next in the queue"

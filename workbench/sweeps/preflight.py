@@ -67,10 +67,15 @@ def check(experiment: Experiment, *, on_this_machine: bool = True) -> None:
 def _check_asks_for_worker(experiment: Experiment) -> None:
     """Refuse several workers for a function that would do the same on all of them."""
     assert experiment.train is not None
-    workers = experiment.plan.workers
+    workers, parameters = experiment.plan.workers, parameters_of(experiment.train)
+    if "workers" in experiment.search.root and "worker" in (parameters or ()):
+        raise ExperimentError(
+            "what a train function searches is its own: it would get this number, and run on plan.workers",
+            field="search.workers",
+            next_step="Remove it, or give it another name.",
+        )
     if workers == "auto" or workers == 1:
         return
-    parameters = parameters_of(experiment.train)
     if parameters is not None and "worker" not in parameters:
         raise ExperimentError(
             f"{workers} workers would all do the same: the function does not ask which it is",

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from workbench.strategies.strategy import Worker
 
 
+_ENDED = "ended"
+
+
 def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
     """Call the function that an experiment's `train` names.
 
@@ -47,7 +50,7 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
     assert component is not None
     function = component.load(field="train")
     config = {**component.options, **task.params}
-    worker = _join(task) if task.num_workers > 1 else None
+    worker = _join(task) if task.num_workers > 1 or "worker" in _parameters(function) else None
     reporter = _Reporter(task, experiment, report, worker)
     try:
         arguments = _extra_arguments(function, task, config, reporter, worker)
@@ -55,6 +58,7 @@ def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
         returned = function(config, reporter, **arguments)
         if returned is not None:
             reporter.take_returned(returned)
+        reporter.agree(_ENDED)
         return reporter.outcome()
     finally:
         reporter.close_folder()
@@ -127,13 +131,32 @@ class _Reporter:
             values=values,
         )
         stop = self._report(event)
-        if self._worker is not None:
-            stop = any(self._worker.group.gather(stop and self._worker.rank == 0))
-        self._stop = stop or self._stop
+        self._stop = self.agree("stop" if stop else "go on") or self._stop
         name = find_divergence(self._objectives, values)
         if name is not None and self._failed is None:
             self._failed = diverged(name, values[name], self._step, dict(self._values))
         return self._stop or self._failed is not None
+
+    def agree(self, word: str) -> bool:
+        """Hear from every worker where it is, and tell whether rank 0 was told to stop.
+
+        Args:
+            word: "stop", "go on", or that this worker's function has returned.
+
+        Raises:
+            ExperimentError: If some workers report while the function has returned on others.
+        """
+        if self._worker is None:
+            return word == "stop"
+        words = self._worker.group.gather(word)
+        if _ENDED in words and set(words) != {_ENDED}:
+            ended = ", ".join(str(rank) for rank, said in enumerate(words) if said == _ENDED)
+            raise ExperimentError(
+                f"the function has returned on rank {ended} while it still reports on others",
+                field="train",
+                allowed="as many reports on every worker",
+            )
+        return words[0] == "stop"
 
     def take_returned(self, returned: Any) -> None:
         """Take what the function returned as a last report."""
@@ -198,23 +221,22 @@ def _extra_arguments(
     worker: Worker | None,
 ) -> dict[str, Any]:
     """Return what the function asks for by the names of its parameters."""
-    try:
-        signature = inspect.signature(function)
-    except (TypeError, ValueError):
-        return {}
-    arguments: dict[str, Any] = {}
-    if "seed" in signature.parameters:
+    parameters, arguments = _parameters(function), {}
+    if "seed" in parameters:
         arguments["seed"] = task.seed
-    if "folder" in signature.parameters:
+    if "folder" in parameters:
         arguments["folder"] = reporter.open_folder()
-    if worker is not None:
-        if "worker" not in signature.parameters:
-            raise ExperimentError(
-                f"{worker.num_workers} workers would all do the same: the function does not ask which it is",
-                field="plan.workers",
-                allowed="1, or a function with a parameter named worker",
-            )
+    if "worker" in parameters:
         arguments["worker"] = worker
+    elif worker is not None:
+        raise ExperimentError(
+            f"{worker.num_workers} workers would all do the same: the function does not ask which it is",
+            field="plan.workers",
+            allowed="1, or a function with a parameter named worker",
+        )
+    if not parameters:
+        return arguments
+    signature = inspect.signature(function)
     try:
         signature.bind(config, reporter, **arguments)
     except TypeError as error:
@@ -224,6 +246,14 @@ def _extra_arguments(
             allowed="function(config, report), and parameters named folder, seed, worker if it wants them",
         ) from error
     return arguments
+
+
+def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
+    """Return the parameters of a function by name; none where Python cannot tell."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return {}
 
 
 def _seed(seed: int) -> None:

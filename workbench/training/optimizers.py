@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from workbench.errors import ExperimentError, UnknownNameError
 from workbench.experiment import Training
 
 _NEEDS_CLOSURE = frozenset({"LBFGS"})
+_FUSED_ON_SHARDS = (torch.optim.Adam, torch.optim.AdamW)
 
 
 def optimizer_names() -> list[str]:
@@ -58,6 +60,12 @@ def optimizer_factory(
             f"{kind.__name__} has no weight decay", field="training.weight_decay", next_step="Remove it."
         )
     for name, value in training.optimizer_options.items():
+        if name in arguments:
+            raise ExperimentError(
+                "it has a setting of its own, which may be searched",
+                field=f"training.optimizer_options.{name}",
+                next_step=f"Set training.{name} instead.",
+            )
         if name not in known:
             raise ExperimentError(
                 f"{kind.__name__} has no such argument",
@@ -65,10 +73,14 @@ def optimizer_factory(
                 allowed=known,
             )
         arguments[name] = tuple(value) if isinstance(value, list) else value
-    if "fused" in known and not {"foreach", "differentiable", "fused"} & arguments.keys():
-        arguments["fused"] = True
+    may_fuse = "fused" in known and not {"foreach", "differentiable", "fused"} & arguments.keys()
 
     def make(parameters: Iterable[nn.Parameter]) -> Optimizer:
+        parameters = list(parameters)
+        if may_fuse and (
+            kind in _FUSED_ON_SHARDS or not any(isinstance(item, DTensor) for item in parameters)
+        ):
+            arguments["fused"] = True
         try:
             return kind(parameters, **arguments)
         except (ValueError, TypeError) as error:
