@@ -95,7 +95,12 @@ def test_rebuilt_study_proposes_the_same_at_every_prefix(name: str, data: st.Dat
     else:
         pruners = ["none", "asha", "hyperband", "median", "percentile", "patience", "wilcoxon"]
         pruner = data.draw(st.sampled_from(pruners), label="pruner")
-        changes["early_stop"] = {"pruner": pruner, "startup_trials": 1, "patience": 2}
+        eager = {
+            "median": {"startup_trials": 1},
+            "percentile": {"startup_trials": 1},
+            "patience": {"patience": 2},
+        }
+        changes["early_stop"] = {"pruner": pruner, **eager.get(pruner, {})}
     if data.draw(st.booleans(), label="constrained"):
         changes["constraints"] = [{"metric": "cost", "at_most": 0.7}]
     space = data.draw(spaces(name), label="space")
