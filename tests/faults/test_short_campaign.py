@@ -26,8 +26,7 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
     "victim",
     [
         "driver",
-        "head",
-        *(pytest.param(name, marks=pytest.mark.slow) for name in ("pool", "worker", "coordinator")),
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("head", "pool", "worker", "coordinator")),
     ],
 )
 def test_a_sweep_survives_a_kill_and_ends_as_if_nothing_had_happened(campaign: Campaign, victim: str) -> None:

@@ -160,6 +160,7 @@ def test_a_trial_that_takes_too_long_takes_the_processes_that_it_started_along(s
     wait_until(lambda: not any(goes_on(process) for process in started), timeout_s=20)
 
 
+@pytest.mark.slow
 def test_a_trial_that_waits_for_its_turn_or_for_workers_is_stopped_too(store: Store, notes: Path) -> None:
     sweep, run = hold(store, notes, resources={"concurrency": 3}, budget={"trials": 3})
     sweep.launch()

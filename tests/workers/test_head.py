@@ -81,6 +81,7 @@ def test_the_token_belongs_to_us_and_only_its_owner_reads_it(ray_head):
     assert Path(os.environ["RAY_AUTH_TOKEN_PATH"]) == token
 
 
+@pytest.mark.slow
 def test_a_process_with_another_token_is_refused(ray_head, tmp_path):
     known = head.status()
     assert known is not None
