@@ -10,7 +10,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # Machines that run tests are shared: how long an example takes says nothing about the code.
-settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# And whoever changes something wants to see the same examples before and after.
+settings.register_profile(
+    "shared", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("shared")
 
 
