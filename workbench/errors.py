@@ -20,6 +20,7 @@ Foreign errors are translated once, by the room that owns the foreign library.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Self
 
 
 class WorkbenchError(Exception):
@@ -68,8 +69,15 @@ class WorkbenchError(Exception):
         Returns:
             A new error of the same class.
         """
-        field = f"{prefix}.{self.field}" if self.field else prefix
-        return _rebuild(type(self), self.problem, field, self.allowed, self.next_step)
+        return self.about(f"{prefix}.{self.field}" if self.field else prefix)
+
+    def about(self, field: str | None) -> Self:
+        """Return the same error about another field.
+
+        Args:
+            field: The dotted path of that field.
+        """
+        return type(self)(self.problem, field=field, allowed=self.allowed, next_step=self.next_step)
 
 
 def _rebuild(

@@ -162,13 +162,13 @@ def _look_at_runs() -> list[Finding]:
 
 def _look_at_run(store: Store, row: RunRow) -> Finding | None:
     from workbench.events import Noted
-    from workbench.run.view import RunView
+    from workbench.history import History
 
     if row.state == "lost":
         text = f"{row.run_id} was lost: its driver is gone"
         return Finding("run", "notable", text, f"workbench resume {row.run_id}")
-    view = RunView(store, row.run_id)
-    history, events = view.history, view.events()
+    events = [stored.event for stored in store.events(row.run_id)]
+    history = History.of(store.experiment(row.run_id), events)
     quiet_s = time.time() - events[-1].time_unix_s if events else 0.0
     if quiet_s < _QUIET_S or history.in_state("running") or not history.in_state("waiting"):
         return None

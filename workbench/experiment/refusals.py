@@ -42,12 +42,7 @@ def refusal(error: ValidationError, at: str | None = None) -> ExperimentError:
         at: The dotted path of what was checked.
     """
     first = findings(error)[0]
-    return ExperimentError(
-        first.problem,
-        field=".".join(part for part in (at, first.field) if part) or None,
-        allowed=first.allowed,
-        next_step=first.next_step,
-    )
+    return first.about(".".join(part for part in (at, first.field) if part) or None)
 
 
 def findings(error: ValidationError, root: type[BaseModel] | None = None) -> list[ExperimentError]:

@@ -272,6 +272,4 @@ def check_value(model: str, parameter: str, value: Any, *, field: str) -> None:
         for found in findings(error):
             # An error without a place is about several parameters, and the others are not known here.
             if found.field:
-                raise ExperimentError(
-                    found.problem, field=field, allowed=found.allowed, next_step=found.next_step
-                ) from error
+                raise found.about(field) from error

@@ -298,9 +298,4 @@ def _override(section: AnySection, field: str, params: Mapping[str, JsonValue]) 
         return kind.model_validate({**written, **searched})
     except ValidationError as error:
         found = refusal(error)
-        raise ExperimentError(
-            found.problem,
-            field=_where(field, found.field or field, params),
-            allowed=found.allowed,
-            next_step=found.next_step,
-        ) from error
+        raise found.about(_where(field, found.field or field, params)) from error
