@@ -141,6 +141,12 @@ class TrialReported(TrialEventHeader):
     parts_s: dict[str, float] = Field(
         default_factory=dict, description="Seconds a step, by part: data, forward, backward, update."
     )
+    gradient_signal_sqr: float | None = Field(
+        default=None, description="|G|^2, the squared norm of the true gradient, smoothed over steps."
+    )
+    gradient_noise: float | None = Field(
+        default=None, description="tr(Sigma), the variance of the gradient of one sample, smoothed likewise."
+    )
     told_again: bool = Field(
         default=False,
         description="Whether an earlier attempt reported it, and the driver died before it came.",
@@ -231,6 +237,80 @@ class TrialEnded(TrialEventHeader):
     )
 
 
+class AdviceRequested(EventHeader):
+    """The run measures and recommends, and tries no configurations of its own."""
+
+    type: Literal["advice_requested"] = "advice_requested"
+    objective: Literal["time", "money", "energy", "throughput"]
+    host: str
+    versions: dict[str, str] = Field(default_factory=dict, description="Package name to version.")
+
+
+class PlanMeasured(EventHeader):
+    """A plan was tried for a few steps by warm workers that did nothing else."""
+
+    type: Literal["plan_measured"] = "plan_measured"
+    setting: str = Field(
+        description="What a sample costs, as a hash: model and values, optimizer, shape of the data, device, "
+        "size of a worker, versions. Only measurements of one setting belong to one model of step times."
+    )
+    plan: dict[str, JsonValue] = Field(
+        description="workers, micro_batch, accumulation, global_batch, precision, strategy, recompute."
+    )
+    workers_per_node: list[int] = Field(default_factory=list)
+    device: str = Field(default="cpu", description="Name of the device of a worker.")
+    fits: bool = Field(default=True, description="False where memory ran out, or would have.")
+    message: str | None = Field(default=None, description="Why it does not fit.")
+    num_steps: int = Field(default=0, description="Steps that were timed, after the warm-up.")
+    step_time_s: float | None = Field(default=None, description="Median of the timed steps.")
+    step_time_spread_s: float | None = Field(default=None, description="Interquartile range of them.")
+    parts_s: dict[str, float] = Field(
+        default_factory=dict,
+        description="Median seconds a step: data, forward, backward, communication, update.",
+    )
+    samples_per_s: float | None = Field(default=None, description="Over all workers.")
+    peak_bytes: int | None = Field(default=None, description="The most that one worker held at any moment.")
+    step_flops: float | None = Field(
+        default=None, description="Floating-point operations of a step, over all workers."
+    )
+    utilisation: float | None = Field(
+        default=None, description="Part of the device's peak rate that the model's operations use, 0 to 1."
+    )
+
+
+class RatesTested(EventHeader):
+    """A range of learning rates was tested, rising step by step."""
+
+    type: Literal["rates_tested"] = "rates_tested"
+    setting: str
+    global_batch: int
+    rates: list[float]
+    losses: list[float] = Field(description="Smoothed, mean over the seeds; one a rate.")
+    num_seeds: int
+    suggested: float | None = Field(default=None, description="None where no rate made the loss fall.")
+    highest_stable: float | None = None
+
+
+class CandidateTried(EventHeader):
+    """A candidate was trained for a while beside others, to see which comes further in the same time."""
+
+    type: Literal["candidate_tried"] = "candidate_tried"
+    plan: dict[str, JsonValue]
+    lr: float = Field(description="At the global batch of the plan.")
+    elapsed_s: float = Field(description="Seconds of training so far, evaluations included.")
+    step: int
+    epoch: float
+    values: dict[str, float] = Field(default_factory=dict)
+    reached_target: bool = False
+
+
+class AdviceGiven(EventHeader):
+    """A plan and a learning rate are recommended, with predictions, reasons and runners-up."""
+
+    type: Literal["advice_given"] = "advice_given"
+    advice: dict[str, JsonValue] = Field(description="As `Advice` of the advisor writes it.")
+
+
 class CommandHandled(EventHeader):
     """The driver carried out, or refused, a command."""
 
@@ -267,6 +347,11 @@ Event = (
     | TrialResized
     | ResizeMeasured
     | TrialEnded
+    | AdviceRequested
+    | PlanMeasured
+    | RatesTested
+    | CandidateTried
+    | AdviceGiven
     | CommandHandled
     | Noted
 )

@@ -16,6 +16,47 @@ BEST = "best.pt"
 
 
 @dataclass(frozen=True)
+class PlanProbe:
+    """Instead of a training: a few steps of each of several plans, measured.
+
+    Attributes:
+        plans: What of the plan differs, one mapping a plan: micro_batch, accumulation, precision, strategy,
+            recompute. The number of workers is that of the gang.
+        warmup_steps: Steps before the first that is timed.
+        num_steps: Steps that are timed, at most.
+        longest_s: Seconds that the steps of one plan may take; at least three are timed.
+        limit_bytes: What one worker may hold on its device; None for what the device has.
+        setting: What the measurements are stored under.
+    """
+
+    plans: tuple[Mapping[str, JsonValue], ...]
+    warmup_steps: int = 5
+    num_steps: int = 20
+    longest_s: float = 5.0
+    limit_bytes: int | None = None
+    setting: str = ""
+
+
+@dataclass(frozen=True)
+class RateTest:
+    """Instead of a training: learning rates that rise from step to step, and what the loss does.
+
+    Attributes:
+        lowest: The first rate, > 0.
+        highest: The last, > `lowest`.
+        num_steps: Steps from one to the other.
+        num_seeds: How often, each from the same weights with other batches.
+        setting: What the result is stored under.
+    """
+
+    lowest: float = 1e-5
+    highest: float = 10.0
+    num_steps: int = 80
+    num_seeds: int = 3
+    setting: str = ""
+
+
+@dataclass(frozen=True)
 class TrialTask:
     """One attempt at a trial, as one worker is told of it; plain values, so that it travels.
 
@@ -37,6 +78,7 @@ class TrialTask:
             say: workers, micro_batch, accumulation.
         meeting: Where the workers meet, `host:port/prefix`; None for one worker.
         reported: What earlier attempts reported last, by metric.
+        instead: What is measured instead of training; None for a training.
     """
 
     run_id: str
@@ -53,6 +95,7 @@ class TrialTask:
     plan: Mapping[str, JsonValue] = field(default_factory=dict)
     meeting: str | None = None
     reported: Mapping[str, float] = field(default_factory=dict)
+    instead: PlanProbe | RateTest | None = None
 
     @property
     def experiment(self) -> Experiment:

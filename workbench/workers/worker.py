@@ -26,6 +26,7 @@ import ray
 
 from workbench.errors import RunError, WorkbenchError
 from workbench.events import Event, Noted, Reason, TrialEnded, TrialReported
+from workbench.workers.allocator import keep_freed_memory, return_freed_memory
 from workbench.workers.baseline import Baseline, show_bytes
 from workbench.workers.offspring import end_offspring
 from workbench.workers.origin import Origin, PersonCode
@@ -84,6 +85,7 @@ class Worker:
             os.environ[name] = str(cpus)
         if gpus == 0:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
+        keep_freed_memory()
         self._condition = threading.Condition()
         self._pending: list[Event] = []
         self._ended: TrialEnded | None = None
@@ -208,6 +210,7 @@ class Worker:
                 trial=task.trial, attempt=task.attempt, state="failed", reason=reason,
                 message=message, traceback=traceback.format_exc(), step=0,
             )  # fmt: skip
+        return_freed_memory()
         try:
             unfit = self._baseline.excess(task.run_id)
         except Exception as error:
