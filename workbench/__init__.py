@@ -23,7 +23,7 @@ if TYPE_CHECKING:
         Training,
     )
     from workbench.history import History, Trial
-    from workbench.run import Run, attach, sweep
+    from workbench.run import Run, advise, attach, sweep
     from workbench.space import Choice, Fixed, Float, Int, Space
     from workbench.store import Store
 
@@ -36,7 +36,7 @@ _HOMES = {
         "Sampler", "Training",
     ),
     "history": ("History", "Trial"),
-    "run": ("Run", "attach", "sweep"),
+    "run": ("Run", "advise", "attach", "sweep"),
     "space": ("Choice", "Fixed", "Float", "Int", "Space"),
     "store": ("Store",),
 }  # fmt: skip
@@ -64,6 +64,7 @@ __all__ = [
     "Trial",
     "WorkbenchError",
     "__version__",
+    "advise",
     "attach",
     "sweep",
 ]

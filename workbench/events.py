@@ -261,6 +261,7 @@ class PlanMeasured(EventHeader):
     device: str = Field(default="cpu", description="Name of the device of a worker.")
     fits: bool = Field(default=True, description="False where memory ran out, or would have.")
     message: str | None = Field(default=None, description="Why it does not fit.")
+    num_train_samples: int | None = Field(default=None, description="Samples of the training data.")
     num_steps: int = Field(default=0, description="Steps that were timed, after the warm-up.")
     step_time_s: float | None = Field(default=None, description="Median of the timed steps.")
     step_time_spread_s: float | None = Field(default=None, description="Interquartile range of them.")

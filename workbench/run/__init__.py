@@ -7,8 +7,9 @@ left to the sweeps, how pictures are drawn to the plots, how things look on a te
 
 from __future__ import annotations
 
+from workbench.run.advising import advise
 from workbench.run.attached import Run, attach
 from workbench.run.experiment_file import read_experiment
 from workbench.run.starting import create, start, sweep
 
-__all__ = ["Run", "attach", "create", "read_experiment", "start", "sweep"]
+__all__ = ["Run", "advise", "attach", "create", "read_experiment", "start", "sweep"]

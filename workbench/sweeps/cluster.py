@@ -10,7 +10,8 @@ from workbench.experiment import Experiment
 from workbench.history import Trial
 from workbench.resources import ClusterInventory, cluster_inventory
 from workbench.training.settings import resolve
-from workbench.workers.admission import Request, Shape
+from workbench.workers.admission import Request
+from workbench.workers.capacity import capacity_of
 
 TORCH = ("torch",)
 
@@ -45,17 +46,8 @@ def share_of(run_id: str, experiment: Experiment, cluster: ClusterInventory | No
     cluster = cluster or cluster_inventory()
     resources = experiment.resources
     least, most = workers_wanted(experiment)
-    gpus = resources.gpus_per_worker
-    if gpus == "auto":
-        gpus = 1.0 if experiment.model is not None and cluster.num_gpus >= 1 else 0.0
-    shape = Shape(resources.cpus_per_worker, gpus)
-    places = sum(
-        min(
-            int(node.num_cpus // shape.cpus),
-            int(node.num_gpus / shape.gpus + 1e-6) if shape.gpus else int(node.num_cpus),
-        )
-        for node in cluster.nodes
-    )
+    capacity = capacity_of(experiment, cluster)
+    shape, places = capacity.shape, capacity.num_workers
     if places < most:
         raise ResourcesError(
             f"a trial needs {most} workers with {shape.cpus} CPUs and {shape.gpus:g} GPUs each, and the "

@@ -1,0 +1,152 @@
+"""What the advisor says: a plan and a rate, what they should bring, how sure that is, what else there was.
+
+Plain values that travel as JSON. How an advice comes about is left to `recommend`, its wording to `card`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+from workbench.experiment import Experiment
+
+Goal = Literal["time", "money", "energy", "throughput"]
+NoiseStatus = Literal["measured", "not estimable yet", "not measured"]
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A number, where nine of ten truths should lie, and whether that is beyond what was measured."""
+
+    value: float
+    low: float
+    high: float
+    extrapolated: bool = False
+
+    def times(self, factor: float) -> Estimate:
+        """Return the estimate of a multiple, `factor` > 0."""
+        return Estimate(self.value * factor, self.low * factor, self.high * factor, self.extrapolated)
+
+    def inverse(self, of: float) -> Estimate:
+        """Return the estimate of `of` divided by this."""
+        return Estimate(of / self.value, of / self.high, of / self.low, self.extrapolated)
+
+
+@dataclass(frozen=True)
+class MemoryNeed:
+    """What one worker will hold, what it may hold where that is known, and whether that was measured."""
+
+    value: float
+    limit: float | None
+    measured: bool
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A plan with a learning rate, and what it should bring.
+
+    Attributes:
+        plan: The plan in full.
+        lr: The peak rate at the global batch of the plan.
+        lr_rule: The rule that leads to it from the rate at the reference batch.
+        warmup_epochs: Epochs of warm-up.
+        samples_per_s: Over all workers.
+        step_time_s: Seconds per optimizer step.
+        epoch_time_s: Seconds of the steps of one pass over the training data.
+        memory_bytes: What a worker holds; None where it could not be known.
+        time_to_target_s: Seconds of training to the target, or, without one, to the end; None where nothing
+            is known about it.
+        reasons: Why, in sentences.
+    """
+
+    plan: dict[str, JsonValue]
+    lr: float
+    lr_rule: str
+    warmup_epochs: float
+    samples_per_s: Estimate
+    step_time_s: Estimate
+    epoch_time_s: Estimate
+    memory_bytes: MemoryNeed | None = None
+    time_to_target_s: Estimate | None = None
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def written(self) -> str:
+        """The plan written out: `256 = 64 x 2 x 2`, micro batch x accumulation x workers."""
+        plan = self.plan
+        return f"{plan['global_batch']} = {plan['micro_batch']} x {plan['accumulation']} x {plan['workers']}"
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What to use, why, and what else was looked at.
+
+    Attributes:
+        objective: What it is best for.
+        choice: What to use.
+        runner_up: The next best.
+        others: Further candidates, the best first.
+        reference: What the experiment does without advice.
+        noise_scale_samples: The gradient noise scale.
+        noise_status: Whether that was measured.
+        measured: What was measured, in sentences.
+        would_change: What would change the answer, in sentences.
+        cost_s: Seconds that finding it took.
+        settings: What to set in the experiment, by dotted path.
+        curves: Step time, memory and time to target over the plans, for figures.
+    """
+
+    objective: Goal
+    choice: Candidate
+    runner_up: Candidate | None
+    others: tuple[Candidate, ...]
+    reference: Candidate
+    noise_scale_samples: float | None
+    noise_status: NoiseStatus
+    measured: tuple[str, ...]
+    would_change: tuple[str, ...]
+    cost_s: float
+    settings: dict[str, JsonValue]
+    curves: dict[str, Any] = field(default_factory=dict)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values, as `AdviceGiven` stores them."""
+        plain = asdict(self)
+        plain["noise"] = {
+            "scale_samples": plain.pop("noise_scale_samples"), "status": plain.pop("noise_status")
+        }  # fmt: skip
+        for name in ("choice", "runner_up", "reference"):
+            candidate: Candidate | None = getattr(self, name)
+            if candidate is not None:
+                plain[name]["written"] = candidate.written
+        for candidate, written in zip(self.others, plain["others"], strict=True):
+            written["written"] = candidate.written
+        return plain
+
+    def apply(self, experiment: Experiment) -> Experiment:
+        """Return an experiment with the settings of this advice in place; what it decides is not searched."""
+        return apply_settings(experiment, self.settings)
+
+
+def apply_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) -> Experiment:
+    """Return an experiment with settings in place.
+
+    Args:
+        experiment: The experiment.
+        settings: Values by dotted path, `training.*` and `plan.*`; a parameter of the same name is no longer
+            searched.
+    """
+    sections: dict[str, dict[str, JsonValue]] = {}
+    for path, value in settings.items():
+        section, _, name = path.partition(".")
+        sections.setdefault(section, {})[name] = value
+    decided = {path.partition(".")[2] for path in settings}
+    left = {
+        name: domain
+        for name, domain in experiment.model_dump(mode="json")["search"].items()
+        if name not in decided
+    }
+    return experiment.replace(search=left, **sections)

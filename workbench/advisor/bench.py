@@ -1,0 +1,208 @@
+"""Measures on warm workers: plans, learning rates, and candidates that train for a while.
+
+Each measurement leases its workers, stores what it found as events, and gives the workers back. What to
+measure, and what follows from it, is left to `recommend`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from pydantic import JsonValue
+
+from workbench.artifacts import Artifacts
+from workbench.errors import RunError
+from workbench.events import Event, PlanMeasured, RatesTested, Sink, TrialEnded, TrialPlanned, TrialReported
+from workbench.experiment import Experiment
+from workbench.training import TrialTask
+from workbench.training.task import PlanProbe, RateTest
+from workbench.workers.admission import Request, Shape
+from workbench.workers.gang import Gang
+from workbench.workers.origin import Origin
+
+LEASE_TIMEOUT_S = 120.0
+_PRELOAD = ("torch", "workbench.training.loop")
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """What a training that goes on tells.
+
+    Attributes:
+        elapsed_s: Seconds since its data and model were there.
+        event: The report.
+        plan: Its plan in full.
+    """
+
+    elapsed_s: float
+    event: TrialReported
+    plan: Mapping[str, JsonValue]
+
+
+class Bench:
+    """The workers of one cluster, as a place to measure one experiment on."""
+
+    def __init__(
+        self, run_id: str, experiment: Experiment, artifacts: Artifacts,
+        *, shape: Shape, origin: Origin, sink: Sink,
+    ) -> None:  # fmt: skip
+        """Prepare to measure.
+
+        Args:
+            run_id: Whose measurements these are.
+            experiment: What is measured.
+            artifacts: The place of the run's files.
+            shape: What one worker uses.
+            origin: Where the person's code lies.
+            sink: Takes each measurement.
+        """
+        self._experiment = experiment
+        self._artifacts = artifacts
+        self._request = Request(
+            run_id, shape=shape, placement=experiment.resources.placement, preload=_PRELOAD
+        )
+        self._origin = origin
+        self._sink = sink
+        self._task = TrialTask(
+            run_id=run_id,
+            trial=0,
+            attempt=0,
+            experiment_json=experiment.model_dump_json(),
+            objects=artifacts.below("objects").url if experiment.payload_hashes() else None,
+            seed=experiment.seed,
+        )
+
+    def probe(
+        self, num_workers: int, plans: Sequence[Mapping[str, JsonValue]], order: PlanProbe,
+        params: Mapping[str, JsonValue],
+    ) -> list[PlanMeasured]:  # fmt: skip
+        """Measure plans on one number of workers, in their order.
+
+        Args:
+            num_workers: Workers of every plan.
+            plans: What of each plan is decided.
+            order: How to measure; its plans do not count.
+            params: The configuration.
+
+        Returns:
+            What was found, a measurement a plan.
+
+        Raises:
+            RunError: If the experiment fails for another reason than memory.
+        """
+        left, found = list(plans), []
+        while left:
+            task = dataclasses.replace(
+                self._task, params=dict(params), plan={"workers": num_workers},
+                instead=dataclasses.replace(order, plans=tuple(left)),
+            )  # fmt: skip
+            measured: list[PlanMeasured] = []
+            ended, workers_per_node = None, ()
+            for event, workers_per_node in self._events(task, num_workers):
+                if isinstance(event, PlanMeasured):
+                    place = {"setting": order.setting, "workers_per_node": list(workers_per_node)}
+                    measured.append(event.model_copy(update=place))
+                ended = event if isinstance(event, TrialEnded) else ended
+            if ended is not None and ended.state == "failed":
+                if ended.reason != "oom" or len(measured) >= len(left):
+                    raise RunError(
+                        f"a plan could not be measured: {ended.message}",
+                        next_step="Try it as a sweep of one trial, whose log tells more.",
+                    )
+                # A rank ran out of memory where the others could not know: the plan does not fit.
+                failed = {**left[len(measured)], "workers": num_workers}
+                measured.append(
+                    PlanMeasured(
+                        setting=order.setting,
+                        plan=failed,
+                        workers_per_node=list(workers_per_node),
+                        fits=False,
+                        message=ended.message,
+                    )
+                )
+            for event in measured:
+                self._sink(event)
+            found += measured
+            if len(measured) < len(left) and (ended is None or ended.state != "failed"):
+                raise RunError("the workers measured fewer plans than they were asked to")
+            left = left[len(measured) :]
+        return found
+
+    def test_rates(
+        self, plan: Mapping[str, JsonValue], params: Mapping[str, JsonValue], order: RateTest
+    ) -> RatesTested | None:
+        """Test a range of learning rates with one plan; None where that ends without a result."""
+        workers = plan["workers"]
+        assert isinstance(workers, int)
+        task = dataclasses.replace(self._task, params=dict(params), plan=dict(plan), instead=order)
+        found = None
+        for event, _ in self._events(task, workers):
+            if isinstance(event, RatesTested):
+                found = event.model_copy(update={"setting": order.setting})
+                self._sink(found)
+        return found
+
+    def train(
+        self, number: int, plan: Mapping[str, JsonValue], params: Mapping[str, JsonValue],
+        seed: int, goes_on: Callable[[Report], bool],
+    ) -> bool:  # fmt: skip
+        """Train a candidate until it is done or `goes_on` says no.
+
+        Args:
+            number: Number of the training, from 0; its files lie apart, and are gone afterwards.
+            plan: What of the plan is decided.
+            params: The configuration, with rate and global batch.
+            seed: Seed of everything random in it.
+            goes_on: Told of each report; returns whether to go on.
+
+        Returns:
+            Whether it ended by itself, complete.
+        """
+        workers = plan["workers"]
+        assert isinstance(workers, int)
+        folder = self._artifacts.below(f"candidates/{number:04d}")
+        task = dataclasses.replace(
+            self._task, trial=number, params=dict(params), plan=dict(plan), seed=seed, folder=folder.url
+        )
+        begun_unix_s, planned, ended = 0.0, {}, None
+        stop = threading.Event()
+        try:
+            for event, _ in self._events(task, workers, stop):
+                if isinstance(event, TrialPlanned):
+                    begun_unix_s, planned = event.time_unix_s, event.plan
+                elif isinstance(event, TrialReported) and not stop.is_set():
+                    elapsed_s = max(0.0, event.time_unix_s - begun_unix_s)
+                    if not goes_on(Report(elapsed_s, event, planned)):
+                        stop.set()
+                ended = event if isinstance(event, TrialEnded) else ended
+        finally:
+            self._artifacts.delete(f"candidates/{number:04d}")
+        return ended is not None and ended.state == "complete" and not stop.is_set()
+
+    def _events(
+        self, task: TrialTask, num_workers: int, stop: threading.Event | None = None
+    ) -> Iterator[tuple[Event, tuple[int, ...]]]:
+        """Carry a task out; yield each event with the workers on each node, the end last."""
+        request = dataclasses.replace(self._request, num_workers=num_workers)
+        gang = Gang.lease(request, LEASE_TIMEOUT_S)
+        try:
+            hosts = tuple(sorted(Counter(worker.host for worker in gang.workers).values()))
+            gang.start(task, origin=self._origin)
+            while True:
+                progress = gang.next(stop=stop is not None and stop.is_set(), timeout_s=1.0)
+                for event in progress.events:
+                    yield event, hosts
+                if progress.lost is not None:
+                    yield TrialEnded(
+                        trial=task.trial, attempt=0, state="failed", reason=progress.lost,
+                        message=progress.message,
+                    ), hosts  # fmt: skip
+                    return
+                if progress.ended is not None:
+                    yield progress.ended, hosts
+                    return
+        finally:
+            gang.release()

@@ -1,0 +1,239 @@
+"""All plans that are allowed, and what measurements say of each: step time, memory, whether it fits.
+
+Step times of one variant (precision, strategy, recomputation) follow one fitted model; its memory follows
+the line through what was measured, or what was estimated before anything ran. Nothing is measured here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from pydantic import JsonValue
+
+from workbench.advisor.advice import Estimate, MemoryNeed
+from workbench.advisor.choices import Choices
+from workbench.events import PlanMeasured
+from workbench.performance.memory import MARGIN, MemoryLaw
+from workbench.performance.step_time import Measurement, Point, StepTimeModel, fit
+from workbench.performance.topology import Topology
+
+# More micro steps than memory asks for are rarely faster: so many ways to divide a batch are compared.
+_MOST_DIVISIONS = 3
+_MOST_ACCUMULATION = 4096
+
+
+@dataclass(frozen=True, order=True)
+class Variant:
+    """What of a plan changes the work itself rather than how it is divided."""
+
+    precision: str
+    strategy: str
+    """ddp, which alone is `single`; or fsdp."""
+    recompute: str
+
+
+@dataclass(frozen=True)
+class PlanChoice:
+    """A plan in full."""
+
+    workers: int
+    micro_batch: int
+    accumulation: int
+    variant: Variant
+
+    @property
+    def global_batch(self) -> int:
+        """Samples per optimizer step, over all workers."""
+        return self.workers * self.micro_batch * self.accumulation
+
+    def decided(self) -> dict[str, JsonValue]:
+        """Return what a trial is told of its plan."""
+        strategy = self.variant.strategy
+        return {
+            "workers": self.workers,
+            "micro_batch": self.micro_batch,
+            "accumulation": self.accumulation,
+            "precision": self.variant.precision,
+            "strategy": "single" if self.workers == 1 and strategy == "ddp" else strategy,
+            "recompute": self.variant.recompute,
+        }
+
+    def written(self) -> dict[str, JsonValue]:
+        """Return the plan as it is shown and stored."""
+        return {**self.decided(), "global_batch": self.global_batch}
+
+
+def variant_of(plan: Mapping[str, JsonValue]) -> Variant:
+    """Return the variant of a plan as it is stored."""
+    strategy = str(plan.get("strategy"))
+    return Variant(
+        str(plan.get("precision")),
+        "ddp" if strategy == "single" else strategy,
+        str(plan.get("recompute", "none")),
+    )
+
+
+class Knowledge:
+    """What was measured of one setting, and what follows for other plans."""
+
+    def __init__(
+        self,
+        measured: Sequence[PlanMeasured],
+        workers_per_node: Sequence[int],
+        *,
+        limit_bytes: float | None,
+        estimated: MemoryLaw | None = None,
+    ) -> None:
+        """Look at measurements.
+
+        Args:
+            measured: Of one setting.
+            workers_per_node: How many workers each node holds, where workers are put together on as few
+                nodes as there can be.
+            limit_bytes: What one worker may hold; None where that is not known.
+            estimated: The memory of the first variant as it was estimated before anything ran.
+        """
+        self.measured = tuple(measured)
+        self._room = sorted(workers_per_node, reverse=True)
+        self.limit_bytes = limit_bytes
+        self._estimated = estimated
+
+    @cached_property
+    def _models(self) -> dict[Variant, StepTimeModel]:
+        rows: dict[Variant, list[Measurement]] = {}
+        for each in self.measured:
+            if each.step_time_s is None or each.plan["accumulation"] != 1:
+                continue
+            micro_batch = each.plan["micro_batch"]
+            assert isinstance(micro_batch, int)
+            topology = Topology(tuple(sorted(each.workers_per_node or [1])))
+            waited_s = each.parts_s.get("communication")
+            sync_s = waited_s if waited_s is not None and topology.num_gpus > 1 else None
+            rows.setdefault(variant_of(each.plan), []).append(
+                Measurement(topology, micro_batch, each.step_time_s, sync_s)
+            )
+        return {variant: fit(several) for variant, several in rows.items()}
+
+    @property
+    def variants(self) -> list[Variant]:
+        """The variants of which a step time was measured."""
+        return list(self._models)
+
+    def topology(self, num_workers: int) -> Topology:
+        """Return where so many workers would be."""
+        left, chosen = num_workers, []
+        for room in self._room:
+            if left > 0 and room > 0:
+                chosen.append(min(room, left))
+                left -= chosen[-1]
+        return Topology(tuple(sorted(chosen or [num_workers])))
+
+    def step_times(self, plans: Sequence[PlanChoice]) -> list[Estimate]:
+        """Predict the step times of plans whose variants were measured, in order."""
+        found: dict[int, Estimate] = {}
+        for variant in {plan.variant for plan in plans}:
+            chosen = [index for index, plan in enumerate(plans) if plan.variant == variant]
+            points = [
+                Point(
+                    self.topology(plans[index].workers), plans[index].micro_batch, plans[index].accumulation
+                )
+                for index in chosen
+            ]
+            for index, predicted in zip(chosen, self._models[variant].predict(points), strict=True):
+                found[index] = Estimate(*predicted)
+        return [found[index] for index in range(len(plans))]
+
+    def memory(self, plan: PlanChoice) -> MemoryNeed | None:
+        """Say what one worker of a plan holds; None where nothing is known of it."""
+        law, measured = self._memory_law(plan)
+        if law is None:
+            return None
+        return MemoryNeed(law.peak_bytes(plan.micro_batch), self.limit_bytes, measured)
+
+    def fits(self, plan: PlanChoice) -> bool:
+        """Say whether a plan fits, as far as is known; what is not known is taken to fit."""
+        for each in self._of(plan):
+            micro_batch = each.plan["micro_batch"]
+            assert isinstance(micro_batch, int)
+            if not each.fits and plan.micro_batch >= micro_batch:
+                return False
+        need = self.memory(plan)
+        return need is None or need.limit is None or need.value <= (1.0 - MARGIN) * need.limit
+
+    def _of(self, plan: PlanChoice) -> list[PlanMeasured]:
+        """Return what was measured of a variant on one worker or on several, as the plan has them."""
+        return [
+            each
+            for each in self.measured
+            if variant_of(each.plan) == plan.variant and (each.plan["workers"] == 1) == (plan.workers == 1)
+        ]
+
+    def _memory_law(self, plan: PlanChoice) -> tuple[MemoryLaw | None, bool]:
+        peaks: dict[int, int] = {}
+        for each in self._of(plan):
+            micro_batch = each.plan["micro_batch"]
+            assert isinstance(micro_batch, int)
+            if each.peak_bytes is not None and each.fits:
+                peaks[micro_batch] = max(each.peak_bytes, peaks.get(micro_batch, 0))
+        if len(peaks) < 2:
+            return self._estimated, False
+        least, most = min(peaks), max(peaks)
+        per_sample = max(0.0, (peaks[most] - peaks[least]) / (most - least))
+        # Caches of libraries may make a smaller batch hold more: then the peak is flat.
+        floor = float(max(peaks.values())) if per_sample == 0.0 else 0.0
+        return MemoryLaw(per_sample, peaks[most] - per_sample * most, floor), True
+
+
+def enumerate_plans(
+    choices: Choices, variants: Sequence[Variant], fits: Knowledge | None = None
+) -> Iterator[PlanChoice]:
+    """Yield the plans that are allowed, and fit as far as is known.
+
+    Args:
+        choices: What may be chosen.
+        variants: The variants to consider.
+        fits: What is known of memory; None to leave nothing out for it.
+    """
+    for variant in variants:
+        for workers in choices.workers:
+            for batch in choices.global_batches:
+                yield from _divisions(choices, variant, workers, batch, fits)
+
+
+def _divisions(
+    choices: Choices, variant: Variant, workers: int, batch: int, known: Knowledge | None
+) -> Iterator[PlanChoice]:
+    """Yield the divisions of a batch with the least accumulation that fits, and some with more."""
+    num_found = 0
+    accumulations = choices.accumulations or tuple(
+        2**power for power in range(_MOST_ACCUMULATION.bit_length())
+    )
+    if choices.micro_batches is not None and choices.accumulations is None:
+        accumulations = tuple(sorted({batch // (workers * micro) for micro in choices.micro_batches} - {0}))
+    for accumulation in accumulations:
+        micro_batch, rest = divmod(batch, workers * accumulation)
+        if micro_batch == 0 or num_found >= _MOST_DIVISIONS:
+            return
+        plan = PlanChoice(workers, micro_batch, accumulation, variant)
+        allowed = choices.micro_batches is None or micro_batch in choices.micro_batches
+        if rest == 0 and allowed and (known is None or known.fits(plan)):
+            num_found += 1
+            yield plan
+
+
+def spread(values: Sequence[int], count: int) -> list[int]:
+    """Return at most so many values, the least and the most among them, evenly in the logarithm.
+
+    Args:
+        values: Positive whole numbers.
+        count: How many at most, at least 2.
+    """
+    ordered = sorted(set(values))
+    if len(ordered) <= count:
+        return ordered
+    low, high = math.log(ordered[0]), math.log(ordered[-1])
+    wanted = [low + (high - low) * index / (count - 1) for index in range(count)]
+    return sorted({min(ordered, key=lambda value: abs(math.log(value) - at)) for at in wanted})

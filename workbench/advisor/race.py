@@ -1,0 +1,249 @@
+"""Which candidate comes further in the same time: short trainings, of which the hopeless end early.
+
+A candidate that reaches the target sets the time that the others have to beat; without a target all have the
+same time. Who proposes candidates, and how one is trained, is given from outside: nothing here knows Ray,
+torch or Optuna.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, Literal, TypeVar
+
+Entrant = TypeVar("Entrant", bound=Hashable)
+# Below this part of the time to beat nobody is ended: first reports say little.
+_GRACE = 1 / 8
+# A candidate may be behind by so much: at a time it must be where the best was at this part of it.
+_SLACK = 0.5
+# The first candidate, about which nothing is known, gets at most this part of the budget.
+_FIRST_PART = 0.35
+# Without a target: so many trainings should fit into the budget.
+_TRAININGS = 6
+# Candidates within this factor of the best are tried again with other seeds.
+_CLOSE = 1.25
+_MOST_CLOSE = 3
+_MOST_REPEATS = 3
+# What is kept of the budget for trying again.
+_CONFIRM_PART = 0.35
+# One training may be luck: others may take so much longer than the fastest, and repeats twice that.
+_LONGER = 1.15
+
+
+@dataclass
+class Course(Generic[Entrant]):
+    """How one training went.
+
+    Attributes:
+        entrant: The candidate.
+        repeat: Which of its trainings this is, from 0.
+        elapsed_s: When values were reported, in seconds of training; costlier candidates count more.
+        best_values: The best value up to then; higher is better.
+        reached_s: When the target was reached.
+        ended_s: When the training ended.
+        is_whole: Whether it ended by itself.
+    """
+
+    entrant: Entrant
+    repeat: int = 0
+    elapsed_s: list[float] = field(default_factory=list)
+    best_values: list[float] = field(default_factory=list)
+    reached_s: float | None = None
+    ended_s: float = 0.0
+    is_whole: bool = False
+
+    def add(self, elapsed_s: float, value: float | None, target: float | None) -> None:
+        """Take in a report; `value` is None, or not finite, where it says nothing about the objective."""
+        self.ended_s = elapsed_s
+        if value is None or not math.isfinite(value):
+            return
+        best = max(value, self.best_values[-1]) if self.best_values else value
+        self.elapsed_s.append(elapsed_s)
+        self.best_values.append(best)
+        if target is not None and best >= target and self.reached_s is None:
+            self.reached_s = elapsed_s
+
+    def value_at(self, elapsed_s: float) -> float | None:
+        """Return the best value up to a time; None before the first."""
+        index = bisect.bisect_right(self.elapsed_s, elapsed_s)
+        return self.best_values[index - 1] if index else None
+
+
+GoesOn = Callable[[float, float | None], bool]
+Train = Callable[[Entrant, int, GoesOn], bool]
+"""(candidate, repeat, goes_on) -> whether it ended by itself. Calls `goes_on(elapsed_s, value)` at reports,
+and stops when that returns False."""
+
+
+@dataclass(frozen=True)
+class Standing(Generic[Entrant]):
+    """A candidate after the race.
+
+    Attributes:
+        entrant: The candidate.
+        time_s: Mean time to the target; None where it was not reached in every training.
+        times_s: The times of all its trainings that reached it.
+        value: The mean of the best values at the common time; None where none was reported.
+    """
+
+    entrant: Entrant
+    time_s: float | None
+    times_s: tuple[float, ...]
+    value: float | None
+
+
+class Race(Generic[Entrant]):
+    """One race under a budget of wall-clock time."""
+
+    def __init__(
+        self, train: Train[Entrant], *, target: float | None, budget_s: float, clock: Callable[[], float]
+    ) -> None:
+        """Prepare a race.
+
+        Args:
+            train: Trains one candidate.
+            target: The value to reach; higher is better. None where more is simply better.
+            budget_s: Seconds that the race may take.
+            clock: Tells seconds, such as `time.monotonic`.
+        """
+        self._train = train
+        self._target = target
+        self._clock = clock
+        self._until_s = clock() + budget_s
+        self._budget_s = budget_s
+        self.courses: list[Course[Entrant]] = []
+
+    @property
+    def left_s(self) -> float:
+        """Seconds of the budget that are left."""
+        return self._until_s - self._clock()
+
+    @property
+    def may_explore(self) -> bool:
+        """Whether there is time for a candidate that was not tried yet."""
+        kept_s = _CONFIRM_PART * self._budget_s if self._best_time_s() is not None else 0.0
+        return self.left_s > max(kept_s, 0.02 * self._budget_s)
+
+    def run(self, entrant: Entrant) -> Course[Entrant]:
+        """Train a candidate until it is done, hopeless, or out of time; return how it went."""
+        course = Course(entrant, repeat=sum(each.entrant == entrant for each in self.courses))
+        rivals = [each for each in self.courses if each.best_values]
+        limit_s, ahead = self._limit_s(), self._ahead(rivals)
+        if self._best_time_s() is not None:
+            limit_s *= _LONGER if course.repeat == 0 else 2.0 * _LONGER
+
+        def goes_on(elapsed_s: float, value: float | None) -> bool:
+            course.add(elapsed_s, value, self._target)
+            if course.reached_s is not None or elapsed_s >= limit_s or self.left_s <= 0.0:
+                return False
+            if ahead is None or course.repeat > 0 or elapsed_s < _GRACE * limit_s:
+                return True
+            wanted, reached = ahead.value_at(_SLACK * elapsed_s), course.value_at(elapsed_s)
+            return wanted is None or (reached is not None and reached >= wanted)
+
+        course.is_whole = self._train(entrant, course.repeat, goes_on)
+        self.courses.append(course)
+        return course
+
+    def confirm(self) -> None:
+        """Try the candidates that are close to each other again, while time is left."""
+        for _ in range(_MOST_REPEATS):
+            standings = self.standings()
+            best = standings[0] if standings else None
+            if best is None:
+                return
+            close = [each for each in standings[:_MOST_CLOSE] if _is_close(each, best)]
+            if len(close) < 2 and best.time_s is None:
+                return
+            for each in close:
+                needed_s = best.time_s if best.time_s is not None else self._limit_s()
+                if self.left_s < 1.1 * needed_s:
+                    return
+                self.run(each.entrant)
+
+    def standings(self) -> list[Standing[Entrant]]:
+        """Return the candidates, the best first."""
+        common_s = self._limit_s()
+        found: dict[Entrant, list[Course[Entrant]]] = {}
+        for course in self.courses:
+            found.setdefault(course.entrant, []).append(course)
+        standings: list[Standing[Entrant]] = []
+        for entrant, several in found.items():
+            times = [each.reached_s for each in several if each.reached_s is not None]
+            values = [value for each in several if (value := each.value_at(common_s)) is not None]
+            standings.append(
+                Standing(
+                    entrant,
+                    sum(times) / len(times) if len(times) == len(several) else None,
+                    tuple(times),
+                    sum(values) / len(values) if values else None,
+                )
+            )
+        return sorted(standings, key=_rank)
+
+    def score(self, course: Course[Entrant]) -> float | None:
+        """Return how bad a training was, so that lower is better, reached or not.
+
+        A training that was ended early is taken to need as much longer as it was behind.
+
+        Args:
+            course: One of `courses`.
+
+        Returns:
+            Seconds; where nobody has reached a target, values with the sign turned; None without any value.
+        """
+        best_s = self._best_time_s()
+        if course.reached_s is not None:
+            return course.reached_s
+        value = course.best_values[-1] if course.best_values else None
+        if self._target is None or best_s is None:
+            return None if value is None else -value
+        winner = min(
+            (each for each in self.courses if each.reached_s is not None),
+            key=lambda each: each.reached_s or 0.0,
+        )
+        if value is None:
+            return 10.0 * best_s
+        index = bisect.bisect_left(winner.best_values, value)
+        behind_s = winner.elapsed_s[min(index, len(winner.elapsed_s) - 1)]
+        return best_s * min(10.0, max(course.ended_s, 1e-9) / max(behind_s, 1e-9))
+
+    def _best_time_s(self) -> float | None:
+        return min((each.reached_s for each in self.courses if each.reached_s is not None), default=None)
+
+    def _limit_s(self) -> float:
+        """Return the time that a candidate has: that of the best one, or a part of the budget."""
+        best_s = self._best_time_s()
+        if best_s is not None:
+            return best_s
+        if self._target is not None:
+            return _FIRST_PART * self._budget_s
+        whole = [each.ended_s for each in self.courses if each.is_whole]
+        return min([self._budget_s / _TRAININGS, *whole])
+
+    def _ahead(self, rivals: Sequence[Course[Entrant]]) -> Course[Entrant] | None:
+        """Return the course to keep up with."""
+        if not rivals:
+            return None
+        reached = [each for each in rivals if each.reached_s is not None]
+        if reached:
+            return min(reached, key=lambda each: each.reached_s or 0.0)
+        return max(rivals, key=lambda each: each.best_values[-1])
+
+
+def _rank(standing: Standing[Entrant]) -> tuple[float, float, float]:
+    # Who reached the target in some trainings only stands behind all who always did.
+    state: Literal[0, 1, 2] = 0 if standing.time_s is not None else (1 if standing.times_s else 2)
+    return (
+        state,
+        standing.time_s if standing.time_s is not None else 0.0,
+        -standing.value if standing.value is not None else math.inf,
+    )
+
+
+def _is_close(standing: Standing[Entrant], best: Standing[Entrant]) -> bool:
+    if best.time_s is not None:
+        return standing.time_s is not None and standing.time_s <= _CLOSE * best.time_s
+    return standing.value is not None

@@ -1,0 +1,84 @@
+"""What an Optuna study adds to the plans that were enumerated: rates and plans to try next.
+
+The models say which plans exist, fit and are fast; which rate and which of these plans reach a target first
+only trainings can say. The study proposes them, begins with what the models believe in, and may only name
+plans that fit. How a training goes is left to `race`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.advisor.choices import Choices
+from workbench.advisor.plans import PlanChoice
+from workbench.events import TrialEnded
+from workbench.experiment import Experiment
+from workbench.study import Study
+
+METRIC = "seconds"
+_MOST_PROPOSALS = 500
+
+
+@dataclass(frozen=True)
+class Rival:
+    """A plan with a rate at the reference batch."""
+
+    plan: PlanChoice
+    lr: float
+
+
+class Proposer:
+    """Proposes rivals, the models' favourites first, then what an Optuna study makes of the results."""
+
+    def __init__(
+        self, experiment: Experiment, choices: Choices, plans: Mapping[str, PlanChoice],
+        rates: tuple[float, float], favourites: Iterable[Rival],
+    ) -> None:  # fmt: skip
+        """Begin a study.
+
+        Args:
+            experiment: Whose model and data these are.
+            choices: What rates are allowed.
+            plans: The plans to choose among, by name.
+            rates: The least and the most rate at the reference batch to look at.
+            favourites: What to try first, in order.
+        """
+        self._choices = choices
+        self._plans = dict(plans)
+        self._names = {plan: name for name, plan in plans.items()}
+        search: dict[str, Any] = {"plan": {"choices": list(plans)}}
+        low, high = rates
+        if choices.listed_rates is not None:
+            search["lr"] = {"choices": [rate for rate in choices.listed_rates if low <= rate <= high]}
+        elif low < high:
+            search["lr"] = {"low": low, "high": high, "log": True}
+        else:
+            search["lr"] = low
+        document = experiment.model_dump(mode="json", include={"model", "data", "seed"})
+        inner = Experiment(
+            **document, search=search, objectives=[{"metric": METRIC, "goal": "minimize"}],
+            budget={"trials": _MOST_PROPOSALS},
+        )  # fmt: skip
+        self._study = Study(inner)
+        for rival in favourites:
+            self._study.enqueue({"plan": self._names[rival.plan], "lr": rival.lr})
+
+    def ask(self) -> tuple[int, Rival] | None:
+        """Return the next rival and its number, or None where there are no more."""
+        proposal = self._study.ask()
+        if proposal is None:
+            return None
+        lr = proposal.params["lr"]
+        assert isinstance(lr, float | int)
+        return proposal.trial, Rival(self._plans[str(proposal.params["plan"])], float(lr))
+
+    def tell(self, number: int, seconds: float | None) -> None:
+        """Tell how long a rival took, or would have; None where it never reported anything finite."""
+        ended = (
+            TrialEnded(trial=number, attempt=0, state="failed", reason="diverged")
+            if seconds is None
+            else TrialEnded(trial=number, attempt=0, state="complete", values={METRIC: seconds})
+        )
+        self._study.tell(number, ended)

@@ -1,0 +1,305 @@
+"""From what was found to what is said: the choice, the runner-up, the reasons, and what would change them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import JsonValue
+
+from workbench.advisor.advice import Advice, Candidate, Estimate, Goal, NoiseStatus
+from workbench.advisor.choices import Choices
+from workbench.advisor.plans import Knowledge, PlanChoice, variant_of
+from workbench.advisor.race import Race, Standing
+from workbench.advisor.rivals import Rival
+from workbench.errors import ExperimentError
+from workbench.events import PlanMeasured, RatesTested
+from workbench.experiment import Experiment
+from workbench.performance.goodput import efficiency
+from workbench.performance.noise import MOST_NOISE_SCALES
+from workbench.training.learning_rate import default_lr
+from workbench.training.settings import TrialSettings, resolve
+
+# Of one training to a target, where nine of ten others should lie: other seeds, other noise.
+_ONE_TRAINING = 1.35
+# What is added on both sides to the range of several.
+_SEVERAL_TRAININGS = 1.1
+# What a predicted time to a target may be off by, beyond its step time.
+_PREDICTED = 2.0
+_MOST_OTHERS = 6
+_EDGE = 1.05
+_LITTLE = 0.05
+
+
+@dataclass(frozen=True)
+class Findings:
+    """Everything that was found.
+
+    Attributes:
+        experiment: What is to be trained.
+        goal: What the advice should be best for.
+        choices: What may be chosen.
+        knowledge: What was measured.
+        reference: The experiment as it stands.
+        plans: The best plan of each global batch, the one that the models believe in first.
+        rates: The range test of learning rates, where there was one.
+        race: The trainings, where there were some.
+        noise_scale: In samples, where it was measured.
+        num_known: Measurements that were there before.
+        num_measured: Measurements that were made.
+        cost_s: Seconds that all of it took.
+    """
+
+    experiment: Experiment
+    goal: Goal
+    choices: Choices
+    knowledge: Knowledge
+    reference: PlanMeasured
+    plans: Sequence[PlanChoice]
+    rates: RatesTested | None
+    race: Race[Rival] | None
+    noise_scale: float | None
+    num_known: int
+    num_measured: int
+    cost_s: float
+
+
+def conclude(found: Findings) -> Advice:
+    """Put an advice together.
+
+    Raises:
+        ExperimentError: If no candidate could be trained at all.
+    """
+    standings = [each for each in (found.race.standings() if found.race else []) if _says_something(each)]
+    if found.race is not None and found.race.courses and not standings:
+        raise ExperimentError(
+            "none of the candidates reported the objective within the time",
+            field="objectives.0.metric",
+            next_step="Give the advice more time: --time 10m.",
+        )
+    if standings:
+        candidates = [_raced(found, standing) for standing in standings]
+        best = standings[0].entrant
+        plan, lr = best.plan, best.lr
+    else:
+        lr = _usual_rate(found)
+        candidates = [_predicted(found, each, lr) for each in found.plans]
+        plan = found.plans[0]
+    choice = candidates[0]
+    return Advice(
+        objective=found.goal,
+        choice=choice,
+        runner_up=candidates[1] if len(candidates) > 1 else None,
+        others=tuple(candidates[2 : 2 + _MOST_OTHERS]),
+        reference=_reference(found, standings),
+        noise_scale_samples=found.noise_scale,
+        noise_status=_noise_status(found),
+        measured=tuple(_measured(found)),
+        would_change=tuple(_would_change(found, plan, lr, candidates)),
+        cost_s=found.cost_s,
+        settings=_settings(found, plan, lr),
+        curves=_curves(found, standings),
+    )
+
+
+def _says_something(standing: Standing[Rival]) -> bool:
+    return standing.time_s is not None or bool(standing.times_s) or standing.value is not None
+
+
+def _resolved(found: Findings, plan: PlanChoice, lr: float) -> TrialSettings:
+    params: dict[str, JsonValue] = {**found.choices.params, "lr": lr, "global_batch": plan.global_batch}
+    samples = found.reference.num_train_samples
+    return resolve(found.experiment, params, num_train_samples=samples, decided=plan.decided(),
+                   device="cuda" if plan.variant.precision == "fp16" else "cpu")  # fmt: skip
+
+
+def _candidate(
+    found: Findings, plan: PlanChoice, lr: float, time_s: Estimate | None, reasons: Sequence[str]
+) -> Candidate:
+    settings = _resolved(found, plan, lr)
+    step_s = found.knowledge.step_times([plan])[0]
+    samples = found.reference.num_train_samples or plan.global_batch
+    return Candidate(
+        plan=plan.written(),
+        lr=settings.lr,
+        lr_rule=settings.training.lr_rule,
+        warmup_epochs=settings.warmup_epochs,
+        samples_per_s=step_s.inverse(plan.global_batch),
+        step_time_s=step_s,
+        epoch_time_s=step_s.times(math.ceil(samples / plan.global_batch)),
+        memory_bytes=found.knowledge.memory(plan),
+        time_to_target_s=time_s,
+        reasons=tuple(reasons),
+    )
+
+
+def _raced(found: Findings, standing: Standing[Rival]) -> Candidate:
+    """Say of a candidate what its trainings have shown."""
+    plan, times = standing.entrant.plan, standing.times_s
+    weight = plan.workers if found.goal == "money" else 1.0
+    time_s = None
+    if times:
+        mean_s = sum(times) / len(times) / weight
+        spread = _ONE_TRAINING if len(times) == 1 else _SEVERAL_TRAININGS
+        low_s = (mean_s if len(times) == 1 else min(times) / weight) / spread
+        high_s = (mean_s if len(times) == 1 else max(times) / weight) * spread
+        time_s = Estimate(mean_s, low_s, high_s)
+    metric = found.experiment.objectives[0]
+    if times:
+        reason = f"reached {metric.metric} {metric.target:g} in {len(times)} of its trainings"
+    else:
+        sign = 1.0 if metric.goal == "maximize" else -1.0
+        assert standing.value is not None
+        reason = f"{metric.metric} {sign * standing.value:.4g} in the time that every candidate had"
+    return _candidate(found, plan, standing.entrant.lr, time_s, [reason])
+
+
+def _predicted(found: Findings, plan: PlanChoice, lr: float) -> Candidate:
+    """Say of a candidate what the models say."""
+    base = found.experiment.training.reference_batch
+    candidate = _candidate(found, plan, lr, None, [])
+    reasons = [f"{candidate.samples_per_s.value:.4g} samples/s by the model of step times"]
+    time_s = None
+    if found.noise_scale is not None:
+        worth = float(efficiency(plan.global_batch, base, found.noise_scale))
+        reasons.append(f"a sample is worth {worth:.2f} of one at a batch of {base}, by the gradient noise")
+        epochs = found.experiment.training.epochs / worth
+        whole = candidate.epoch_time_s.times(epochs)
+        time_s = Estimate(whole.value, whole.low / _PREDICTED, whole.high * _PREDICTED, whole.extrapolated)
+    return _candidate(found, plan, lr, time_s, reasons)
+
+
+def _usual_rate(found: Findings) -> float:
+    settings = resolve(found.experiment, found.choices.params)
+    written = settings.training.lr
+    if found.rates is not None and found.rates.suggested is not None:
+        return found.choices.allowed_rate(found.rates.suggested)
+    return found.choices.allowed_rate(settings.lr if written == "auto" else written)
+
+
+def _reference(found: Findings, standings: Sequence[Standing[Rival]]) -> Candidate:
+    """Say what the experiment does without advice; its time only where it was trained."""
+    plan = found.reference.plan
+    workers, micro, accumulation = plan["workers"], plan["micro_batch"], plan["accumulation"]
+    assert isinstance(workers, int)
+    assert isinstance(micro, int)
+    assert isinstance(accumulation, int)
+    choice = PlanChoice(workers, micro, accumulation, variant_of(plan))
+    lr = _usual_rate(found) if found.rates is None else _default_rate(found)
+    for standing in standings:
+        if standing.entrant.plan == choice and math.isclose(standing.entrant.lr, lr, rel_tol=0.01):
+            return _raced(found, standing)
+    return _candidate(found, choice, lr, None, ["the experiment as it stands"])
+
+
+def _default_rate(found: Findings) -> float:
+    written = resolve(found.experiment, found.choices.params).training.lr
+    optimizer = resolve(found.experiment, found.choices.params).training.optimizer
+    return found.choices.allowed_rate(default_lr(optimizer) if written == "auto" else written)
+
+
+def _noise_status(found: Findings) -> NoiseStatus:
+    if found.noise_scale is not None:
+        return "measured"
+    return "not estimable yet" if found.race is not None and found.race.courses else "not measured"
+
+
+def _measured(found: Findings) -> Iterator[str]:
+    counts = sorted({int(str(each.plan["workers"])) for each in found.knowledge.measured})
+    batches = sorted({int(str(each.plan["micro_batch"])) for each in found.knowledge.measured})
+    said = f"{found.num_measured} plans, {found.num_known} more from earlier runs" if found.num_known else (
+        f"{found.num_measured} plans"
+    )  # fmt: skip
+    workers = ", ".join(map(str, counts))
+    yield f"{said}: micro batches of {batches[0]} to {batches[-1]} on {workers} worker{'s' * (counts != [1])}"
+    if found.rates is not None:
+        suggested = found.rates.suggested
+        yield (
+            f"learning rates from {found.rates.rates[0]:.2g} to {found.rates.rates[-1]:.2g}: "
+            + ("none made the loss fall" if suggested is None else f"{suggested:.3g} falls fastest")
+        )
+    if found.race is not None and found.race.courses:
+        entrants = len({course.entrant for course in found.race.courses})
+        yield f"{len(found.race.courses)} short trainings of {entrants} candidates beside each other"
+    if found.choices.params:
+        written = ", ".join(f"{name}={value}" for name, value in found.choices.params.items())
+        yield f"all of it with {written}"
+
+
+def _would_change(
+    found: Findings, plan: PlanChoice, lr: float, candidates: Sequence[Candidate]
+) -> Iterator[str]:
+    choice, runner_up = candidates[0], candidates[1] if len(candidates) > 1 else None
+    times = choice.time_to_target_s, runner_up.time_to_target_s if runner_up else None
+    if (
+        runner_up is not None
+        and times[0] is not None
+        and times[1] is not None
+        and times[1].low < times[0].high
+    ):
+        yield f"{runner_up.written} at {runner_up.lr:.3g} lies within the interval: more time may turn them"
+    if choice.step_time_s.extrapolated:
+        yield "the step time is beyond what was measured: measure this plan before relying on it"
+    if found.choices.is_rate_open:
+        low, high = found.choices.rates
+        if lr >= high / _EDGE or lr <= low * _EDGE:
+            yield f"the rate lies at the edge of what is allowed ({low:.3g} to {high:.3g}): widen it"
+    if found.noise_scale is not None and plan.global_batch > MOST_NOISE_SCALES * found.noise_scale:
+        yield (
+            f"the batch is more than {MOST_NOISE_SCALES:g} times the noise scale of "
+            f"{found.noise_scale:.0f} samples: a smaller one may need as few steps"
+        )
+    elif found.noise_scale is None:
+        yield "the gradient noise: it grows during a training, and then larger batches pay"
+    most = max(found.choices.workers)
+    if plan.workers == most:
+        more = PlanChoice(2 * most, plan.micro_batch, plan.accumulation, plan.variant)
+        now, then = found.knowledge.step_times([plan, more])
+        gain = 2.0 * now.value / then.value
+        if gain > 1.0 + _LITTLE:
+            beyond = ", beyond what was measured" if then.extrapolated else ""
+            yield f"{2 * most} workers would bring about {gain:.2g} times the samples/s{beyond}"
+
+
+def _settings(found: Findings, plan: PlanChoice, lr: float) -> dict[str, JsonValue]:
+    """Return what to set in the experiment: what was open, and nothing else."""
+    values = {f"plan.{name}": value for name, value in plan.decided().items()}
+    values["training.global_batch"] = plan.global_batch
+    if found.choices.is_rate_open:
+        values["training.lr"] = lr
+    return {path: values[path] for path in found.choices.open_fields if path in values}
+
+
+def _curves(found: Findings, standings: Sequence[Standing[Rival]]) -> dict[str, Any]:
+    variant = found.plans[0].variant
+    batches = sorted({plan.micro_batch for plan in found.plans} | {
+        int(str(each.plan["micro_batch"])) for each in found.knowledge.measured
+    })  # fmt: skip
+    plans = [PlanChoice(workers, batch, 1, variant) for workers in found.choices.workers for batch in batches]
+    step_times = [
+        {
+            "workers": plan.workers, "micro_batch": plan.micro_batch, "step_time_s": time.value,
+            "low_s": time.low, "high_s": time.high, "extrapolated": time.extrapolated,
+        }
+        for plan, time in zip(plans, found.knowledge.step_times(plans), strict=True)
+    ]  # fmt: skip
+    needs = [(batch, found.knowledge.memory(PlanChoice(found.choices.workers[0], batch, 1, variant)))
+             for batch in batches]  # fmt: skip
+    fastest: dict[int, Estimate] = {}
+    for candidate in (_raced(found, standing) for standing in standings):
+        batch, time_s = int(str(candidate.plan["global_batch"])), candidate.time_to_target_s
+        if time_s is not None and (batch not in fastest or time_s.value < fastest[batch].value):
+            fastest[batch] = time_s
+    return {
+        "step_time": step_times,
+        "memory": [
+            {"micro_batch": batch, "peak_bytes": need.value} for batch, need in needs if need is not None
+        ],
+        "memory_limit_bytes": found.knowledge.limit_bytes,
+        "time_to_target": [
+            {"global_batch": batch, "time_s": time_s.value, "low_s": time_s.low, "high_s": time_s.high}
+            for batch, time_s in sorted(fastest.items())
+        ],
+    }

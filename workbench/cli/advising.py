@@ -1,0 +1,92 @@
+"""`advise`: measure for a while, then print the card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from workbench.cli.options import (
+    address_option,
+    example,
+    json_option,
+    open_store,
+    read_settings,
+    store_option,
+)
+from workbench.cli.printing import format_number, print_json, print_note
+
+if TYPE_CHECKING:
+    from workbench.events import Event
+
+
+@click.command()
+@click.argument("file")
+@click.option("--objective", type=click.Choice(["time", "money", "energy", "throughput"]), default="time",
+              show_default=True, help="Best for what.")  # fmt: skip
+@click.option("--time", "time_limit", metavar="DURATION", default="1m", show_default=True,
+              help="How long to measure, such as 5m.")  # fmt: skip
+@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
+              help="Change a setting by its dotted path; the value is YAML.")  # fmt: skip
+@click.option("--write", "target", type=click.Path(path_type=Path), metavar="FILE",
+              help="Write the experiment that follows the advice.")  # fmt: skip
+@address_option
+@store_option
+@json_option
+@example(
+    "workbench advise search_spaces/digits.yaml",
+    "workbench advise digits.yaml --objective throughput --time 5m --json",
+    "workbench advise digits.yaml --write advised.yaml",
+)
+def advise(
+    file: str, objective: str, time_limit: str, assignments: tuple[str, ...], target: Path | None,
+    address: str | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Recommend batch, learning rate, workers and precision for an experiment file, with the evidence.
+
+    What the file leaves auto, or searches, is recommended; what it fixes stays. Measurements are kept and
+    used again.
+    """
+    from workbench import run as runs
+    from workbench.advisor.card import lines_of
+
+    experiment = runs.read_experiment(file, read_settings(assignments))
+    advice = runs.advise(
+        experiment, objective=objective, time=time_limit, store=open_store(), address=address,  # type: ignore[arg-type]
+        listener=_tell,
+    )  # fmt: skip
+    if target is not None:
+        target.write_text(advice.apply(experiment).to_yaml(), encoding="utf-8")
+        print_note(f"wrote {target}")
+    if as_json:
+        print_json(advice.to_json())
+    else:
+        click.echo("\n".join(lines_of(advice.to_json())))
+    return 0
+
+
+def _tell(event: Event) -> None:
+    """Say on stderr what was measured, as it comes."""
+    from workbench.events import CandidateTried, PlanMeasured, RatesTested
+
+    match event:
+        case PlanMeasured(samples_per_s=float(speed)):
+            plan = event.plan
+            print_note(
+                f"measured {plan['global_batch']} = {plan['micro_batch']} x {plan['accumulation']} x "
+                f"{plan['workers']} {plan['precision']}: {format_number(speed)} samples/s"
+            )
+        case PlanMeasured():
+            print_note(f"does not fit: {event.plan}: {event.message}")
+        case RatesTested():
+            print_note(f"learning rates tested: {event.suggested or 'none'} suggested")
+        case CandidateTried():
+            values = ", ".join(f"{name} {format_number(value)}" for name, value in event.values.items())
+            reached = "  reached the target" if event.reached_target else ""
+            print_note(
+                f"tried a batch of {event.plan['global_batch']} at {event.lr:.3g} for "
+                f"{event.elapsed_s:.1f} s: {values}{reached}"
+            )
+        case _:
+            pass
