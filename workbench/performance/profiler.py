@@ -1,42 +1,53 @@
-"""The parts of a training step, timed without making the device wait.
+"""The parts of a training step, timed without making the device wait, and what steps timed one by one say.
 
 On a CPU every step is timed with the clock. On a GPU, where calls return before the work is done, every
 tenth step records events on the stream; they are read when a window closes, where the loop waits anyway.
+A probe closes a window after each step, and so waits for the device once a step. Making steps is left to
+training.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
 from time import perf_counter
 from typing import Any
 
+import numpy as np
 import torch
 
 PARTS: tuple[str, ...] = ("data", "forward", "backward", "update")
 GPU_SAMPLING_INTERVAL = 10
+COMPUTED: tuple[str, ...] = ("forward", "backward")
+"""The parts in which workers may also exchange something."""
 
 
 class StepProfiler:
     """Mean seconds a step spends in each part, over a window of steps."""
 
-    def __init__(self, device_type: str) -> None:
+    def __init__(self, device_type: str, gpu_sampling_interval: int = GPU_SAMPLING_INTERVAL) -> None:
         """Make a profiler.
 
         Args:
             device_type: "cuda" to time work on the GPU's stream; anything else to read the clock.
+            gpu_sampling_interval: One of how many steps is timed on a GPU, at least 1.
         """
         self._on_gpu = device_type == "cuda"
+        self._gpu_sampling_interval = gpu_sampling_interval
         self._last_s = 0.0
         self._totals_s = dict.fromkeys(PARTS, 0.0)
         self._num_timed_steps = 0
         self._num_steps = 0
         self._timeline: list[tuple[str | None, Any]] = []
         self._sampling = False
-        self.mark = self._mark_on_gpu if self._on_gpu else self._mark_on_cpu
+        self.mark: Callable[[str], None] = self._mark_on_gpu if self._on_gpu else self._mark_on_cpu
 
     def start_step(self) -> None:
         """Begin a step: what follows until the first mark belongs to that mark's part."""
         if self._on_gpu:
-            self._sampling = self._num_steps % GPU_SAMPLING_INTERVAL == 0
+            self._sampling = self._num_steps % self._gpu_sampling_interval == 0
             self._num_steps += 1
             if self._sampling:
                 self._num_timed_steps += 1
@@ -77,3 +88,63 @@ class StepProfiler:
         self._timeline.clear()
         self._num_timed_steps = 0
         return means_s
+
+
+@dataclass(frozen=True)
+class StepTimes:
+    """What steps that were timed one by one come to.
+
+    Attributes:
+        num_steps: Steps that were timed.
+        step_time_s: Their median.
+        spread_s: Their interquartile range.
+        parts_s: Median seconds of each part: data, forward, backward, communication, update. Communication
+            is left out where it is not known.
+    """
+
+    num_steps: int
+    step_time_s: float
+    spread_s: float
+    parts_s: dict[str, float]
+
+    @property
+    def input_stall(self) -> float:
+        """The part of a step that waits for data, 0 to 1."""
+        return input_stall(self.parts_s)
+
+
+def input_stall(parts_s: Mapping[str, float]) -> float:
+    """Return the part of a step that waits for data, 0 to 1.
+
+    Args:
+        parts_s: Seconds a step, by part.
+    """
+    total_s = sum(parts_s.values())
+    return parts_s.get("data", 0.0) / total_s if total_s > 0.0 else 0.0
+
+
+def summarise(
+    steps: Sequence[Mapping[str, float]], alone: Sequence[Mapping[str, float]] | None = None
+) -> StepTimes:
+    """Return what timed steps come to, with communication told from computing.
+
+    Communication is what forward and backward take longer in a step than in one that exchanges nothing: a
+    difference of medians, and 0 where that is negative. What an exchange hides behind computing is no part
+    of it. Forward and backward are those of the steps that exchange nothing, so that the parts still add up.
+
+    Args:
+        steps: Seconds of each part of each step, at least one step.
+        alone: The same of steps that exchanged nothing; None where communication is not known, and empty
+            where there is nobody to exchange anything with.
+    """
+    parts_s = {part: median(step[part] for step in steps) for part in PARTS}
+    if alone is not None:
+        computing_s = {part: median(step[part] for step in alone) for part in COMPUTED} if alone else {}
+        beyond_s = math.fsum(parts_s[part] - computing_s[part] for part in computing_s)
+        if beyond_s > 0.0:
+            parts_s |= computing_s
+        parts_s["communication"] = max(beyond_s, 0.0)
+        parts_s["update"] = parts_s.pop("update")  # the parts stand in the order in which they happen
+    totals_s = [sum(step.values()) for step in steps]
+    lower_s, upper_s = np.percentile(totals_s, (25, 75))
+    return StepTimes(len(steps), median(totals_s), float(upper_s - lower_s), parts_s)

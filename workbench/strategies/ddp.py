@@ -30,6 +30,10 @@ class DataParallel(Single):
         average_statistics(self._model, self._worker.group)
         return super().state()
 
+    def alone_bytes(self) -> int:
+        """Return the size of gradients beside those in the buffers; see Strategy.alone_bytes."""
+        return sum(parameter.nbytes for parameter in self._parameters)
+
     def _place(self, model: nn.Module) -> nn.Module:
         self._num_averaged = self._worker.num_workers
         return DistributedDataParallel(

@@ -6,8 +6,9 @@ larger than one device. All workers must call the model equally often: see StepB
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -24,6 +25,8 @@ MIN_BLOCK_PARAMETERS = 100_000
 
 class FullySharded(DataParallel):
     """The step of `ddp`, with everything that training remembers cut into shards."""
+
+    holds_whole_model = False
 
     def predict(self, inputs: Tensor) -> Tensor:
         """Return the outputs for a batch; see Strategy.predict.
@@ -52,6 +55,36 @@ class FullySharded(DataParallel):
             for index, values in optimizer["state"].items()
         }
         super().load({**state, "model": model, "optimizer": optimizer})
+
+    def alone_bytes(self) -> int:
+        """Return the size of all parameters and gradients; see Strategy.alone_bytes."""
+        return 2 * sum(parameter.numel() * parameter.element_size() for parameter in self._parameters)
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Compute on parameters that were gathered before; see Strategy.alone.
+
+        Parameters and gradients are held whole meanwhile. There must have been a step before.
+        """
+        cut = [module for module in self._model.modules() if isinstance(module, FSDPModule)]
+        self._keep_gathered(cut, True)
+        for module in cut:
+            module.unshard()
+        try:
+            with super().alone():
+                yield
+        finally:
+            for parameter in self._model.parameters():  # whole ones, which the optimizer does not know
+                parameter.grad = None
+            self._keep_gathered(cut, False)
+            for module in cut:
+                module.reshard()
+
+    def _keep_gathered(self, cut: Sequence[FSDPModule], kept: bool) -> None:
+        for module in cut:
+            module.set_reshard_after_backward(not kept, recurse=False)
+            if module is not self._model:  # whose parameters stay gathered after the forward pass anyway
+                module.set_reshard_after_forward(not kept, recurse=False)
 
     def _place(self, model: nn.Module) -> nn.Module:
         self._num_averaged = self._worker.num_workers

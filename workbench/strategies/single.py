@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -22,6 +23,8 @@ class Single:
 
     _num_averaged = 1
     """Over how many workers the exchange of gradients takes the mean, where the step needs the sum."""
+    _is_alone = False
+    holds_whole_model = True
 
     def __init__(self, settings: StepSettings) -> None:
         self._settings = settings
@@ -50,7 +53,7 @@ class Single:
         step_loss: Tensor | None = None
         for index, (inputs, targets, weight) in enumerate(batch):
             mark("data")
-            self._exchange_gradients(index == last)
+            self._exchange_gradients(index == last and not self._is_alone)
             loss = self._forward(inputs, targets)
             mark("forward")
             part = weight * self._num_averaged
@@ -102,6 +105,20 @@ class Single:
         self._optimizer.load_state_dict(state["optimizer"])
         if self._scaler is not None and state["scaler"]:
             self._scaler.load_state_dict(state["scaler"])
+
+    def alone_bytes(self) -> int:
+        """Return what this worker holds more while it is alone; see Strategy.alone_bytes."""
+        return 0
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        """Compute without the other workers for a while; see Strategy.alone."""
+        self._is_alone = True
+        try:
+            yield
+        finally:
+            self._is_alone = False
+            self._optimizer.zero_grad(set_to_none=True)
 
     def close(self) -> None:
         """Drop the model, the gradients and the optimizer, and give the device its memory back."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -75,6 +76,9 @@ class StepBatch(Protocol):
 class Strategy(Protocol):
     """How workers make one step. Made with the settings of a step, then set up once."""
 
+    holds_whole_model: bool
+    """Whether each worker holds all parameters, so that it can compute while the others do not."""
+
     def __init__(self, settings: StepSettings) -> None: ...
 
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
@@ -129,6 +133,19 @@ class Strategy(Protocol):
 
     def load(self, state: dict[str, Any]) -> None:
         """Take over what `state` returned, in this strategy or another one."""
+        ...
+
+    def alone_bytes(self) -> int:
+        """Return what this worker may hold more while it is alone than in other steps."""
+        ...
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Compute without exchanging anything for a while, to see what a step costs without that.
+
+        Meant for measurements whose parameters are thrown away. Inside, `forward_backward` and `update`
+        concern this worker only; gradients that are left at the end are dropped. Every worker must enter
+        and leave it, which is no exchange where `holds_whole_model` is true.
+        """
         ...
 
     def close(self) -> None:

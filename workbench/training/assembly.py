@@ -40,12 +40,13 @@ class Parts:
     objectives: tuple[Objective, ...]
 
 
-def assemble(task: TrialTask, worker: Worker) -> Parts:
+def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = None) -> Parts:
     """Load the data, build the model, and set up the strategy of a trial.
 
     Args:
         task: The order.
         worker: Which of its workers this is.
+        profiler: What times the steps; None for one that costs next to nothing.
 
     Raises:
         WorkbenchError: If a name, a value or the data is wrong.
@@ -53,18 +54,11 @@ def assemble(task: TrialTask, worker: Worker) -> Parts:
     experiment, device = task.experiment, worker.device
     torch.set_num_threads(experiment.resources.cpus_per_worker)
     datasets = load_trial_data(task.run_id, experiment)
-    settings = resolve(
-        experiment,
-        task.params,
-        num_train_samples=len(datasets.train),
-        device=device.type,
-        has_bf16=device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False),
-        decided=task.plan,
-    )
+    settings = trial_settings(task, device, datasets)
     metrics = _metrics(experiment, datasets)
     _check_objectives(experiment, metrics)
     _seed(task.seed)
-    profiler = StepProfiler(device.type)
+    profiler = profiler or StepProfiler(device.type)
     strategy: Strategy = STRATEGIES.load(settings.strategy, field="plan.strategy")(
         StepSettings(
             loss=loss_of(experiment, datasets),
@@ -92,6 +86,27 @@ def assemble(task: TrialTask, worker: Worker) -> Parts:
         validation=Source(datasets.validation, device),
         metrics=metrics,
         objectives=experiment.objectives,
+    )
+
+
+def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) -> TrialSettings:
+    """Answer every open question about a trial for the device that it trains on.
+
+    Args:
+        task: The order.
+        device: Where the worker computes.
+        datasets: What it trains on.
+
+    Raises:
+        ExperimentError: If settings exclude each other.
+    """
+    return resolve(
+        task.experiment,
+        task.params,
+        num_train_samples=len(datasets.train),
+        device=device.type,
+        has_bf16=device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False),
+        decided=task.plan,
     )
 
 

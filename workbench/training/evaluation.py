@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+import numpy as np
 import torch
 
 from workbench.models.metrics import Metric
@@ -31,20 +32,8 @@ def evaluate(
     Returns:
         The value of each metric over all samples of the split.
     """
-    totals: dict[str, torch.Tensor] = {}
-    counts = dict.fromkeys(metrics, 0)
     strategy.train(False)
-    for inputs, targets, weight in WorkerBatch(
-        source, source.all_indices, micro_batch=batch, rank=worker.rank, num_workers=worker.num_workers
-    ):
-        outputs = strategy.predict(inputs)
-        if weight == 0.0:
-            continue
-        with torch.inference_mode():
-            for name, metric in metrics.items():
-                total, count = metric.measure(outputs, targets)
-                totals[name] = totals[name] + total if name in totals else total
-                counts[name] += count
+    totals, counts = measure_own(strategy, source, metrics, source.all_indices, batch=batch, worker=worker)
     strategy.train(True)
     sums = [totals[name].double() if name in totals else torch.zeros(()).double() for name in metrics]
     with torch.inference_mode():
@@ -62,3 +51,41 @@ def evaluate(
         name: metric.finish(values[index] / values[len(metrics) + index])
         for index, (name, metric) in enumerate(metrics.items())
     }
+
+
+def measure_own(
+    strategy: Strategy,
+    source: Source,
+    metrics: Mapping[str, Metric],
+    indices: np.ndarray,
+    *,
+    batch: int,
+    worker: Worker,
+) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
+    """Measure metrics on one worker's part of some samples.
+
+    Args:
+        strategy: Holds the model, which is not training at the moment.
+        source: The split.
+        metrics: What to measure, by name.
+        indices: The samples, over all workers.
+        batch: Samples at once.
+        worker: Which worker this is.
+
+    Returns:
+        By metric, a total and of how many it is; a worker without samples has no totals.
+    """
+    totals: dict[str, torch.Tensor] = {}
+    counts = dict.fromkeys(metrics, 0)
+    for inputs, targets, weight in WorkerBatch(
+        source, indices, micro_batch=batch, rank=worker.rank, num_workers=worker.num_workers
+    ):
+        outputs = strategy.predict(inputs)
+        if weight == 0.0:
+            continue
+        with torch.inference_mode():
+            for name, metric in metrics.items():
+                total, count = metric.measure(outputs, targets)
+                totals[name] = totals[name] + total if name in totals else total
+                counts[name] += count
+    return totals, counts

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from workbench.events import Reason
 from workbench.experiment import Objective
+
+_ALLOCATION_FAILURES = ("DefaultCPUAllocator: can't allocate memory", "CUDA out of memory")
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,22 @@ def find_divergence(objectives: Iterable[Objective], values: Mapping[str, float]
         if name in watched and not math.isfinite(value):
             return name
     return None
+
+
+def ran_out_of_memory(error: BaseException) -> bool:
+    """Say whether an error means that host or device had no memory left."""
+    torch = sys.modules.get("torch")
+    return (
+        isinstance(error, MemoryError)
+        or (torch is not None and isinstance(error, torch.OutOfMemoryError))
+        or (isinstance(error, RuntimeError) and any(text in str(error) for text in _ALLOCATION_FAILURES))
+    )
+
+
+def describe(error: BaseException) -> str:
+    """Return what an error says, and of which kind it is."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def diverged(name: str, value: float, step: int, values: dict[str, float]) -> Outcome:

@@ -10,20 +10,18 @@ from collections.abc import Callable
 from workbench.artifacts import disk_fault
 from workbench.events import Event, Reason, TrialEnded
 from workbench.training.journal import Journal
-from workbench.training.outcome import Outcome
-from workbench.training.task import TrialTask
+from workbench.training.outcome import Outcome, describe, ran_out_of_memory
+from workbench.training.task import PlanProbe, TrialTask
 
 Report = Callable[[Event], bool]
 
-_ALLOCATION_FAILURES = ("DefaultCPUAllocator: can't allocate memory", "CUDA out of memory")
-
 
 def run_trial(task: TrialTask, report: Report) -> TrialEnded:
-    """Train one configuration, or run the person's function with it.
+    """Train one configuration, run the person's function with it, or measure what is asked for instead.
 
     Args:
         task: The order.
-        report: Takes `TrialReported` and `CheckpointSaved` events; returns whether the trial should stop.
+        report: Takes events, such as `TrialReported`; returns whether the trial should stop.
 
     Returns:
         How the attempt ended: complete; stopped, where `report` asked for it; or failed with a reason. No
@@ -33,7 +31,9 @@ def run_trial(task: TrialTask, report: Report) -> TrialEnded:
     journal: Journal | None = None
     try:
         journal = Journal(task, steps)
-        if task.experiment.train is not None:
+        if isinstance(task.instead, PlanProbe):
+            from workbench.training.probe import probe as run
+        elif task.experiment.train is not None:
             from workbench.training.functions import run_function as run
         else:
             from workbench.training.loop import train as run
@@ -92,20 +92,6 @@ def reason_of(error: BaseException, task: TrialTask) -> tuple[Reason, str]:
         task: The order that it was carried out for.
     """
     fault = disk_fault(error, task.artifacts)
-    return (_reason(error), _describe(error)) if fault is None else ("storage", str(fault))
-
-
-def _reason(error: BaseException) -> Reason:
-    if isinstance(error, MemoryError):
-        return "oom"
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(error, torch.OutOfMemoryError):
-        return "oom"
-    if isinstance(error, RuntimeError) and any(text in str(error) for text in _ALLOCATION_FAILURES):
-        return "oom"
-    return "error"
-
-
-def _describe(error: BaseException) -> str:
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    if fault is not None:
+        return "storage", str(fault)
+    return "oom" if ran_out_of_memory(error) else "error", describe(error)

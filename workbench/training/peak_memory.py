@@ -1,0 +1,50 @@
+"""The most that a worker holds while it makes some steps, on whichever device it computes."""
+
+from __future__ import annotations
+
+import torch
+
+from workbench.resources import resident_bytes
+
+
+class PeakMemory:
+    """Watches what this process holds, from when it is made, but for pauses.
+
+    On a GPU it is what torch's allocator handed out, exactly. On a CPU it is the resident memory of the
+    whole process at the moments of `look`: libraries, data and what was freed and kept count as well, and
+    what comes and goes between two looks does not. That is coarse, and too much rather than too little.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        """Begin to watch.
+
+        Args:
+            device: Where this worker computes.
+        """
+        self._on_gpu = device.type == "cuda"
+        self._watches = False
+        self._most_bytes = 0
+        self.resume()
+
+    @property
+    def most_bytes(self) -> int:
+        """The most that was held so far."""
+        self.look()
+        return self._most_bytes
+
+    def look(self) -> None:
+        """See what is held, unless nobody watches."""
+        if self._watches:
+            held = torch.cuda.max_memory_allocated() if self._on_gpu else resident_bytes()
+            self._most_bytes = max(self._most_bytes, held)
+
+    def pause(self) -> None:
+        """Leave out what is held from here on."""
+        self.look()
+        self._watches = False
+
+    def resume(self) -> None:
+        """Watch again."""
+        if self._on_gpu:
+            torch.cuda.reset_peak_memory_stats()
+        self._watches = True
