@@ -5,6 +5,7 @@ Plain values that travel as JSON. How an advice comes about is left to `recommen
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -124,7 +125,7 @@ class Advice:
                 plain[name]["written"] = candidate.written
         for candidate, written in zip(self.others, plain["others"], strict=True):
             written["written"] = candidate.written
-        return plain
+        return json.loads(json.dumps(plain))
 
     def apply(self, experiment: Experiment) -> Experiment:
         """Return an experiment with the settings of this advice in place; what it decides is not searched."""

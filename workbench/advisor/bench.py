@@ -73,6 +73,7 @@ class Bench:
             experiment_json=experiment.model_dump_json(),
             objects=artifacts.below("objects").url if experiment.payload_hashes() else None,
             seed=experiment.seed,
+            folder=artifacts.below("candidates/probes").url,
         )
 
     def probe(

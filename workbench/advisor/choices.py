@@ -23,8 +23,8 @@ PLAN_FIELDS = ("workers", "micro_batch", "accumulation", "precision", "strategy"
 DECIDED = (*PLAN_FIELDS, "global_batch", "lr")
 # How far from the reference batch, in doublings, an open global batch is looked for.
 _DOUBLINGS_DOWN, _DOUBLINGS_UP = 3, 5
-# A step takes at most this part of the training data, else an epoch has too few steps to learn from.
-_MOST_OF_DATA = 8
+# A step takes at most one in so many samples of the training data, else an epoch has too few steps.
+_MOST_OF_DATA = 4
 # How far from the usual rate an open one is looked for.
 _RATE_RANGE = 100.0
 _MOST_VALUES = 64

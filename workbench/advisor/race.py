@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import math
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
@@ -24,8 +25,11 @@ _FIRST_PART = 0.35
 _TRAININGS = 6
 # Candidates within this factor of the best are tried again with other seeds.
 _CLOSE = 1.25
-_MOST_CLOSE = 3
-_MOST_REPEATS = 3
+_MOST_CLOSE = 4
+_MOST_REPEATS = 5
+# A training that misses the target counts as so many times the best; at least this part must reach it.
+_MISSED = 3.0
+_RELIABLE = 0.5
 # What is kept of the budget for trying again.
 _CONFIRM_PART = 0.35
 # One training may be luck: others may take so much longer than the fastest, and repeats twice that.
@@ -83,7 +87,8 @@ class Standing(Generic[Entrant]):
 
     Attributes:
         entrant: The candidate.
-        time_s: Mean time to the target; None where it was not reached in every training.
+        time_s: Mean time to the target, trainings that missed it counted as long ones; None where too many
+            missed it.
         times_s: The times of all its trainings that reached it.
         value: The mean of the best values at the common time; None where none was reported.
     """
@@ -149,34 +154,37 @@ class Race(Generic[Entrant]):
 
     def confirm(self) -> None:
         """Try the candidates that are close to each other again, while time is left."""
-        for _ in range(_MOST_REPEATS):
+        while True:
             standings = self.standings()
-            best = standings[0] if standings else None
-            if best is None:
+            if not standings:
                 return
-            close = [each for each in standings[:_MOST_CLOSE] if _is_close(each, best)]
-            if len(close) < 2 and best.time_s is None:
+            counts = Counter(each.entrant for each in self.courses)
+            close = [each for each in standings if _is_close(each, standings[0])][:_MOST_CLOSE]
+            waiting = [each for each in close if counts[each.entrant] < _MOST_REPEATS]
+            time_s = standings[0].time_s
+            needed_s = self._limit_s() if time_s is None else _LONGER * time_s
+            if not waiting or len(close) < 2 or self.left_s < needed_s:
                 return
-            for each in close:
-                needed_s = best.time_s if best.time_s is not None else self._limit_s()
-                if self.left_s < 1.1 * needed_s:
-                    return
-                self.run(each.entrant)
+            self.run(min(waiting, key=lambda each: counts[each.entrant]).entrant)
 
     def standings(self) -> list[Standing[Entrant]]:
         """Return the candidates, the best first."""
-        common_s = self._limit_s()
+        common_s, best_s = self._limit_s(), self._best_time_s()
         found: dict[Entrant, list[Course[Entrant]]] = {}
         for course in self.courses:
             found.setdefault(course.entrant, []).append(course)
         standings: list[Standing[Entrant]] = []
         for entrant, several in found.items():
             times = [each.reached_s for each in several if each.reached_s is not None]
+            missed = [
+                max(each.ended_s, _MISSED * (best_s or 0.0)) for each in several if each.reached_s is None
+            ]
+            counts = bool(times) and len(times) >= _RELIABLE * len(several)
             values = [value for each in several if (value := each.value_at(common_s)) is not None]
             standings.append(
                 Standing(
                     entrant,
-                    sum(times) / len(times) if len(times) == len(several) else None,
+                    (sum(times) + sum(missed)) / len(several) if counts else None,
                     tuple(times),
                     sum(values) / len(values) if values else None,
                 )

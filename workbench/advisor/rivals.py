@@ -72,7 +72,9 @@ class Proposer:
             return None
         lr = proposal.params["lr"]
         assert isinstance(lr, float | int)
-        return proposal.trial, Rival(self._plans[str(proposal.params["plan"])], float(lr))
+        # More digits than anybody can tell apart would only be written everywhere.
+        lr = float(lr) if self._choices.listed_rates is not None else float(f"{lr:.3g}")
+        return proposal.trial, Rival(self._plans[str(proposal.params["plan"])], lr)
 
     def tell(self, number: int, seconds: float | None) -> None:
         """Tell how long a rival took, or would have; None where it never reported anything finite."""

@@ -19,7 +19,7 @@ from workbench.events import PlanMeasured, RatesTested
 from workbench.experiment import Experiment
 from workbench.performance.goodput import efficiency
 from workbench.performance.noise import MOST_NOISE_SCALES
-from workbench.training.learning_rate import default_lr
+from workbench.training.learning_rate import default_lr, rule_in_force
 from workbench.training.settings import TrialSettings, resolve
 
 # Of one training to a target, where nine of ten others should lie: other seeds, other noise.
@@ -124,7 +124,11 @@ def _candidate(
     return Candidate(
         plan=plan.written(),
         lr=settings.lr,
-        lr_rule=settings.training.lr_rule,
+        lr_rule=rule_in_force(
+            settings.training.lr_rule,
+            optimizer=settings.training.optimizer,
+            going_up=plan.global_batch >= settings.training.reference_batch,
+        ),
         warmup_epochs=settings.warmup_epochs,
         samples_per_s=step_s.inverse(plan.global_batch),
         step_time_s=step_s,

@@ -18,7 +18,7 @@ from workbench.cli.options import (
 from workbench.cli.printing import format_number, print_json, print_note
 
 if TYPE_CHECKING:
-    from workbench.events import Event
+    from workbench.events import CandidateTried, Event
 
 
 @click.command()
@@ -54,7 +54,7 @@ def advise(
     experiment = runs.read_experiment(file, read_settings(assignments))
     advice = runs.advise(
         experiment, objective=objective, time=time_limit, store=open_store(), address=address,  # type: ignore[arg-type]
-        listener=_tell,
+        listener=_Teller(),
     )  # fmt: skip
     if target is not None:
         target.write_text(advice.apply(experiment).to_yaml(), encoding="utf-8")
@@ -66,27 +66,40 @@ def advise(
     return 0
 
 
-def _tell(event: Event) -> None:
-    """Say on stderr what was measured, as it comes."""
-    from workbench.events import CandidateTried, PlanMeasured, RatesTested
+class _Teller:
+    """Says on stderr what was measured, as it comes; of candidates, each that is better than all before."""
 
-    match event:
-        case PlanMeasured(samples_per_s=float(speed)):
-            plan = event.plan
-            print_note(
-                f"measured {plan['global_batch']} = {plan['micro_batch']} x {plan['accumulation']} x "
-                f"{plan['workers']} {plan['precision']}: {format_number(speed)} samples/s"
-            )
-        case PlanMeasured():
-            print_note(f"does not fit: {event.plan}: {event.message}")
-        case RatesTested():
-            print_note(f"learning rates tested: {event.suggested or 'none'} suggested")
-        case CandidateTried():
-            values = ", ".join(f"{name} {format_number(value)}" for name, value in event.values.items())
-            reached = "  reached the target" if event.reached_target else ""
-            print_note(
-                f"tried a batch of {event.plan['global_batch']} at {event.lr:.3g} for "
-                f"{event.elapsed_s:.1f} s: {values}{reached}"
-            )
-        case _:
-            pass
+    def __init__(self) -> None:
+        self._best: tuple[bool, float] | None = None
+        self._num_tried = 0
+
+    def __call__(self, event: Event) -> None:
+        from workbench.events import CandidateTried, PlanMeasured, RatesTested
+
+        match event:
+            case PlanMeasured(samples_per_s=float(speed)):
+                plan = event.plan
+                print_note(
+                    f"measured {plan['global_batch']} = {plan['micro_batch']} x {plan['accumulation']} x "
+                    f"{plan['workers']} {plan['precision']}: {format_number(speed)} samples/s"
+                )
+            case PlanMeasured():
+                print_note(f"does not fit: {event.plan}: {event.message}")
+            case RatesTested():
+                print_note(f"learning rates tested: {event.suggested or 'none'} suggested")
+            case CandidateTried():
+                self._tell_candidate(event)
+            case _:
+                pass
+
+    def _tell_candidate(self, event: CandidateTried) -> None:
+        self._num_tried += 1
+        rank = (event.reached_target, -event.elapsed_s)
+        if self._best is not None and (rank <= self._best or not event.reached_target):
+            return
+        self._best = rank
+        values = ", ".join(f"{name} {format_number(value)}" for name, value in event.values.items())
+        print_note(
+            f"candidate {self._num_tried}: a batch of {event.plan['global_batch']} on "
+            f"{event.plan['workers']} at {event.lr:.3g} comes to {values} in {event.elapsed_s:.3g} s"
+        )

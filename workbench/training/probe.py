@@ -127,7 +127,7 @@ class _Probe:
         found = _Measured(misfit) if misfit is not None else self._try(task)
         self._tidy()
         self._tried.append(_Tried(kind, micro_batch, found.misfit is None, found.peak_bytes or 0))
-        return self._event(task, settings, found)
+        return self._event(task, settings, found, len(datasets.train))
 
     def _foreseen_misfit(self, kind: tuple[Any, ...], micro_batch: int) -> str | None:
         """Say why a plan need not be tried; all workers know the same and so say the same.
@@ -220,7 +220,9 @@ class _Probe:
         if self._worker.device.type == "cuda":
             torch.cuda.empty_cache()
 
-    def _event(self, task: TrialTask, settings: TrialSettings, found: _Measured) -> PlanMeasured:
+    def _event(
+        self, task: TrialTask, settings: TrialSettings, found: _Measured, num_train_samples: int
+    ) -> PlanMeasured:
         on_gpu = self._worker.device.type == "cuda"
         event = PlanMeasured(
             setting=self._order.setting,
@@ -229,6 +231,7 @@ class _Probe:
             device=torch.cuda.get_device_name() if on_gpu else "cpu",
             fits=found.misfit is None,
             message=found.misfit,
+            num_train_samples=num_train_samples,
             peak_bytes=found.peak_bytes,
         )
         if found.times is None or self._worker.rank != 0:

@@ -1,0 +1,203 @@
+"""The card: a stored advice as lines for a terminal, about thirty of at most a hundred columns.
+
+The answer first, then why, what else there would be and what it would cost, what all of this rests on, and
+what to write into the experiment. Deciding is left to the advisor; colours and pages to those who show it.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.advisor.quantities import format_bytes, format_duration, format_rate, format_short_time
+from workbench.advisor.stored_advice import Interval, finite, mapping, texts, write_batch
+from workbench.experiment.yaml_file import write_yaml
+
+WIDTH = 100
+BEYOND = "beyond what was measured"
+GOALS = {
+    "time": "the least time to the target",
+    "money": "the least money to the target",
+    "energy": "the least energy to the target",
+    "throughput": "the most samples per second",
+}
+_LABEL_WIDTH = 16
+_MOST_TEXTS = 3
+_MOST_LINES_A_TEXT = 2
+
+
+def lines_of(advice: Mapping[str, Any]) -> list[str]:
+    """Write an advice as a card.
+
+    Args:
+        advice: As `AdviceGiven` stores it; what is missing is left out.
+
+    Returns:
+        Lines of at most 100 columns, without colours.
+    """
+    choice, runner_up = mapping(advice.get("choice")), mapping(advice.get("runner_up"))
+    lines = [f"Advice for {GOALS.get(str(advice.get('objective')), 'this experiment')}", ""]
+    for index, (name, said) in enumerate(rows_of(choice)):
+        legend = "  (micro batch x accumulation x workers)" if index == 0 else ""
+        lines += _labelled(name, said + legend)
+    lines += _labelled("noise scale", describe_noise(advice))
+    lines += _listed("why", texts(choice.get("reasons")))
+    for name, other in (("runner-up", runner_up), ("without advice", mapping(advice.get("reference")))):
+        if other:
+            lines += _labelled(name, _describe_other(other))
+            lines += _labelled("", compare(other, choice, str(advice.get("objective"))))
+    cost_s = finite(advice.get("cost_s"))
+    lines += _listed("measured", texts(advice.get("measured")))
+    if cost_s is not None:
+        lines += _labelled("measuring took", format_duration(cost_s))
+    lines += _listed("would change it", texts(advice.get("would_change")))
+    settings = yaml_lines(mapping(advice.get("settings")))
+    return (
+        [*lines, "", "To use it, write into the experiment:", *(f"  {line}" for line in settings)]
+        if (settings)
+        else lines
+    )
+
+
+def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return what is recommended and predicted of a candidate, as pairs of name and text; the batch first."""
+    plan = mapping(candidate.get("plan"))
+    found = [("global batch", write_batch(plan)), ("computing", _describe_computing(plan))]
+    found.append(("learning rate", _describe_rate(candidate)))
+    for name, key, write in (
+        ("samples/s", "samples_per_s", format_rate),
+        ("step time", "step_time_s", format_short_time),
+        ("epoch time", "epoch_time_s", format_short_time),
+    ):
+        interval = Interval.of(candidate.get(key))
+        if interval is not None:
+            found.append((name, _describe_interval(interval, write)))
+    memory = describe_memory(candidate)
+    if memory:
+        found.append(("memory", memory))
+    target = Interval.of(candidate.get("time_to_target_s"))
+    found.append(
+        ("time to target", _describe_interval(target, format_short_time) if target else "not predicted")
+    )
+    return found
+
+
+def describe_memory(candidate: Mapping[str, Any]) -> str:
+    """Say what a worker holds, and of how much; "" where nobody knows."""
+    memory = mapping(candidate.get("memory_bytes"))
+    value, limit = finite(memory.get("value")), finite(memory.get("limit"))
+    if value is None:
+        return ""
+    share = f" of {format_bytes(limit)} ({value / limit:.0%})" if limit else ""
+    return f"{format_bytes(value)}{share} a worker, {'measured' if memory.get('measured') else 'estimated'}"
+
+
+def describe_noise(advice: Mapping[str, Any]) -> str:
+    """Say how large the gradient noise scale is, or why nobody knows."""
+    noise = mapping(advice.get("noise"))
+    scale = finite(noise.get("scale_samples"))
+    status = str(noise.get("status", "not measured"))
+    return status if scale is None else f"{scale:,.0f} samples, {status}"
+
+
+def compare(other: Mapping[str, Any], choice: Mapping[str, Any], objective: str) -> str:
+    """Say what it would cost to use another candidate instead of the choice.
+
+    Args:
+        other: The other candidate.
+        choice: What is recommended.
+        objective: What for; money and energy also compare workers x time.
+
+    Returns:
+        Ratios of what both are predicted of; "" where they cannot be compared.
+    """
+    said: list[str] = []
+    speeds = _both("samples_per_s", other, choice)
+    times = _both("time_to_target_s", other, choice)
+    if times and objective != "throughput":
+        said.append(f"{times[0] / times[1]:.2f} times the time to the target")
+        workers = [finite(mapping(each.get("plan")).get("workers")) for each in (other, choice)]
+        if objective in ("money", "energy") and workers[0] and workers[1]:
+            ratio = times[0] * workers[0] / (times[1] * workers[1])
+            said.append(f"{ratio:.2f} times the workers x time")
+    if speeds:
+        said.append(f"{speeds[0] / speeds[1]:.2f} times the samples/s")
+    return ", ".join(said)
+
+
+def yaml_lines(settings: Mapping[str, Any], width: int = WIDTH - 2) -> list[str]:
+    """Write settings as YAML, a section a line where it fits.
+
+    Args:
+        settings: Values by dotted path, such as plan.workers.
+        width: Columns of a line, at most; a single longer value stays whole.
+
+    Returns:
+        Lines without line breaks.
+    """
+    document: dict[str, Any] = {}
+    for path, value in settings.items():
+        *sections, name = path.split(".")
+        part = document
+        for section in sections:
+            inner = part.setdefault(section, {})
+            part = inner if isinstance(inner, dict) else part
+        part[name] = value
+    lines: list[str] = []
+    for name, value in document.items():
+        written = write_yaml({name: value}).splitlines()
+        if isinstance(value, dict) and (len(written) > 1 or len(written[0]) > width):
+            nested = yaml_lines(value, width - 2)
+            written = [f"{name}:", *(f"  {line}" for line in nested)]
+        lines += written
+    return lines
+
+
+def _both(key: str, *candidates: Mapping[str, Any]) -> list[float]:
+    found = [Interval.of(each.get(key)) for each in candidates]
+    values = [each.value for each in found if each is not None and each.value > 0]
+    return values if len(values) == len(candidates) else []
+
+
+def _describe_computing(plan: Mapping[str, Any]) -> str:
+    words = [str(plan[name]) for name in ("precision", "strategy") if plan.get(name)]
+    if plan.get("recompute", "none") not in ("none", None, False):
+        words.append("blocks recomputed")
+    return ", ".join(words) or "as the experiment says"
+
+
+def _describe_rate(candidate: Mapping[str, Any]) -> str:
+    rate, rule = finite(candidate.get("lr")), candidate.get("lr_rule")
+    warmup_epochs = finite(candidate.get("warmup_epochs"))
+    words = ["unknown" if rate is None else f"{rate:.4g}"]
+    if rule:
+        words.append(f"rule {rule}")
+    if warmup_epochs:
+        words.append(f"warm-up over {warmup_epochs:g} epoch{'' if warmup_epochs == 1 else 's'}")
+    return ", ".join(words)
+
+
+def _describe_interval(interval: Interval, write: Any) -> str:
+    width = f"  ({write(interval.low)} to {write(interval.high)})" if interval.has_width else ""
+    return f"{write(interval.value)}{width}{f', {BEYOND}' if interval.extrapolated else ''}"
+
+
+def _describe_other(candidate: Mapping[str, Any]) -> str:
+    plan = mapping(candidate.get("plan"))
+    words = [write_batch(plan), _describe_computing(plan)]
+    rate = finite(candidate.get("lr"))
+    return ", ".join(words if rate is None else [*words, f"lr {rate:.4g}"])
+
+
+def _listed(name: str, said: Sequence[str]) -> list[str]:
+    lines: list[str] = []
+    for index, text in enumerate(said[:_MOST_TEXTS]):
+        lines += _labelled(name if index == 0 else "", text)
+    return lines + _labelled("", f"and {len(said) - _MOST_TEXTS} more" if len(said) > _MOST_TEXTS else "")
+
+
+def _labelled(name: str, said: str) -> list[str]:
+    """Write one line, or a few, with what they are about in front of the first."""
+    wrapped = textwrap.wrap(said, WIDTH - _LABEL_WIDTH, max_lines=_MOST_LINES_A_TEXT, placeholder=" ...")
+    return [f"{name if index == 0 else '':<{_LABEL_WIDTH}}{line}" for index, line in enumerate(wrapped)]

@@ -1,0 +1,215 @@
+"""What is measured before anything is trained: the steps of a few plans, from which all others follow.
+
+The experiment as it stands comes first; then micro batches from small to large on each number of workers,
+in every variant that is worth it. What was measured before is not measured again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from workbench.advisor.advice import Goal
+from workbench.advisor.bench import Bench
+from workbench.advisor.choices import Choices, base_params, choices_of
+from workbench.advisor.plans import Knowledge, PlanChoice, Variant, enumerate_plans, spread, variant_of
+from workbench.errors import ExperimentError
+from workbench.events import PlanMeasured
+from workbench.experiment import Experiment
+from workbench.performance.goodput import efficiency
+from workbench.performance.memory import MemoryLaw
+from workbench.training.settings import resolve
+from workbench.training.task import PlanProbe
+from workbench.workers.capacity import Capacity
+
+# Of the time for an advice, how much may go into steps that are timed.
+_PROBE_PART = 0.2
+_SHORTEST_PROBE_S, _LONGEST_PROBE_S = 0.2, 5.0
+# Micro batches that are measured on the fewest workers, and on each other number of them.
+_BATCHES_FIRST, _BATCHES_MORE = 5, 3
+_MOST_WORKER_COUNTS = 5
+# Where nobody measured it, the noise scale is taken to be so many reference batches.
+_NOISE_PRIOR = 4.0
+# Plans whose predicted times differ by less are equal: then the one with fewer workers is taken.
+_SAME = 0.03
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What an advice rests on besides the experiment.
+
+    Attributes:
+        capacity: Workers that there can be.
+        on_gpu: Whether they compute on GPUs.
+        limit_bytes: What one worker may hold; None where that is not known.
+        setting: The key of measurements.
+        known: Earlier measurements of that setting.
+        noise_scale: As earlier trainings measured it, in samples.
+        estimated: The memory as it was estimated before anything ran.
+    """
+
+    capacity: Capacity
+    on_gpu: bool
+    limit_bytes: float | None
+    setting: str
+    known: tuple[PlanMeasured, ...] = ()
+    noise_scale: float | None = None
+    estimated: MemoryLaw | None = None
+
+
+class Survey:
+    """Measures plans of one experiment, and knows what was measured."""
+
+    def __init__(self, experiment: Experiment, bench: Bench, around: Surroundings, budget_s: float) -> None:
+        """Begin with what is known already.
+
+        Args:
+            experiment: What is to be trained.
+            bench: Where to measure.
+            around: What else is known.
+            budget_s: Seconds that the whole advice may take.
+        """
+        self._experiment, self._bench, self._around = experiment, bench, around
+        self._budget_s = budget_s
+        self._measured = list(around.known)
+        self.num_measured = 0
+        self.reference = self._measure_reference()
+        self.choices = self._choices(self.reference)
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What was measured so far, and what follows."""
+        return Knowledge(
+            self._measured, self._around.capacity.workers_per_node,
+            limit_bytes=self._around.limit_bytes, estimated=self._around.estimated,
+        )  # fmt: skip
+
+    def _measure_reference(self) -> PlanMeasured:
+        """Measure what the experiment does without advice, which also tells how much data there is."""
+        params = base_params(self._experiment)
+        workers = resolve(self._experiment, self._reference_params()).split.workers
+        for each in self._measured:
+            if each.plan["workers"] == workers and each.num_train_samples is not None and each.fits:
+                settings = resolve(
+                    self._experiment, self._reference_params(), num_train_samples=each.num_train_samples
+                )
+                if settings.plan()["global_batch"] == each.plan["global_batch"]:
+                    return each
+        found = self._probe(workers, [{}], {**params, **self._reference_params()})[0]
+        if not found.fits:
+            raise ExperimentError(
+                f"the experiment as it stands does not fit: {found.message}",
+                field="plan.micro_batch",
+                next_step="Let plan.micro_batch and plan.accumulation be auto, or make them smaller.",
+            )
+        return found
+
+    def _reference_params(self) -> dict[str, JsonValue]:
+        """Return the configuration of a trial without advice: searched fields have the value of a draw."""
+        return self._experiment.search.sample(random.Random(self._experiment.seed))
+
+    def _choices(self, reference: PlanMeasured) -> Choices:
+        return choices_of(
+            self._experiment,
+            num_train_samples=reference.num_train_samples or 0,
+            most_workers=self._around.capacity.num_workers,
+            on_gpu=self._around.on_gpu,
+            has_bf16=reference.plan["precision"] == "bf16",
+        )
+
+    def measure_plans(self) -> None:
+        """Measure the variants that are worth it: the others only where the usual one does not fit."""
+        choices, usual = self.choices, variant_of(self.reference.plan)
+        variants = [
+            Variant(precision, choices.strategies[0], choices.recomputes[0])
+            for precision in dict.fromkeys((usual.precision, *choices.precisions))
+            if precision in choices.precisions
+        ]
+        for variant in variants:
+            self._measure_variant(choices, variant)
+        knowledge = self.knowledge
+        if list(enumerate_plans(choices, variants, knowledge)):
+            wanted = list(enumerate_plans(choices, variants))
+            if all(knowledge.fits(plan) for plan in wanted if plan.accumulation == 1):
+                return
+        for strategy, recompute in itertools.product(choices.strategies, choices.recomputes):
+            variant = dataclasses.replace(variants[0], strategy=strategy, recompute=recompute)
+            if variant not in variants:
+                self._measure_variant(choices, variant)
+
+    def _measure_variant(self, choices: Choices, variant: Variant) -> None:
+        allowed = list(enumerate_plans(choices, [variant], self.knowledge))
+        counts = spread(sorted({plan.workers for plan in allowed}), _MOST_WORKER_COUNTS) if allowed else []
+        for index, workers in enumerate(counts):
+            micro_batches = {plan.micro_batch for plan in allowed if plan.workers == workers}
+            wanted = spread(sorted(micro_batches), _BATCHES_FIRST if index == 0 else _BATCHES_MORE)
+            missing = [size for size in wanted if not self._is_known(variant, workers, size)]
+            plans = [PlanChoice(workers, size, 1, variant).decided() for size in missing]
+            if plans:
+                self._probe(workers, plans, choices.params)
+
+    def _is_known(self, variant: Variant, workers: int, micro_batch: int) -> bool:
+        return any(
+            variant_of(each.plan) == variant
+            and (each.plan["workers"], each.plan["micro_batch"]) == (workers, micro_batch)
+            for each in self._measured
+        )
+
+    def _probe(
+        self, workers: int, plans: Sequence[dict[str, JsonValue]], params: dict[str, JsonValue]
+    ) -> list[PlanMeasured]:
+        share_s = _PROBE_PART * self._budget_s / (_BATCHES_FIRST + 2 * _BATCHES_MORE)
+        limit = self._around.limit_bytes
+        order = PlanProbe(
+            plans=(),
+            longest_s=min(max(share_s, _SHORTEST_PROBE_S), _LONGEST_PROBE_S),
+            limit_bytes=None if limit is None else int(limit),
+            setting=self._around.setting,
+        )
+        found = self._bench.probe(workers, plans, order, params)
+        self._measured += found
+        self.num_measured += len(found)
+        return found
+
+    def fastest_plans(self, goal: Goal, noise_scale: float | None) -> list[PlanChoice]:
+        """Return the best plan of each global batch, the batch that should reach the target first, first.
+
+        Args:
+            goal: What the plans should be best for.
+            noise_scale: The gradient noise scale in samples, where it was measured.
+
+        Raises:
+            ExperimentError: If no plan that is allowed fits.
+        """
+        choices, knowledge = self.choices, self.knowledge
+        plans = list(enumerate_plans(choices, knowledge.variants, knowledge))
+        if not plans:
+            raise ExperimentError(
+                "no plan that is allowed fits into the memory of a worker",
+                field="plan",
+                next_step="Let plan.micro_batch, plan.recompute and plan.strategy be auto.",
+            )
+        step_times_s = dict(zip(plans, (each.value for each in knowledge.step_times(plans)), strict=True))
+
+        def cost(plan: PlanChoice) -> float:
+            workers = plan.workers if goal == "money" else 1
+            return step_times_s[plan] * workers / plan.global_batch
+
+        best: dict[int, PlanChoice] = {}
+        for plan in sorted(plans, key=lambda plan: (plan.workers, plan.accumulation)):
+            other = best.get(plan.global_batch)
+            if other is None or cost(plan) < (1.0 - _SAME) * cost(other):
+                best[plan.global_batch] = plan
+        if goal == "throughput":
+            return sorted(best.values(), key=cost)
+        base = self._experiment.training.reference_batch
+        scale = noise_scale or _NOISE_PRIOR * base
+        return sorted(
+            best.values(),
+            key=lambda plan: cost(plan) / float(efficiency(plan.global_batch, base, scale)),
+        )
