@@ -1,0 +1,146 @@
+"""Which plans are allowed and fit, and what measurements say of those that were not measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.advisor.choices import Choices, choices_of
+from workbench.advisor.plans import Knowledge, PlanChoice, Variant, enumerate_plans, spread
+from workbench.errors import ExperimentError
+from workbench.events import PlanMeasured
+from workbench.experiment import Experiment
+
+PLAIN = Variant("fp32", "ddp", "none")
+GIB = 2**30
+
+
+def make_experiment(**changes: Any) -> Experiment:
+    settings: dict[str, Any] = {
+        "model": "mlp", "data": "breast_cancer", "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+    }  # fmt: skip
+    return Experiment(**(settings | changes))
+
+
+def choose(experiment: Experiment, samples: int = 4096, workers: int = 4, **device: bool) -> Choices:
+    on = {"on_gpu": False, "has_bf16": False} | device
+    return choices_of(experiment, num_train_samples=samples, most_workers=workers, **on)
+
+
+def measure(
+    workers: int, micro_batch: int, step_time_s: float | None, peak_bytes: int | None = None,
+    *, fits: bool = True, nodes: list[int] | None = None,
+) -> PlanMeasured:  # fmt: skip
+    plan = PlanChoice(workers, micro_batch, 1, PLAIN)
+    return PlanMeasured(
+        setting="s", plan=plan.written(), workers_per_node=nodes or [workers], fits=fits,
+        step_time_s=step_time_s, peak_bytes=peak_bytes,
+    )  # fmt: skip
+
+
+def law_s(workers: int, micro_batch: int) -> float:
+    return 0.002 + 1e-4 * micro_batch + (0.001 if workers > 1 else 0.0)
+
+
+def test_what_is_open_is_free_and_what_is_written_stays() -> None:
+    choices = choose(make_experiment(plan={"workers": 2}, training={"lr": 0.01, "reference_batch": 64}))
+    assert choices.workers == (2,)
+    assert choices.rates == (0.01, 0.01)
+    assert not choices.is_rate_open
+    assert 64 in choices.global_batches
+    assert "plan.workers" not in choices.open_fields
+    assert {"training.global_batch", "plan.micro_batch"} <= set(choices.open_fields)
+
+
+def test_what_is_searched_is_free_among_its_values() -> None:
+    search = {
+        "lr": {"choices": [0.001, 0.01, 0.1]}, "global_batch": {"choices": [32, 256]},
+        "workers": {"choices": [1, 2]}, "hidden_width": {"choices": [16, 32]},
+    }  # fmt: skip
+    choices = choose(make_experiment(search=search))
+    assert choices.workers == (1, 2)
+    assert choices.global_batches == (32, 256)
+    assert choices.listed_rates == (0.001, 0.01, 0.1)
+    assert choices.allowed_rate(0.02) == 0.01
+    assert set(choices.params) == {"hidden_width"}
+
+
+def test_a_step_never_takes_most_of_the_data_unless_somebody_asks_for_it() -> None:
+    assert max(choose(make_experiment(), samples=455).global_batches) <= 128
+    searched = make_experiment(search={"global_batch": {"choices": [32, 400]}})
+    assert choose(searched, samples=455).global_batches == (32, 400)
+
+
+def test_train_functions_are_refused_with_the_way_out() -> None:
+    objectives = [{"metric": "loss", "goal": "minimize"}]
+    experiment = Experiment(train="json:loads", objectives=objectives, search={"x": 0.5})
+    with pytest.raises(ExperimentError, match="Name a model and data instead"):
+        choose(experiment)
+
+
+@given(
+    workers=st.integers(1, 9), parts=st.integers(1, 8), size=st.integers(1, 40),
+    samples=st.integers(3000, 10_000), is_micro_fixed=st.booleans(),
+)  # fmt: skip
+def test_every_plan_is_exactly_its_global_batch(
+    workers: int, parts: int, size: int, samples: int, is_micro_fixed: bool
+) -> None:
+    batch, micro = workers * parts * size, size if is_micro_fixed else None
+    plan: dict[str, Any] = {"workers": workers} | ({} if micro is None else {"micro_batch": micro})
+    experiment = make_experiment(plan=plan, training={"global_batch": batch})
+    plans = list(enumerate_plans(choose(experiment, samples=samples, workers=9), [PLAIN]))
+    assert plans
+    for found in plans:
+        assert found.global_batch == found.workers * found.micro_batch * found.accumulation == batch
+        assert found.workers == workers
+        assert micro is None or found.micro_batch == micro
+
+
+def test_plans_that_do_not_fit_are_left_out_and_accumulate_instead() -> None:
+    experiment = make_experiment(training={"global_batch": 1024}, plan={"workers": 1})
+    known = Knowledge(
+        [measure(1, 32, 0.01, GIB), measure(1, 64, 0.02, 2 * GIB), measure(1, 256, None, fits=False)],
+        [4], limit_bytes=8 * GIB,
+    )  # fmt: skip
+    plans = list(enumerate_plans(choose(experiment), [PLAIN], known))
+    assert plans
+    assert max(plan.micro_batch for plan in plans) == 128  # 4 GiB by the line; 256 would be 8 GiB
+    assert all(plan.global_batch == 1024 for plan in plans)
+
+
+def test_memory_that_does_not_grow_with_the_batch_is_flat() -> None:
+    known = Knowledge([measure(1, 8, 0.01, 500), measure(1, 64, 0.01, 400)], [1], limit_bytes=None)
+    need = known.memory(PlanChoice(1, 32, 1, PLAIN))
+    assert need is not None
+    assert need.value == 500
+    assert need.measured
+
+
+def test_step_times_of_other_plans_follow_from_measured_ones() -> None:
+    measured = [
+        measure(workers, batch, law_s(workers, batch)) for workers in (1, 2) for batch in (8, 32, 128, 512)
+    ]
+    known = Knowledge(measured, [2, 2], limit_bytes=None)
+    for workers, batch in ((1, 64), (2, 256)):
+        found = known.step_times([PlanChoice(workers, batch, 1, PLAIN)])[0]
+        assert found.value == pytest.approx(law_s(workers, batch), rel=0.1)
+        assert found.low < law_s(workers, batch) < found.high
+        assert not found.extrapolated
+    beyond = known.step_times([PlanChoice(4, 64, 1, PLAIN)])[0]
+    assert beyond.extrapolated, "four workers are on two nodes, of which nothing was measured"
+
+
+def test_workers_are_put_together_on_as_few_nodes_as_there_can_be() -> None:
+    known = Knowledge([], [2, 4, 1], limit_bytes=None)
+    assert known.topology(3).gpus_per_node == (3,)
+    assert known.topology(6).gpus_per_node == (2, 4)
+
+
+@given(st.lists(st.integers(1, 10_000), min_size=1, max_size=30), st.integers(2, 8))
+def test_a_spread_keeps_the_ends_and_no_more_than_asked(values: list[int], count: int) -> None:
+    found = spread(values, count)
+    assert len(found) <= count
+    assert {min(values), max(values)} <= set(found) <= set(values)
