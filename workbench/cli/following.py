@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from workbench.advisor.quantities import format_duration
 from workbench.cli.options import command_line
 from workbench.cli.printing import (
-    format_duration,
     format_params,
     format_value,
     format_values,

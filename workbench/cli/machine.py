@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from workbench.advisor.quantities import format_duration
 from workbench.artifacts import Artifacts
 from workbench.cli.options import example, json_option, open_store, store_option
-from workbench.cli.printing import format_duration, hide_password, print_json
+from workbench.cli.printing import hide_password, print_json
 from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:

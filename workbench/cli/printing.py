@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from workbench.advisor.quantities import format_bytes
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -114,14 +116,6 @@ def format_numbers(numbers: Sequence[int], most: int = 8) -> str:
     return f"trial{'' if len(numbers) == 1 else 's'} {named}"
 
 
-def format_bytes(num_bytes: float) -> str:
-    """Write a size of memory: 3.4 GiB, 120 MiB, 18 KiB."""
-    for unit, unit_bytes in (("GiB", 2**30), ("MiB", 2**20)):
-        if num_bytes >= unit_bytes:
-            return f"{num_bytes / unit_bytes:.3g} {unit}"
-    return f"{num_bytes / 1024:.3g} KiB"
-
-
 def describe_memory(forecast: MemoryForecast) -> str:
     """Say what a worker will hold, of what that consists, and what would fit."""
     step, law = forecast.step, forecast.law
@@ -147,20 +141,6 @@ def format_values(values: Mapping[str, float]) -> str:
 def first_line(text: str | None) -> str:
     """Return the first line of a message that is not empty."""
     return next((line.strip() for line in (text or "").splitlines() if line.strip()), "no message")
-
-
-def format_duration(seconds: float) -> str:
-    """Write a duration: 12.3s, 4m05s, 2h07m, 3d04h."""
-    if seconds < 60:
-        return f"{seconds}s" if isinstance(seconds, int) else f"{seconds:.1f}s"
-    minutes, rest_s = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes}m{rest_s:02d}s"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours}h{minutes:02d}m"
-    days, hours = divmod(hours, 24)
-    return f"{days}d{hours:02d}h"
 
 
 def format_age(seconds: float) -> str:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
+from workbench.advisor.quantities import format_duration
 from workbench.cli.lines import Narrator
 from workbench.cli.printing import (
     colour_of,
-    format_duration,
     format_number,
     format_params,
     format_values,

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from workbench.advisor.quantities import format_duration
 from workbench.cli.options import batches_option, example, json_option
-from workbench.cli.printing import format_duration, make_console, print_json
+from workbench.cli.printing import make_console, print_json
 
 if TYPE_CHECKING:
     from workbench.advisor.next_run import NextRun
