@@ -114,7 +114,7 @@ def test_values_that_are_not_finite_never_win() -> None:
 
 def test_without_a_target_the_best_value_at_the_same_time_wins() -> None:
     race = run(Track(), [0.1, 0.4, 0.2], target=None, budget_s=60.0)
-    assert [each.entrant for each in race.standings()][0] == 0.4
+    assert race.standings()[0].entrant == 0.4
     assert race.standings()[0].time_s is None
 
 

@@ -7,7 +7,7 @@ what to write into the experiment. Deciding is left to the advisor; colours and 
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.advisor.quantities import format_bytes, format_duration, format_rate, format_short_time
@@ -53,11 +53,9 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
         lines += _labelled("measuring took", format_duration(cost_s))
     lines += _listed("would change it", texts(advice.get("would_change")))
     settings = yaml_lines(mapping(advice.get("settings")))
-    return (
-        [*lines, "", "To use it, write into the experiment:", *(f"  {line}" for line in settings)]
-        if (settings)
-        else lines
-    )
+    if settings:
+        lines += ["", "To use it, write into the experiment:", *(f"  {line}" for line in settings)]
+    return lines
 
 
 def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -113,13 +111,13 @@ def compare(other: Mapping[str, Any], choice: Mapping[str, Any], objective: str)
         Ratios of what both are predicted of; "" where they cannot be compared.
     """
     said: list[str] = []
-    speeds = _both("samples_per_s", other, choice)
     times = _both("time_to_target_s", other, choice)
+    speeds = _both("samples_per_s", other, choice)
     if times and objective != "throughput":
         said.append(f"{times[0] / times[1]:.2f} times the time to the target")
         workers = [finite(mapping(each.get("plan")).get("workers")) for each in (other, choice)]
         if objective in ("money", "energy") and workers[0] and workers[1]:
-            ratio = times[0] * workers[0] / (times[1] * workers[1])
+            ratio = times[0] / times[1] * (workers[0] / workers[1])
             said.append(f"{ratio:.2f} times the workers x time")
     if speeds:
         said.append(f"{speeds[0] / speeds[1]:.2f} times the samples/s")
@@ -146,7 +144,9 @@ def yaml_lines(settings: Mapping[str, Any], width: int = WIDTH - 2) -> list[str]
         part[name] = value
     lines: list[str] = []
     for name, value in document.items():
-        written = write_yaml({name: value}).splitlines()
+        # A mapping of nothing but plain values comes in braces, which is no line of a larger document.
+        whole = write_yaml({name: value}).strip()
+        written = (whole[1:-1] if whole.startswith("{") else whole).splitlines()
         if isinstance(value, dict) and (len(written) > 1 or len(written[0]) > width):
             nested = yaml_lines(value, width - 2)
             written = [f"{name}:", *(f"  {line}" for line in nested)]
@@ -178,7 +178,7 @@ def _describe_rate(candidate: Mapping[str, Any]) -> str:
     return ", ".join(words)
 
 
-def _describe_interval(interval: Interval, write: Any) -> str:
+def _describe_interval(interval: Interval, write: Callable[[float], str]) -> str:
     width = f"  ({write(interval.low)} to {write(interval.high)})" if interval.has_width else ""
     return f"{write(interval.value)}{width}{f', {BEYOND}' if interval.extrapolated else ''}"
 
@@ -193,7 +193,7 @@ def _describe_other(candidate: Mapping[str, Any]) -> str:
 def _listed(name: str, said: Sequence[str]) -> list[str]:
     lines: list[str] = []
     for index, text in enumerate(said[:_MOST_TEXTS]):
-        lines += _labelled(name if index == 0 else "", text)
+        lines += _labelled(name if index == 0 else "", f"- {text}")
     return lines + _labelled("", f"and {len(said) - _MOST_TEXTS} more" if len(said) > _MOST_TEXTS else "")
 
 

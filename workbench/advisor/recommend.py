@@ -41,27 +41,43 @@ def advisor_for(store: Store, run_id: str, *, objective: Goal, budget_s: float, 
     """
     experiment = store.experiment(run_id)
     check_advisable(experiment)
+    around = surroundings_of(store, run_id, experiment)
+    bench = bench_for(store, run_id, experiment, around, sink)
+    return Advisor(experiment, bench, around, goal=objective, budget_s=budget_s, sink=sink)
+
+
+def surroundings_of(store: Store, run_id: str, experiment: Experiment) -> Surroundings:
+    """Look at the cluster that this process is attached to, and at what was measured on it before.
+
+    Args:
+        store: The store with earlier measurements.
+        run_id: The run that asks; its own trainings say nothing of the noise yet.
+        experiment: What is to be trained.
+    """
     cluster = cluster_inventory()
     capacity = capacity_of(experiment, cluster)
     setting = setting_of(experiment, base_params(experiment), capacity.shape, cluster)
     on_gpu = capacity.shape.gpus > 0
-    here = inventory()
-    limit_bytes = None
-    if on_gpu and here.gpus:
-        limit_bytes = min(gpu.memory_bytes for gpu in here.gpus) * min(capacity.shape.gpus, 1.0)
-    elif not on_gpu and cluster.nodes:
-        limit_bytes = min(
-            node.memory_bytes / max(count, 1)
+    gpus = inventory().gpus if on_gpu else ()
+    limits_bytes = [gpu.memory_bytes * min(capacity.shape.gpus, 1.0) for gpu in gpus]
+    if not on_gpu:
+        limits_bytes = [
+            node.memory_bytes / count
             for node, count in zip(cluster.nodes, capacity.workers_per_node, strict=True)
-        )
-    around = Surroundings(
-        capacity, on_gpu, limit_bytes or None, setting,
+            if count > 0
+        ]
+    return Surroundings(
+        capacity, on_gpu, min(limits_bytes, default=None), setting,
         known=tuple(read_measurements(store, setting)), noise_scale=read_noise_scale(store, experiment),
     )  # fmt: skip
-    bench = Bench(
-        run_id, experiment, store.artifacts_of(run_id), shape=capacity.shape, origin=Origin.here(), sink=sink
-    )
-    return Advisor(experiment, bench, around, goal=objective, budget_s=budget_s, sink=sink)
+
+
+def bench_for(store: Store, run_id: str, experiment: Experiment, around: Surroundings, sink: Sink) -> Bench:
+    """Return a place to measure an experiment on; arguments as in `surroundings_of` and `Bench`."""
+    return Bench(
+        run_id, experiment, store.artifacts_of(run_id),
+        shape=around.capacity.shape, origin=Origin.here(), sink=sink,
+    )  # fmt: skip
 
 
 class Advisor:

@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+# What is shorter or longer is no time that anything takes, and does not divide well.
+SHORTEST_S, LONGEST_S = 1e-12, 1e12
+
 
 @dataclass(frozen=True)
 class Interval:
@@ -41,6 +44,11 @@ class Interval:
             value if high is None else max(high, value),
             found.get("extrapolated") is True,
         )
+
+    @property
+    def is_time(self) -> bool:
+        """Whether something can take so many seconds."""
+        return self.low >= SHORTEST_S and self.high <= LONGEST_S
 
     @property
     def has_width(self) -> bool:

@@ -297,6 +297,11 @@ class Resources(Section):
     trial_time: OptionalSeconds = Field(
         default=None, description="A trial that takes longer fails with reason timeout."
     )
+    advice: Literal["auto", "always", "never"] = Field(
+        default="auto",
+        description="Whether plans are measured before the first trial, to answer what `plan` leaves auto; "
+        "auto: where budget.time is 10 minutes or more.",
+    )
     elastic: bool = Field(
         default=False,
         description="Whether trials may grow onto workers that nobody waits for, at a checkpoint, where the "

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pydantic import JsonValue
+
 from workbench.errors import ResourcesError, WorkbenchError
 from workbench.experiment import Experiment
-from workbench.history import Trial
 from workbench.resources import ClusterInventory, cluster_inventory
 from workbench.training.settings import resolve
 from workbench.workers.admission import Request
@@ -31,7 +33,9 @@ class Share:
     num_fitting: int
 
 
-def share_of(run_id: str, experiment: Experiment, cluster: ClusterInventory | None = None) -> Share:
+def share_of(
+    run_id: str, experiment: Experiment, cluster: ClusterInventory | None = None, *, advised_workers: int = 1
+) -> Share:
     """Decide which workers each trial gets and how many trials run at once.
 
     Args:
@@ -39,13 +43,14 @@ def share_of(run_id: str, experiment: Experiment, cluster: ClusterInventory | No
         experiment: Its experiment; `gpus_per_worker: auto` is one where the cluster has GPUs and a model
             is trained, `concurrency: auto` fills the cluster.
         cluster: The cluster; the one that this process is attached to if None.
+        advised_workers: Workers of a trial where the experiment leaves them open.
 
     Raises:
         ResourcesError: If the cluster could not hold one trial even when empty.
     """
     cluster = cluster or cluster_inventory()
     resources = experiment.resources
-    least, most = workers_wanted(experiment)
+    least, most = workers_wanted(experiment, advised_workers)
     capacity = capacity_of(experiment, cluster)
     shape, places = capacity.shape, capacity.num_workers
     if places < most:
@@ -67,15 +72,16 @@ def share_of(run_id: str, experiment: Experiment, cluster: ClusterInventory | No
     return Share(request, wanted, places // least)
 
 
-def workers_wanted(experiment: Experiment) -> tuple[int, int]:
+def workers_wanted(experiment: Experiment, advised_workers: int = 1) -> tuple[int, int]:
     """Return the least and the most workers that a trial of an experiment has.
 
     Args:
-        experiment: The experiment; `workers: auto` is 1.
+        experiment: The experiment.
+        advised_workers: What `workers: auto` is.
     """
     domain = experiment.search.root.get("workers") if experiment.model is not None else None
     if domain is None:
-        fixed = 1 if experiment.plan.workers == "auto" else experiment.plan.workers
+        fixed = advised_workers if experiment.plan.workers == "auto" else experiment.plan.workers
         return fixed, fixed
     values = domain.values() or [getattr(domain, "low", 1), getattr(domain, "high", 1)]
     numbers = [value if isinstance(value, int) else 1 for value in values]
@@ -88,22 +94,25 @@ def workers_field(experiment: Experiment) -> str:
     return "search.workers" if is_searched else "plan.workers"
 
 
-def known_plan(experiment: Experiment, trial: Trial) -> dict[str, Any]:
+def known_plan(
+    experiment: Experiment, params: Mapping[str, JsonValue], decided: Mapping[str, JsonValue]
+) -> dict[str, Any]:
     """Return what is certain about the plan of a trial before its data is loaded.
 
     Args:
         experiment: The experiment.
-        trial: One of its trials, with what was decided about it so far.
+        params: The configuration of the trial.
+        decided: What was decided about its plan so far.
     """
     least, _ = workers_wanted(experiment)
     if experiment.train is not None:
         return {"workers": least}
     try:
-        settings = resolve(experiment, trial.params, decided=trial.decided_plan)
+        settings = resolve(experiment, params, decided=decided)
     except WorkbenchError:  # the trial will fail with it, and say so
         return {"workers": least}
     plan = settings.plan()
-    given = {**experiment.plan.model_dump(), **trial.params, **trial.decided_plan}
+    given = {**experiment.plan.model_dump(), **params, **decided}
     if settings.training.global_batch == "auto" and given.get("micro_batch", "auto") == "auto":
         del plan["global_batch"], plan["micro_batch"]  # bounded by the size of the train set
     return plan

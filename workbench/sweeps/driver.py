@@ -27,6 +27,7 @@ from workbench.experiment.changing import values_of
 from workbench.history import Trial
 from workbench.resources import ClusterInventory, cluster_inventory
 from workbench.store import Store
+from workbench.sweeps.advising import AdvisedPlans, measure_before_trials
 from workbench.sweeps.budget import has_room, reason_to_end
 from workbench.sweeps.cluster import known_plan, share_of
 from workbench.sweeps.commands import Commands
@@ -83,6 +84,7 @@ class Driver:
         self._running: set[int] = set()
         self._num_orders = 0
         self._stop_trials: set[int] = set()
+        self._advised: AdvisedPlans | None = None
         self._growth = Growth(store, self._ledger) if self.experiment.resources.elastic else None
         self._grown: Any = None  # there once the workers of the trial that grew last are on their way back
         self._ending: RunStateChanged | None = None
@@ -110,12 +112,19 @@ class Driver:
                 self._take_over(cluster)
                 self._retention.begin()
                 self._commands.carry_out()  # what came while nobody drove says how to go on
+                self._advise()
                 self._start_together()
                 self._fit()
             except Exception as error:
                 self._fail(error)
                 raise
             return self._finish()
+
+    def _advise(self) -> None:
+        """Have the advisor answer what plans leave open, where that is wanted."""
+        self._advised = measure_before_trials(self._store, self._ledger)
+        if self._advised is not None:
+            self.follow_settings()
 
     def _fit(self) -> None:
         """Let Tune work until no trial is left, also after what the last commands have added."""
@@ -278,6 +287,8 @@ class Driver:
         return proposal.trial
 
     def _order(self, trial: Trial) -> Order:
+        advised = {} if self._advised is None else self._advised.plan_for(trial.params)
+        decided = {**advised, **trial.decided_plan}
         task = TrialTask(
             run_id=self.run_id,
             trial=trial.number,
@@ -288,11 +299,11 @@ class Driver:
             seed=trial.seed,
             folder=self._artifacts.below(f"trials/{trial.number:05d}").url,
             resume=True,
-            plan=trial.decided_plan,
+            plan=decided,
         )
         limit_s = self.experiment.resources.trial_time
         together = self._together if self._num_orders <= self._last_together else 1
-        plan = known_plan(self.experiment, trial)
+        plan = known_plan(self.experiment, trial.params, decided)
         return Order(
             task=task,
             request=dataclasses.replace(
@@ -348,7 +359,8 @@ class Driver:
     def follow_settings(self) -> None:
         """Act by the settings that are in force now."""
         before = self._share.concurrency
-        self._share = share_of(self.run_id, self.history.in_force)
+        workers = 1 if self._advised is None else self._advised.workers
+        self._share = share_of(self.run_id, self.history.in_force, advised_workers=workers)
         logger.info("the settings in force are now %s", values_of(self.history.in_force))
         if self._share.concurrency > before:
             self._start_together()

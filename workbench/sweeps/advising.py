@@ -1,0 +1,260 @@
+"""What the advisor does for a sweep: it measures before the first trial and answers what plans leave open.
+
+Trials keep their global batch and their rate; how a step is divided, on how many workers, and whether more
+workers a trial beat more trials at once, follows from measured steps. Everything is an event of the run, so
+a driver that takes over knows it too. Proposing configurations stays with the study.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import random
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from workbench.advisor.advice import Estimate
+from workbench.advisor.choices import PLAN_FIELDS, Choices, choices_of
+from workbench.advisor.plans import Knowledge, PlanChoice, enumerate_plans
+from workbench.advisor.quantities import format_duration
+from workbench.advisor.recommend import bench_for, surroundings_of
+from workbench.advisor.survey import Survey
+from workbench.advisor.verdict import Findings, conclude
+from workbench.errors import WorkbenchError
+from workbench.events import AdviceGiven, Noted, PlanMeasured
+from workbench.experiment import Experiment
+from workbench.store import Store
+from workbench.sweeps.ledger import Ledger
+from workbench.training.settings import resolve
+
+LONG_RUN_S = 600.0
+"""`resources.advice: auto` measures where the budget is so long: below, it costs more than it brings."""
+_MOST_MEASURING_S = 60.0
+_PART = 0.05
+_SAME = 0.03
+
+
+class AdvisedPlans:
+    """The plans of a sweep's trials, from what was measured before the first of them."""
+
+    def __init__(
+        self, experiment: Experiment, choices: Choices, knowledge: Knowledge,
+        num_train_samples: int, workers: int,
+    ) -> None:  # fmt: skip
+        """Answer from measurements.
+
+        Args:
+            experiment: What is swept.
+            choices: What may be chosen.
+            knowledge: What was measured.
+            num_train_samples: Samples of the training data.
+            workers: Workers of every trial.
+        """
+        self._experiment, self._choices, self._knowledge = experiment, choices, knowledge
+        self._num_train_samples = num_train_samples
+        self.workers = workers
+
+    def plan_for(self, params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+        """Return what is decided of the plan of a trial: nothing that a person or the search decides.
+
+        Args:
+            params: The configuration of the trial.
+        """
+        fastest = self.fastest(params)
+        decided = {"workers": 1} if fastest is None else fastest[0].decided()
+        return {name: value for name, value in decided.items() if _is_open(self._experiment, params, name)}
+
+    def fastest(self, params: Mapping[str, JsonValue]) -> tuple[PlanChoice, Estimate] | None:
+        """Return the fastest plan for the global batch of a configuration and its step time, if any fits."""
+        workers = self.workers if _is_open(self._experiment, params, "workers") else None
+        try:
+            batch = _global_batch(self._experiment, params, self._num_train_samples, workers)
+        except WorkbenchError:  # the trial will fail with it, and say so
+            return None
+        plans = _plans_of(self._choices, self._knowledge, batch, workers)
+        timed = list(zip(plans, self._knowledge.step_times(plans), strict=True))
+        return min(timed, key=lambda each: (each[1].value, each[0].accumulation), default=None)
+
+
+def measure_before_trials(store: Store, ledger: Ledger) -> AdvisedPlans | None:
+    """Measure plans before the first trial of a run, where that is wanted and pays.
+
+    Args:
+        store: The store that holds the run, and earlier measurements.
+        ledger: The events of the run, to which what is found is added.
+
+    Returns:
+        The plans; None where defaults answer.
+    """
+    experiment = ledger.experiment
+    if not _is_wanted(experiment):
+        return None
+    if ledger.history.trials:
+        return read_advised_plans(store, ledger)
+    question, began_s, budget_s = _question(experiment), time.monotonic(), experiment.budget.time
+    measuring_s = _MOST_MEASURING_S if budget_s is None else min(_MOST_MEASURING_S, _PART * budget_s)
+    around = surroundings_of(store, ledger.run_id, question)
+    num_places = around.capacity.num_workers
+    bench = bench_for(store, ledger.run_id, question, around, ledger.record)
+    try:
+        survey = Survey(question, bench, around, measuring_s)
+        survey.measure_plans()
+        usual = survey.fastest_plans("time", around.noise_scale)
+    except WorkbenchError as error:
+        ledger.record(
+            Noted(level="warning", message=f"defaults answer, as nothing could be measured: {error}")
+        )
+        return None
+    ledger.record(*around.known)  # so that whoever takes over knows the same
+    choices, knowledge = survey.choices, survey.knowledge
+    samples = survey.reference.num_train_samples or 0
+    workers, compared = _split_workers(experiment, choices, knowledge, samples, num_places)
+    plans = AdvisedPlans(experiment, choices, knowledge, samples, workers)
+    fastest = plans.fastest(choices.params)
+    advice = conclude(
+        Findings(
+            experiment=question,
+            goal="time",
+            choices=choices,
+            knowledge=knowledge,
+            reference=survey.reference,
+            plans=usual if fastest is None else [fastest[0]],
+            rates=None,
+            race=None,
+            noise_scale=around.noise_scale,
+            num_known=len(around.known),
+            num_measured=survey.num_measured,
+            cost_s=time.monotonic() - began_s,
+        )
+    )
+    decided = plans.plan_for({})
+    advice = dataclasses.replace(
+        advice,
+        measured=(*advice.measured, *compared),
+        settings={f"plan.{name}": value for name, value in decided.items()},
+    )
+    forecast = Noted(level="info", message=_forecast(experiment, plans, samples, num_places))
+    ledger.record(AdviceGiven(advice=advice.to_json()), forecast)
+    return plans
+
+
+def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
+    """Return the plans as an earlier driver of the run measured them; None where none did."""
+    events = [item.event for item in store.events(ledger.run_id, types=["plan_measured", "advice_given"])]
+    measured = [event for event in events if isinstance(event, PlanMeasured)]
+    advice = next((event.advice for event in reversed(events) if isinstance(event, AdviceGiven)), None)
+    if advice is None or not measured:
+        return None
+    question = _question(ledger.experiment)
+    around = surroundings_of(store, ledger.run_id, question)
+    samples = next((each.num_train_samples for each in measured if each.num_train_samples), 0)
+    choices = choices_of(
+        question, num_train_samples=samples, most_workers=around.capacity.num_workers,
+        on_gpu=around.on_gpu, has_bf16=any(each.plan.get("precision") == "bf16" for each in measured),
+    )  # fmt: skip
+    knowledge = Knowledge(measured, around.capacity.workers_per_node, limit_bytes=around.limit_bytes)
+    settings: Any = advice["settings"]
+    return AdvisedPlans(ledger.experiment, choices, knowledge, samples, settings.get("plan.workers", 1))
+
+
+def _is_wanted(experiment: Experiment) -> bool:
+    wish, time_s = experiment.resources.advice, experiment.budget.time
+    if wish == "never" or experiment.train is not None or experiment.resources.elastic:
+        return False
+    is_open = any(_is_open(experiment, {}, name) for name in PLAN_FIELDS)
+    return is_open and (wish == "always" or (time_s is not None and time_s >= LONG_RUN_S))
+
+
+def _is_open(experiment: Experiment, params: Mapping[str, JsonValue], name: str) -> bool:
+    searched = name in experiment.search.root or name in params
+    return not searched and getattr(experiment.plan, name) == "auto"
+
+
+def _question(experiment: Experiment) -> Experiment:
+    """Return the experiment with its global batch said: a sweep keeps the usual one."""
+    if experiment.training.global_batch != "auto" or "global_batch" in experiment.search.root:
+        return experiment
+    if experiment.plan.micro_batch != "auto" or "micro_batch" in experiment.search.root:
+        return experiment
+    return experiment.replace(training={"global_batch": experiment.training.reference_batch})
+
+
+def _global_batch(
+    experiment: Experiment, params: Mapping[str, JsonValue], num_train_samples: int, workers: int | None
+) -> int:
+    decided: dict[str, JsonValue] = {} if workers is None else {"workers": workers}
+    return resolve(
+        experiment, params, num_train_samples=num_train_samples, decided=decided
+    ).split.global_batch
+
+
+def _plans_of(choices: Choices, knowledge: Knowledge, batch: int, workers: int | None) -> list[PlanChoice]:
+    narrowed = dataclasses.replace(
+        choices, global_batches=(batch,), workers=choices.workers if workers is None else (workers,)
+    )
+    return list(enumerate_plans(narrowed, knowledge.variants, knowledge))
+
+
+def _split_workers(
+    experiment: Experiment, choices: Choices, knowledge: Knowledge, num_train_samples: int, num_places: int
+) -> tuple[int, list[str]]:
+    """Decide between more workers a trial and more trials at once, by the time until the budget is used up.
+
+    Returns:
+        Workers of a trial, and what was compared, in words.
+    """
+    if not _is_open(experiment, {}, "workers"):
+        return 1, []
+    trials = experiment.max_configurations()
+    most = experiment.resources.concurrency
+    finish_s: dict[int, float] = {}
+    for workers in choices.workers:
+        plans = AdvisedPlans(experiment, choices, knowledge, num_train_samples, workers)
+        fastest = plans.fastest(choices.params)
+        at_once = num_places // workers if most == "auto" else min(most, num_places // workers)
+        if fastest is None or at_once == 0:
+            continue
+        rounds = 1.0 / at_once if trials is None else math.ceil(trials * experiment.repeats / at_once)
+        plan, step_s = fastest
+        finish_s[workers] = rounds * step_s.value / plan.global_batch
+    if not finish_s:
+        return 1, []
+    best = min(sorted(finish_s), key=lambda workers: finish_s[workers] * (1.0 + _SAME * (workers > 1)))
+    said = [
+        f"{workers} worker{'s' * (workers > 1)} a trial: {time_s / finish_s[best]:.2f} times the time"
+        for workers, time_s in sorted(finish_s.items())
+    ]
+    return best, said
+
+
+def _forecast(experiment: Experiment, plans: AdvisedPlans, num_train_samples: int, num_places: int) -> str:
+    """Say how long the run should take, what it uses, and which limit ends it."""
+    params = experiment.search.sample(random.Random(experiment.seed))
+    fastest = plans.fastest(params)
+    if fastest is None:
+        return "no plan for the usual global batch fits: trials use defaults"
+    plan, step_s = fastest
+    steps = math.ceil(num_train_samples / plan.global_batch) * experiment.training.epochs
+    trials = experiment.max_configurations()
+    most = experiment.resources.concurrency
+    at_once = max(1, num_places // plan.workers)
+    at_once = at_once if most == "auto" else min(most, at_once)
+    said = (
+        f"trials train as {plan.global_batch} = {plan.micro_batch} x {plan.accumulation} x {plan.workers}, "
+        f"{at_once} at once; one takes about {format_duration(step_s.value * steps)} "
+        f"({format_duration(step_s.low * steps)} to {format_duration(step_s.high * steps)}) of steps"
+    )
+    budget_s = experiment.budget.time
+    if trials is None:
+        return f"{said}; the run ends by its time" if budget_s else said
+    rounds = math.ceil(trials * experiment.repeats / at_once)
+    finish_s = rounds * step_s.value * steps
+    hours = trials * experiment.repeats * plan.workers * step_s.value * steps / 3600.0
+    ends = "by its trials" if budget_s is None or finish_s < budget_s else "by its time"
+    return (
+        f"{said}; {trials * experiment.repeats} of them without early stopping take about "
+        f"{format_duration(finish_s)} and {hours:.2g} worker hours; the run ends {ends}"
+    )
