@@ -151,7 +151,8 @@ class Survey:
             missing = [size for size in wanted if not self._is_known(variant, workers, size)]
             plans = [PlanChoice(workers, size, 1, variant).decided() for size in missing]
             if plans:
-                self._probe(workers, plans, choices.params)
+                # A measured plan is a micro batch on workers: it makes another global batch, and that is fine.
+                self._probe(workers, plans, {**choices.params, "global_batch": "auto"})
 
     def _is_known(self, variant: Variant, workers: int, micro_batch: int) -> bool:
         return any(

@@ -90,7 +90,7 @@ def measure_before_trials(store: Store, ledger: Ledger) -> AdvisedPlans | None:
         The plans; None where defaults answer.
     """
     experiment = ledger.experiment
-    if not _is_wanted(experiment):
+    if not is_wanted(experiment):
         return None
     if ledger.history.trials:
         return read_advised_plans(store, ledger)
@@ -111,7 +111,7 @@ def measure_before_trials(store: Store, ledger: Ledger) -> AdvisedPlans | None:
     ledger.record(*around.known)  # so that whoever takes over knows the same
     choices, knowledge = survey.choices, survey.knowledge
     samples = survey.reference.num_train_samples or 0
-    workers, compared = _split_workers(experiment, choices, knowledge, samples, num_places)
+    workers, compared = split_workers(experiment, choices, knowledge, samples, num_places)
     plans = AdvisedPlans(experiment, choices, knowledge, samples, workers)
     fastest = plans.fastest(choices.params)
     advice = conclude(
@@ -160,7 +160,8 @@ def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
     return AdvisedPlans(ledger.experiment, choices, knowledge, samples, settings.get("plan.workers", 1))
 
 
-def _is_wanted(experiment: Experiment) -> bool:
+def is_wanted(experiment: Experiment) -> bool:
+    """Say whether plans of an experiment are to be measured before its first trial."""
     wish, time_s = experiment.resources.advice, experiment.budget.time
     if wish == "never" or experiment.train is not None or experiment.resources.elastic:
         return False
@@ -198,7 +199,7 @@ def _plans_of(choices: Choices, knowledge: Knowledge, batch: int, workers: int |
     return list(enumerate_plans(narrowed, knowledge.variants, knowledge))
 
 
-def _split_workers(
+def split_workers(
     experiment: Experiment, choices: Choices, knowledge: Knowledge, num_train_samples: int, num_places: int
 ) -> tuple[int, list[str]]:
     """Decide between more workers a trial and more trials at once, by the time until the budget is used up.

@@ -1,0 +1,120 @@
+"""What the advisor decides of a sweep's plans: from measured laws, and in a sweep that really measures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from running import Sweep
+
+from workbench.advisor.choices import choices_of
+from workbench.advisor.plans import Knowledge, PlanChoice, Variant
+from workbench.events import AdviceGiven, Noted, PlanMeasured, TrialPlanned
+from workbench.experiment import Experiment
+from workbench.store import Store
+from workbench.sweeps.advising import AdvisedPlans, is_wanted, read_advised_plans, split_workers
+from workbench.sweeps.ledger import Ledger
+
+PLAIN = Variant("fp32", "ddp", "none")
+SAMPLES = 4096
+
+
+def make_experiment(**changes: Any) -> Experiment:
+    settings: dict[str, Any] = {
+        "model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+        "search": {"lr": {"low": 1e-4, "high": 1e-1, "log": True}}, "training": {"epochs": 1},
+        "resources": {"advice": "always"}, "budget": {"trials": 2},
+    }  # fmt: skip
+    return Experiment(**(settings | changes))
+
+
+def advised(
+    experiment: Experiment, *, gain: float, num_places: int = 4
+) -> tuple[AdvisedPlans, int, list[str]]:
+    """Answer for workers that each bring `gain` times the samples of one, where 1 is no loss at all."""
+    question = experiment.replace(training={"global_batch": 128})
+    choices = choices_of(
+        question, num_train_samples=SAMPLES, most_workers=num_places, on_gpu=False, has_bf16=False
+    )
+    measured = [
+        PlanMeasured(
+            setting="s", plan=PlanChoice(workers, micro_batch, 1, PLAIN).written(),
+            workers_per_node=[workers], step_time_s=1e-3 * micro_batch / (gain if workers > 1 else 1.0),
+        )
+        for workers in (1, 2, 4)
+        for micro_batch in (16, 32, 64, 128)
+    ]  # fmt: skip
+    knowledge = Knowledge(measured, [num_places], limit_bytes=None)
+    workers, said = split_workers(experiment, choices, knowledge, SAMPLES, num_places)
+    return AdvisedPlans(experiment, choices, knowledge, SAMPLES, workers), workers, said
+
+
+def test_more_trials_at_once_are_preferred_where_workers_do_not_add_up() -> None:
+    _, workers, said = advised(make_experiment(budget={"trials": 40}), gain=0.7)
+    assert workers == 1
+    assert len(said) == 3
+
+
+def test_a_trial_gets_all_workers_where_there_is_only_one_trial_to_run() -> None:
+    plans, workers, _ = advised(make_experiment(budget={"trials": 1}), gain=0.7)
+    assert workers == 4
+    assert plans.plan_for({"lr": 0.01})["micro_batch"] == 32
+
+
+def test_the_last_round_counts_three_trials_on_two_places_leave_one_idle() -> None:
+    # Three rounds of one trial on both workers beat two rounds of which the second is half empty.
+    _, workers, _ = advised(make_experiment(budget={"trials": 3}), gain=0.95, num_places=2)
+    assert workers == 2
+
+
+def test_what_a_person_or_the_search_decides_is_never_decided_again() -> None:
+    experiment = make_experiment(plan={"accumulation": 2, "workers": 1})
+    plans, _, _ = advised(experiment, gain=0.7)
+    decided = plans.plan_for({"lr": 0.01})
+    assert "accumulation" not in decided
+    assert "workers" not in decided
+    assert decided["micro_batch"] == 64
+    searched = make_experiment(search={"micro_batch": {"choices": [16, 32]}})
+    assert "micro_batch" not in advised(searched, gain=0.7)[0].plan_for({"micro_batch": 16})
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"resources": {}}, False),
+        ({"resources": {}, "budget": {"time": "9m"}}, False),
+        ({"resources": {}, "budget": {"time": "1h"}}, True),
+        ({"resources": {"advice": "never"}, "budget": {"time": "1h"}}, False),
+        ({"budget": {"trials": 1}}, True),
+        ({"resources": {"advice": "always", "elastic": True}}, False),
+    ],
+)
+def test_it_measures_where_a_run_is_long_or_somebody_asks_for_it(changes: Any, wanted: bool) -> None:
+    assert is_wanted(make_experiment(**changes)) is wanted
+
+
+@pytest.mark.ray
+def test_a_sweep_measures_first_and_its_trials_follow(store: Store, free_pool: None) -> None:
+    sweep = Sweep(store, store.create_run(make_experiment())).launch("inline").wait("complete")
+    print([e for e in sweep.events if e.type=="noted"])
+    kinds = [type(event) for event in sweep.events]
+    assert kinds.index(AdviceGiven) < kinds.index(TrialPlanned)
+    assert kinds.count(PlanMeasured) >= 4
+    [advice] = [event.advice for event in sweep.of(AdviceGiven)]
+    settings: Any = advice["settings"]
+    for planned in sweep.of(TrialPlanned):
+        for path, value in settings.items():
+            assert planned.plan[path.removeprefix("plan.")] == value
+        assert planned.plan["global_batch"] == 128
+    assert any("at once; one takes about" in event.message for event in sweep.of(Noted))
+
+    ledger = Ledger(store, sweep.run_id)
+    again = read_advised_plans(store, ledger)
+    assert again is not None
+    assert again.plan_for({"lr": 0.01}) == {
+        path.removeprefix("plan."): value for path, value in settings.items()
+    }
+
+    second = Sweep(store, store.create_run(make_experiment())).launch("inline").wait("complete")
+    first_measured = {(str(each.plan), each.time_unix_s) for each in sweep.of(PlanMeasured)}
+    assert {(str(each.plan), each.time_unix_s) for each in second.of(PlanMeasured)} == first_measured
