@@ -7,7 +7,7 @@ import time
 import pytest
 import torch
 
-from workbench.performance.profiler import PARTS, StepProfiler
+from workbench.performance.profiler import PARTS, StepProfiler, input_stall, summarise
 
 
 def spend(profiler: StepProfiler, part: str, seconds: float) -> None:
@@ -68,6 +68,51 @@ def test_a_mark_costs_next_to_nothing() -> None:
     assert (time.process_time() - started_s) / 2000 < 50e-6
 
 
+def step(data: float, forward: float, backward: float, update: float) -> dict[str, float]:
+    return {"data": data, "forward": forward, "backward": backward, "update": update}
+
+
+def test_communication_is_what_an_exchange_adds_to_computing() -> None:
+    steps = [step(1.0, 2.0, 9.0, 0.5), step(1.0, 2.0, 8.0, 0.5), step(1.0, 2.0, 30.0, 0.5)]
+    alone = [step(1.0, 2.0, 4.0, 0.0), step(1.0, 2.5, 5.0, 0.0), step(1.0, 2.0, 3.0, 0.0)]
+    times = summarise(steps, alone)
+    assert times.parts_s == {
+        "data": 1.0,
+        "forward": 2.0,
+        "backward": 4.0,
+        "communication": 5.0,
+        "update": 0.5,
+    }
+    assert list(times.parts_s) == ["data", "forward", "backward", "communication", "update"]
+    assert (times.num_steps, times.step_time_s) == (3, 12.5)
+    assert sum(times.parts_s.values()) == times.step_time_s
+    assert times.spread_s == pytest.approx(11.0)  # between 12.0 and 23.0
+    assert times.input_stall == pytest.approx(1.0 / 12.5)
+
+
+def test_an_exchange_that_costs_nothing_leaves_the_parts_as_they_are() -> None:
+    steps = [step(0.0, 2.0, 4.0, 1.0)]
+    times = summarise(steps, [step(0.0, 2.5, 4.0, 0.0)])
+    assert times.parts_s == {**steps[0], "communication": 0.0}
+
+
+def test_nobody_to_exchange_with_is_not_the_same_as_not_knowing() -> None:
+    steps = [step(0.5, 2.0, 4.0, 1.0)]
+    assert summarise(steps, []).parts_s["communication"] == 0.0
+    assert "communication" not in summarise(steps).parts_s
+    assert summarise(steps).input_stall == pytest.approx(0.5 / 7.5)
+    assert input_stall({}) == 0.0
+
+
+def test_windows_of_one_step_tell_steps_apart() -> None:
+    profiler, steps = StepProfiler("cpu", gpu_sampling_interval=1), []
+    for seconds in (0.02, 0.0):
+        profiler.start_step()
+        spend(profiler, "forward", seconds)
+        steps.append(profiler.close_window())
+    assert steps[0]["forward"] >= 0.02 > steps[1]["forward"]
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 def test_work_on_a_gpu_is_timed_on_its_stream() -> None:
@@ -84,3 +129,21 @@ def test_work_on_a_gpu_is_timed_on_its_stream() -> None:
     parts_s = profiler.close_window()
     assert parts_s["forward"] > 10 * parts_s["update"]
     assert parts_s["forward"] > 1e-4
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_window_of_one_step_waits_for_the_gpu() -> None:
+    profiler, steps = StepProfiler("cuda", gpu_sampling_interval=1), []
+    matrix = torch.randn(4096, 4096, device="cuda")
+    for _ in range(5):
+        profiler.start_step()
+        profiler.mark("data")
+        for _ in range(10):
+            matrix = torch.tanh(matrix @ matrix)
+        profiler.mark("forward")
+        profiler.mark("backward")
+        profiler.mark("update")
+        steps.append(profiler.close_window())
+        assert torch.cuda.current_stream().query(), "nothing is left to do"
+    assert all(each["forward"] > 1e-4 for each in steps)

@@ -1,1 +1,4 @@
-"""How long a step takes: timed by its parts, predicted for other plans. Choosing is left to the advisor."""
+"""How long a step takes and what it needs: measured by its parts, predicted for other plans.
+
+Choosing among plans is left to the advisor.
+"""

@@ -21,7 +21,8 @@ class PlanProbe:
 
     Attributes:
         plans: What of the plan differs, one mapping a plan: micro_batch, accumulation, precision, strategy,
-            recompute. The number of workers is that of the gang.
+            recompute. The number of workers is that of the gang. Plans that differ in size are best given in
+            order of it: what fits at two sizes says whether a third one needs to be tried.
         warmup_steps: Steps before the first that is timed.
         num_steps: Steps that are timed, at most.
         longest_s: Seconds that the steps of one plan may take; at least three are timed.
