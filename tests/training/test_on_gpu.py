@@ -10,9 +10,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
 from workbench.training import TrialTask, run_trial
 from workbench.training.device import foreign_bytes
+from workbench.training.task import PlanProbe
 from workbench.workers.baseline import Baseline
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
@@ -41,6 +43,26 @@ def test_every_strategy_trains_in_every_precision(strategy: str, precision: str,
     assert ended.values["val_accuracy"] > 0.9
     assert torch.cuda.is_initialized()
     assert Baseline().excess("r") is None, "the trial gave the memory of the device back"
+
+
+def test_a_probe_measures_time_and_memory_of_the_device(tmp_path: Path) -> None:
+    experiment = Experiment(
+        model={"name": "mlp", "hidden_width": 4096},
+        data="digits",
+        objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
+    )
+    plans = tuple({"micro_batch": size, "accumulation": 1} for size in (64, 512))
+    task = TrialTask("r", 0, 0, experiment.model_dump_json(), folder=str(tmp_path), instead=PlanProbe(plans))
+    events: list[PlanMeasured] = []
+    ended = run_trial(task, events.append)  # type: ignore[arg-type, func-returns-value]
+    assert ended.state == "complete", ended.traceback
+    assert {event.device for event in events} == {torch.cuda.get_device_name()}
+    small, large = (event.peak_bytes or 0 for event in events)
+    assert 4 * 4096 * 4096 < small < large < torch.cuda.mem_get_info()[1]
+    for event in events:
+        assert event.step_time_s is not None
+        assert sum(event.parts_s.values()) == pytest.approx(event.step_time_s, rel=0.5)
+    assert Baseline().excess("r") is None, "nothing is kept"
 
 
 def test_a_gpu_that_somebody_else_occupies_is_known_and_free_again_afterwards() -> None:
