@@ -96,7 +96,6 @@ def test_it_measures_where_a_run_is_long_or_somebody_asks_for_it(changes: Any, w
 @pytest.mark.ray
 def test_a_sweep_measures_first_and_its_trials_follow(store: Store, free_pool: None) -> None:
     sweep = Sweep(store, store.create_run(make_experiment())).launch("inline").wait("complete")
-    print([e for e in sweep.events if e.type=="noted"])
     kinds = [type(event) for event in sweep.events]
     assert kinds.index(AdviceGiven) < kinds.index(TrialPlanned)
     assert kinds.count(PlanMeasured) >= 4

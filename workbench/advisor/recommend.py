@@ -122,6 +122,8 @@ class Advisor:
         """
         began_s, around = self._clock(), self._around
         survey = Survey(self._experiment, self._bench, around, self._budget_s)
+        if self._goal == "throughput":
+            survey.find_fastest_batches()
         survey.measure_plans()
         plans = survey.fastest_plans(self._goal, around.noise_scale)
         contest = Contest(

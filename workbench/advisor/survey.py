@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from workbench.advisor.advice import Goal
+from workbench.advisor.batch_finder import find_fastest
 from workbench.advisor.bench import Bench
 from workbench.advisor.choices import Choices, base_params, choices_of
 from workbench.advisor.plans import Knowledge, PlanChoice, Variant, enumerate_plans, spread, variant_of
@@ -141,6 +142,29 @@ class Survey:
             variant = dataclasses.replace(variants[0], strategy=strategy, recompute=recompute)
             if variant not in variants:
                 self._measure_variant(choices, variant)
+
+    def find_fastest_batches(self) -> None:
+        """Look for the fastest micro batch on each number of workers, where the global batch may follow it."""
+        choices = self.choices
+        if (
+            choices.micro_batches
+            or choices.accumulations
+            or "training.global_batch" not in choices.open_fields
+        ):
+            return
+        if "global_batch" in self._experiment.search.root:
+            return
+        samples, found = self.reference.num_train_samples or 1, set(choices.global_batches)
+        variant = Variant(choices.precisions[0], choices.strategies[0], choices.recomputes[0])
+        for workers in choices.workers:
+
+            def measure(sizes: Sequence[int], workers: int = workers) -> list[PlanMeasured]:
+                plans = [PlanChoice(workers, size, 1, variant).decided() for size in sizes]
+                return self._probe(workers, plans, {**choices.params, "global_batch": "auto"})
+
+            fastest = find_fastest(measure, largest=max(1, samples // workers)).micro_batch
+            found |= {workers * fastest} if fastest else set()
+        self.choices = dataclasses.replace(choices, global_batches=tuple(sorted(found)))
 
     def _measure_variant(self, choices: Choices, variant: Variant) -> None:
         allowed = list(enumerate_plans(choices, [variant], self.knowledge))
