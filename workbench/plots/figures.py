@@ -14,6 +14,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.figures_trials import (
     draw_importance,
     draw_parallel,
@@ -90,6 +91,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "importance": importance,
     "pareto": pareto,
     "timeline": timeline,
+    **{name: advised.draw for name, advised in ADVICE_FIGURES.items()},
 }
 
 
@@ -107,6 +109,7 @@ def for_page(figure: go.Figure) -> tuple[str, int, str]:
         trace.get("showlegend", True) and trace.get("name") for trace in figure.to_dict()["data"]
     )
     figure.update_layout(title_text=None, margin_t=44 if with_legend else 16, autosize=True)
+    figure.layout.title.subtitle = None  # type: ignore[reportAttributeAccessIssue]
     return layout["title"]["text"], height, str(figure.to_json())
 
 

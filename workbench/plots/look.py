@@ -63,9 +63,14 @@ TEMPLATE: dict[str, Any] = {
 }
 
 
-def new_figure(title: str) -> go.Figure:
-    """Return an empty figure in this look."""
-    return go.Figure(layout={"template": TEMPLATE, "title": {"text": title}})
+def new_figure(title: str, subtitle: str = "") -> go.Figure:
+    """Return an empty figure in this look; the subtitle says what a person should see."""
+    figure = go.Figure(layout={"template": TEMPLATE, "title": {"text": title}})
+    if subtitle:
+        small = {"text": plain(subtitle), "font": {"size": 13, "color": MUTED}}
+        # Filled bands would turn the legend around.
+        figure.update_layout(title={"subtitle": small, "y": 0.95}, margin_t=104, legend_traceorder="normal")
+    return figure
 
 
 def say_empty(figure: go.Figure, text: str) -> go.Figure:

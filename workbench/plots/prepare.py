@@ -19,6 +19,7 @@ from workbench.errors import ExperimentError
 from workbench.events import Event, TrialState
 from workbench.experiment import Experiment
 from workbench.history import History
+from workbench.plots.advice_record import AdviceRecord
 from workbench.plots.series import AXES, Axis, Curve, Floats, Goal, RunSeries, bundle
 
 Values = tuple[float | None, ...]
@@ -26,21 +27,24 @@ Values = tuple[float | None, ...]
 
 @dataclass(frozen=True)
 class RunData:
-    """A run as figures see it: its trials and its columns."""
+    """A run as figures see it: its trials, its columns, what it measured and recommended."""
 
     history: History
     series: RunSeries
+    advice: AdviceRecord
     last_unix_s: float = 0.0
 
     @classmethod
     def of(cls, experiment: Experiment, events: Iterable[Event]) -> Self:
-        """Read both off the events of a run, oldest first."""
+        """Read all of it off the events of a run, oldest first."""
         history, series, last_unix_s = History(experiment), RunSeries(experiment), 0.0
+        advice = AdviceRecord(experiment)
         for event in events:
             history.apply(event)
             series.add((event,))
+            advice.add(event)
             last_unix_s = event.time_unix_s
-        return cls(history, series, last_unix_s)
+        return cls(history, series, advice, last_unix_s)
 
     @property
     def experiment(self) -> Experiment:

@@ -18,8 +18,11 @@ from workbench.events import Event, Noted
 from workbench.experiment import Experiment
 from workbench.experiment.changing import describe_changes
 from workbench.plots.figures import FIGURES, for_page, javascript
+from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.look import STATE_COLOURS
 from workbench.plots.prepare import RunData, default_axis
+from workbench.plots.prepare_learning import prepare_noise
+from workbench.plots.report_advice import advice_card
 from workbench.plots.report_tables import (
     best_trials,
     counted,
@@ -64,6 +67,7 @@ def report_html(
         _answer(run),
         _facts(run),
         *_notices(run, notes),
+        *figures.advice(),
         *figures.sections(),
         *best_trials(run),
         *failures(run),
@@ -102,6 +106,17 @@ class _Figures:
         self.importance = importance
         self.drawn: dict[str, str] = {}
 
+    def advice(self) -> list[str]:
+        """Return the section on advice, with those of its figures that have something to show."""
+        if not self.run.advice.exists:
+            return []
+        parts = ["<h2>Advice</h2>", *advice_card(self.run)]
+        for name, advised in ADVICE_FIGURES.items():
+            data = advised.prepare(self.run)
+            if not data.empty:
+                parts.append(self._figure(name, text(data.subtitle)))
+        return parts
+
     def sections(self) -> list[str]:
         run = self.run
         objective = run.experiment.objectives[0]
@@ -125,6 +140,8 @@ class _Figures:
                 ),
                 self._figure("convergence", "The same over wall time.", name="by-time", axis="time"),
             ]
+        if run.advice.noise_scales() and not run.advice.exists:
+            parts.append(self._figure("noise", text(prepare_noise(run).subtitle)))
         if run.history.ranked():
             parts += [
                 "<h2>What made the difference</h2>",
@@ -227,7 +244,9 @@ def _front_answer(run: RunData) -> str:
 
 def _no_answer(run: RunData) -> str:
     states = Counter(trial.state for trial in run.history.trials.values())
-    if not states:
+    if not states and run.advice.requested is not None:
+        said = "This run tries no configurations; what it recommends is below."
+    elif not states:
         said = "No trial has started yet."
     elif states["failed"] == states.total():
         said = "Every trial failed. The failures below say why."

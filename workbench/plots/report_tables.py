@@ -44,7 +44,7 @@ def best_trials(run: RunData) -> list[str]:
     caption = f"{len(shown)} of {len(run.history.front() if several else ranked)} " + (
         "trials on the front" if several else "complete trials, best first"
     )
-    return ["<h2>Best trials</h2>", _table(heads, rows, caption)]
+    return ["<h2>Best trials</h2>", table(heads, rows, caption)]
 
 
 def failures(run: RunData) -> list[str]:
@@ -69,7 +69,7 @@ def failures(run: RunData) -> list[str]:
         )
     heads = [("Reason", ""), ("Count", "number"), ("Trials", ""), ("Message", "")]
     caption = f"{len(rows)} of {counted(len(groups), 'kind')} of failure, most frequent first"
-    return ["<h2>Failures</h2>", _table(heads, rows, caption)]
+    return ["<h2>Failures</h2>", table(heads, rows, caption)]
 
 
 def space(run: RunData) -> list[str]:
@@ -85,7 +85,7 @@ def space(run: RunData) -> list[str]:
             f"{_cell(describe_condition(domain.when) if domain.when else 'always')}</tr>"
         )
     heads = [("Parameter", ""), ("Values", ""), ("Scale", ""), ("Exists when", "")]
-    return ["<h2>What was searched</h2>", _table(heads, rows, None)] if rows else []
+    return ["<h2>What was searched</h2>", table(heads, rows, None)] if rows else []
 
 
 def environment(run: RunData) -> list[str]:
@@ -108,7 +108,8 @@ def pairs(values: Mapping[str, object]) -> str:
     return f"<table><tbody>{rows}</tbody></table>"
 
 
-def _table(heads: Sequence[tuple[str, str]], rows: Sequence[str], caption: str | None) -> str:
+def table(heads: Sequence[tuple[str, str]], rows: Sequence[str], caption: str | None) -> str:
+    """Return rows, which are HTML, under heads of (text, class)."""
     head = "".join(f'<th scope="col"{_class(kind)}>{text(name)}</th>' for name, kind in heads)
     title = f"<caption>{text(caption)}</caption>" if caption else ""
     return (

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.example_advice import advice
+from workbench.advisor.card import WIDTH, compare, lines_of, yaml_lines
+from workbench.advisor.quantities import format_rate, format_short_time
+from workbench.events import AdviceGiven, from_json, to_json
+from workbench.experiment.yaml_file import read_yaml
+
+GOLDEN = """\
+Advice for the least time to the target
+
+global batch    256 = 128 x 1 x 2  (micro batch x accumulation x workers)
+computing       bf16, ddp
+learning rate   0.003, rule sqrt, warm-up over 1 epoch
+samples/s       4,301  (3,982 to 4,645)
+step time       59.5 ms  (55.1 ms to 64.3 ms)
+epoch time      11.6s  (10.8s to 12.6s)
+memory          5.45 GiB of 8 GiB (68%) a worker, measured
+time to target  7m29s  (5m59s to 9m21s), beyond what was measured
+noise scale     520 samples, measured
+why             - two workers together do 1.65 times the samples of one, each at its best micro
+                batch
+                - the noise scale of 520 samples makes a step of 256 worth 1.7 steps of 128
+                - a micro batch of 256 does not fit the memory of the device
+runner-up       128 = 64 x 1 x 2, bf16, ddp, lr 0.0021
+                1.03 times the time to the target, 0.79 times the samples/s
+without advice  32 = 32 x 1 x 1, bf16, single, lr 0.001
+                1.34 times the time to the target, 0.50 times the samples/s
+measured        - 11 plans in one setting, 30 steps each
+                - a rate range test at a global batch of 128, 2 seeds
+                - the 2 best candidates beside each other for 60 s
+measuring took  3m20s
+would change it - more than 2 workers: nothing was measured beyond 2
+                - a noise scale below 200 samples: then 128 = 64 x 1 x 2 is faster
+
+To use it, write into the experiment:
+  plan: {workers: 2, micro_batch: 128, accumulation: 1, precision: bf16, strategy: ddp}
+  training: {lr: 0.003, lr_rule: sqrt, warmup_epochs: 1.0}
+"""
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=150),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def test_the_card_is_exactly_this():
+    assert "\n".join(lines_of(advice())) + "\n" == GOLDEN
+
+
+def test_the_card_of_a_stored_advice_is_that_of_the_advice():
+    stored = from_json(to_json(AdviceGiven(advice=advice())))
+    assert isinstance(stored, AdviceGiven)
+    assert lines_of(stored.advice) == lines_of(advice())
+
+
+def test_what_is_not_known_is_said_or_left_out():
+    known = advice()
+    known["choice"] |= {"memory_bytes": None, "time_to_target_s": None, "lr": "NaN"}
+    known |= {"runner_up": None, "noise": {"scale_samples": None, "status": "not estimable yet"}}
+    known["choice"]["samples_per_s"] = {"value": math.inf, "low": 1.0, "high": 2.0, "extrapolated": False}
+    card = lines_of(known)
+    assert "time to target  not predicted" in card
+    assert "noise scale     not estimable yet" in card
+    assert "learning rate   unknown, rule sqrt, warm-up over 1 epoch" in card
+    assert not any(line.startswith(("memory", "runner-up", "samples/s")) for line in card)
+
+
+def test_more_reasons_than_a_card_holds_are_counted():
+    known = advice()
+    known["choice"]["reasons"] = [f"reason {number}" for number in range(7)]
+    assert " " * 16 + "and 4 more" in lines_of(known)
+
+
+@pytest.mark.parametrize(
+    ("objective", "said"),
+    [
+        ("time", "1.03 times the time to the target, 0.63 times the samples/s"),
+        (
+            "money",
+            "1.03 times the time to the target, 0.51 times the workers x time, 0.63 times the samples/s",
+        ),
+        ("throughput", "0.63 times the samples/s"),
+    ],
+)
+def test_another_candidate_is_compared_by_what_was_asked_for(objective, said):
+    known = advice()
+    assert compare(known["others"][0], known["choice"], objective) == said
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from(["choice", "runner_up", "reference", "noise", "measured", "settings", "objective"]),
+        anything,
+    )
+)
+def test_no_advice_however_broken_breaks_the_card(broken: dict[str, Any]):
+    card = lines_of({**advice(), **broken, "settings": {}})
+    assert all(len(line) <= WIDTH and "\n" not in line for line in card)
+    assert len(card) <= 45
+
+
+def test_settings_are_yaml_that_reads_back():
+    settings = {f"training.a_rather_long_setting_{number}": number / 7 for number in range(8)}
+    lines = yaml_lines({**settings, "plan.workers": 2, "seed": 3, "data.options.path": "a: b"})
+    assert max(len(line) for line in lines) <= WIDTH
+    assert read_yaml("\n".join(lines)) == {
+        "training": {name.partition(".")[2]: value for name, value in settings.items()},
+        "plan": {"workers": 2},
+        "seed": 3,
+        "data": {"options": {"path": "a: b"}},
+    }
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"), [(0.00085, "850 us"), (0.0123, "12.3 ms"), (1.5, "1.5s"), (200.0, "3m20s")]
+)
+def test_short_times_keep_their_digits(seconds, written):
+    assert format_short_time(seconds) == written
+
+
+def test_rates_are_whole_where_that_is_exact_enough():
+    assert [format_rate(rate) for rate in (5120.4, 12.34)] == ["5,120", "12.3"]

@@ -1,0 +1,88 @@
+"""The record of an advice: what a run measured and recommended, and the gradient noise of its trials.
+
+A projection of events, as `history` and `series` are. What a figure shows of it is left to `prepare_advice`
+and `prepare_learning`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.advisor.stored_advice import mapping
+from workbench.events import (
+    AdviceGiven,
+    AdviceRequested,
+    CandidateTried,
+    Event,
+    PlanMeasured,
+    RatesTested,
+    TrialReported,
+)
+from workbench.experiment import Experiment
+from workbench.performance.noise import GradientMoments
+from workbench.plots.series import Curve, RunSeries
+
+NOISE_SCALE = "noise_scale"
+
+
+class AdviceRecord:
+    """What belongs to advice among the events of a run."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        """Begin before the first event of a run of `experiment`."""
+        self.requested: AdviceRequested | None = None
+        self.measured: list[PlanMeasured] = []
+        self.rate_tests: list[RatesTested] = []
+        self.candidates: list[CandidateTried] = []
+        self.advice: Mapping[str, Any] = {}
+        # Columns of their own, so that the noise is thinned and taken back with lost attempts as metrics are.
+        self._noise = RunSeries(experiment)
+
+    def add(self, event: Event) -> None:
+        """Take in the next event of the run."""
+        match event:
+            case AdviceRequested():
+                self.requested = event
+            case PlanMeasured():
+                self.measured.append(event)
+            case RatesTested():
+                self.rate_tests.append(event)
+            case CandidateTried():
+                self.candidates.append(event)
+            case AdviceGiven():
+                self.advice = event.advice
+            case TrialReported():
+                self._add_noise(event)
+            case _:
+                pass
+
+    @property
+    def exists(self) -> bool:
+        """Whether anything was measured for an advice, or one was asked for or given."""
+        told = self.measured or self.rate_tests or self.candidates or self.advice
+        return self.requested is not None or bool(told)
+
+    @property
+    def choice(self) -> Mapping[str, Any]:
+        """What is recommended; an empty mapping until something is."""
+        return mapping(self.advice.get("choice"))
+
+    def of_one_setting(self) -> list[PlanMeasured]:
+        """Return the measurements that belong together: those of the setting that was measured most often."""
+        often = Counter(event.setting for event in self.measured).most_common(1)
+        return [event for event in self.measured if event.setting == often[0][0]]
+
+    def noise_scales(self) -> list[Curve]:
+        """Return the noise scale in samples of every trial that reported one, by trial number."""
+        return self._noise.curves(NOISE_SCALE)
+
+    def _add_noise(self, event: TrialReported) -> None:
+        if event.gradient_signal_sqr is None or event.gradient_noise is None:
+            return
+        scale = GradientMoments(event.gradient_signal_sqr, event.gradient_noise).noise_scale()
+        if scale is not None and math.isfinite(scale):
+            values = {NOISE_SCALE: scale}
+            self._noise.add([event.model_copy(update={"values": values, "samples_per_s": None})])

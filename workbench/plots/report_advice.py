@@ -1,0 +1,66 @@
+"""The advice on the report: the card as a table of candidates, and what it rests on.
+
+Everything returned is HTML, escaped. What a candidate's rows say is left to the card of the advisor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from workbench.advisor.card import GOALS, compare, describe_noise, rows_of, yaml_lines
+from workbench.advisor.quantities import format_duration
+from workbench.advisor.stored_advice import finite, mapping, rows, texts
+from workbench.plots.prepare import RunData
+from workbench.plots.report_tables import pairs, table, text
+
+_MOST_OTHERS = 2
+
+
+def advice_card(run: RunData) -> list[str]:
+    """Return what was recommended, or that nothing is yet; the heading is left to the page."""
+    record = run.advice
+    if not record.advice:
+        return ["<p>Plans are measured; nothing is recommended yet.</p>"]
+    advice = record.advice
+    goal = GOALS.get(str(advice.get("objective")), "this experiment")
+    parts = [f"<p>For {text(goal)}, this is recommended:</p>", _candidates(advice)]
+    for title, said in (
+        ("Why", texts(record.choice.get("reasons"))),
+        ("What was measured", texts(advice.get("measured"))),
+        ("What would change the answer", texts(advice.get("would_change"))),
+    ):
+        if said:
+            parts.append(f"<h3>{title}</h3><ul>{''.join(f'<li>{text(each)}</li>' for each in said)}</ul>")
+    facts = {"gradient noise scale": describe_noise(advice)}
+    cost_s = finite(advice.get("cost_s"))
+    if cost_s is not None:
+        facts["measuring took"] = format_duration(cost_s)
+    parts.append(f'<div class="compact">{pairs(facts)}</div>')
+    settings = yaml_lines(mapping(advice.get("settings")))
+    if settings:
+        parts.append(f"<h3>To write into the experiment</h3><pre>{text(chr(10).join(settings))}</pre>")
+    return parts
+
+
+def _candidates(advice: Mapping[str, Any]) -> str:
+    """Return a column a candidate, the choice first."""
+    choice = mapping(advice.get("choice"))
+    named = [("Recommended", choice), ("Runner-up", mapping(advice.get("runner_up")))]
+    named += [("Another", each) for each in rows(advice.get("others"))[:_MOST_OTHERS]]
+    named.append(("Without advice", mapping(advice.get("reference"))))
+    shown = [(name, candidate) for name, candidate in named if candidate]
+    columns = [dict(rows_of(candidate)) for _, candidate in shown]
+    names = list(dict.fromkeys(name for column in columns for name in column))
+    objective = str(advice.get("objective"))
+    compared = [compare(candidate, choice, objective) for _, candidate in shown]
+    body = [_row(name, [column.get(name, "-") for column in columns]) for name in names]
+    if len(shown) > 1:
+        body.append(_row("against the choice", ["-", *compared[1:]]))
+    heads = [("", ""), *((name, "") for name, _ in shown)]
+    shown_as = "Global batches are written as micro batch x accumulation x workers"
+    return f'<div class="card">{table(heads, body, shown_as)}</div>'
+
+
+def _row(name: str, cells: Sequence[str]) -> str:
+    return f'<tr><th scope="row">{text(name)}</th>{"".join(f"<td>{text(cell)}</td>" for cell in cells)}</tr>'
