@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.example_advice import EXPERIMENT, events
 from workbench.events import from_json
 from workbench.experiment import Experiment
+from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.report import report_html
 
 DATA = Path(__file__).parent.parent / "data"
@@ -68,6 +70,36 @@ def test_every_chart_is_drawn_without_a_complaint_or_a_request(browser, report_p
     assert requests == [report_path.as_uri()]
     overflow = page.evaluate("() => document.documentElement.scrollWidth - innerWidth")
     assert overflow <= 0
+    page.close()
+
+
+def test_the_charts_of_an_advice_are_drawn_and_no_words_lie_on_others(browser, tmp_path):
+    path = tmp_path / "advice.html"
+    path.write_text(report_html(EXPERIMENT, events()), encoding="utf-8")
+    page = browser.new_page(viewport={"width": 1000, "height": 900})
+    complaints: list[str] = []
+    page.on("console", lambda message: complaints.append(message.text))
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    page.goto(path.as_uri())
+    page.wait_for_function(
+        "() => [...document.querySelectorAll('.plot')].every((p) => p.querySelector('.plot-container'))"
+    )
+    drawn = page.evaluate(
+        "() => Object.fromEntries([...document.querySelectorAll('.plot')].map((p) => ["
+        "p.id, p.querySelectorAll('path.js-line, path.point').length]))"
+    )
+    assert [f"plot-{name}" for name in ADVICE_FIGURES if not drawn[f"plot-{name}"]] == []
+    covered = page.evaluate(
+        "() => [...document.querySelectorAll('.plot')].filter((p) => {"
+        " const texts = [...p.querySelectorAll('.legendtext, .gtitle, .annotation-text')]"
+        "   .map((t) => t.getBoundingClientRect()).filter((r) => r.width);"
+        " return texts.some((a, i) => texts.some((b, j) => i < j"
+        "   && a.left < b.right - 1 && b.left < a.right - 1"
+        "   && a.top < b.bottom - 1 && b.top < a.bottom - 1)); }).map((p) => p.id)"
+    )
+    assert covered == []
+    assert complaints == []
+    assert page.evaluate("() => document.documentElement.scrollWidth - innerWidth") <= 0
     page.close()
 
 

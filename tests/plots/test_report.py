@@ -5,9 +5,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from workbench.events import Noted
+from tests.example_advice import EXPERIMENT, advice, events
+from workbench.events import AdviceGiven, Noted
 from workbench.experiment import Experiment
 from workbench.plots.figures import javascript
+from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.report import report_html
 from workbench.plots.report_tables import duration
 
@@ -118,6 +120,42 @@ def test_what_people_wrote_is_escaped(one_objective, make_events):
 def test_two_thousand_trials_fit_into_eight_megabytes(one_objective, make_events):
     page = report_html(one_objective, make_events(one_objective, 2000, num_reports=30))
     assert len(page.encode()) < 8e6
+
+
+def test_advice_is_a_section_with_its_card_and_figures():
+    page = without_plotly(report_html(EXPERIMENT, events(), run_id="r-7"))
+    outline = Outline(page)
+    assert outline.headings[2] == "Advice"
+    assert outline.places[:9] == [f"plot-{name}" for name in ADVICE_FIGURES]
+    assert '<th scope="row">global batch</th><td>256 = 128 x 1 x 2</td><td>128 = 64 x 1 x 2</td>' in page
+    assert "<li>a micro batch of 256 does not fit the memory of the device</li>" in page
+    assert "training: {lr: 0.003, lr_rule: sqrt, warmup_epochs: 1.0}" in page
+
+
+def test_a_run_that_only_advises_says_so_and_shows_what_it_has():
+    found = [event for event in events(with_trials=False) if event.type != "advice_given"]
+    page = without_plotly(report_html(EXPERIMENT, found))
+    assert "This run tries no configurations; what it recommends is below." in page
+    assert "Plans are measured; nothing is recommended yet." in page
+    shown = ["throughput_by_batch", "step_time", "scaling", "memory", "rates", "candidates"]
+    assert Outline(page).places == [f"plot-{name}" for name in shown]
+
+
+def test_without_advice_there_is_no_such_section_but_noise_is_shown():
+    trials = [event for event in events() if event.type.startswith(("driver", "run", "trial"))]
+    outline = Outline(without_plotly(report_html(EXPERIMENT, trials)))
+    assert "Advice" not in outline.headings
+    assert outline.places[:3] == ["plot-convergence", "plot-by-time", "plot-noise"]
+
+
+def test_what_an_advice_says_is_escaped():
+    known = advice()
+    known["choice"] |= {"reasons": ["<img src=x>"], "lr_rule": "<b>"}
+    known["would_change"] = ["<script>alert(1)</script>"]
+    found = [*events(with_trials=False), AdviceGiven(advice=known)]
+    page = without_plotly(report_html(EXPERIMENT, found))
+    Outline(page)
+    assert not [raw for raw in ("<img", "<b>", "<script>alert") if raw in page]
 
 
 @pytest.mark.parametrize(

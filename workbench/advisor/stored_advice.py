@@ -6,6 +6,7 @@ What the fields mean is said where they are written; how they are shown is left 
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
@@ -60,7 +61,8 @@ def finite(stored: Any) -> float | None:
     """Return a stored number, None where it is none or not finite."""
     if isinstance(stored, bool) or not isinstance(stored, int | float):
         return None
-    return float(stored) if math.isfinite(stored) else None
+    # Whole numbers of JSON may be too large for a float.
+    return float(stored) if -sys.float_info.max <= stored <= sys.float_info.max else None
 
 
 def mapping(stored: Any) -> Mapping[str, Any]:

@@ -13,6 +13,8 @@ from workbench.advisor.stored_advice import Interval, finite, mapping, rows
 from workbench.events import PlanMeasured
 
 Usual = tuple[Any, Any]
+# Of a step; what claims more was not measured.
+MOST_SAMPLES = 1e12
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,8 @@ def _curve_step(row: Mapping[str, Any]) -> CurveStep | None:
                      "extrapolated": row.get("extrapolated")})
     )  # fmt: skip
     if not (workers and micro_batch and step) or min(workers, micro_batch) < 1:
+        return None
+    if workers * micro_batch > MOST_SAMPLES:
         return None
     return CurveStep(int(workers), int(micro_batch), step)
 

@@ -172,7 +172,7 @@ def draw_predictions(data: PredictionData) -> go.Figure:
     axis = {**log_axis(*ends), "constrain": "domain"}
     figure.update_xaxes(axis, title_text=f"Measured step time ({data.unit})")
     figure.update_yaxes(axis, title_text=f"Predicted step time ({data.unit})", scaleanchor="x")
-    return figure.update_layout(height=540)
+    return figure.update_layout(height=540, title_y=0.965)
 
 
 ADVICE_FIGURES: dict[str, AdviceFigure] = {

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from workbench.advisor.stored_advice import Interval, finite, mapping, rows, write_batch
 from workbench.events import PlanMeasured
-from workbench.plots.advice_predictions import CurveStep, Predictions, is_usual, usual_of
+from workbench.plots.advice_predictions import MOST_SAMPLES, CurveStep, Predictions, is_usual, usual_of
 from workbench.plots.prepare import RunData, Values
 
 _TO_MEASURE = "No plan has been measured yet; an advice measures some."
@@ -180,7 +180,7 @@ def prepare_memory(run: RunData) -> MemoryData:
 
 def measured_step(event: PlanMeasured) -> Interval | None:
     """Return the median step of a measured plan, with half of the interquartile range either way."""
-    value_s, spread_s = finite(event.step_time_s), finite(event.step_time_spread_s) or 0.0
+    value_s, spread_s = finite(event.step_time_s), max(finite(event.step_time_spread_s) or 0.0, 0.0)
     if value_s is None:
         return None
     step = Interval(value_s, max(value_s - spread_s / 2, value_s / 10), value_s + spread_s / 2)
@@ -210,7 +210,7 @@ def choice_points(choice: Mapping[str, Any], stored: Any, unit: float) -> Points
 def size_of(event: PlanMeasured, name: str) -> int | None:
     """Return a number of a measured plan, such as its workers."""
     value = finite(event.plan.get(name))
-    return None if value is None or value < 1 else int(value)
+    return int(value) if value is not None and 1 <= value <= MOST_SAMPLES else None
 
 
 def describe(event: PlanMeasured) -> str:
