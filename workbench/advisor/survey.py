@@ -144,7 +144,7 @@ class Survey:
                 self._measure_variant(choices, variant)
 
     def find_fastest_batches(self) -> None:
-        """Look for the fastest micro batch on each number of workers, where the global batch may follow it."""
+        """Look for the fastest micro batch on each number of workers, where the batch may follow it."""
         choices = self.choices
         if (
             choices.micro_batches
@@ -175,7 +175,7 @@ class Survey:
             missing = [size for size in wanted if not self._is_known(variant, workers, size)]
             plans = [PlanChoice(workers, size, 1, variant).decided() for size in missing]
             if plans:
-                # A measured plan is a micro batch on workers: it makes another global batch, and that is fine.
+                # Each makes a global batch of its own, whatever the experiment says of that.
                 self._probe(workers, plans, {**choices.params, "global_batch": "auto"})
 
     def _is_known(self, variant: Variant, workers: int, micro_batch: int) -> bool:

@@ -271,7 +271,7 @@ def _settings(found: Findings, plan: PlanChoice, lr: float) -> dict[str, JsonVal
     """Return what to set in the experiment: what was open, and nothing else."""
     values = {f"plan.{name}": value for name, value in plan.decided().items()}
     values["training.global_batch"] = plan.global_batch
-    if found.choices.is_rate_open:
+    if found.choices.is_rate_open and (found.race is not None or found.rates is not None):
         values["training.lr"] = lr
     return {path: values[path] for path in found.choices.open_fields if path in values}
 

@@ -15,7 +15,7 @@ from workbench.cli.options import (
     read_settings,
     store_option,
 )
-from workbench.cli.printing import format_number, print_json, print_note
+from workbench.cli.printing import print_json, print_note
 
 if TYPE_CHECKING:
     from workbench.events import CandidateTried, Event
@@ -67,39 +67,22 @@ def advise(
 
 
 class _Teller:
-    """Says on stderr what was measured, as it comes; of candidates, each that is better than all before."""
+    """Says on stderr what was measured, as it comes; of candidates, each that is faster than all before."""
 
     def __init__(self) -> None:
-        self._best: tuple[bool, float] | None = None
-        self._num_tried = 0
+        self._best_s: float | None = None
 
     def __call__(self, event: Event) -> None:
-        from workbench.events import CandidateTried, PlanMeasured, RatesTested
+        from workbench.events import CandidateTried
 
-        match event:
-            case PlanMeasured(samples_per_s=float(speed)):
-                plan = event.plan
-                print_note(
-                    f"measured {plan['global_batch']} = {plan['micro_batch']} x {plan['accumulation']} x "
-                    f"{plan['workers']} {plan['precision']}: {format_number(speed)} samples/s"
-                )
-            case PlanMeasured():
-                print_note(f"does not fit: {event.plan}: {event.message}")
-            case RatesTested():
-                print_note(f"learning rates tested: {event.suggested or 'none'} suggested")
-            case CandidateTried():
-                self._tell_candidate(event)
-            case _:
-                pass
-
-    def _tell_candidate(self, event: CandidateTried) -> None:
-        self._num_tried += 1
-        rank = (event.reached_target, -event.elapsed_s)
-        if self._best is not None and (rank <= self._best or not event.reached_target):
+        if isinstance(event, CandidateTried) and not self._is_fastest(event):
             return
-        self._best = rank
-        values = ", ".join(f"{name} {format_number(value)}" for name, value in event.values.items())
-        print_note(
-            f"candidate {self._num_tried}: a batch of {event.plan['global_batch']} on "
-            f"{event.plan['workers']} at {event.lr:.3g} comes to {values} in {event.elapsed_s:.3g} s"
-        )
+        line = measurement_line(event)
+        if line is not None:
+            print_note(line)
+
+    def _is_fastest(self, event: CandidateTried) -> bool:
+        if not event.reached_target or (self._best_s is not None and event.elapsed_s >= self._best_s):
+            return False
+        self._best_s = event.elapsed_s
+        return True

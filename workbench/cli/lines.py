@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from workbench.cli.printing import first_line, format_params, format_values
+from workbench.cli.printing import first_line, format_number, format_params, format_values
 from workbench.events import (
     AttemptEnded,
+    CandidateTried,
     CommandHandled,
     DriverStarted,
     Event,
     Noted,
+    PlanMeasured,
+    RatesTested,
     ResizeMeasured,
     RunStateChanged,
     TrialEnded,
@@ -16,6 +19,31 @@ from workbench.events import (
     TrialStarted,
 )
 from workbench.history import History, Trial
+
+
+def measurement_line(event: Event) -> str | None:
+    """Return the line of something that was measured for an advice, or None where it is nothing such."""
+    match event:
+        case PlanMeasured():
+            plan = event.plan
+            written = f"{plan['global_batch']} = {plan['micro_batch']} x {plan['accumulation']} x "
+            written += f"{plan['workers']} {plan['precision']} {plan['strategy']}"
+            if event.samples_per_s is None:
+                return f"does not fit: {written}: {event.message}"
+            return f"measured {written}: {format_number(event.samples_per_s)} samples/s"
+        case RatesTested():
+            found = (
+                "none made the loss fall" if event.suggested is None else f"{event.suggested:.3g} suggested"
+            )
+            return f"learning rates from {event.rates[0]:.2g} to {event.rates[-1]:.2g} tested: {found}"
+        case CandidateTried():
+            reached = "reached the target" if event.reached_target else "did not reach the target"
+            return (
+                f"a batch of {event.plan['global_batch']} on {event.plan['workers']} at {event.lr:.3g} "
+                f"came to {format_values(event.values)} in {event.elapsed_s:.3g} s, {reached}"
+            )
+        case _:
+            return None
 
 
 class Narrator:
@@ -59,7 +87,7 @@ class Narrator:
                 subject = "" if event.trial is None else f"trial {event.trial}: "
                 return f"{event.level}: {subject}{event.message}"
             case _:
-                return None
+                return measurement_line(event)
 
     def _tell_end(self, event: TrialEnded) -> str:
         trial = self._history.trials[event.trial]

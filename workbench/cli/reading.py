@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from workbench.advisor.card import lines_of
 from workbench.cli.options import (
     attach,
     command_line,
@@ -176,6 +177,10 @@ def print_run(run: Run, num_trials: int) -> None:
     console.print(Text.assemble((row.name, "bold"), f"  {row.run_id}  ", (row.state, colour_of(row.state))))
     for line in _facts(run, history):
         console.print(Text(line))
+    if (advice := run.advice) is not None:
+        console.print()
+        for line in lines_of(advice):
+            console.print(Text(line))
     best = history.best()
     if best is not None:
         console.print()
@@ -196,6 +201,8 @@ def print_run(run: Run, num_trials: int) -> None:
             console.print(Text(f"  and {len(history.trials) - len(shown)} more trials", style="bright_black"))
     _print_setbacks(console, history)
     _print_failures(console, history)
+    if run.is_advice:
+        return
     console.print()
     for line in next_commands(run.run_id, row.state, history):
         console.print(Text(line, style="bright_black"))
@@ -256,7 +263,8 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
 def _facts(run: Run, history: History) -> list[str]:
     row = run.row
     counts = ", ".join(f"{len(found)} {state}" for state in _STATES if (found := history.in_state(state)))
-    lines = [f"started {format_age(time.time() - row.created_unix_s)}, {counts or 'no trials yet'}"]
+    content = "an advice" if run.is_advice else counts or "no trials yet"
+    lines = [f"started {format_age(time.time() - row.created_unix_s)}, {content}"]
     if row.state == "lost":
         lines.append("its driver is gone; what it found is stored, and the run can be resumed")
     elif history.reason or history.message:

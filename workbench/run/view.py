@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from workbench.errors import RunError, RunNotFoundError
-from workbench.events import FINISHED_RUN_STATES, Event, RunState, from_json
+from workbench.events import FINISHED_RUN_STATES, AdviceGiven, Event, RunState, from_json
 from workbench.experiment import Experiment
 from workbench.history import History, Trial
 from workbench.run.comparison import Comparison, compare
@@ -68,6 +68,17 @@ class RunView:
     def experiment(self) -> Experiment:
         """What it executes."""
         return self.store.experiment(self.run_id)
+
+    @property
+    def is_advice(self) -> bool:
+        """Whether it only measures and recommends."""
+        return bool(self.store.events(self.run_id, types=["advice_requested"], limit=1))
+
+    @property
+    def advice(self) -> dict[str, Any] | None:
+        """What the advisor recommended in it, as plain values; None where it did not."""
+        given = [item.event for item in self.store.events(self.run_id, types=["advice_given"])]
+        return next((event.advice for event in reversed(given) if isinstance(event, AdviceGiven)), None)
 
     @property
     def folder(self) -> Path:
@@ -175,6 +186,8 @@ class RunView:
             )
         if len(self.experiment.objectives) > 1:
             document["front"] = [trial.number for trial in history.front()]
+        if (advice := self.advice) is not None:
+            document["advice"] = advice
         return document
 
     def __repr__(self) -> str:

@@ -138,12 +138,17 @@ def launch(
     Raises:
         UnknownNameError: If there is no such launcher.
         RunNotFoundError: If the store does not hold one of the runs.
+        RunError: If the run is an advice.
         LeaseError: If a driver elsewhere holds the run.
         ResourcesError: If the cluster can never give what the run asks for.
         ArtifactsError: If the place of the run's files cannot be written.
     """
     chosen: Launcher = LAUNCHERS.load(launcher, field="launcher")(store, address)
     run_id = store.run(run_id).run_id
+    if store.events(run_id, types=["advice_requested"], limit=1):
+        raise RunError(
+            f"{run_id} is an advice, which nobody drives", next_step="Ask for another: workbench advise FILE."
+        )
     for earlier in warm_start:
         store.command(run_id, "warm_start", {"run_id": store.run(earlier).run_id})
     if replay_of is not None:
