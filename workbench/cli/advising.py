@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from workbench.cli.lines import measurement_line
 from workbench.cli.options import (
     address_option,
     example,
