@@ -8,6 +8,7 @@ import sys
 BENCHMARKS = (
     "store_throughput",
     "training_loop",
+    "noise_cost",
     "step_time",
     "scale_efficiency",
     "gang_start",

@@ -181,6 +181,10 @@ class Training(Section):
         default=600.0,
         description="Within an epoch, a checkpoint is written when the last is so old; or null.",
     )
+    measure_noise: bool = Field(
+        default=True,
+        description="Whether some steps measure the noise of gradients, which tells what a batch is worth.",
+    )
 
     @model_validator(mode="after")
     def _check_warmup(self) -> Self:

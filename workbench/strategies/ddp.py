@@ -35,7 +35,7 @@ class DataParallel(Single):
         return sum(parameter.nbytes for parameter in self._parameters)
 
     def _place(self, model: nn.Module) -> nn.Module:
-        self._num_averaged = self._worker.num_workers
+        self._num_averaged = self._num_holders = self._worker.num_workers
         return DistributedDataParallel(
             model,
             process_group=self._worker.group.torch_group(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -86,14 +86,30 @@ class FullySharded(DataParallel):
             if module is not self._model:  # whose parameters stay gathered after the forward pass anyway
                 module.set_reshard_after_forward(not kept, recurse=False)
 
+    def close(self) -> None:
+        """Drop everything; see Strategy.close."""
+        self._whole_parameters.clear()
+        super().close()
+
     def _place(self, model: nn.Module) -> nn.Module:
         self._num_averaged = self._worker.num_workers
         self._exchanges = True
+        self._whole_parameters: list[Tensor] = []
         mesh = self._worker.group.mesh()
         for block in _blocks(model):
             fully_shard(block, mesh=mesh)
         fully_shard(model, mesh=mesh)
         return model
+
+    def _leaves(self) -> Iterable[Tensor]:
+        if not self._whole_parameters:  # torch gathers them into the same ones again and again
+            for module in self._model.modules():
+                if isinstance(module, FSDPModule):
+                    module.unshard()
+                    whole = [item for item in module.parameters() if not isinstance(item, DTensor)]
+                    module.reshard()
+                    self._whole_parameters += [item for item in whole if item.requires_grad]
+        return self._whole_parameters
 
     def _exchange_gradients(self, now: bool) -> None:
         if now != self._exchanges:  # saying it visits every module of the model

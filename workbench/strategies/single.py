@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from workbench.errors import ExperimentError
+from workbench.strategies.gradient_norms import WatchedBatch, sqr_norm
 from workbench.strategies.recompute import recompute_blocks
-from workbench.strategies.strategy import OptimizerFactory, StepBatch, StepSettings, Worker
+from workbench.strategies.strategy import MeasuredStep, OptimizerFactory, StepBatch, StepSettings, Worker
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -25,6 +26,8 @@ class Single:
     """Over how many workers the exchange of gradients takes the mean, where the step needs the sum."""
     _is_alone = False
     holds_whole_model = True
+    _num_holders = 1
+    """How many workers hold each gradient of the step after the exchange."""
 
     def __init__(self, settings: StepSettings) -> None:
         self._settings = settings
@@ -65,6 +68,19 @@ class Single:
             step_loss = share if step_loss is None else step_loss + share
         assert step_loss is not None, "a step has at least one sample"
         return step_loss
+
+    def measure(self, batch: StepBatch) -> MeasuredStep:
+        """Compute the gradient of a step and take norms; see Strategy.measure."""
+        watched = WatchedBatch(batch, self._leaves())
+        with watched:
+            loss = self.forward_backward(watched)
+        device = self._worker.device
+        one = torch.ones((), device=device)
+        scale = (one if self._scaler is None else self._scaler.scale(one)).double()
+        parts = watched.mean_sqr_norm().to(device) / self._num_averaged**2 / self._worker.num_workers
+        whole = sqr_norm(self._parameters).to(device) / self._num_holders
+        self._settings.mark("backward")
+        return MeasuredStep(loss, torch.stack([parts, whole]) / scale.square())
 
     def update(self, lr: float) -> None:
         """Clip, change the parameters, and forget the gradients; see Strategy.update."""
@@ -129,6 +145,10 @@ class Single:
     def _place(self, model: nn.Module) -> nn.Module:
         """Return what is called in training for a model on the device: the model itself, or around it."""
         return model
+
+    def _leaves(self) -> Iterable[Tensor]:
+        """Return the parameters as the backward pass sees them."""
+        return self._parameters
 
     def _exchange_gradients(self, now: bool) -> None:
         """Say whether the next backward pass ends with an exchange of gradients."""

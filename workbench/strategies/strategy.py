@@ -73,6 +73,16 @@ class StepBatch(Protocol):
         ...
 
 
+class MeasuredStep(NamedTuple):
+    """What a step says of the noise of gradients, besides its loss."""
+
+    loss: Tensor
+    """This worker's share of the mean loss of the step."""
+    sqr_norms: Tensor
+    """This worker's shares of two squared norms, as fp64 on its device: the mean over the parts of the step,
+    the micro batches of all workers, of those of their own gradients; that of the gradient of the step."""
+
+
 class Strategy(Protocol):
     """How workers make one step. Made with the settings of a step, then set up once."""
 
@@ -103,6 +113,16 @@ class Strategy(Protocol):
         Returns:
             This worker's share of the mean loss of the step, a detached scalar on the device: the shares
             of all workers add up to the mean.
+        """
+        ...
+
+    def measure(self, batch: StepBatch) -> MeasuredStep:
+        """Do what `forward_backward` does, bit for bit, and take norms of gradients.
+
+        Norms are those before clipping, free of the loss scale. All workers call it for the same steps.
+
+        Args:
+            batch: This worker's micro batches; all of them have samples.
         """
         ...
 

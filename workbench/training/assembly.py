@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from pydantic import JsonValue
+from torch import nn
 
 from workbench.data import Datasets, load
 from workbench.errors import ExperimentError
@@ -38,6 +39,8 @@ class Parts:
     validation: Source
     metrics: dict[str, Metric]
     objectives: tuple[Objective, ...]
+    mixes_samples: bool
+    """Whether the model normalises by statistics of the batch that it is given."""
 
 
 def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = None) -> Parts:
@@ -69,8 +72,10 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         )
     )
     where = "search.optimizer" if "optimizer" in task.params else "training.optimizer"
+    model = build_trial_model(experiment, task.params, settings, datasets)
+    mixes_samples = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
     strategy.setup(
-        build_trial_model(experiment, task.params, settings, datasets),
+        model,
         optimizer_factory(settings.training, settings.lr, field=where),
         worker,
     )
@@ -86,6 +91,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         validation=Source(datasets.validation, device),
         metrics=metrics,
         objectives=experiment.objectives,
+        mixes_samples=mixes_samples,
     )
 
 

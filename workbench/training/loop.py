@@ -22,6 +22,7 @@ from workbench.training.assembly import Parts, assemble
 from workbench.training.device import choose_device
 from workbench.training.evaluation import evaluate
 from workbench.training.learning_rate import factor
+from workbench.training.noise_meter import NoiseMeter
 from workbench.training.outcome import Outcome, diverged, find_divergence
 from workbench.training.source import WorkerBatch
 from workbench.training.task import TrialTask
@@ -73,6 +74,12 @@ class _Loop:
         self._values: dict[str, float] = {}
         self._window = Window(parts.worker)
         settings = parts.settings
+        self._noise = NoiseMeter(
+            parts.worker,
+            settings.split,
+            enabled=settings.training.measure_noise,
+            mixes_samples=parts.mixes_samples,
+        )
         self._steps_per_epoch = num_batches(len(parts.train), settings.split.global_batch)
         self._total_steps = self._steps_per_epoch * settings.training.epochs
         self._warmup_steps = min(settings.warmup_steps(self._steps_per_epoch), self._total_steps)
@@ -108,14 +115,20 @@ class _Loop:
             start=self._steps_of_epoch,
         ):
             profiler.start_step()
+            measured_micro_batch = self._noise.micro_batch(self._step, len(indices))
             batch = WorkerBatch(
                 source,
                 indices,
-                micro_batch=split.micro_batch,
+                micro_batch=measured_micro_batch or split.micro_batch,
                 rank=worker.rank,
                 num_workers=worker.num_workers,
             )
-            loss = strategy.forward_backward(batch)
+            if measured_micro_batch is None:
+                loss = strategy.forward_backward(batch)
+            else:
+                measured = strategy.measure(batch)
+                loss = measured.loss
+                self._noise.add(measured)
             strategy.update(self._lr())
             self._step += 1
             self._steps_of_epoch += 1
@@ -138,6 +151,7 @@ class _Loop:
         """Look at the window, as all workers do at this step, and report it if it is old enough."""
         limit_s = self._parts.settings.training.checkpoint_after
         look = self._window.look(limit_s is not None and perf_counter() - self._saved_s > limit_s)
+        self._noise.look()
         if not math.isfinite(look.mean_loss):
             return diverged("train_loss", look.mean_loss, self._step, self._values)
         ended = None
@@ -152,6 +166,7 @@ class _Loop:
         self._epochs_done += 1
         self._steps_of_epoch, self._epoch_so_far = 0, (0.0, 0)
         mean_loss = self._window.look().mean_loss
+        self._noise.look()
         if not math.isfinite(mean_loss):
             return diverged("train_loss", mean_loss, self._step, self._values)
         training = self._parts.settings.training
@@ -204,6 +219,7 @@ class _Loop:
     def _report_event(self, values: dict[str, float], epoch: float) -> TrialReported:
         """Close the window and say how fast it went."""
         samples_per_s = self._window.close()
+        noise = self._noise.moments()
         return TrialReported(
             trial=self._task.trial,
             attempt=self._task.attempt,
@@ -213,6 +229,8 @@ class _Loop:
             values=values,
             samples_per_s=samples_per_s,
             parts_s=self._parts.profiler.close_window(),
+            gradient_signal_sqr=None if noise is None else noise.signal_sqr,
+            gradient_noise=None if noise is None else noise.noise,
         )
 
     def _send(self, event: Event) -> Outcome | None:
@@ -234,6 +252,7 @@ class _Loop:
                 "epoch_so_far": self._window.epoch_so_far() if self._steps_of_epoch else (0.0, 0),
                 "best": self._best,
                 "values": self._values,
+                "noise": self._noise.state_dict(),
                 "random": self._parts.worker.group.gather(checkpoint.random_states()),
             }
             path = ""
@@ -261,6 +280,8 @@ class _Loop:
         self._epoch_so_far = tuple(content["epoch_so_far"])
         self._best = content["best"]
         self._values = content["values"]
+        if "noise" in content:  # checkpoints of earlier versions say nothing of it
+            self._noise.load_state_dict(content["noise"])
         rank = self._parts.worker.rank
         if rank < len(content["random"]):
             checkpoint.set_random_states(content["random"][rank])

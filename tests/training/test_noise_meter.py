@@ -1,0 +1,238 @@
+"""The gradient noise that a training measures of itself: true, harmless, and kept over interruptions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from group_of_processes import run_together
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from workbench.data import Datasets
+from workbench.data.splits import ArraySplit
+from workbench.events import Event, TrialEnded, TrialReported
+from workbench.experiment import Experiment
+from workbench.strategies.strategy import MeasuredStep, Worker
+from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.training.noise_meter import CUT_INTERVAL, INTERVAL, NoiseMeter
+from workbench.training.settings import Split
+
+NUM_SAMPLES, NUM_FEATURES, GLOBAL_BATCH = 40_000, 20, 256
+
+
+def load_line(options: Mapping[str, Any]) -> Datasets:
+    """Targets on a plane, with noise twice as large as what the plane explains."""
+    rng = np.random.default_rng(1)
+    inputs = rng.normal(size=(NUM_SAMPLES, NUM_FEATURES)).astype(np.float32)
+    targets = inputs.mean(axis=1, keepdims=True) * math.sqrt(NUM_FEATURES)
+    targets += 2.0 * rng.normal(size=targets.shape).astype(np.float32)
+    train = ArraySplit(inputs, targets)
+    return Datasets(
+        name="line", task="regression", train=train, validation=ArraySplit(inputs[:64], targets[:64]),
+        input_shape=(NUM_FEATURES,), num_outputs=1,
+    )  # fmt: skip
+
+
+def build_line(options: Mapping[str, Any]) -> nn.Module:
+    line = nn.Linear(NUM_FEATURES, 1, bias=False)
+    nn.init.zeros_(line.weight)
+    return line
+
+
+def true_moments() -> tuple[float, float]:
+    """|G|^2 and tr(Sigma) at weights 0: the gradient of the squared error of a sample is -2 target input."""
+    split = load_line({}).train
+    inputs, targets = split.batch(np.arange(NUM_SAMPLES))
+    gradients = -2.0 * targets.astype(np.float64) * inputs
+    mean = gradients.mean(axis=0)
+    return float(mean @ mean), float(np.square(gradients - mean).sum(axis=1).mean())
+
+
+def line(epochs: int, **plan: Any) -> str:
+    return Experiment(
+        model="test_noise_meter:build_line",
+        data="test_noise_meter:load_line",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        training={
+            "epochs": epochs, "evaluate_every": epochs, "checkpoint_every": epochs, "schedule": "constant",
+            "optimizer": "sgd", "lr": 1e-9, "reference_batch": GLOBAL_BATCH, "global_batch": GLOBAL_BATCH,
+            "clip_norm": 1e-3,
+        },
+        plan=plan,
+    ).model_dump_json()  # fmt: skip
+
+
+def train(
+    rank: int, num_workers: int, meeting: str | None, text: str, folder: str, stop_at: str = "", **task: Any
+) -> tuple[TrialEnded, list[Event]]:
+    """Train, and stop at the first event that `stop_at` names as `type step`."""
+    events: list[Event] = []
+
+    def report(event: Event) -> bool:
+        events.append(event)
+        return f"{event.type} {getattr(event, 'step', None)}" == stop_at
+
+    order = TrialTask(
+        "run", 0, 0, text, seed=5, folder=folder, resume=True,
+        rank=rank, num_workers=num_workers, meeting=meeting, **task,
+    )  # fmt: skip
+    return run_trial(order, report), events
+
+
+def alone(text: str, folder: Path, stop_at: str = "") -> list[TrialReported]:
+    ended, events = train(0, 1, None, text, str(folder), stop_at)
+    assert ended.state == ("stopped" if stop_at else "complete"), ended.traceback
+    return [event for event in events if isinstance(event, TrialReported)]
+
+
+def assert_true(event: TrialReported) -> None:
+    signal_sqr, noise = true_moments()
+    assert event.gradient_signal_sqr is not None
+    assert event.gradient_noise is not None
+    assert event.gradient_noise == pytest.approx(noise, rel=0.1)
+    assert event.gradient_noise / event.gradient_signal_sqr == pytest.approx(noise / signal_sqr, rel=0.2)
+
+
+def test_one_worker_measures_the_true_noise_by_accumulated_micro_batches(tmp_path: Path) -> None:
+    reports = alone(line(15, micro_batch=64), tmp_path)
+    assert_true(reports[-1])
+
+
+def test_one_worker_measures_the_true_noise_by_cutting_some_steps(tmp_path: Path) -> None:
+    reports = alone(line(40), tmp_path)
+    assert_true(reports[-1])
+    too_early = [event for event in reports if event.step < 100 * CUT_INTERVAL]
+    assert all(event.gradient_noise is None and event.gradient_signal_sqr is None for event in too_early)
+
+
+@pytest.mark.parametrize("plan", [{"strategy": "ddp"}, {"strategy": "fsdp", "micro_batch": 64}], ids=str)
+def test_two_workers_measure_the_true_noise(plan: dict[str, Any], tmp_path: Path) -> None:
+    text = line(12, workers=2, **plan)
+    (ended, events), _ = run_together(train, 2, text, str(tmp_path))
+    assert ended.state == "complete", ended.traceback
+    assert_true([event for event in events if isinstance(event, TrialReported)][-1])
+
+
+def digits(**fields: Any) -> Experiment:
+    training = {"epochs": 3, "global_batch": 32, "optimizer": "adamw", **fields.pop("training", {})}
+    settings: dict[str, Any] = {
+        "model": {"name": "mlp", "dropout": 0.3},
+        "data": "digits",
+        "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
+    }
+    return Experiment(**settings | fields, training=training)
+
+
+def content(folder: Path) -> dict[str, Any]:
+    return checkpoint.read(folder / "checkpoints" / "last.pt")
+
+
+def test_a_training_that_accumulates_is_the_same_with_measuring_and_without(tmp_path: Path) -> None:
+    plan = {"micro_batch": 16}
+    for name, measures in (("with", True), ("without", False)):
+        text = digits(plan=plan, training={"measure_noise": measures, "clip_norm": 0.5}).model_dump_json()
+        alone(text, tmp_path / name)
+    measured, plain = content(tmp_path / "with"), content(tmp_path / "without")
+    assert measured["noise"]["smoother"]["num_steps"] > 5
+    assert plain["noise"]["smoother"]["num_steps"] == 0
+    for name, value in plain["strategy"]["model"].items():
+        assert torch.equal(value, measured["strategy"]["model"][name])
+
+
+@pytest.mark.parametrize("plan", [{}, {"micro_batch": 8}], ids=str)
+def test_what_was_measured_survives_an_interruption(plan: dict[str, Any], tmp_path: Path) -> None:
+    text = digits(plan=plan, training={"checkpoint_every": 1}).model_dump_json()
+    alone(text, tmp_path / "whole")
+    alone(text, tmp_path / "broken", "checkpoint_saved 45")
+    alone(text, tmp_path / "broken")
+    assert content(tmp_path / "broken")["noise"] == content(tmp_path / "whole")["noise"]
+    assert content(tmp_path / "whole")["noise"]["smoother"]["num_steps"] >= 3
+
+
+def test_a_checkpoint_that_says_nothing_of_noise_is_gone_on_from(tmp_path: Path) -> None:
+    text = digits().model_dump_json()
+    alone(text, tmp_path, "checkpoint_saved 45")
+    older = content(tmp_path)
+    del older["noise"], older["format"]
+    checkpoint.save(tmp_path / "checkpoints", older, last=True, best=True)
+    assert alone(text, tmp_path)[-1].step == 3 * 45
+
+
+def test_a_batch_that_is_normalised_as_a_whole_is_never_cut(tmp_path: Path) -> None:
+    alone(digits(model={"name": "convnet", "width": 4}, training={"epochs": 2}).model_dump_json(), tmp_path)
+    assert content(tmp_path)["noise"]["smoother"]["num_steps"] == 0
+
+
+def test_micro_batches_that_are_normalised_apart_are_measured(tmp_path: Path) -> None:
+    text = digits(
+        model={"name": "convnet", "width": 4}, plan={"micro_batch": 16}, training={"epochs": 1}
+    ).model_dump_json()
+    alone(text, tmp_path)
+    assert content(tmp_path)["noise"]["smoother"]["num_steps"] == 45 // INTERVAL
+
+
+def meter(split: Split, *, enabled: bool = True, mixes_samples: bool = False) -> NoiseMeter:
+    return NoiseMeter(Worker(), split, enabled=enabled, mixes_samples=mixes_samples)
+
+
+@given(
+    micro_batch=st.integers(1, 9), accumulation=st.integers(1, 4), workers=st.integers(1, 4),
+    steps_per_epoch=st.integers(2, 60),
+)  # fmt: skip
+def test_measured_steps_are_whole_ones_and_at_least_an_interval_apart(
+    micro_batch: int, accumulation: int, workers: int, steps_per_epoch: int
+) -> None:
+    global_batch = micro_batch * accumulation * workers
+    split = Split(global_batch, micro_batch, accumulation, workers)
+    interval = CUT_INTERVAL if accumulation * workers == 1 else INTERVAL
+    chosen = meter(split)
+    measured: list[int] = []
+    for step in range(500):
+        is_last = step % steps_per_epoch == steps_per_epoch - 1
+        size = chosen.micro_batch(step, global_batch - is_last)
+        if size is not None:
+            assert not is_last
+            assert size == (micro_batch if accumulation * workers > 1 else math.ceil(global_batch / 2))
+            measured.append(step)
+    assert len(measured) >= (500 // (interval + 1) if global_batch > 1 else 0)
+    assert all(later - step >= interval for step, later in itertools.pairwise(measured))
+
+
+def test_what_cannot_be_measured_or_should_not_is_never_chosen() -> None:
+    whole, accumulated = Split(32, 32, 1, 1), Split(32, 16, 2, 1)
+    silent = [
+        meter(whole, enabled=False),
+        meter(accumulated, enabled=False),
+        meter(whole, mixes_samples=True),
+        meter(Split(1, 1, 1, 1)),
+    ]
+    for chosen in silent:
+        assert all(chosen.micro_batch(step, 32) is None for step in range(200))
+    assert any(meter(accumulated, mixes_samples=True).micro_batch(step, 32) for step in range(200))
+
+
+@given(global_batch=st.integers(2, 40), signal_sqr=st.floats(0.1, 10.0), noise=st.floats(0.1, 1000.0))
+def test_parts_of_unequal_sizes_are_weighed_so_that_expected_norms_give_the_moments(
+    global_batch: int, signal_sqr: float, noise: float
+) -> None:
+    chosen = meter(Split(global_batch, global_batch, 1, 1))
+    sizes = [math.ceil(global_batch / 2), global_batch // 2]
+    parts = sum(signal_sqr + noise / size for size in sizes) / 2
+    norms = torch.tensor([parts, signal_sqr + noise / global_batch], dtype=torch.float64)
+    for _ in range(100):
+        chosen.add(MeasuredStep(torch.zeros(()), norms))
+    chosen.add(MeasuredStep(torch.zeros(()), torch.tensor([math.inf, 1.0], dtype=torch.float64)))
+    assert chosen.moments() is None
+    chosen.look()
+    moments = chosen.moments()
+    assert moments is not None
+    assert moments.signal_sqr == pytest.approx(signal_sqr, rel=1e-6, abs=1e-8 * noise)
+    assert moments.noise == pytest.approx(noise, rel=1e-6, abs=1e-8 * signal_sqr)
