@@ -25,7 +25,7 @@ from workbench.training import TrialTask, checkpoint, run_trial
 from workbench.training.noise_meter import CUT_INTERVAL, INTERVAL, NoiseMeter
 from workbench.training.settings import Split
 
-NUM_SAMPLES, NUM_FEATURES, GLOBAL_BATCH = 40_000, 20, 256
+NUM_SAMPLES, NUM_FEATURES, GLOBAL_BATCH = 35_000, 20, 256
 
 
 def load_line(options: Mapping[str, Any]) -> Datasets:
@@ -102,12 +102,12 @@ def assert_true(event: TrialReported) -> None:
 
 
 def test_one_worker_measures_the_true_noise_by_accumulated_micro_batches(tmp_path: Path) -> None:
-    reports = alone(line(15, micro_batch=64), tmp_path)
+    reports = alone(line(18, micro_batch=64), tmp_path)
     assert_true(reports[-1])
 
 
 def test_one_worker_measures_the_true_noise_by_cutting_some_steps(tmp_path: Path) -> None:
-    reports = alone(line(40), tmp_path)
+    reports = alone(line(50), tmp_path)
     assert_true(reports[-1])
     too_early = [event for event in reports if event.step < 100 * CUT_INTERVAL]
     assert all(event.gradient_noise is None and event.gradient_signal_sqr is None for event in too_early)
@@ -115,14 +115,14 @@ def test_one_worker_measures_the_true_noise_by_cutting_some_steps(tmp_path: Path
 
 @pytest.mark.parametrize("plan", [{"strategy": "ddp"}, {"strategy": "fsdp", "micro_batch": 64}], ids=str)
 def test_two_workers_measure_the_true_noise(plan: dict[str, Any], tmp_path: Path) -> None:
-    text = line(12, workers=2, **plan)
+    text = line(18, workers=2, **plan)
     (ended, events), _ = run_together(train, 2, text, str(tmp_path))
     assert ended.state == "complete", ended.traceback
     assert_true([event for event in events if isinstance(event, TrialReported)][-1])
 
 
 def digits(**fields: Any) -> Experiment:
-    training = {"epochs": 3, "global_batch": 32, "optimizer": "adamw", **fields.pop("training", {})}
+    training = {"epochs": 5, "global_batch": 32, "optimizer": "adamw", **fields.pop("training", {})}
     settings: dict[str, Any] = {
         "model": {"name": "mlp", "dropout": 0.3},
         "data": "digits",
@@ -163,7 +163,7 @@ def test_a_checkpoint_that_says_nothing_of_noise_is_gone_on_from(tmp_path: Path)
     older = content(tmp_path)
     del older["noise"], older["format"]
     checkpoint.save(tmp_path / "checkpoints", older, last=True, best=True)
-    assert alone(text, tmp_path)[-1].step == 3 * 45
+    assert alone(text, tmp_path)[-1].step == 5 * 45
 
 
 def test_a_batch_that_is_normalised_as_a_whole_is_never_cut(tmp_path: Path) -> None:

@@ -16,9 +16,12 @@ from torch.distributed.tensor import DTensor
 
 from workbench.strategies.strategy import MicroBatch, StepBatch
 
+MOST_HELD_BYTES = 4 << 20
+"""Norms of many small gradients are taken at once, and no more memory than that is kept from being freed."""
+
 
 class WatchedBatch:
-    """A batch that notes the squared norm of the gradient of each of its micro batches, while it is entered.
+    """A batch that sees the gradient of each of its micro batches, while it is entered.
 
     Norms are taken in fp32 and added up in fp64. A parameter that a micro batch does not reach adds nothing.
     """
@@ -32,10 +35,12 @@ class WatchedBatch:
         """
         self._batch = batch
         self._leaves = leaves
-        self._norms: list[Tensor] = []
-        self._weights: list[float] = []
-        self._weight = 1.0
         self._handles: list[Any] = []
+        self._weight = 1.0
+        self._held: list[Tensor] = []
+        self._held_bytes = 0
+        self._norms: list[Tensor] = []
+        self._factors: list[float] = []
 
     def __len__(self) -> int:
         return len(self._batch)
@@ -44,41 +49,57 @@ class WatchedBatch:
         for micro_batch in self._batch:
             self._weight = micro_batch.weight
             yield micro_batch
+            self._let_go()
 
     def __enter__(self) -> WatchedBatch:
-        self._handles = [leaf.register_hook(self._note) for leaf in self._leaves if leaf.requires_grad]
+        self._handles = [leaf.register_hook(self._hold) for leaf in self._leaves if leaf.requires_grad]
         return self
 
     def __exit__(self, *_: object) -> None:
         for handle in self._handles:
             handle.remove()
-        self._handles = []
+        self._handles, self._held = [], []
 
-    def mean_sqr_norm(self) -> Tensor:
-        """Return the mean over the micro batches of the squared norm of the gradient of their mean loss."""
-        if not self._norms:
-            return torch.zeros((), dtype=torch.float64)
-        norms = torch.stack(self._norms).double()
-        weights = torch.tensor(self._weights, dtype=torch.float64).to(norms.device, non_blocking=True)
-        return (norms / weights).square().sum() / len(self)
+    def sqr_norms(self, parameters: Sequence[Tensor], device: torch.device) -> Tensor:
+        """Return the mean of the squared norms of the gradients of the micro batches, and that of the step.
 
-    def _note(self, gradient: Tensor) -> None:
+        Args:
+            parameters: The trained parameters, whose gradients are those of the step; of sharded ones the
+                shard of this worker counts.
+            device: Where they are.
+
+        Returns:
+            Two numbers in fp64, on the device.
+        """
+        gradients = [_dense(parameter.grad) for parameter in parameters if parameter.grad is not None]
+        norms = [*self._norms, *_norms(gradients)]
+        if not norms:
+            return torch.zeros(2, dtype=torch.float64, device=device)
+        num_parts, num_gradients = len(self._norms), len(gradients)
+        factors = torch.tensor(
+            [[*self._factors, *[0.0] * num_gradients], [*[0.0] * num_parts, *[1.0] * num_gradients]],
+            dtype=torch.float64,
+        )
+        return factors.to(device, non_blocking=True) @ torch.stack(norms).double().square()
+
+    def _hold(self, gradient: Tensor) -> None:
         dense = _dense(gradient)
-        self._norms.append(torch.linalg.vector_norm(dense, dtype=torch.float32))
-        self._weights.append(self._weight)
+        self._held.append(dense)
+        self._held_bytes += dense.nbytes
+        if self._held_bytes > MOST_HELD_BYTES:
+            self._let_go()
+
+    def _let_go(self) -> None:
+        norms = _norms(self._held)
+        self._norms += norms
+        self._factors += [1.0 / (self._weight**2 * len(self))] * len(norms)
+        self._held, self._held_bytes = [], 0
 
 
-def sqr_norm(parameters: Sequence[Tensor]) -> Tensor:
-    """Return the squared norm of what this worker holds of the gradients of parameters.
-
-    Args:
-        parameters: Parameters; those without a gradient add nothing, of sharded ones the own shard counts.
-    """
-    gradients = [_dense(parameter.grad) for parameter in parameters if parameter.grad is not None]
+def _norms(gradients: list[Tensor]) -> Sequence[Tensor]:
     if not gradients:
-        return torch.zeros((), dtype=torch.float64)
-    norms = torch._foreach_norm(gradients, 2, dtype=torch.float32)  # type: ignore[attr-defined]
-    return torch.stack(list(norms)).double().square().sum()
+        return ()
+    return torch._foreach_norm(gradients, 2, dtype=torch.float32)  # type: ignore[attr-defined]
 
 
 def _dense(gradient: Tensor) -> Tensor:

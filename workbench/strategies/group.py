@@ -125,6 +125,14 @@ class Group:
         dist.all_gather_object(gathered, content)
         return gathered
 
+    def broadcast(self, content: Any) -> Any:
+        """Return the `content` of rank 0; every worker must call it in the same order."""
+        if self.num_workers == 1:
+            return content
+        sent = [content if self.rank == 0 else None]
+        dist.broadcast_object_list(sent, src=0, device=self._device)
+        return sent[0]
+
     def close(self) -> None:
         """Leave the group, so that this process can join another.
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from workbench.errors import ExperimentError
-from workbench.strategies.gradient_norms import WatchedBatch, sqr_norm
+from workbench.strategies.gradient_norms import WatchedBatch
 from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.strategy import MeasuredStep, OptimizerFactory, StepBatch, StepSettings, Worker
 
@@ -74,13 +74,16 @@ class Single:
         watched = WatchedBatch(batch, self._leaves())
         with watched:
             loss = self.forward_backward(watched)
-        device = self._worker.device
-        one = torch.ones((), device=device)
-        scale = (one if self._scaler is None else self._scaler.scale(one)).double()
-        parts = watched.mean_sqr_norm().to(device) / self._num_averaged**2 / self._worker.num_workers
-        whole = sqr_norm(self._parameters).to(device) / self._num_holders
+        sqr_norms = watched.sqr_norms(self._parameters, self._worker.device)
+        num_workers = self._worker.num_workers
+        if num_workers > 1:
+            shares = [1.0 / (self._num_averaged**2 * num_workers), 1.0 / self._num_holders]
+            sqr_norms *= torch.tensor(shares, dtype=torch.float64).to(sqr_norms.device, non_blocking=True)
+        if self._scaler is not None:
+            one = torch.ones((), dtype=torch.float64, device=sqr_norms.device)
+            sqr_norms /= self._scaler.scale(one).square()
         self._settings.mark("backward")
-        return MeasuredStep(loss, torch.stack([parts, whole]) / scale.square())
+        return MeasuredStep(loss, sqr_norms)
 
     def update(self, lr: float) -> None:
         """Clip, change the parameters, and forget the gradients; see Strategy.update."""

@@ -11,7 +11,7 @@ from workbench.artifacts import disk_fault
 from workbench.events import Event, Reason, TrialEnded
 from workbench.training.journal import Journal
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
-from workbench.training.task import PlanProbe, TrialTask
+from workbench.training.task import PlanProbe, RateTest, TrialTask
 
 Report = Callable[[Event], bool]
 
@@ -33,6 +33,8 @@ def run_trial(task: TrialTask, report: Report) -> TrialEnded:
         journal = Journal(task, steps)
         if isinstance(task.instead, PlanProbe):
             from workbench.training.probe import probe as run
+        elif isinstance(task.instead, RateTest):
+            from workbench.training.range_test import measure_rates as run
         elif task.experiment.train is not None:
             from workbench.training.functions import run_function as run
         else:
