@@ -9,7 +9,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.training.learning_rate import Rule, Schedule, default_lr, factor, scaled_lr
+from workbench.training.learning_rate import (
+    Rule,
+    Schedule,
+    default_lr,
+    factor,
+    largest_ratio,
+    legw_warmup,
+    scaled_lr,
+    unlimited_lr,
+)
 
 BATCHES = st.integers(1, 2**16)
 RULES: list[Rule] = ["auto", "constant", "linear", "sqrt"]
@@ -51,6 +60,50 @@ def test_adascale_follows_the_gain_that_the_noise_leaves(optimizer: str, expecte
     assert scaled == pytest.approx(expected, rel=1e-5)
     with pytest.raises(ValueError, match="noise scale"):
         scaled_lr(1.0, optimizer=optimizer, rule="adascale", from_batch=128, to_batch=1024)
+
+
+def test_adascale_says_nothing_of_smaller_batches() -> None:
+    scaled = scaled_lr(0.1, optimizer="sgd", rule="adascale", from_batch=256, to_batch=64)
+    assert scaled == pytest.approx(0.05)
+
+
+@pytest.mark.parametrize(
+    ("rule", "optimizer", "decays", "expected"),
+    [
+        ("sqrt", "adamw", None, 10.0),  # Malladi et al. 2022: ratio (1 - 0.9) < 1
+        ("sqrt", "AdamW", (0.95, 0.999), 20.0),
+        ("legw", "adam", (0.0, 0.999), 1.0),
+        ("adascale", "rmsprop", None, 100.0),
+        ("sqrt", "rmsprop", (0.9,), 10.0),
+        ("sqrt", "adamw", (1.0, 1.0), math.inf),
+        ("sqrt", "sgd", None, math.inf),
+        ("constant", "adamw", None, math.inf),
+        ("linear", "adamw", None, math.inf),
+    ],
+)
+def test_rules_hold_up_to_a_ratio(
+    rule: Rule, optimizer: str, decays: tuple[float, ...] | None, expected: float
+) -> None:
+    assert largest_ratio(rule, optimizer=optimizer, decays=decays) == pytest.approx(expected)
+
+
+@given(from_batch=BATCHES, to_batch=BATCHES, noise_scale=st.floats(0.0, 1e6))
+@pytest.mark.parametrize("rule", ["sqrt", "legw", "adascale", "auto"])
+def test_a_rate_never_goes_beyond_what_its_rule_allows(
+    rule: Rule, from_batch: int, to_batch: int, noise_scale: float
+) -> None:
+    batches = {"from_batch": from_batch, "to_batch": to_batch, "noise_scale": noise_scale}
+    scaled = scaled_lr(1.0, optimizer="adamw", rule=rule, **batches)
+    unlimited = unlimited_lr(1.0, optimizer="adamw", rule=rule, **batches)
+    assert scaled == pytest.approx(min(unlimited, math.sqrt(10.0)))
+
+
+def test_legw_warms_up_as_many_times_longer() -> None:
+    # You et al. 2019: ResNet-50 for 90 epochs, 0.3125 of them warm-up at batch 1024 and 10 at 32768.
+    assert 90 * legw_warmup(0.3125 / 90, 32) == pytest.approx(10.0)
+    assert legw_warmup(None, 1) == pytest.approx(0.01)
+    assert legw_warmup(0.1, 32) == 0.5
+    assert legw_warmup(0.8, 32) == 0.8
 
 
 @given(lr=st.floats(1e-6, 10.0), batch=BATCHES, optimizer=st.sampled_from(["sgd", "adamw", "rmsprop"]))

@@ -20,6 +20,7 @@ from workbench.data import Datasets
 from workbench.data.splits import ArraySplit
 from workbench.events import Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
+from workbench.performance.noise import gain
 from workbench.strategies.strategy import MeasuredStep, Worker
 from workbench.training import TrialTask, checkpoint, run_trial
 from workbench.training.noise_meter import CUT_INTERVAL, INTERVAL, NoiseMeter
@@ -56,7 +57,7 @@ def true_moments() -> tuple[float, float]:
     return float(mean @ mean), float(np.square(gradients - mean).sum(axis=1).mean())
 
 
-def line(epochs: int, **plan: Any) -> str:
+def line(epochs: int, training: dict[str, Any] | None = None, **plan: Any) -> str:
     return Experiment(
         model="test_noise_meter:build_line",
         data="test_noise_meter:load_line",
@@ -64,7 +65,7 @@ def line(epochs: int, **plan: Any) -> str:
         training={
             "epochs": epochs, "evaluate_every": epochs, "checkpoint_every": epochs, "schedule": "constant",
             "optimizer": "sgd", "lr": 1e-9, "reference_batch": GLOBAL_BATCH, "global_batch": GLOBAL_BATCH,
-            "clip_norm": 1e-3,
+            "clip_norm": 1e-3, **(training or {}),
         },
         plan=plan,
     ).model_dump_json()  # fmt: skip
@@ -113,7 +114,7 @@ def test_one_worker_measures_the_true_noise_by_cutting_some_steps(tmp_path: Path
     assert all(event.gradient_noise is None and event.gradient_signal_sqr is None for event in too_early)
 
 
-@pytest.mark.parametrize("plan", [{"strategy": "ddp"}, {"strategy": "fsdp", "micro_batch": 64}], ids=str)
+@pytest.mark.parametrize("plan", [{"strategy": "ddp"}, {"strategy": "fsdp"}], ids=str)
 def test_two_workers_measure_the_true_noise(plan: dict[str, Any], tmp_path: Path) -> None:
     text = line(18, workers=2, **plan)
     (ended, events), _ = run_together(train, 2, text, str(tmp_path))
@@ -177,6 +178,30 @@ def test_micro_batches_that_are_normalised_apart_are_measured(tmp_path: Path) ->
     ).model_dump_json()
     alone(text, tmp_path)
     assert content(tmp_path)["noise"]["smoother"]["num_steps"] == 45 // INTERVAL
+
+
+def test_adascale_trains_at_the_gain_of_the_noise_so_far_and_goes_on_exactly(tmp_path: Path) -> None:
+    text = line(20, {"reference_batch": 64, "lr_rule": "adascale", "checkpoint_every": 18}, micro_batch=128)
+    alone(text, tmp_path / "whole")
+    alone(text, tmp_path / "broken", f"checkpoint_saved {18 * math.ceil(NUM_SAMPLES / GLOBAL_BATCH)}")
+    alone(text, tmp_path / "broken")
+    whole, broken = content(tmp_path / "whole"), content(tmp_path / "broken")
+    assert broken["noise"] == whole["noise"]
+    assert torch.equal(broken["strategy"]["model"]["weight"], whole["strategy"]["model"]["weight"])
+    rates = [each["strategy"]["optimizer"]["param_groups"][0]["lr"] for each in (whole, broken)]
+    assert rates[0] == rates[1]
+    signal_sqr, noise = true_moments()
+    expected = gain(GLOBAL_BATCH, reference_batch=64, noise_scale=noise / signal_sqr)
+    assert rates[0] / 1e-9 == pytest.approx(expected, rel=0.1)
+
+
+def test_adascale_is_refused_where_nothing_can_be_measured(tmp_path: Path) -> None:
+    text = digits(
+        model={"name": "convnet", "width": 4}, training={"lr_rule": "adascale", "reference_batch": 16}
+    ).model_dump_json()
+    ended, _ = train(0, 1, None, text, str(tmp_path))
+    assert ended.state == "failed"
+    assert "Set plan.accumulation to 2 or more" in str(ended.message)
 
 
 def meter(split: Split, *, enabled: bool = True, mixes_samples: bool = False) -> NoiseMeter:

@@ -81,6 +81,49 @@ def test_the_rate_is_meant_at_the_reference_batch() -> None:
     assert settings.warmup_steps(steps_per_epoch=6) == 12
 
 
+def test_a_rate_stays_where_its_rule_holds() -> None:
+    grown = {"reference_batch": 16, "global_batch": 512, "lr": 0.001, "lr_rule": "sqrt"}
+    assert settle(training=grown).lr == pytest.approx(0.001 * math.sqrt(10))
+    slower = {**grown, "optimizer_options": {"betas": [0.95, 0.999]}}
+    assert settle(training=slower).lr == pytest.approx(0.001 * math.sqrt(20))
+    assert settle(training={**grown, "optimizer": "sgd"}).lr == pytest.approx(0.001 * math.sqrt(32))
+
+
+def test_legw_raises_the_rate_by_the_root_and_the_warm_up_by_the_ratio() -> None:
+    training = {
+        "optimizer": "sgd", "reference_batch": 16, "global_batch": 512, "lr": 2**2.5, "lr_rule": "legw",
+        "epochs": 90, "warmup_epochs": 0.3125,
+    }  # fmt: skip
+    settings = settle(training=training)
+    assert settings.lr == pytest.approx(2**5)  # You et al. 2019: ResNet-50 at 32 times the batch
+    assert settings.warmup_epochs == pytest.approx(10.0)
+    assert settle(training={**training, "global_batch": 8}).warmup_epochs == 0.3125
+    assert settle(training={**training, "warmup_epochs": "auto"}).warmup_epochs == pytest.approx(28.8)
+
+
+def test_adascale_follows_the_noise_once_it_is_known() -> None:
+    training = {
+        "optimizer": "sgd",
+        "reference_batch": 64,
+        "global_batch": 512,
+        "lr": 1.0,
+        "lr_rule": "adascale",
+    }
+    settings = settle(training=training)
+    assert settings.follows_noise
+    assert settings.lr == settings.peak_lr(None) == 1.0
+    assert settings.warmup_epochs == 0.0
+    # Variance 7 and squared norm 1 at the reference batch, as in the published goodput of 8 times the batch.
+    assert settings.peak_lr(7 * 64) == pytest.approx(8 * 0.533333, rel=1e-5)
+    by_adam = settle(training={**training, "optimizer": "adamw"})
+    assert by_adam.peak_lr(7 * 64) == pytest.approx(math.sqrt(8 * 0.533333), rel=1e-5)
+    smaller = settle(training={**training, "global_batch": 16})
+    assert not smaller.follows_noise
+    assert smaller.lr == pytest.approx(0.5)
+    with pytest.raises(ExperimentError, match="not measured"):
+        settle(training={**training, "measure_noise": False})
+
+
 def test_one_cycle_warms_up_for_a_third() -> None:
     assert settle(training={"schedule": "one_cycle", "epochs": 10}).warmup_epochs == pytest.approx(3.0)
 

@@ -10,18 +10,24 @@ from dataclasses import dataclass
 
 from workbench.errors import ExperimentError
 from workbench.performance.noise import MOST_NOISE_SCALES
-from workbench.training.learning_rate import WARMUP_FRACTION, Rule, rule_in_force, scaled_lr
+from workbench.training.learning_rate import (
+    ADAM_TYPES,
+    BASE_WARMUP_FRACTION,
+    LONGEST_WARMUP_FRACTION,
+    WARMUP_FRACTION,
+    Rule,
+    largest_ratio,
+    legw_warmup,
+    rule_in_force,
+    scaled_lr,
+    unlimited_lr,
+)
 
-ADAM_TYPES = ("adam", "adamw", "adamax", "nadam", "radam", "sparseadam")
 OPTIMIZERS = (
     "sgd", "asgd", *ADAM_TYPES, "adafactor", "adagrad", "adadelta", "rmsprop", "rprop", "muon", "lars", "lamb"
 )  # fmt: skip
 RULES: tuple[Rule, ...] = ("auto", "constant", "linear", "sqrt", "adascale", "legw", "lars", "lamb")
 _LAYER_WISE = ("lars", "lamb")
-_RMSPROP_ALPHA = 0.99
-# Where nobody says how long the smaller batch was warmed up: a quarter of an epoch of 25 (You et al. 2019).
-_BASE_WARMUP = 0.01
-_LONGEST_WARMUP = 0.5
 
 
 @dataclass(frozen=True)
@@ -93,18 +99,22 @@ def advise_rate(request: RateRequest) -> RateAdvice:
             allowed="a number of samples greater than 0",
         )
     reasons = [_why(rule, request)]
-    lr = scaled_lr(
+    unlimited = unlimited_lr(
         request.lr, optimizer=request.optimizer, rule=rule, from_batch=request.from_batch,
         to_batch=request.to_batch, noise_scale=request.noise_scale,
     )  # fmt: skip
-    largest_ratio = _largest_ratio(rule, request)
-    highest = request.lr * math.sqrt(largest_ratio)
-    if request.ratio > 1 and lr >= highest * (1 - 1e-9):
+    decays = (request.beta1, request.beta2) if request.optimizer in ADAM_TYPES else None
+    lr = scaled_lr(
+        request.lr, optimizer=request.optimizer, rule=rule, from_batch=request.from_batch,
+        to_batch=request.to_batch, noise_scale=request.noise_scale, decays=decays,
+    )  # fmt: skip
+    largest = largest_ratio(rule, optimizer=request.optimizer, decays=decays)
+    highest = request.lr * math.sqrt(largest)
+    if request.ratio > 1 and unlimited >= highest * (1 - 1e-9):
         reasons.append(
             f"The rule holds only while ratio x (1 - beta) < 1: the rate is clamped to {highest:.4g}, "
-            f"that of {largest_ratio:.4g} times the batch, instead of {lr:.4g}."
+            f"that of {largest:.4g} times the batch, instead of {unlimited:.4g}."
         )
-        lr = min(lr, highest)
     elif rule == "sqrt" and request.optimizer in ADAM_TYPES and request.ratio != 1:
         reasons.append(_scaled_betas(request))
     warmup, said = _warmup(rule, request)
@@ -133,18 +143,6 @@ def _why(rule: Rule, request: RateRequest) -> str:
             return f"LAMB: the square root of the ratio, and a warm-up {request.ratio:.4g} times as long."
 
 
-def _largest_ratio(rule: Rule, request: RateRequest) -> float:
-    """Return up to which ratio of batches a square-root rule holds.
-
-    Source: Malladi et al. 2022: 1 - beta becomes ratio (1 - beta), which has to stay below 1.
-    """
-    if rule not in ("sqrt", "legw", "adascale"):
-        return math.inf
-    if request.optimizer in ADAM_TYPES:
-        return max(1.0, 1.0 / (1.0 - min(request.beta1, request.beta2)))
-    return 1.0 / (1.0 - _RMSPROP_ALPHA) if request.optimizer == "rmsprop" else math.inf
-
-
 def _scaled_betas(request: RateRequest) -> str:
     beta1, beta2 = (1.0 - request.ratio * (1.0 - beta) for beta in (request.beta1, request.beta2))
     return (
@@ -159,14 +157,14 @@ def _warmup(rule: Rule, request: RateRequest) -> tuple[float, list[str]]:
     if rule not in ("legw", "lamb"):
         warmup = max(request.warmup or 0.0, WARMUP_FRACTION)
         return warmup, [f"The higher rate needs a gradual warm-up over {warmup:.3g} of the training."]
-    base = _BASE_WARMUP if request.warmup is None else request.warmup
-    longest = max(_LONGEST_WARMUP, base)
+    base = BASE_WARMUP_FRACTION if request.warmup is None else request.warmup
+    warmup = legw_warmup(request.warmup, request.ratio)
     said = (
         [] if request.warmup is not None else [f"The warm-up is taken to be {base:g} of the training so far."]
     )
-    if base * request.ratio > longest:
-        said.append(f"It is held to {longest:g} of the training instead of {base * request.ratio:.3g}.")
-    return min(base * request.ratio, longest), said
+    if base * request.ratio > max(LONGEST_WARMUP_FRACTION, base):
+        said.append(f"It is held to {warmup:g} of the training instead of {base * request.ratio:.3g}.")
+    return warmup, said
 
 
 def _beware(rule: Rule, request: RateRequest) -> list[str]:

@@ -152,9 +152,10 @@ class Training(Section):
     )
     reference_batch: PositiveInt = Field(default=128, description="The global batch at which `lr` is meant.")
     lr: PositiveFloat | Auto = Field(default="auto", description="Learning rate at the reference batch.")
-    lr_rule: Literal["auto", "constant", "linear", "sqrt"] = Field(
+    lr_rule: Literal["auto", "constant", "linear", "sqrt", "legw", "adascale"] = Field(
         default="auto",
-        description="How the rate follows the global batch; auto decides by optimizer and direction.",
+        description="How the rate follows the global batch, as far as the rule holds; auto decides by "
+        "optimizer and direction, legw warms up longer too, adascale follows the measured gradient noise.",
     )
     optimizer: str = Field(
         default="adamw", min_length=1, description="sgd, adamw, or any class of torch.optim by its name."

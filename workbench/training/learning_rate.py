@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Literal
 
 from workbench.performance.noise import gain
@@ -10,7 +11,14 @@ from workbench.performance.noise import gain
 Rule = Literal["auto", "constant", "linear", "sqrt", "adascale", "legw", "lars", "lamb"]
 Schedule = Literal["constant", "cosine", "linear", "one_cycle"]
 
+ADAM_TYPES = ("adam", "adamw", "adamax", "nadam", "radam", "sparseadam")
+_DECAYS = {**dict.fromkeys(ADAM_TYPES, (0.9, 0.999)), "rmsprop": (0.99,)}
+"""By which part optimizers keep their moving means at each step, where nobody says otherwise."""
+
 WARMUP_FRACTION = 0.05
+BASE_WARMUP_FRACTION = 0.01
+"""The warm-up of the smaller batch where nobody names one: a quarter of an epoch of 25 (You et al. 2019)."""
+LONGEST_WARMUP_FRACTION = 0.5
 ONE_CYCLE_WARMUP_FRACTION = 0.3
 _ONE_CYCLE_START = 1 / 25
 _ONE_CYCLE_END = _ONE_CYCLE_START / 1e4
@@ -39,9 +47,9 @@ def rule_in_force(rule: Rule, *, optimizer: str, going_up: bool) -> Rule:
 
     Returns:
         Going up: linear for SGD; for LARS and LAMB what their authors published; constant for all others.
-        Going down: the square root.
+        Going down: the square root, also in place of adascale, which says nothing of smaller batches.
     """
-    if rule != "auto":
+    if rule != "auto" and (going_up or rule != "adascale"):
         return rule
     if not going_up:
         return "sqrt"
@@ -57,8 +65,77 @@ def scaled_lr(
     from_batch: int,
     to_batch: int,
     noise_scale: float | None = None,
+    decays: Sequence[float] | None = None,
 ) -> float:
-    """Carry a rate from one global batch to another.
+    """Carry a rate from one global batch to another, as far as the rule holds.
+
+    Args:
+        lr: The rate at `from_batch`.
+        optimizer: Name of a class of torch.optim, lars or lamb, in any case.
+        rule: How to scale; `auto` as in `rule_in_force`.
+        from_batch: Samples per step at which `lr` is meant.
+        to_batch: Samples per step in use.
+        noise_scale: The gradient noise scale in samples, >= 0; only adascale reads it.
+        decays: As in `largest_ratio`.
+
+    Returns:
+        The rate at `to_batch`; where that is beyond the largest ratio for which the rule holds, the highest
+        rate that it allows.
+
+    Raises:
+        ValueError: If adascale is in force without a noise scale.
+    """
+    scaled = unlimited_lr(
+        lr, optimizer=optimizer, rule=rule, from_batch=from_batch, to_batch=to_batch, noise_scale=noise_scale
+    )
+    if to_batch <= from_batch:
+        return scaled
+    rule = rule_in_force(rule, optimizer=optimizer, going_up=True)
+    return min(scaled, lr * math.sqrt(largest_ratio(rule, optimizer=optimizer, decays=decays)))
+
+
+def largest_ratio(rule: Rule, *, optimizer: str, decays: Sequence[float] | None = None) -> float:
+    """Return up to which ratio of batches a rule holds; infinity where nothing limits it.
+
+    Source: Malladi et al. 2022: with the square root of a ratio, 1 - beta becomes ratio (1 - beta), which has
+    to stay below 1.
+
+    Args:
+        rule: The rule in force.
+        optimizer: Name of a class of torch.optim, lars or lamb, in any case.
+        decays: By which part the optimizer keeps each of its moving means at a step: both betas of Adam and
+            its kin, alpha of RMSprop; None for torch's defaults.
+    """
+    known = _DECAYS.get(optimizer.lower())
+    if rule not in ("sqrt", "legw", "adascale") or known is None:
+        return math.inf
+    smallest = min(decays or known)
+    return max(1.0, 1.0 / (1.0 - smallest)) if smallest < 1 else math.inf
+
+
+def legw_warmup(fraction: float | None, ratio: float) -> float:
+    """Return the part of a training that is warm-up at a batch that is so many times larger.
+
+    Source: You et al. 2019, "Large-Batch Training for LSTM and Beyond": as many times more epochs of warm-up.
+
+    Args:
+        fraction: The part at the smaller batch, from 0 to 1; None where nobody says.
+        ratio: How many times the batch grows, >= 1.
+    """
+    base = BASE_WARMUP_FRACTION if fraction is None else fraction
+    return min(base * ratio, max(LONGEST_WARMUP_FRACTION, base))
+
+
+def unlimited_lr(
+    lr: float,
+    *,
+    optimizer: str,
+    rule: Rule,
+    from_batch: int,
+    to_batch: int,
+    noise_scale: float | None = None,
+) -> float:
+    """Carry a rate from one global batch to another, whether the rule still holds there or not.
 
     Source: linear: Goyal et al. 2017, "Accurate, Large Minibatch SGD"; sqrt: Malladi et al. 2022, "On the
     SDEs and Scaling Rules for Adaptive Gradient Algorithms"; adascale: Johnson et al. 2020, "AdaScale SGD",

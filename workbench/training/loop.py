@@ -14,6 +14,7 @@ from time import perf_counter
 import torch
 
 from workbench.data.batches import global_batches, num_batches
+from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.strategies.group import Group
 from workbench.strategies.strategy import Worker
@@ -80,6 +81,14 @@ class _Loop:
             enabled=settings.training.measure_noise,
             mixes_samples=parts.mixes_samples,
         )
+        if settings.follows_noise and not self._noise.measures:
+            raise ExperimentError(
+                "adascale follows the noise of the gradients, and steps of one part cannot be measured here: "
+                "the model normalises its batch as a whole, or the batch is one sample",
+                field="training.lr_rule",
+                next_step="Set plan.accumulation to 2 or more, or choose another rule.",
+            )
+        self._peak_lr = settings.lr
         self._steps_per_epoch = num_batches(len(parts.train), settings.split.global_batch)
         self._total_steps = self._steps_per_epoch * settings.training.epochs
         self._warmup_steps = min(settings.warmup_steps(self._steps_per_epoch), self._total_steps)
@@ -129,6 +138,7 @@ class _Loop:
                 measured = strategy.measure(batch)
                 loss = measured.loss
                 self._noise.add(measured)
+                self._follow_noise()
             strategy.update(self._lr())
             self._step += 1
             self._steps_of_epoch += 1
@@ -139,13 +149,19 @@ class _Loop:
         return None
 
     def _lr(self) -> float:
-        settings = self._parts.settings
-        return settings.lr * factor(
-            settings.training.schedule,
+        return self._peak_lr * factor(
+            self._parts.settings.training.schedule,
             self._step,
             total_steps=self._total_steps,
             warmup_steps=self._warmup_steps,
         )
+
+    def _follow_noise(self) -> None:
+        """Let adascale see the noise at every measured step: other looks follow the clock."""
+        settings = self._parts.settings
+        if settings.follows_noise:
+            self._noise.look()
+            self._peak_lr = settings.peak_lr(self._noise.noise_scale())
 
     def _look(self) -> Outcome | None:
         """Look at the window, as all workers do at this step, and report it if it is old enough."""
@@ -282,6 +298,7 @@ class _Loop:
         self._values = content["values"]
         if "noise" in content:  # checkpoints of earlier versions say nothing of it
             self._noise.load_state_dict(content["noise"])
+            self._follow_noise()
         rank = self._parts.worker.rank
         if rank < len(content["random"]):
             checkpoint.set_random_states(content["random"][rank])

@@ -45,7 +45,8 @@ class NoiseMeter:
         self._micro_batch = split.micro_batch if num_parts > 1 else math.ceil(split.global_batch / 2)
         self._interval = INTERVAL if num_parts > 1 else CUT_INTERVAL
         can_cut = split.global_batch > 1 and not mixes_samples
-        self._measures = enabled and (num_parts > 1 or can_cut)
+        self.measures = enabled and (num_parts > 1 or can_cut)
+        """Whether this training can be measured, and is to be."""
         self._next_step = self._interval - 1
         self._smoother = NoiseSmoother()
         self._waiting: list[torch.Tensor] = []
@@ -57,7 +58,7 @@ class NoiseMeter:
             step: Number of the step, from 0, rising.
             num_samples: Samples of the step over all workers; the smaller last step of an epoch is left out.
         """
-        if not self._measures or step < self._next_step or num_samples != self._global_batch:
+        if not self.measures or step < self._next_step or num_samples != self._global_batch:
             return None
         self._next_step = step + self._interval
         return self._micro_batch
@@ -85,6 +86,10 @@ class NoiseMeter:
     def moments(self) -> GradientMoments | None:
         """Return signal and noise as of the last look; None where they are not estimable (yet)."""
         return self._smoother.moments()
+
+    def noise_scale(self) -> float | None:
+        """Return the noise scale in samples as of the last look; None where it is not estimable (yet)."""
+        return self._smoother.noise_scale()
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, after a look."""

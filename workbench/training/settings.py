@@ -19,8 +19,10 @@ from workbench.experiment.sections import Section
 from workbench.training.learning_rate import (
     ONE_CYCLE_WARMUP_FRACTION,
     WARMUP_FRACTION,
-    Schedule,
+    Rule,
     default_lr,
+    legw_warmup,
+    rule_in_force,
     scaled_lr,
 )
 
@@ -56,7 +58,7 @@ class TrialSettings:
         precision: Type of the arithmetic.
         strategy: How workers make one step.
         recompute: Whether the activations of blocks are computed again in the backward pass.
-        lr: Peak learning rate at the global batch in use.
+        lr: Peak learning rate at the global batch in use; with adascale while the noise is not known.
         warmup_epochs: Epochs of warm-up.
         model: Values that belong to the model.
     """
@@ -81,6 +83,19 @@ class TrialSettings:
             "strategy": self.strategy,
             "recompute": "blocks" if self.recompute else "none",
         }
+
+    @property
+    def follows_noise(self) -> bool:
+        """Whether the learning rate follows the noise of the gradients as the training goes on."""
+        return _rule(self.training, self.split.global_batch) == "adascale"
+
+    def peak_lr(self, noise_scale: float | None) -> float:
+        """Return the peak learning rate at the global batch in use.
+
+        Args:
+            noise_scale: The gradient noise scale in samples; None where it is not estimable (yet).
+        """
+        return _peak_lr(self.training, self.split.global_batch, noise_scale)
 
     def warmup_steps(self, steps_per_epoch: int) -> int:
         """Return the steps of the warm-up."""
@@ -117,14 +132,13 @@ def resolve(
     if decided:
         plan = plan.model_copy(update=dict(decided))
     split = split_batch(training, plan, num_train_samples, params)
-    named_lr = default_lr(training.optimizer) if training.lr == "auto" else training.lr
-    lr = scaled_lr(
-        named_lr,
-        optimizer=training.optimizer,
-        rule=training.lr_rule,
-        from_batch=training.reference_batch,
-        to_batch=split.global_batch,
-    )
+    lr = _peak_lr(training, split.global_batch, None)
+    if _rule(training, split.global_batch) == "adascale" and not training.measure_noise:
+        raise ExperimentError(
+            "adascale follows the noise of the gradients, which is not measured",
+            field=_where("training", "lr_rule", params),
+            next_step="Leave out measure_noise, or choose another rule.",
+        )
     searched = {
         name: value
         for name, value in params.items()
@@ -137,7 +151,7 @@ def resolve(
         strategy=_strategy(plan, split.workers, params),
         recompute=plan.recompute == "blocks",
         lr=lr,
-        warmup_epochs=_warmup_epochs(training, training.schedule, goes_up=lr > named_lr),
+        warmup_epochs=_warmup_epochs(training, split.global_batch, goes_up=lr > _named_lr(training)),
         model={**(experiment.model.options if experiment.model else {}), **searched},
     )
 
@@ -247,12 +261,52 @@ def fixed_of(experiment: Experiment, params: Mapping[str, JsonValue]) -> frozens
     )
 
 
-def _warmup_epochs(training: Training, schedule: Schedule, *, goes_up: bool) -> float:
-    """Answer `warmup_epochs: auto`: none, but for one-cycle, and where the batch raised the rate."""
-    if training.warmup_epochs != "auto":
-        return training.warmup_epochs
-    if schedule == "one_cycle":
+def _named_lr(training: Training) -> float:
+    return default_lr(training.optimizer) if training.lr == "auto" else training.lr
+
+
+def _rule(training: Training, global_batch: int) -> Rule:
+    going_up = global_batch >= training.reference_batch
+    return rule_in_force(training.lr_rule, optimizer=training.optimizer, going_up=going_up)
+
+
+def _peak_lr(training: Training, global_batch: int, noise_scale: float | None) -> float:
+    """Carry the rate from the reference batch to the one in use.
+
+    Where adascale does not know the noise, the rate stays: its gain is least at the beginning, when the
+    gradient is large beside its noise, and 1 is what it never falls below.
+    """
+    lr, rule = _named_lr(training), _rule(training, global_batch)
+    if rule == "adascale" and noise_scale is None:
+        return lr
+    options = training.optimizer_options
+    given = options.get("betas") or ([options["alpha"]] if "alpha" in options else None)
+    decays = [item for item in given if isinstance(item, int | float)] if isinstance(given, list) else None
+    return scaled_lr(
+        lr,
+        optimizer=training.optimizer,
+        rule=rule,
+        from_batch=training.reference_batch,
+        to_batch=global_batch,
+        noise_scale=noise_scale,
+        decays=decays,
+    )
+
+
+def _warmup_epochs(training: Training, global_batch: int, *, goes_up: bool) -> float:
+    """Say how long the rate rises from near 0.
+
+    `warmup_epochs: auto` is none, but for one-cycle, and where the batch raised the rate. With legw, epochs
+    of warm-up are meant at the reference batch, as the rate is.
+    """
+    given, ratio = training.warmup_epochs, global_batch / training.reference_batch
+    if given == "auto" and training.schedule == "one_cycle":
         return ONE_CYCLE_WARMUP_FRACTION * training.epochs
+    if training.lr_rule == "legw" and ratio > 1:
+        fraction = None if given == "auto" else given / training.epochs
+        return legw_warmup(fraction, ratio) * training.epochs
+    if given != "auto":
+        return given
     return WARMUP_FRACTION * training.epochs if goes_up else 0.0
 
 
