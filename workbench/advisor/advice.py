@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment
+from workbench.space import Space
 
 Goal = Literal["time", "money", "energy", "throughput"]
 NoiseStatus = Literal["measured", "not estimable yet", "not measured"]
@@ -145,9 +146,5 @@ def apply_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) ->
         section, _, name = path.partition(".")
         sections.setdefault(section, {})[name] = value
     decided = {path.partition(".")[2] for path in settings}
-    left = {
-        name: domain
-        for name, domain in experiment.model_dump(mode="json")["search"].items()
-        if name not in decided
-    }
-    return experiment.replace(search=left, **sections)
+    left = {name: domain for name, domain in experiment.search.root.items() if name not in decided}
+    return experiment.model_copy(update={"search": Space(left)}).replace(**sections)

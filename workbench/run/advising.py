@@ -66,11 +66,12 @@ def advise(
         )
     if not isinstance(budget_s, float | int) or budget_s <= 0:
         raise ExperimentError(f"{time!r} is no duration", field="--time", allowed="such as 90s or 5m")
+    from workbench.advisor.choices import check_advisable
     from workbench.sweeps.preflight import check
     from workbench.workers import head
 
-    if experiment.train is None:
-        check(experiment, on_this_machine=address is None)
+    check_advisable(experiment)
+    check(experiment, on_this_machine=address is None)
     opened = open_store(store)
     head.connect(address)
     run = Run(opened, opened.create_run(experiment))
