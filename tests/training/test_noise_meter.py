@@ -108,7 +108,7 @@ def test_one_worker_measures_the_true_noise_by_accumulated_micro_batches(tmp_pat
 
 
 def test_one_worker_measures_the_true_noise_by_cutting_some_steps(tmp_path: Path) -> None:
-    reports = alone(line(50), tmp_path)
+    reports = alone(line(76), tmp_path)
     assert_true(reports[-1])
     too_early = [event for event in reports if event.step < 100 * CUT_INTERVAL]
     assert all(event.gradient_noise is None and event.gradient_signal_sqr is None for event in too_early)
@@ -123,7 +123,7 @@ def test_two_workers_measure_the_true_noise(plan: dict[str, Any], tmp_path: Path
 
 
 def digits(**fields: Any) -> Experiment:
-    training = {"epochs": 5, "global_batch": 32, "optimizer": "adamw", **fields.pop("training", {})}
+    training = {"epochs": 8, "global_batch": 32, "optimizer": "adamw", **fields.pop("training", {})}
     settings: dict[str, Any] = {
         "model": {"name": "mlp", "dropout": 0.3},
         "data": "digits",
@@ -164,7 +164,7 @@ def test_a_checkpoint_that_says_nothing_of_noise_is_gone_on_from(tmp_path: Path)
     older = content(tmp_path)
     del older["noise"], older["format"]
     checkpoint.save(tmp_path / "checkpoints", older, last=True, best=True)
-    assert alone(text, tmp_path)[-1].step == 5 * 45
+    assert alone(text, tmp_path)[-1].step == 8 * 45
 
 
 def test_a_batch_that_is_normalised_as_a_whole_is_never_cut(tmp_path: Path) -> None:
