@@ -70,7 +70,7 @@ def test_an_advice_is_measured_stored_and_can_be_followed(store: Store, ray_head
     assert choice.plan["global_batch"] in (8, 32, 64)
     assert choice.time_to_target_s is not None
     reached = [event for event in heard if isinstance(event, CandidateTried) and event.reached_target]
-    assert choice.time_to_target_s.value <= 3 * min(event.elapsed_s for event in reached)
+    assert choice.time_to_target_s.low <= max(event.elapsed_s for event in reached)
     assert 1e-4 <= choice.lr <= 0.3
 
     followed = advice.apply(experiment)
