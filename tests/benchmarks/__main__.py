@@ -16,6 +16,7 @@ BENCHMARKS = (
     "advisor_step_time",
     "advisor_batch",
     "advisor_budget",
+    "advisor_device",
 )
 
 if __name__ == "__main__":

@@ -94,7 +94,8 @@ class Knowledge:
             workers_per_node: How many workers each node holds, where workers are put together on as few
                 nodes as there can be.
             limit_bytes: What one worker may hold; None where that is not known.
-            estimated: The memory of the first variant as it was estimated before anything ran.
+            estimated: The memory of plain plans (ddp, nothing computed again) as it was estimated before
+                anything ran.
         """
         self.measured = tuple(measured)
         self._room = sorted(workers_per_node, reverse=True)
@@ -179,7 +180,8 @@ class Knowledge:
             if each.peak_bytes is not None and each.fits:
                 peaks[micro_batch] = max(each.peak_bytes, peaks.get(micro_batch, 0))
         if len(peaks) < 2:
-            return self._estimated, False
+            is_plain = (plan.variant.strategy, plan.variant.recompute) == ("ddp", "none")
+            return self._estimated if is_plain else None, False
         least, most = min(peaks), max(peaks)
         per_sample = max(0.0, (peaks[most] - peaks[least]) / (most - least))
         # Caches of libraries may make a smaller batch hold more: then the peak is flat.

@@ -17,13 +17,17 @@ from workbench.advisor.contest import Contest
 from workbench.advisor.measurements import read_measurements, read_noise_scale, setting_of
 from workbench.advisor.survey import Surroundings, Survey
 from workbench.advisor.verdict import Findings, conclude
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, WorkbenchError
 from workbench.events import Sink
 from workbench.experiment import Experiment
+from workbench.performance.memory import MemoryLaw, fit_law
 from workbench.resources import cluster_inventory, inventory
 from workbench.store import Store
+from workbench.training.memory_estimate import estimate_memory
 from workbench.workers.capacity import capacity_of
 from workbench.workers.origin import Origin
+
+_ESTIMATED_BATCHES = (8, 16)
 
 
 def advisor_for(store: Store, run_id: str, *, objective: Goal, budget_s: float, sink: Sink) -> Advisor:
@@ -69,7 +73,17 @@ def surroundings_of(store: Store, run_id: str, experiment: Experiment) -> Surrou
     return Surroundings(
         capacity, on_gpu, min(limits_bytes, default=None), setting,
         known=tuple(read_measurements(store, setting)), noise_scale=read_noise_scale(store, experiment),
+        estimated=_estimated(experiment) if on_gpu else None,
     )  # fmt: skip
+
+
+def _estimated(experiment: Experiment) -> MemoryLaw | None:
+    """Estimate the memory of a worker from shapes, so that no probe begins far beyond what fits."""
+    try:
+        batches = _ESTIMATED_BATCHES
+        return fit_law(estimate_memory(experiment, base_params(experiment), batches, plan={"workers": 1}))
+    except WorkbenchError:  # the model looks at values: probes alone will tell
+        return None
 
 
 def bench_for(store: Store, run_id: str, experiment: Experiment, around: Surroundings, sink: Sink) -> Bench:
