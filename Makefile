@@ -8,7 +8,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check format slow faults bench bench-advisor clean
+.PHONY: help env demo test check format slow faults bench bench-advisor bench-choice clean
 
 help:  ## Say what can be made.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -49,6 +49,10 @@ bench: env  ## Measure us and the rivals side by side; results go to tests/bench
 
 bench-advisor: env  ## Predict and choose from public measurements, beside the rivals (two minutes).
 	$(BIN)/python -m tests.benchmarks advisor_step_time advisor_batch advisor_budget
+
+bench-choice: env  ## Advise on small tasks beside brute force, Ray Tune and Lightning (half an hour, alone).
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'
+	$(BIN)/python -m tests.benchmarks advisor_choice advisor_on_off
 
 clean:  ## Remove the environment and caches.
 	rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis .import_linter_cache
