@@ -28,6 +28,9 @@ from workbench.workers.capacity import capacity_of
 from workbench.workers.origin import Origin
 
 _ESTIMATED_BATCHES = (8, 16)
+# Of the time for an advice, how much may go into measuring more plans than have to be, so that there is
+# time left for trainings.
+_SURVEY_PART = 0.35
 
 
 def advisor_for(store: Store, run_id: str, *, objective: Goal, budget_s: float, sink: Sink) -> Advisor:
@@ -135,7 +138,10 @@ class Advisor:
             ExperimentError: If nothing that is allowed fits or can be trained.
         """
         began_s, around = self._clock(), self._around
-        survey = Survey(self._experiment, self._bench, around, self._budget_s)
+        survey = Survey(
+            self._experiment, self._bench, around, self._budget_s,
+            longest_s=_SURVEY_PART * self._budget_s, clock=self._clock,
+        )  # fmt: skip
         if self._goal == "throughput":
             survey.find_fastest_batches()
         survey.measure_plans()

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import math
 import random
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -34,6 +36,8 @@ _SHORTEST_PROBE_S, _LONGEST_PROBE_S = 0.2, 5.0
 # Micro batches that are measured on the fewest workers, and on each other number of them.
 _BATCHES_FIRST, _BATCHES_MORE = 5, 3
 _MOST_WORKER_COUNTS = 5
+# Where plans turn out to be slow to measure, fewer are; but so many on each number of workers.
+_BATCHES_LEAST = 2
 # Where nobody measured it, the noise scale is taken to be so many reference batches.
 _NOISE_PRIOR = 4.0
 # Plans whose predicted times differ by less are equal: then the one with fewer workers is taken.
@@ -66,7 +70,10 @@ class Surroundings:
 class Survey:
     """Measures plans of one experiment, and knows what was measured."""
 
-    def __init__(self, experiment: Experiment, bench: Bench, around: Surroundings, budget_s: float) -> None:
+    def __init__(
+        self, experiment: Experiment, bench: Bench, around: Surroundings, budget_s: float,
+        *, longest_s: float = math.inf, clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
         """Begin with what is known already.
 
         Args:
@@ -74,9 +81,11 @@ class Survey:
             bench: Where to measure.
             around: What else is known.
             budget_s: Seconds that the whole advice may take.
+            longest_s: Seconds after which no more is measured than has to be.
+            clock: Tells seconds.
         """
         self._experiment, self._bench, self._around = experiment, bench, around
-        self._budget_s = budget_s
+        self._budget_s, self._longest_s, self._clock, self._spent_s = budget_s, longest_s, clock, 0.0
         self._measured = list(around.known)
         self.num_measured = 0
         self.reference = self._measure_reference()
@@ -171,12 +180,20 @@ class Survey:
         counts = spread(sorted({plan.workers for plan in allowed}), _MOST_WORKER_COUNTS) if allowed else []
         for index, workers in enumerate(counts):
             micro_batches = {plan.micro_batch for plan in allowed if plan.workers == workers}
-            wanted = spread(sorted(micro_batches), _BATCHES_FIRST if index == 0 else _BATCHES_MORE)
+            most = _BATCHES_FIRST if index == 0 else _BATCHES_MORE
+            wanted = spread(sorted(micro_batches), self._affordable(most, len(counts) - index))
             missing = [size for size in wanted if not self._is_known(variant, workers, size)]
             plans = [PlanChoice(workers, size, 1, variant).decided() for size in missing]
             if plans:
                 # Each makes a global batch of its own, whatever the experiment says of that.
                 self._probe(workers, plans, {**choices.params, "global_batch": "auto"})
+
+    def _affordable(self, most: int, num_counts: int) -> int:
+        """Return how many plans to measure on each of some numbers of workers, by what they cost so far."""
+        if self.num_measured == 0:
+            return most
+        left_s = (self._longest_s - self._spent_s) / num_counts
+        return int(min(most, max(_BATCHES_LEAST, left_s * self.num_measured / self._spent_s)))
 
     def _is_known(self, variant: Variant, workers: int, micro_batch: int) -> bool:
         return any(
@@ -196,7 +213,10 @@ class Survey:
             limit_bytes=None if limit is None else int(limit),
             setting=self._around.setting,
         )
+        began_s = self._clock()
         found = self._bench.probe(workers, plans, order, params)
+        # Less than a moment cannot be divided by.
+        self._spent_s += max(self._clock() - began_s, 1e-6)
         self._measured += found
         self.num_measured += len(found)
         return found
