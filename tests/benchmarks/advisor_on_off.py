@@ -59,6 +59,8 @@ def make_experiment(seed: int) -> Experiment:
         },
         training={"epochs": 20, "reference_batch": 32, "optimizer": "adamw", "schedule": "constant"},
         budget={"trials": 60, "time": SWEEP_LIMIT_S},
+        # Sweeps do not measure plans by themselves here, on neither side.
+        resources={"advice": "never"},
         early_stop={"pruner": "asha", "grace": 2},
         seed=seed,
     )
