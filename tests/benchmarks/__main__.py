@@ -16,6 +16,8 @@ BENCHMARKS = (
     "advisor_step_time",
     "advisor_batch",
     "advisor_budget",
+    "advisor_choice",
+    "advisor_on_off",
     "advisor_device",
 )
 

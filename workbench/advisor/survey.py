@@ -189,11 +189,11 @@ class Survey:
                 self._probe(workers, plans, {**choices.params, "global_batch": "auto"})
 
     def _affordable(self, most: int, num_counts: int) -> int:
-        """Return how many plans to measure on each of some numbers of workers, by what they cost so far."""
+        """Return how many plans to measure on each of so many numbers of workers."""
         if self.num_measured == 0:
             return most
         left_s = (self._longest_s - self._spent_s) / num_counts
-        return int(min(most, max(_BATCHES_LEAST, left_s * self.num_measured / self._spent_s)))
+        return num_affordable(most, left_s, self._spent_s / self.num_measured)
 
     def _is_known(self, variant: Variant, workers: int, micro_batch: int) -> bool:
         return any(
@@ -258,3 +258,14 @@ class Survey:
             best.values(),
             key=lambda plan: cost(plan) / float(efficiency(plan.global_batch, base, scale)),
         )
+
+
+def num_affordable(most: int, left_s: float, plan_s: float) -> int:
+    """Return how many plans to measure, where time is short, but never fewer than tell a slope.
+
+    Args:
+        most: As many as would be measured with all time there is, at least 2.
+        left_s: Seconds that are left; less than 0 where more was spent than there was.
+        plan_s: Seconds that measuring a plan takes, > 0.
+    """
+    return int(min(most, max(_BATCHES_LEAST, left_s / plan_s)))
