@@ -23,8 +23,11 @@ import argparse
 import json
 import os
 import statistics
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +40,7 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).parent / "results" / "advisor_on_off.json"
 LIMIT = 1.0
 ADVICE_S = 15.0
-SWEEP_LIMIT_S = 180.0
+SWEEP_LIMIT_S = 120.0
 NUM_CPUS = 2
 METRIC, TARGET = "val_loss", 2.2
 
@@ -110,23 +113,31 @@ def run_on(seed: int, store: Store) -> dict[str, Any]:
 SIDES = {"on": run_on, "off": run_off}
 
 
-def compare(num_seeds: int) -> list[dict[str, Any]]:
-    """Run both sides with each seed, in turns, and print what came of it."""
+@contextmanager
+def _store() -> Iterator[Store]:
+    """Give an empty store."""
     from workbench.store import Store
 
+    with (
+        tempfile.TemporaryDirectory(prefix="wb-bench-") as folder,
+        Store.open(str(Path(folder) / "store.db")) as store,
+    ):
+        yield store
+
+
+def compare(num_seeds: int) -> list[dict[str, Any]]:
+    """Run both sides with each seed, in turns, and print what came of it."""
     rows: list[dict[str, Any]] = []
-    for turn in range(-1, num_seeds):
+    with _store() as store:
+        # Starts the processes and has them load what trainings need.
+        short = make_experiment(0).replace(training={"epochs": 1}, budget={"trials": NUM_CPUS})
+        sweep(short, store)
+    for turn in range(num_seeds):
         row: dict[str, Any] = {"seed": turn}
         for side in list(SIDES)[:: 1 if turn % 2 else -1]:
-            if turn < 0 and side == "on":
-                continue  # a sweep alone starts the processes and warms them
-            with (
-                tempfile.TemporaryDirectory(prefix="wb-bench-") as folder,
-                Store.open(str(Path(folder) / "store.db")) as store,
-            ):
-                row[side] = SIDES[side](max(turn, 0), store)
-        if turn < 0:
-            continue
+            with _store() as store:
+                row[side] = SIDES[side](turn, store)
+            print(f"    {side}: {row[side]['time_s']:.1f} s", file=sys.stderr, flush=True)
         row["ratio"] = row["on"]["time_s"] / row["off"]["time_s"]
         rows.append(row)
         missed = [f"{side} missed the target" for side in SIDES if not row[side]["reached"]]
