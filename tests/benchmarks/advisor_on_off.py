@@ -42,7 +42,7 @@ LIMIT = 1.0
 ADVICE_S = 15.0
 SWEEP_LIMIT_S = 120.0
 NUM_CPUS = 2
-METRIC, TARGET = "val_loss", 2.2
+METRIC, TARGET = "val_loss", 2.3
 
 
 def make_experiment(seed: int) -> Experiment:
