@@ -144,3 +144,32 @@ def test_a_spread_keeps_the_ends_and_no_more_than_asked(values: list[int], count
     found = spread(values, count)
     assert len(found) <= count
     assert {min(values), max(values)} <= set(found) <= set(values)
+
+
+def test_a_variant_that_was_measured_for_another_experiment_is_not_allowed_in_this_one() -> None:
+    choices = choose(make_experiment(plan={"precision": "bf16", "strategy": "fsdp"}))
+    assert choices.allows(Variant("bf16", "fsdp", "none"))
+    assert not choices.allows(PLAIN)
+    assert not choices.allows(Variant("bf16", "ddp", "none"))
+
+
+def test_what_was_measured_of_a_plan_counts_before_what_a_model_smooths() -> None:
+    measured = [measure(1, batch, law_s(1, batch)) for batch in (8, 16, 32, 64)]
+    slow = measure(1, 128, 3.0 * law_s(1, 128))
+    found = Knowledge([*measured, slow], [1], limit_bytes=None).step_times([PlanChoice(1, 128, 1, PLAIN)])[0]
+    assert found.value == slow.step_time_s
+    assert found.low < found.value <= found.high
+
+
+@pytest.mark.parametrize(
+    "search",
+    [
+        {"lr": {"low": 1e-4, "high": 0.1}, "optimizer": {"choices": ["sgd", "adamw"]}},
+        {
+            "optimizer": {"choices": ["sgd", "adamw"]},
+            "lr": {"low": 1e-4, "high": 0.1, "when": {"optimizer": "sgd"}},
+        },
+    ],
+)
+def test_no_rate_is_decided_for_several_optimizers(search: dict[str, Any]) -> None:
+    assert "training.lr" not in choose(make_experiment(search=search)).open_fields

@@ -15,6 +15,7 @@ from workbench.events import (
     AdviceGiven,
     AdviceRequested,
     CandidateTried,
+    CommandHandled,
     Event,
     PlanMeasured,
     RatesTested,
@@ -47,7 +48,8 @@ def make_experiment(**changes: Any) -> Experiment:
 
 
 def ask(store: Store, experiment: Experiment, heard: list[Event], **options: Any) -> Advice:
-    return wb.advise(experiment, store=store, listener=heard.append, **({"time": TIME_S} | options))
+    settings: dict[str, Any] = {"time": TIME_S} | options
+    return wb.advise(experiment, store=store, listener=heard.append, **settings)
 
 
 @pytest.mark.ray
@@ -80,8 +82,9 @@ def test_an_advice_is_measured_stored_and_can_be_followed(store: Store, ray_head
 
     again: list[Event] = []
     second = ask(store, experiment, again, time=8.0)
-    assert not [event for event in again if isinstance(event, PlanMeasured)], "measurements are used again"
-    assert any("from earlier runs" in text for text in second.measured)
+    num_again = sum(isinstance(event, PlanMeasured) for event in again)
+    assert num_again < kinds.count(PlanMeasured), "the experiment as it stands is held against what was known"
+    assert second.to_json()["choice"]["written"]
 
     with pytest.raises(RunError, match="is an advice"):
         run.extend(trials=3)
@@ -113,6 +116,27 @@ def test_an_interrupted_advice_is_a_stopped_run(store: Store, ray_head: Path) ->
 
 
 @pytest.mark.ray
+def test_an_advice_that_somebody_else_stops_ends_at_its_next_measurement(
+    store: Store, ray_head: Path
+) -> None:
+    def ask_to_stop(event: Event) -> None:
+        if isinstance(event, PlanMeasured) and not store.commands(run_id()):
+            store.command(run_id(), "set", {"settings": {}})
+            store.command(run_id(), "stop", {})
+
+    def run_id() -> str:
+        return store.run("last").run_id
+
+    with pytest.raises(KeyboardInterrupt):
+        wb.advise(make_experiment(), store=store, listener=ask_to_stop, time=60)
+    events = [item.event for item in store.events(run_id())]
+    answers = [event for event in events if isinstance(event, CommandHandled)]
+    assert [(answer.kind, answer.done) for answer in answers] == [("set", False), ("stop", True)]
+    assert store.run(run_id()).state == "stopped"
+    assert not [event for event in events if isinstance(event, CandidateTried)]
+
+
+@pytest.mark.ray
 def test_a_model_that_cannot_be_trained_fails_with_its_own_words(store: Store, ray_head: Path) -> None:
     experiment = make_experiment(model="tests.run.test_advising:build_broken", search={"lr": 0.1})
     with pytest.raises(RunError, match="no such layer"):
@@ -126,7 +150,13 @@ def build_broken(config: Any) -> Any:
 
 @pytest.mark.parametrize(
     ("options", "field"),
-    [({"objective": "speed"}, "objective"), ({"time": "soon"}, "duration"), ({"time": -1}, "time")],
+    [
+        ({"objective": "speed"}, "objective"),
+        ({"time": "soon"}, "duration"),
+        ({"time": -1}, "time"),
+        ({"time": float("nan")}, "time"),
+        ({"time": True}, "time"),
+    ],
 )
 def test_wrong_questions_are_refused_before_anything_starts(
     store: Store, options: dict[str, Any], field: str

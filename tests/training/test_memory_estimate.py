@@ -83,6 +83,7 @@ def measure(micro_batch: int, **fields: Any) -> int:
     return int(done.stdout)
 
 
+@pytest.mark.slow
 def test_what_a_sample_adds_is_what_it_adds_in_a_real_process() -> None:
     laws = {}
     for recompute in ("none", "blocks"):

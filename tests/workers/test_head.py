@@ -130,6 +130,7 @@ def test_a_head_survives_its_starter_and_shutdown_leaves_nothing(home):
     assert head.shutdown() is False
 
 
+@pytest.mark.slow
 def test_an_unused_head_ends_by_itself_and_a_used_one_does_not(home):
     run_python(CONNECT, home, WORKBENCH_HEAD_IDLE_S="6")
     known = head.status()

@@ -52,9 +52,11 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
     if cost_s is not None:
         lines += _labelled("measuring took", format_duration(cost_s))
     lines += _listed("would change it", texts(advice.get("would_change")))
-    settings = yaml_lines(mapping(advice.get("settings")))
+    decided = mapping(advice.get("settings"))
+    settings = yaml_lines(decided)
     if settings:
-        lines += ["", "To use it, write into the experiment:", *(f"  {line}" for line in settings)]
+        meant = " (lr is meant at training.reference_batch)" if "training.lr" in decided else ""
+        lines += ["", f"To use it, write into the experiment{meant}:", *(f"  {line}" for line in settings)]
     return lines
 
 

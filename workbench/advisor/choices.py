@@ -30,6 +30,16 @@ _RATE_RANGE = 100.0
 _MOST_VALUES = 64
 
 
+@dataclass(frozen=True, order=True)
+class Variant:
+    """What of a plan changes the work itself rather than how it is divided."""
+
+    precision: str
+    strategy: str
+    """ddp, which alone is `single`; or fsdp."""
+    recompute: str
+
+
 @dataclass(frozen=True)
 class Choices:
     """What may be chosen.
@@ -66,6 +76,14 @@ class Choices:
         if self.listed_rates is not None:
             return min(self.listed_rates, key=lambda listed: abs(math.log(listed / lr)))
         return min(max(lr, self.rates[0]), self.rates[1])
+
+    def allows(self, variant: Variant) -> bool:
+        """Say whether a variant of the work is allowed."""
+        return (
+            variant.precision in self.precisions
+            and variant.strategy in self.strategies
+            and variant.recompute in self.recomputes
+        )
 
     @property
     def is_rate_open(self) -> bool:
@@ -172,7 +190,7 @@ class _Reader:
     def rates(self, optimizer: str) -> tuple[tuple[float, float], tuple[float, ...] | None]:
         """Return the range of rates at the reference batch, and the rates where they are listed."""
         domain = self._search.get("lr")
-        if domain is None:
+        if domain is None or domain.when:  # where it exists only sometimes it stays the search's
             written = self._experiment.training.lr
             if written != "auto":
                 return (written, written), None
@@ -184,9 +202,16 @@ class _Reader:
         listed = tuple(sorted(float(value) for value in _values(domain)))  # type: ignore[arg-type]
         return (listed[0], listed[-1]), listed
 
+    def _decides_rate(self) -> bool:
+        """Say whether one rate can be right for all that is still searched: each optimizer needs its own."""
+        domain = self._search.get("lr")
+        return "optimizer" not in self._search and (domain is None or not domain.when)
+
     def open_fields(self) -> Iterator[str]:
         """Yield the dotted paths of what is open."""
         for name in ("global_batch", "lr"):
+            if name == "lr" and not self._decides_rate():
+                continue
             if name in self._search or getattr(self._experiment.training, name) == "auto":
                 yield f"training.{name}"
         for name in PLAN_FIELDS:

@@ -17,7 +17,7 @@ from workbench.advisor.advice import Goal
 from workbench.advisor.bench import Bench, Report
 from workbench.advisor.choices import Choices
 from workbench.advisor.measurements import noise_scale_of
-from workbench.advisor.plans import PlanChoice
+from workbench.advisor.plans import PlanChoice, plan_of
 from workbench.advisor.race import Race
 from workbench.advisor.rivals import Proposer, Rival
 from workbench.events import CandidateTried, PlanMeasured, RatesTested, Sink
@@ -137,12 +137,10 @@ class Contest:
 
     def _raced_plans(self, plans: Sequence[PlanChoice]) -> list[PlanChoice]:
         """Return the plans to train: the best of the models, spread over the batches, and the reference's."""
-        usual = self._reference.plan["global_batch"]
-        return [
-            plan
-            for index, plan in enumerate(plans)
-            if index < _NUM_RACED_BATCHES or plan.global_batch == usual
-        ]
+        raced = list(plans[:_NUM_RACED_BATCHES])
+        usual = plan_of(self._reference.plan)
+        # What the experiment does without advice is held against the rest by training it, too.
+        return [*raced[:1], *([usual] if usual not in raced else []), *raced[1:]]
 
     def _believed_rate(self, rates: RatesTested | None) -> float:
         """Return the rate at the reference batch that is believed in before any training."""
@@ -198,7 +196,7 @@ def _favourites(
     seen: set[Rival] = set()
     for factor, count in ((1.0, len(plans)), (3.0, 2), (1 / 3.0, 2), (10.0, 2)):
         for plan in plans[:count]:
-            lr = min(max(choices.allowed_rate(believed * factor), bounds[0]), bounds[1])
+            lr = min(max(choices.allowed_rate(float(f"{believed * factor:.3g}")), bounds[0]), bounds[1])
             rival = Rival(plan, lr)
             if rival not in seen and math.isfinite(lr):
                 seen.add(rival)

@@ -14,7 +14,7 @@ from functools import cached_property
 from pydantic import JsonValue
 
 from workbench.advisor.advice import Estimate, MemoryNeed
-from workbench.advisor.choices import Choices
+from workbench.advisor.choices import Choices, Variant
 from workbench.events import PlanMeasured
 from workbench.performance.memory import MARGIN, MemoryLaw
 from workbench.performance.step_time import Measurement, Point, StepTimeModel, fit
@@ -23,16 +23,6 @@ from workbench.performance.topology import Topology
 # More micro steps than memory asks for are rarely faster: so many ways to divide a batch are compared.
 _MOST_DIVISIONS = 3
 _MOST_ACCUMULATION = 4096
-
-
-@dataclass(frozen=True, order=True)
-class Variant:
-    """What of a plan changes the work itself rather than how it is divided."""
-
-    precision: str
-    strategy: str
-    """ddp, which alone is `single`; or fsdp."""
-    recompute: str
 
 
 @dataclass(frozen=True)
@@ -74,6 +64,15 @@ def variant_of(plan: Mapping[str, JsonValue]) -> Variant:
         "ddp" if strategy == "single" else strategy,
         str(plan.get("recompute", "none")),
     )
+
+
+def plan_of(plan: Mapping[str, JsonValue]) -> PlanChoice:
+    """Return a stored plan as one to choose."""
+    workers, micro_batch, accumulation = (plan[name] for name in ("workers", "micro_batch", "accumulation"))
+    assert isinstance(workers, int)
+    assert isinstance(micro_batch, int)
+    assert isinstance(accumulation, int)
+    return PlanChoice(workers, micro_batch, accumulation, variant_of(plan))
 
 
 class Knowledge:
@@ -144,8 +143,16 @@ class Knowledge:
                 for index in chosen
             ]
             for index, predicted in zip(chosen, self._models[variant].predict(points), strict=True):
-                found[index] = Estimate(*predicted)
+                found[index] = self._held_against(plans[index], Estimate(*predicted))
         return [found[index] for index in range(len(plans))]
+
+    def _held_against(self, plan: PlanChoice, predicted: Estimate) -> Estimate:
+        """Return what was measured of exactly this plan, where it was; a model smooths it over."""
+        for each in reversed(self.measured):
+            if each.step_time_s is not None and each.plan == plan.written():
+                found_s = each.step_time_s
+                return Estimate(found_s, min(predicted.low, found_s), max(predicted.high, found_s))
+        return predicted
 
     def memory(self, plan: PlanChoice) -> MemoryNeed | None:
         """Say what one worker of a plan holds; None where nothing is known of it."""

@@ -42,6 +42,8 @@ _BATCHES_LEAST = 2
 _NOISE_PRIOR = 4.0
 # Plans whose predicted times differ by less are equal: then the one with fewer workers is taken.
 _SAME = 0.03
+# Earlier measurements are forgotten where the experiment as it stands takes so much longer or shorter.
+_AGREES = 1.5
 
 
 @dataclass(frozen=True)
@@ -103,13 +105,6 @@ class Survey:
         """Measure what the experiment does without advice, which also tells how much data there is."""
         params = base_params(self._experiment)
         workers = resolve(self._experiment, self._reference_params()).split.workers
-        for each in self._measured:
-            if each.plan["workers"] == workers and each.num_train_samples is not None and each.fits:
-                settings = resolve(
-                    self._experiment, self._reference_params(), num_train_samples=each.num_train_samples
-                )
-                if settings.plan()["global_batch"] == each.plan["global_batch"]:
-                    return each
         found = self._probe(workers, [{}], {**params, **self._reference_params()})[0]
         if not found.fits:
             raise ExperimentError(
@@ -117,7 +112,17 @@ class Survey:
                 field="plan.micro_batch",
                 next_step="Let plan.micro_batch and plan.accumulation be auto, or make them smaller.",
             )
+        if not self._agrees(found):
+            self._measured = [found]
         return found
+
+    def _agrees(self, found: PlanMeasured) -> bool:
+        """Say whether earlier measurements still hold: the machine may have been busy then, or be it now."""
+        assert found.step_time_s is not None
+        for each in self._around.known:
+            if each.plan == found.plan and each.step_time_s is not None:
+                return 1.0 / _AGREES < each.step_time_s / found.step_time_s < _AGREES
+        return True
 
     def _reference_params(self) -> dict[str, JsonValue]:
         """Return the configuration of a trial without advice: searched fields have the value of a draw."""
@@ -232,7 +237,8 @@ class Survey:
             ExperimentError: If no plan that is allowed fits.
         """
         choices, knowledge = self.choices, self.knowledge
-        plans = list(enumerate_plans(choices, knowledge.variants, knowledge))
+        allowed = [variant for variant in knowledge.variants if choices.allows(variant)]
+        plans = list(enumerate_plans(choices, allowed, knowledge))
         if not plans:
             raise ExperimentError(
                 "no plan that is allowed fits into the memory of a worker",

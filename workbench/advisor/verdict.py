@@ -11,7 +11,7 @@ from pydantic import JsonValue
 
 from workbench.advisor.advice import Advice, Candidate, Estimate, Goal, NoiseStatus
 from workbench.advisor.choices import Choices
-from workbench.advisor.plans import Knowledge, PlanChoice, variant_of
+from workbench.advisor.plans import Knowledge, PlanChoice, plan_of
 from workbench.advisor.race import Race, Standing
 from workbench.advisor.rivals import Rival
 from workbench.errors import ExperimentError
@@ -30,7 +30,6 @@ _SEVERAL_TRAININGS = 1.1
 _PREDICTED = 2.0
 _MOST_OTHERS = 6
 _EDGE = 1.05
-_LITTLE = 0.05
 
 
 @dataclass(frozen=True)
@@ -156,7 +155,9 @@ def _raced(found: Findings, standing: Standing[Rival]) -> Candidate:
     else:
         sign = 1.0 if metric.goal == "maximize" else -1.0
         assert standing.value is not None
-        reason = f"{metric.metric} {sign * standing.value:.4g} in the time that every candidate had"
+        reason = f"at best {metric.metric} {sign * standing.value:.4g} in the time that every candidate had"
+        if metric.target is not None:
+            reason += f"; none reached the target of {metric.target:g}"
     return _candidate(found, plan, standing.entrant.lr, time_s, [reason])
 
 
@@ -185,12 +186,7 @@ def _usual_rate(found: Findings) -> float:
 
 def _reference(found: Findings, standings: Sequence[Standing[Rival]]) -> Candidate:
     """Say what the experiment does without advice; its time only where it was trained."""
-    plan = found.reference.plan
-    workers, micro, accumulation = plan["workers"], plan["micro_batch"], plan["accumulation"]
-    assert isinstance(workers, int)
-    assert isinstance(micro, int)
-    assert isinstance(accumulation, int)
-    choice = PlanChoice(workers, micro, accumulation, variant_of(plan))
+    choice = plan_of(found.reference.plan)
     lr = _usual_rate(found) if found.rates is None else _default_rate(found)
     for standing in standings:
         if standing.entrant.plan == choice and math.isclose(standing.entrant.lr, lr, rel_tol=0.01):
@@ -211,6 +207,9 @@ def _noise_status(found: Findings) -> NoiseStatus:
 
 
 def _measured(found: Findings) -> Iterator[str]:
+    if found.choices.params:
+        written = ", ".join(f"{name}={value}" for name, value in found.choices.params.items())
+        yield f"all of it with {written}"
     counts = sorted({int(str(each.plan["workers"])) for each in found.knowledge.measured})
     batches = sorted({int(str(each.plan["micro_batch"])) for each in found.knowledge.measured})
     said = f"{found.num_measured} plans, {found.num_known} more from earlier runs" if found.num_known else (
@@ -227,9 +226,6 @@ def _measured(found: Findings) -> Iterator[str]:
     if found.race is not None and found.race.courses:
         entrants = len({course.entrant for course in found.race.courses})
         yield f"{len(found.race.courses)} short trainings of {entrants} candidates beside each other"
-    if found.choices.params:
-        written = ", ".join(f"{name}={value}" for name, value in found.choices.params.items())
-        yield f"all of it with {written}"
 
 
 def _would_change(
@@ -244,6 +240,9 @@ def _would_change(
         and times[1].low < times[0].high
     ):
         yield f"{runner_up.written} at {runner_up.lr:.3g} lies within the interval: more time may turn them"
+    reached = [each for each in found.race.courses if each.reached_s is not None] if found.race else []
+    if reached and all(each.reached_s == each.elapsed_s[0] for each in reached):
+        yield "all reached the target at their first evaluation: a stricter one would tell them apart"
     if choice.step_time_s.extrapolated:
         yield "the step time is beyond what was measured: measure this plan before relying on it"
     if found.choices.is_rate_open:
@@ -257,21 +256,17 @@ def _would_change(
         )
     elif found.noise_scale is None:
         yield "the gradient noise: it grows during a training, and then larger batches pay"
-    most = max(found.choices.workers)
-    if plan.workers == most:
-        more = PlanChoice(2 * most, plan.micro_batch, plan.accumulation, plan.variant)
-        now, then = found.knowledge.step_times([plan, more])
-        gain = 2.0 * now.value / then.value
-        if gain > 1.0 + _LITTLE:
-            beyond = ", beyond what was measured" if then.extrapolated else ""
-            yield f"{2 * most} workers would bring about {gain:.2g} times the samples/s{beyond}"
 
 
 def _settings(found: Findings, plan: PlanChoice, lr: float) -> dict[str, JsonValue]:
     """Return what to set in the experiment: what was open, and nothing else."""
     values = {f"plan.{name}": value for name, value in plan.decided().items()}
     values["training.global_batch"] = plan.global_batch
-    if found.choices.is_rate_open and (found.race is not None or found.rates is not None):
+    if (
+        "training.lr" in found.choices.open_fields
+        and found.choices.is_rate_open
+        and (found.race is not None or found.rates is not None)
+    ):
         values["training.lr"] = lr
     return {path: values[path] for path in found.choices.open_fields if path in values}
 

@@ -17,9 +17,12 @@ from workbench.cli.options import (
     store_option,
 )
 from workbench.cli.printing import print_json, print_note
+from workbench.errors import DataError
 
 if TYPE_CHECKING:
     from workbench.events import CandidateTried, Event
+
+_INTERRUPTED = 130
 
 
 @click.command()
@@ -53,17 +56,24 @@ def advise(
     from workbench.advisor.card import lines_of
 
     experiment = runs.read_experiment(file, read_settings(assignments))
-    advice = runs.advise(
-        experiment, objective=objective, time=time_limit, store=open_store(), address=address,  # type: ignore[arg-type]
-        listener=_Teller(),
-    )  # fmt: skip
-    if target is not None:
-        target.write_text(advice.apply(experiment).to_yaml(), encoding="utf-8")
-        print_note(f"wrote {target}")
+    if target is not None and (target.exists() or not target.absolute().parent.is_dir()):
+        problem = "is there already" if target.exists() else "lies in a folder that is not there"
+        raise DataError(f"{target} {problem}", field="--write", allowed="a new file in a folder that exists")
+    try:
+        advice = runs.advise(
+            experiment, objective=objective, time=time_limit, store=open_store(), address=address,  # type: ignore[arg-type]
+            listener=_Teller(),
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        print_note("stopped; what was measured is kept, and used when you ask again")
+        return _INTERRUPTED
     if as_json:
         print_json(advice.to_json())
     else:
         click.echo("\n".join(lines_of(advice.to_json())))
+    if target is not None:
+        target.write_text(advice.apply(experiment).to_yaml(), encoding="utf-8")
+        print_note(f"wrote {target}")
     return 0
 
 

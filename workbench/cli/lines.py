@@ -31,6 +31,8 @@ def measurement_line(event: Event) -> str | None:
             if event.samples_per_s is None:
                 return f"does not fit: {written}: {event.message}"
             return f"measured {written}: {format_number(event.samples_per_s)} samples/s"
+        case RatesTested(rates=[]):
+            return "no learning rate could be tested"
         case RatesTested():
             found = (
                 "none made the loss fall" if event.suggested is None else f"{event.suggested:.3g} suggested"

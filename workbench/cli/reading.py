@@ -266,7 +266,8 @@ def _facts(run: Run, history: History) -> list[str]:
     content = "an advice" if run.is_advice else counts or "no trials yet"
     lines = [f"started {format_age(time.time() - row.created_unix_s)}, {content}"]
     if row.state == "lost":
-        lines.append("its driver is gone; what it found is stored, and the run can be resumed")
+        again = "ask again, and it is used" if run.is_advice else "the run can be resumed"
+        lines.append(f"its driver is gone; what it found is stored: {again}")
     elif history.reason or history.message:
         lines.append(f"{history.state}: {history.message or history.reason}")
     if row.owner is not None and row.state in ("running", "stopping", "waiting"):

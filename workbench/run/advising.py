@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
+import math
 import os
+import signal
 import socket
-from collections.abc import Mapping
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ExperimentError
-from workbench.events import AdviceGiven, AdviceRequested, Event, RunStateChanged, Sink
+from workbench.events import AdviceGiven, AdviceRequested, CommandHandled, Event, RunStateChanged, Sink
 from workbench.experiment import Experiment
 from workbench.experiment.sections import parse_duration_s
 from workbench.run.attached import Run, open_store
@@ -61,11 +65,10 @@ def advise(
         experiment = Experiment(**experiment)
     budget_s = parse_duration_s(time)
     if objective not in _OBJECTIVES:
-        raise ExperimentError(
-            f"{objective!r} is no objective", field="--objective", allowed=list(_OBJECTIVES)
-        )
-    if not isinstance(budget_s, float | int) or budget_s <= 0:
-        raise ExperimentError(f"{time!r} is no duration", field="--time", allowed="such as 90s or 5m")
+        raise ExperimentError(f"{objective!r} is no objective", field="objective", allowed=list(_OBJECTIVES))
+    is_number = isinstance(budget_s, float | int) and not isinstance(budget_s, bool)
+    if not is_number or not 0 < budget_s < math.inf:
+        raise ExperimentError(f"{time!r} is no duration", field="time", allowed="such as 90s or 5m")
     from workbench.advisor.choices import check_advisable
     from workbench.sweeps.preflight import check
     from workbench.workers import head
@@ -80,11 +83,25 @@ def advise(
 
 
 def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, listener: Sink | None) -> Advice:
+    last_command = 0
+
     def store(*events: Event) -> None:
         writer.append(*events)
         for event in events:
             if listener is not None:
                 listener(event)
+
+    def hear(event: Event) -> None:
+        """Store what was found, and do what somebody else asks for meanwhile."""
+        nonlocal last_command
+        store(event)
+        for command in run.store.commands(run.run_id, after=last_command):
+            last_command = command.number
+            stops = command.kind == "stop"
+            message = "the advice ends" if stops else "an advice cannot be changed, only stopped"
+            store(CommandHandled(command=command.number, kind=command.kind, done=stops, message=message))
+            if stops:
+                raise KeyboardInterrupt
 
     versions = {name: importlib.metadata.version(name) for name in _VERSIONED}
     request = AdviceRequested(objective=objective, host=socket.gethostname(), versions=versions)
@@ -92,9 +109,10 @@ def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, liste
     try:
         from workbench.advisor.recommend import advisor_for
 
-        advice = advisor_for(
-            run.store, run.run_id, objective=objective, budget_s=budget_s, sink=store
-        ).advise()
+        with _ended_like_interrupted():
+            advice = advisor_for(
+                run.store, run.run_id, objective=objective, budget_s=budget_s, sink=hear
+            ).advise()
     except KeyboardInterrupt:
         store(RunStateChanged(state="stopped", reason="person"))
         raise
@@ -106,3 +124,16 @@ def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, liste
         RunStateChanged(state="complete", reason="advice", message=f"{advice.choice.written}"),
     )
     return advice
+
+
+@contextlib.contextmanager
+def _ended_like_interrupted() -> Iterator[None]:
+    """Let SIGTERM do what Ctrl-C does: the workers are given back, and the run says that it was stopped."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

@@ -19,12 +19,12 @@ from pydantic import JsonValue
 from workbench.advisor.advice import Estimate
 from workbench.advisor.choices import PLAN_FIELDS, Choices, choices_of
 from workbench.advisor.plans import Knowledge, PlanChoice, enumerate_plans
-from workbench.advisor.quantities import format_duration
+from workbench.advisor.quantities import format_duration, format_short_time
 from workbench.advisor.recommend import bench_for, surroundings_of
 from workbench.advisor.survey import Survey
 from workbench.advisor.verdict import Findings, conclude
 from workbench.errors import WorkbenchError
-from workbench.events import AdviceGiven, Noted, PlanMeasured
+from workbench.events import AdviceGiven, Noted
 from workbench.experiment import Experiment
 from workbench.store import Store
 from workbench.sweeps.ledger import Ledger
@@ -108,7 +108,6 @@ def measure_before_trials(store: Store, ledger: Ledger) -> AdvisedPlans | None:
             Noted(level="warning", message=f"defaults answer, as nothing could be measured: {error}")
         )
         return None
-    ledger.record(*around.known)  # so that whoever takes over knows the same
     choices, knowledge = survey.choices, survey.knowledge
     samples = survey.reference.num_train_samples or 0
     workers, compared = split_workers(experiment, choices, knowledge, samples, num_places)
@@ -143,13 +142,13 @@ def measure_before_trials(store: Store, ledger: Ledger) -> AdvisedPlans | None:
 
 def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
     """Return the plans as an earlier driver of the run measured them; None where none did."""
-    events = [item.event for item in store.events(ledger.run_id, types=["plan_measured", "advice_given"])]
-    measured = [event for event in events if isinstance(event, PlanMeasured)]
-    advice = next((event.advice for event in reversed(events) if isinstance(event, AdviceGiven)), None)
-    if advice is None or not measured:
-        return None
+    given = [item.event for item in store.events(ledger.run_id, types=["advice_given"])]
+    advice = next((event.advice for event in reversed(given) if isinstance(event, AdviceGiven)), None)
     question = _question(ledger.experiment)
     around = surroundings_of(store, ledger.run_id, question)
+    measured = around.known
+    if advice is None or not measured:
+        return None
     samples = next((each.num_train_samples for each in measured if each.num_train_samples), 0)
     choices = choices_of(
         question, num_train_samples=samples, most_workers=around.capacity.num_workers,
@@ -193,10 +192,11 @@ def _global_batch(
 
 
 def _plans_of(choices: Choices, knowledge: Knowledge, batch: int, workers: int | None) -> list[PlanChoice]:
+    allowed = [variant for variant in knowledge.variants if choices.allows(variant)]
     narrowed = dataclasses.replace(
         choices, global_batches=(batch,), workers=choices.workers if workers is None else (workers,)
     )
-    return list(enumerate_plans(narrowed, knowledge.variants, knowledge))
+    return list(enumerate_plans(narrowed, allowed, knowledge))
 
 
 def split_workers(
@@ -245,8 +245,8 @@ def _forecast(experiment: Experiment, plans: AdvisedPlans, num_train_samples: in
     at_once = at_once if most == "auto" else min(most, at_once)
     said = (
         f"trials train as {plan.global_batch} = {plan.micro_batch} x {plan.accumulation} x {plan.workers}, "
-        f"{at_once} at once; one takes about {format_duration(step_s.value * steps)} "
-        f"({format_duration(step_s.low * steps)} to {format_duration(step_s.high * steps)}) of steps"
+        f"{at_once} at once; one takes about {format_short_time(step_s.value * steps)} "
+        f"({format_short_time(step_s.low * steps)} to {format_short_time(step_s.high * steps)}) of steps"
     )
     budget_s = experiment.budget.time
     if trials is None:

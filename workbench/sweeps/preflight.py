@@ -47,6 +47,8 @@ def check(experiment: Experiment, *, on_this_machine: bool = True) -> None:
     """
     if experiment.resources.elastic:
         _check_elastic(experiment)
+    if experiment.resources.advice == "always":
+        _check_advisable(experiment)
     if experiment.train is not None:
         _check_reference(experiment.train, "train")
         _check_asks_for_worker(experiment)
@@ -204,6 +206,17 @@ def _check_elastic(experiment: Experiment) -> None:
         next_step = "Let plan.micro_batch or plan.accumulation be auto."
     if problem is not None:
         raise ExperimentError(problem, field="resources.elastic", allowed="false here", next_step=next_step)
+
+
+def _check_advisable(experiment: Experiment) -> None:
+    """Refuse to promise measured plans where nobody could act on them."""
+    problem = None
+    if experiment.train is not None:
+        problem = "what a train function does with a plan is its own"
+    elif experiment.resources.elastic:
+        problem = "trials that grow find their workers by themselves"
+    if problem is not None:
+        raise ExperimentError(problem, field="resources.advice", allowed="auto, never")
 
 
 def _could_grow(experiment: Experiment) -> bool:

@@ -168,7 +168,7 @@ class _Probe:
         strategy.train(True)
         peak.pause()
         misfit = self._together(steps.try_alone) if strategy.holds_whole_model else None
-        misfit = misfit or self._alone_or_fail(lambda: steps.warm_up(order.warmup_steps))
+        misfit = misfit or self._alone_or_fail(lambda: steps.warm_up(order.warmup_steps, order.longest_s))
         if misfit is not None:
             return _Measured(misfit)
         peak_bytes = self._most(peak)

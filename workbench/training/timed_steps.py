@@ -50,15 +50,18 @@ class TimedSteps:
         with self._parts.strategy.alone():
             self._step(next(self._batches), lr=0.0)
 
-    def warm_up(self, num_steps: int) -> None:
+    def warm_up(self, num_steps: int, longest_s: float) -> None:
         """Make the steps whose times say nothing yet, and see what they hold.
 
         Args:
-            num_steps: How many; a few are made in any case.
+            num_steps: How many at most, but no fewer than two.
+            longest_s: Seconds after which no further step begins.
         """
         self._peak.resume()
-        for _ in range(max(num_steps, FEWEST_WARMUP_STEPS)):
+        num_done, began_s = 0, perf_counter()
+        while self._goes_on(num_done, FEWEST_WARMUP_STEPS, num_steps, perf_counter() - began_s < longest_s):
             self._step(next(self._batches))
+            num_done += 1
         self._peak.pause()
 
     def time(self, num_steps: int, longest_s: float, *, compares: bool) -> StepTimes:
@@ -75,7 +78,7 @@ class TimedSteps:
         steps: list[Mapping[str, float]] = []
         alone: list[Mapping[str, float]] = []
         began_s = perf_counter()
-        while self._goes_on(len(steps), num_steps, perf_counter() - began_s < longest_s):
+        while self._goes_on(len(steps), FEWEST_STEPS, num_steps, perf_counter() - began_s < longest_s):
             steps.append(self._step(next(self._batches)))
             if compares:
                 with self._parts.strategy.alone():
@@ -117,9 +120,9 @@ class TimedSteps:
             parts.strategy.update(parts.settings.lr if lr is None else lr)
         return parts.profiler.close_window()
 
-    def _goes_on(self, num_done: int, num_steps: int, has_time: bool) -> bool:
+    def _goes_on(self, num_done: int, fewest: int, num_steps: int, has_time: bool) -> bool:
         """Say whether all workers make one more step, and let them begin it together."""
-        is_missing = num_done < FEWEST_STEPS or (num_done < num_steps and has_time)
+        is_missing = num_done < fewest or (num_done < num_steps and has_time)
         return _meet(self._parts.worker, float(is_missing))
 
 
