@@ -91,6 +91,7 @@ def test_an_advice_is_measured_stored_and_can_be_followed(store: Store, ray_head
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_advice_for_throughput_trains_nothing(store: Store, ray_head: Path) -> None:
     heard: list[Event] = []
     experiment = make_experiment(search={"lr": {"low": 1e-4, "high": 0.3, "log": True}})

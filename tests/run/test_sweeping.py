@@ -248,6 +248,7 @@ def test_the_study_can_be_taken_to_optuna(folder: Path) -> None:
     assert study.best_value == run.best.values["score"]
 
 
+@pytest.mark.slow
 def test_training_again_from_a_bundle_gives_the_same_result(folder: Path) -> None:
     run = wb.sweep(
         {

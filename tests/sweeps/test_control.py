@@ -131,7 +131,7 @@ def test_a_stopped_run_is_extended_and_finishes_what_it_had_begun(store: Store, 
     sweep.assert_sound()
 
 
-@pytest.mark.parametrize("how", ["listens", "deaf"])
+@pytest.mark.parametrize("how", ["listens", pytest.param("deaf", marks=pytest.mark.slow)])
 def test_a_stopped_trial_takes_the_processes_that_it_started_along(store: Store, how: str) -> None:
     search = {"x": {"choices": [how]}}
     sweep = Sweep.create(store, "breed", search=search, budget={"trials": 1}).launch()
@@ -185,6 +185,7 @@ def test_a_trial_that_waits_for_its_turn_or_for_workers_is_stopped_too(store: St
     sweep.wait("stopped").assert_sound()
 
 
+@pytest.mark.slow
 def test_a_parallel_sweep_is_replayed_with_the_same_proposals_in_the_same_order(
     store: Store, notes: Path
 ) -> None:

@@ -165,6 +165,7 @@ def test_a_killed_driver_finds_the_decision_and_a_grown_trial_can_be_stopped(tau
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("free_pool")
+@pytest.mark.slow
 def test_nothing_grows_onto_more_workers_than_were_ever_measured(store: Store) -> None:
     sweep = Sweep(store, store.create_run(experiment(sample_s=0.0005, epochs=(2000,)))).launch()
     noted = sweep.wait_for(Noted)

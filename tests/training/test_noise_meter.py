@@ -114,8 +114,9 @@ def test_one_worker_measures_the_true_noise_by_cutting_some_steps(tmp_path: Path
     assert all(event.gradient_noise is None and event.gradient_signal_sqr is None for event in too_early)
 
 
-@pytest.mark.parametrize("plan", [{"strategy": "ddp"}, {"strategy": "fsdp"}], ids=str)
-def test_two_workers_measure_the_true_noise(plan: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
+def test_two_workers_measure_the_true_noise(strategy: str, tmp_path: Path) -> None:
+    plan = {"strategy": strategy}
     text = line(18, workers=2, **plan)
     (ended, events), _ = run_together(train, 2, text, str(tmp_path))
     assert ended.state == "complete", ended.traceback

@@ -145,6 +145,7 @@ def test_an_unused_head_ends_by_itself_and_a_used_one_does_not(home):
     assert not Path(known.temp_dir).exists()
 
 
+@pytest.mark.slow
 def test_a_killed_keeper_takes_ray_along_and_the_next_start_clears_away(home):
     run_python(CONNECT, home)
     known = head.status()
