@@ -161,8 +161,12 @@ def check_advisable(experiment: Experiment) -> None:
 
 def base_params(experiment: Experiment) -> dict[str, JsonValue]:
     """Return the values of the parameters that the advisor does not decide."""
-    drawn = experiment.search.sample(random.Random(experiment.seed))
-    return {name: value for name, value in drawn.items() if name not in DECIDED}
+    return {name: value for name, value in drawn_params(experiment).items() if name not in DECIDED}
+
+
+def drawn_params(experiment: Experiment) -> dict[str, JsonValue]:
+    """Return the one configuration that stands for all: the first that the experiment's seed draws."""
+    return experiment.search.sample(random.Random(experiment.seed))
 
 
 class _Reader:

@@ -24,7 +24,7 @@ from workbench.events import CandidateTried, PlanMeasured, RatesTested, Sink
 from workbench.experiment import Experiment
 from workbench.study.samplers import stable_seed
 from workbench.training.learning_rate import default_lr
-from workbench.training.settings import TrialSettings, resolve
+from workbench.training.settings import TrialSettings, reference_lr, resolve
 from workbench.training.task import RateTest
 
 # Of the time for an advice, how much may go into the range test.
@@ -144,10 +144,9 @@ class Contest:
 
     def _believed_rate(self, rates: RatesTested | None) -> float:
         """Return the rate at the reference batch that is believed in before any training."""
-        training = self._settings.training
         if rates is not None and rates.suggested is not None:
             return rates.suggested / self._rate_factor(rates.global_batch)
-        return default_lr(training.optimizer) if training.lr == "auto" else training.lr
+        return reference_lr(self._settings.training)
 
     def _rate_factor(self, global_batch: int) -> float:
         """Return the rate at a global batch over that at the reference batch."""

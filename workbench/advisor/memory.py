@@ -5,12 +5,12 @@ Nothing of it is measured: see `training.memory_estimate` for what such an estim
 
 from __future__ import annotations
 
-import random
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pydantic import JsonValue
 
+from workbench.advisor.choices import drawn_params
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.performance.memory import MARGIN, MemoryLaw, StepMemory, fit_law
@@ -72,7 +72,7 @@ def forecast_memory(experiment: Experiment) -> MemoryForecast:
     """
     if experiment.train is not None:
         raise ExperimentError("what a train function holds is only known when it runs", field="train")
-    params = experiment.search.sample(random.Random(experiment.seed))
+    params = drawn_params(experiment)
     here = inventory()
     on_gpu = bool(here.gpus) and experiment.resources.gpus_per_worker != 0
     device = "cuda" if on_gpu else "cpu"

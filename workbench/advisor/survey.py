@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-import random
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from pydantic import JsonValue
 from workbench.advisor.advice import Goal
 from workbench.advisor.batch_finder import find_fastest
 from workbench.advisor.bench import Bench
-from workbench.advisor.choices import Choices, base_params, choices_of
+from workbench.advisor.choices import Choices, choices_of, drawn_params
 from workbench.advisor.plans import Knowledge, PlanChoice, Variant, enumerate_plans, spread, variant_of
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
@@ -103,9 +102,8 @@ class Survey:
 
     def _measure_reference(self) -> PlanMeasured:
         """Measure what the experiment does without advice, which also tells how much data there is."""
-        params = base_params(self._experiment)
-        workers = resolve(self._experiment, self._reference_params()).split.workers
-        found = self._probe(workers, [{}], {**params, **self._reference_params()})[0]
+        params = drawn_params(self._experiment)
+        found = self._probe(resolve(self._experiment, params).split.workers, [{}], params)[0]
         if not found.fits:
             raise ExperimentError(
                 f"the experiment as it stands does not fit: {found.message}",
@@ -123,10 +121,6 @@ class Survey:
             if each.plan == found.plan and each.step_time_s is not None:
                 return 1.0 / _AGREES < each.step_time_s / found.step_time_s < _AGREES
         return True
-
-    def _reference_params(self) -> dict[str, JsonValue]:
-        """Return the configuration of a trial without advice: searched fields have the value of a draw."""
-        return self._experiment.search.sample(random.Random(self._experiment.seed))
 
     def _choices(self, reference: PlanMeasured) -> Choices:
         return choices_of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -19,8 +20,8 @@ from workbench.events import PlanMeasured, RatesTested
 from workbench.experiment import Experiment
 from workbench.performance.goodput import efficiency
 from workbench.performance.noise import MOST_NOISE_SCALES
-from workbench.training.learning_rate import default_lr, rule_in_force
-from workbench.training.settings import TrialSettings, resolve
+from workbench.training.learning_rate import rule_in_force
+from workbench.training.settings import TrialSettings, reference_lr, resolve
 
 # Of one training to a target, where nine of ten others should lie: other seeds, other noise.
 _ONE_TRAINING = 1.35
@@ -173,7 +174,7 @@ def _predicted(found: Findings, plan: PlanChoice, lr: float) -> Candidate:
         epochs = found.experiment.training.epochs / worth
         whole = candidate.epoch_time_s.times(epochs)
         time_s = Estimate(whole.value, whole.low / _PREDICTED, whole.high * _PREDICTED, whole.extrapolated)
-    return _candidate(found, plan, lr, time_s, reasons)
+    return dataclasses.replace(candidate, time_to_target_s=time_s, reasons=tuple(reasons))
 
 
 def _usual_rate(found: Findings) -> float:
@@ -195,9 +196,8 @@ def _reference(found: Findings, standings: Sequence[Standing[Rival]]) -> Candida
 
 
 def _default_rate(found: Findings) -> float:
-    written = resolve(found.experiment, found.choices.params).training.lr
-    optimizer = resolve(found.experiment, found.choices.params).training.optimizer
-    return found.choices.allowed_rate(default_lr(optimizer) if written == "auto" else written)
+    training = resolve(found.experiment, found.choices.params).training
+    return found.choices.allowed_rate(reference_lr(training))
 
 
 def _noise_status(found: Findings) -> NoiseStatus:
@@ -217,7 +217,7 @@ def _measured(found: Findings) -> Iterator[str]:
     )  # fmt: skip
     workers = ", ".join(map(str, counts))
     yield f"{said}: micro batches of {batches[0]} to {batches[-1]} on {workers} worker{'s' * (counts != [1])}"
-    if found.rates is not None:
+    if found.rates is not None and found.rates.rates:  # none where not even the first had a finite loss
         suggested = found.rates.suggested
         yield (
             f"learning rates from {found.rates.rates[0]:.2g} to {found.rates.rates[-1]:.2g}: "

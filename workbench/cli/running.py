@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import signal
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -171,10 +170,11 @@ def _stay(
 ) -> int:  # fmt: skip
     """Follow a run to its end, say how it ended, and return the exit code for that."""
     from workbench.cli.following import exit_code_of_run, follow_to_end, print_end
+    from workbench.run.interruption import ended_like_interrupted
 
     _leave_ray()
     try:
-        with _ended_like_interrupted():
+        with ended_like_interrupted():
             history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
             if state == "lost" and when_lost is not None:
                 driver_after = run.row.last_seq
@@ -196,16 +196,6 @@ def _leave_ray() -> None:
     ray = sys.modules.get("ray")
     if ray is not None and ray.is_initialized():
         ray.shutdown()
-
-
-@contextlib.contextmanager
-def _ended_like_interrupted() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does; Ray, where it was used, would write its stack to the terminal."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _write_report(run: Run) -> str | None:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
 import math
 import os
-import signal
 import socket
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +16,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.sections import parse_duration_s
 from workbench.run.attached import Run, open_store
 from workbench.run.experiment_file import read_experiment
+from workbench.run.interruption import ended_like_interrupted
 from workbench.store import RunWriter, Store
 
 if TYPE_CHECKING:
@@ -109,7 +107,7 @@ def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, liste
     try:
         from workbench.advisor.recommend import advisor_for
 
-        with _ended_like_interrupted():
+        with ended_like_interrupted():
             advice = advisor_for(
                 run.store, run.run_id, objective=objective, budget_s=budget_s, sink=hear
             ).advise()
@@ -124,16 +122,3 @@ def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, liste
         RunStateChanged(state="complete", reason="advice", message=f"{advice.choice.written}"),
     )
     return advice
-
-
-@contextlib.contextmanager
-def _ended_like_interrupted() -> Iterator[None]:
-    """Let SIGTERM do what Ctrl-C does: the workers are given back, and the run says that it was stopped."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)

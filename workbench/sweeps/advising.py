@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import random
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -17,7 +16,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.advisor.advice import Estimate
-from workbench.advisor.choices import PLAN_FIELDS, Choices, choices_of
+from workbench.advisor.choices import PLAN_FIELDS, Choices, choices_of, drawn_params
 from workbench.advisor.plans import Knowledge, PlanChoice, enumerate_plans
 from workbench.advisor.quantities import format_duration, format_short_time
 from workbench.advisor.recommend import bench_for, surroundings_of
@@ -233,8 +232,7 @@ def split_workers(
 
 def _forecast(experiment: Experiment, plans: AdvisedPlans, num_train_samples: int, num_places: int) -> str:
     """Say how long the run should take, what it uses, and which limit ends it."""
-    params = experiment.search.sample(random.Random(experiment.seed))
-    fastest = plans.fastest(params)
+    fastest = plans.fastest(drawn_params(experiment))
     if fastest is None:
         return "no plan for the usual global batch fits: trials use defaults"
     plan, step_s = fastest

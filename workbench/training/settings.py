@@ -151,9 +151,14 @@ def resolve(
         strategy=_strategy(plan, split.workers, params),
         recompute=plan.recompute == "blocks",
         lr=lr,
-        warmup_epochs=_warmup_epochs(training, split.global_batch, goes_up=lr > _named_lr(training)),
+        warmup_epochs=_warmup_epochs(training, split.global_batch, goes_up=lr > reference_lr(training)),
         model={**(experiment.model.options if experiment.model else {}), **searched},
     )
+
+
+def reference_lr(training: Training) -> float:
+    """Return the rate at the reference batch: the one that is named, or the optimizer's usual one."""
+    return default_lr(training.optimizer) if training.lr == "auto" else training.lr
 
 
 def split_batch(
@@ -261,10 +266,6 @@ def fixed_of(experiment: Experiment, params: Mapping[str, JsonValue]) -> frozens
     )
 
 
-def _named_lr(training: Training) -> float:
-    return default_lr(training.optimizer) if training.lr == "auto" else training.lr
-
-
 def _rule(training: Training, global_batch: int) -> Rule:
     going_up = global_batch >= training.reference_batch
     return rule_in_force(training.lr_rule, optimizer=training.optimizer, going_up=going_up)
@@ -276,7 +277,7 @@ def _peak_lr(training: Training, global_batch: int, noise_scale: float | None) -
     Where adascale does not know the noise, the rate stays: its gain is least at the beginning, when the
     gradient is large beside its noise, and 1 is what it never falls below.
     """
-    lr, rule = _named_lr(training), _rule(training, global_batch)
+    lr, rule = reference_lr(training), _rule(training, global_batch)
     if rule == "adascale" and noise_scale is None:
         return lr
     options = training.optimizer_options
