@@ -50,7 +50,7 @@ bench: env  ## Measure us and the rivals side by side; results go to tests/bench
 bench-advisor: env  ## Predict and choose from public measurements, beside the rivals (two minutes).
 	$(BIN)/python -m tests.benchmarks advisor_step_time advisor_batch advisor_budget
 
-bench-choice: env  ## Advise on small tasks beside brute force, Ray Tune and Lightning (half an hour, alone).
+bench-choice: env  ## Advise on small tasks beside brute force, Ray Tune and Lightning (an hour, alone).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'
 	$(BIN)/python -m tests.benchmarks advisor_choice advisor_on_off
 

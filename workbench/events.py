@@ -247,7 +247,7 @@ class AdviceRequested(EventHeader):
 
 
 class PlanMeasured(EventHeader):
-    """A plan was tried for a few steps by warm workers that did nothing else."""
+    """The steps of a plan were timed: a few, by warm workers that did nothing else, or those of a trial."""
 
     type: Literal["plan_measured"] = "plan_measured"
     setting: str = Field(
@@ -257,6 +257,7 @@ class PlanMeasured(EventHeader):
     plan: dict[str, JsonValue] = Field(
         description="workers, micro_batch, accumulation, global_batch, precision, strategy, recompute."
     )
+    by_trial: int | None = Field(default=None, description="The trial that showed it, maybe beside others.")
     workers_per_node: list[int] = Field(default_factory=list)
     device: str = Field(default="cpu", description="Name of the device of a worker.")
     fits: bool = Field(default=True, description="False where memory ran out, or would have.")
@@ -271,12 +272,10 @@ class PlanMeasured(EventHeader):
     )
     samples_per_s: float | None = Field(default=None, description="Over all workers.")
     peak_bytes: int | None = Field(default=None, description="The most that one worker held at any moment.")
-    step_flops: float | None = Field(
-        default=None, description="Floating-point operations of a step, over all workers."
-    )
-    utilisation: float | None = Field(
-        default=None, description="Part of the device's peak rate that the model's operations use, 0 to 1."
-    )
+    step_flops: float | None = Field(default=None, description="Operations of a step, over all workers.")
+    utilisation: float | None = Field(default=None, description="Part of the device's peak rate in use.")
+    power_w: float | None = Field(default=None, description="Mean of all devices in use, where metered.")
+    state_bytes: int | None = Field(default=None, description="What a checkpoint of the training takes.")
 
 
 class RatesTested(EventHeader):

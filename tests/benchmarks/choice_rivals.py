@@ -108,7 +108,7 @@ class PlainTraining:
         return total / len(inputs)
 
 
-def choose_with_tune(name: str, budget_s: float) -> dict[str, Any]:
+def choose_with_tune(name: str, budget_s: float, seed: int) -> dict[str, Any]:
     """Search with Ray Tune, OptunaSearch and ASHA over the grid of a task; return what was chosen.
 
     A trial on two workers holds two CPUs and computes with two threads, which starts at once; Ray Train
@@ -118,6 +118,7 @@ def choose_with_tune(name: str, budget_s: float) -> dict[str, Any]:
     Args:
         name: Name of the task.
         budget_s: Seconds that the search may take, after a first one that is not counted.
+        seed: Of the search.
     """
     import ray
     from ray import tune
@@ -156,7 +157,7 @@ def choose_with_tune(name: str, budget_s: float) -> dict[str, Any]:
                 "workers": tune.choice(list(task.workers)),
             },
             tune_config=tune.TuneConfig(
-                metric=task.metric, mode=mode, search_alg=OptunaSearch(seed=0),
+                metric=task.metric, mode=mode, search_alg=OptunaSearch(seed=seed),
                 scheduler=ASHAScheduler(
                     max_t=task.epochs, grace_period=GRACE_EPOCHS, reduction_factor=REDUCTION
                 ),
@@ -200,7 +201,7 @@ def _warm_up(name: str) -> None:
     time.sleep(2.0)
 
 
-def choose_with_lightning(name: str) -> dict[str, Any]:
+def choose_with_lightning(name: str, seed: int) -> dict[str, Any]:
     """Choose batch and rate with the Tuner of Lightning, which knows one worker and no target.
 
     `scale_batch_size` doubles from the least batch of the domain to the largest, as long as memory suffices,
@@ -208,6 +209,7 @@ def choose_with_lightning(name: str) -> dict[str, Any]:
 
     Args:
         name: Name of the task.
+        seed: Of weights and batches.
     """
     if importlib.util.find_spec("lightning") is None:
         return {"skipped": "Lightning is not installed: pip install '.[rivals]'"}
@@ -222,7 +224,7 @@ def choose_with_lightning(name: str) -> dict[str, Any]:
         def __init__(self) -> None:
             super().__init__()
             self.batch_size, self.lr = task.batches[0], task.rates[len(task.rates) // 2]
-            self.model = build(name)
+            self.model = build(name, seed)
 
         def training_step(self, batch: tuple[Tensor, Tensor], _index: int) -> Tensor:
             return loss_of(self.model(batch[0]), batch[1])
@@ -238,7 +240,7 @@ def choose_with_lightning(name: str) -> dict[str, Any]:
     warnings.simplefilter("ignore")
     # One worker is one thread here, as it is in our trials.
     torch.set_num_threads(1)
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     module = Module()
     started_s = time.monotonic()
     tuner = Tuner(

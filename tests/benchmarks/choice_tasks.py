@@ -36,7 +36,6 @@ class Task:
         epochs: More than enough; trainings end at the target or at a cap of time.
         batches: Global batches, rising; each is twice the one before.
         rates: Learning rates, rising.
-        optimizer: The optimizer.
     """
 
     model: Mapping[str, Any]
@@ -47,7 +46,6 @@ class Task:
     epochs: int
     batches: tuple[int, ...]
     rates: tuple[float, ...]
-    optimizer: str = "adamw"
     workers: tuple[int, ...] = (1, 2)
 
     @property
@@ -67,7 +65,7 @@ class Task:
             "objectives": [{"metric": self.metric, "goal": self.goal, "target": self.target}],
             "training": {
                 "epochs": self.epochs,
-                "optimizer": self.optimizer,
+                "optimizer": "adamw",
                 "reference_batch": self.usual_batch,
                 "schedule": "constant",
                 "warmup_epochs": 0,
@@ -92,7 +90,7 @@ TASKS = {
     "digits": Task(
         model={"name": "convnet", "width": 64},
         data={"name": "digits"},
-        metric="val_accuracy", goal="maximize", target=0.99, epochs=200,
+        metric="val_loss", goal="minimize", target=0.06, epochs=200,
         batches=(16, 32, 64, 128, 256), rates=(1e-4, 6e-4, 3e-3, 2e-2, 0.1),
     ),
     "text": Task(
@@ -104,8 +102,8 @@ TASKS = {
     "breast_cancer": Task(
         model={"name": "mlp", "hidden_width": 2048, "num_layers": 2, "dropout": 0.2},
         data={"name": "breast_cancer"},
-        metric="val_loss", goal="minimize", target=0.09, epochs=2000, optimizer="sgd",
-        batches=(8, 16, 32, 64, 128), rates=(1e-4, 6e-4, 3e-3, 2e-2, 0.1),
+        metric="val_loss", goal="minimize", target=0.1, epochs=2000,
+        batches=(8, 16, 32, 64, 128), rates=(1e-5, 1e-4, 6e-4, 3e-3, 2e-2),
     ),
 }  # fmt: skip
 
@@ -173,10 +171,10 @@ class Trainer:
         sections["training"]["lr_rule"] = "constant"
         experiment = Experiment(**sections)
         run_id = store.create_run(experiment)
-        shape = capacity_of(experiment, cluster_inventory()).shape
+        capacity = capacity_of(experiment, cluster_inventory())
         self._bench = Bench(
             run_id, experiment, store.artifacts_of(run_id),
-            shape=shape, origin=Origin.here(), sink=lambda event: None,
+            capacity=capacity, origin=Origin.here(), sink=lambda event: None,
         )  # fmt: skip
         self._numbers = itertools.count()
 

@@ -59,6 +59,7 @@ class Candidate:
         step_time_s: Seconds per optimizer step.
         epoch_time_s: Seconds of the steps of one pass over the training data.
         memory_bytes: What a worker holds; None where it could not be known.
+        power_w: What all its devices use; None where nothing metered it.
         time_to_target_s: Seconds of training to the target, or, without one, to the end; None where nothing
             is known about it.
         reasons: Why, in sentences.
@@ -72,6 +73,7 @@ class Candidate:
     step_time_s: Estimate
     epoch_time_s: Estimate
     memory_bytes: MemoryNeed | None = None
+    power_w: float | None = None
     time_to_target_s: Estimate | None = None
     reasons: tuple[str, ...] = ()
 
@@ -138,7 +140,7 @@ def apply_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) ->
 
     Args:
         experiment: The experiment.
-        settings: Values by dotted path, `training.*` and `plan.*`; a parameter of the same name is no longer
+        settings: Values by dotted path, such as `plan.workers`; a parameter of the same name is no longer
             searched.
     """
     sections: dict[str, dict[str, JsonValue]] = {}

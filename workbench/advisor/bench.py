@@ -19,7 +19,8 @@ from workbench.events import Event, PlanMeasured, RatesTested, Sink, TrialEnded,
 from workbench.experiment import Experiment
 from workbench.training import TrialTask
 from workbench.training.task import PlanProbe, RateTest
-from workbench.workers.admission import Request, Shape
+from workbench.workers.admission import Placement, Request
+from workbench.workers.capacity import Capacity
 from workbench.workers.gang import Gang
 from workbench.workers.origin import Origin
 
@@ -47,7 +48,7 @@ class Bench:
 
     def __init__(
         self, run_id: str, experiment: Experiment, artifacts: Artifacts,
-        *, shape: Shape, origin: Origin, sink: Sink,
+        *, capacity: Capacity, origin: Origin, sink: Sink,
     ) -> None:  # fmt: skip
         """Prepare to measure.
 
@@ -55,15 +56,13 @@ class Bench:
             run_id: Whose measurements these are.
             experiment: What is measured.
             artifacts: The place of the run's files.
-            shape: What one worker uses.
+            capacity: What one worker uses, and where gangs are put.
             origin: Where the person's code lies.
             sink: Takes each measurement.
         """
         self._experiment = experiment
         self._artifacts = artifacts
-        self._request = Request(
-            run_id, shape=shape, placement=experiment.resources.placement, preload=_PRELOAD
-        )
+        self._request = Request(run_id, shape=capacity.shape, placement=capacity.placement, preload=_PRELOAD)
         self._origin = origin
         self._sink = sink
         self._task = TrialTask(
@@ -75,6 +74,10 @@ class Bench:
             seed=experiment.seed,
             folder=artifacts.below("candidates/probes").url,
         )
+
+    def put(self, placement: Placement) -> None:
+        """Put gangs on few nodes or on many from here on."""
+        self._request = dataclasses.replace(self._request, placement=placement)
 
     def probe(
         self, num_workers: int, plans: Sequence[Mapping[str, JsonValue]], order: PlanProbe,

@@ -76,7 +76,10 @@ def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
     memory = describe_memory(candidate)
     if memory:
         found.append(("memory", memory))
-    target = Interval.of(candidate.get("time_to_target_s"))
+    target, power_w = Interval.of(candidate.get("time_to_target_s")), finite(candidate.get("power_w"))
+    if power_w is not None:
+        whole = f", {power_w * target.value:.3g} J to the target" if target else ""
+        found.append(("power", f"{power_w:.3g} W{whole}"))
     found.append(
         ("time to target", _describe_interval(target, format_short_time) if target else "not predicted")
     )
@@ -107,7 +110,7 @@ def compare(other: Mapping[str, Any], choice: Mapping[str, Any], objective: str)
     Args:
         other: The other candidate.
         choice: What is recommended.
-        objective: What for; money and energy also compare workers x time.
+        objective: What for; money also compares workers x time, energy that.
 
     Returns:
         Ratios of what both are predicted of; "" where they cannot be compared.
@@ -118,9 +121,12 @@ def compare(other: Mapping[str, Any], choice: Mapping[str, Any], objective: str)
     if times and objective != "throughput":
         said.append(f"{times[0] / times[1]:.2f} times the time to the target")
         workers = [finite(mapping(each.get("plan")).get("workers")) for each in (other, choice)]
-        if objective in ("money", "energy") and workers[0] and workers[1]:
+        if objective == "money" and workers[0] and workers[1]:
             ratio = times[0] / times[1] * (workers[0] / workers[1])
             said.append(f"{ratio:.2f} times the workers x time")
+        powers_w = [finite(each.get("power_w")) for each in (other, choice)]
+        if objective == "energy" and powers_w[0] and powers_w[1]:
+            said.append(f"{times[0] / times[1] * (powers_w[0] / powers_w[1]):.2f} times the energy")
     if speeds:
         said.append(f"{speeds[0] / speeds[1]:.2f} times the samples/s")
     return ", ".join(said)

@@ -221,6 +221,8 @@ class _Reader:
         for name in PLAN_FIELDS:
             if name in self._search or getattr(self._experiment.plan, name) == "auto":
                 yield f"plan.{name}"
+        if self._experiment.resources.placement == "auto":
+            yield "resources.placement"
 
 
 def _values(domain: Domain) -> Sequence[JsonValue]:

@@ -17,7 +17,7 @@ from workbench.advisor.advice import Goal
 from workbench.advisor.bench import Bench, Report
 from workbench.advisor.choices import Choices
 from workbench.advisor.measurements import noise_scale_of
-from workbench.advisor.plans import PlanChoice, plan_of
+from workbench.advisor.plans import Knowledge, PlanChoice, plan_of
 from workbench.advisor.race import Race
 from workbench.advisor.rivals import Proposer, Rival
 from workbench.events import CandidateTried, PlanMeasured, RatesTested, Sink
@@ -27,12 +27,18 @@ from workbench.training.learning_rate import default_lr
 from workbench.training.settings import TrialSettings, reference_lr, resolve
 from workbench.training.task import RateTest
 
-# Of the time for an advice, how much may go into the range test.
-_RATE_PART = 0.15
-_RATE_TEST_STEPS, _RATE_TEST_SEEDS = 60, 2
+# Of the time for an advice, how much may go into the range test; the first of these that fits is made.
+_RATE_PART = 0.12
+_RATE_TESTS = ((60, 2), (60, 1), (30, 1))
+"""Steps and seeds."""
 # Rates are looked for within this factor around the one that is believed in.
 _RATES_AROUND = 30.0
 _NUM_RACED_BATCHES = 5
+# Rates to try first, over the one that is believed in; and how far from the best one to look for a better.
+_LADDER = (1.0, 3.0, 10.0, 1 / 3.0)
+_STEPS_OF_RATE = (2.0, 0.5)
+# Rates within this factor of each other are the same.
+_SAME_RATE = 1.3
 # One worker, whatever the batch: what is asked is the rate alone.
 _FREE: dict[str, JsonValue] = {"workers": 1, "micro_batch": "auto", "accumulation": 1}
 
@@ -46,7 +52,8 @@ class Contest:
 
     def __init__(
         self, experiment: Experiment, bench: Bench, choices: Choices, reference: PlanMeasured,
-        *, goal: Goal, setting: str, sink: Sink, clock: Callable[[], float] = time.monotonic,
+        knowledge: Knowledge, *, goal: Goal, setting: str, sink: Sink,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """Prepare a contest.
 
@@ -55,13 +62,16 @@ class Contest:
             bench: Where to train.
             choices: What may be chosen.
             reference: The experiment as it stands.
+            knowledge: What was measured, which says what a second costs.
             goal: What the advice should be best for.
             setting: What the range test is stored under.
             sink: Told of each candidate that was tried.
             clock: Tells seconds.
         """
         self._experiment, self._bench, self._choices = experiment, bench, choices
-        self._reference, self._goal, self._setting = reference, goal, setting
+        self._reference, self._setting = reference, setting
+        self._goal: Goal = goal
+        self._knowledge = knowledge
         self._sink, self._clock = sink, clock
         self._settings: TrialSettings = resolve(experiment, choices.params)
         self._objective = experiment.objectives[0]
@@ -80,15 +90,18 @@ class Contest:
         """
         choices, reference = self._choices, self._reference
         step_s = reference.step_time_s
-        cost_s = _RATE_TEST_STEPS * _RATE_TEST_SEEDS * (step_s or 0.0)
-        if not choices.is_rate_open or step_s is None or cost_s > _RATE_PART * budget_s:
+        if not choices.is_rate_open or step_s is None:
             return None
+        affordable = [each for each in _RATE_TESTS if math.prod(each) * step_s <= _RATE_PART * budget_s]
+        if not affordable:
+            return None
+        num_steps, num_seeds = affordable[0]
         usual = default_lr(self._settings.training.optimizer)
         order = RateTest(
             lowest=max(choices.rates[0], usual / 1e3),
             highest=min(choices.rates[1], usual * 1e3),
-            num_steps=_RATE_TEST_STEPS,
-            num_seeds=_RATE_TEST_SEEDS,
+            num_steps=num_steps,
+            num_seeds=num_seeds,
             setting=self._setting,
         )
         params = {**choices.params, "global_batch": reference.plan["global_batch"]}
@@ -117,29 +130,85 @@ class Contest:
         )  # fmt: skip
         raced = self._raced_plans(plans)
         believed = choices.allowed_rate(self._believed_rate(rates))
-        low = max(choices.rates[0], believed / _RATES_AROUND)
-        high = min(choices.rates[1], believed * _RATES_AROUND)
+        # The experiment as it stands is held against the rest by training it, too.
+        bounds = (
+            max(choices.rates[0], min(believed / _RATES_AROUND, self._usual_rate)),
+            min(choices.rates[1], max(believed * _RATES_AROUND, self._usual_rate)),
+        )
         named = {str(index): plan for index, plan in enumerate(raced)}
         proposer = Proposer(
-            self._experiment, choices, named, (low, high), _favourites(raced, believed, choices, (low, high))
+            self._experiment, choices, named, bounds, self._favourites(race, raced, believed, bounds)
         )
-        while race.may_explore:
-            proposed = proposer.ask()
-            if proposed is None:
-                break
-            number, rival = proposed
-            course = race.run(rival)
-            proposer.tell(number, race.score(course))
-            if not choices.is_rate_open and len({each.entrant for each in race.courses}) == len(raced):
-                break
+        while self._explore(race, proposer):
+            race.confirm()
         race.confirm()
         return race
+
+    def _explore(self, race: Race[Rival], proposer: Proposer) -> bool:
+        """Try candidates while there is time; return whether confirming them may leave time for more."""
+        has_more, has_run = True, False
+        while race.may_explore:
+            rival, number = race.again(has_more=has_more), None
+            if rival is None and not has_more:
+                return False
+            if rival is None:
+                number, rival = proposer.ask() or (None, None)
+                # Without a rate to choose there is nothing to search beyond the plans themselves.
+                is_new = all(each.entrant != rival for each in race.courses)
+                has_more = rival is not None and (self._choices.is_rate_open or is_new)
+                if rival is None or not has_more:
+                    continue
+            course = race.run(rival)
+            has_run = True
+            if number is not None:
+                proposer.tell(number, race.score(course))
+        return has_run
+
+    def _favourites(
+        self, race: Race[Rival], plans: Sequence[PlanChoice], believed: float, bounds: tuple[float, float]
+    ) -> Iterator[Rival]:
+        """Yield what to try before a search that knows nothing: rates, then what is near the best so far.
+
+        Args:
+            race: Its courses say what was tried, and how it went.
+            plans: The plans that are raced, the one that the models believe in first.
+            believed: The rate at the reference batch that is believed in.
+            bounds: The least and the most rate to try.
+        """
+        as_it_stands = Rival(plan_of(self._reference.plan), self._usual_rate)
+        by_batch = sorted(plans, key=lambda plan: (plan.global_batch, plan.workers))
+
+        def rival(plan: PlanChoice, lr: float) -> Rival:
+            allowed = self._choices.allowed_rate(float(f"{lr:.3g}"))
+            return Rival(plan, min(max(allowed, bounds[0]), bounds[1]))
+
+        def is_new(other: Rival) -> bool:
+            return not any(
+                each.entrant.plan == other.plan
+                and abs(math.log(each.entrant.lr / other.lr)) < math.log(_SAME_RATE)
+                for each in race.courses
+            )
+
+        def near(best: Rival) -> Iterator[Rival]:
+            index = by_batch.index(best.plan)
+            for factor in _STEPS_OF_RATE:
+                yield rival(best.plan, best.lr * factor)
+            for plan in (*by_batch[index + 1 : index + 2], *by_batch[max(0, index - 1) : index]):
+                yield rival(plan, best.lr)
+
+        ladder = [rival(plans[0], believed * factor) for factor in _LADDER]
+        others = [rival(plan, believed) for plan in plans[1:]]
+        for first in [*ladder, as_it_stands] if self._choices.is_rate_open else [ladder[0], *others]:
+            if is_new(first):
+                yield first
+        while fresh := [each for each in near(race.standings()[0].entrant) if is_new(each)]:
+            yield fresh[0]
+        yield from (each for each in others if is_new(each))
 
     def _raced_plans(self, plans: Sequence[PlanChoice]) -> list[PlanChoice]:
         """Return the plans to train: the best of the models, spread over the batches, and the reference's."""
         raced = list(plans[:_NUM_RACED_BATCHES])
         usual = plan_of(self._reference.plan)
-        # What the experiment does without advice is held against the rest by training it, too.
         return [*raced[:1], *([usual] if usual not in raced else []), *raced[1:]]
 
     def _believed_rate(self, rates: RatesTested | None) -> float:
@@ -147,6 +216,11 @@ class Contest:
         if rates is not None and rates.suggested is not None:
             return rates.suggested / self._rate_factor(rates.global_batch)
         return reference_lr(self._settings.training)
+
+    @property
+    def _usual_rate(self) -> float:
+        """The rate of the experiment as it stands, as far as it is allowed."""
+        return self._choices.allowed_rate(reference_lr(self._settings.training))
 
     def _rate_factor(self, global_batch: int) -> float:
         """Return the rate at a global batch over that at the reference batch."""
@@ -156,7 +230,9 @@ class Contest:
     def _train(self, rival: Rival, repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
         """Train one rival, as a trial of a sweep would be, and keep what it tells."""
         metric, sign, target = self._objective.metric, self._sign, self._objective.target
-        weight = rival.plan.workers if self._goal == "money" else 1.0
+        knowledge, usual = self._knowledge, plan_of(self._reference.plan)
+        # A second of the experiment as it stands counts as one, so that budgets and prices go together.
+        weight = knowledge.price(rival.plan, self._goal) / knowledge.price(usual, self._goal)
         last: Report | None = None
 
         def hear(report: Report) -> bool:
@@ -186,17 +262,3 @@ class Contest:
                 )
             )
         return is_whole
-
-
-def _favourites(
-    plans: Sequence[PlanChoice], believed: float, choices: Choices, bounds: tuple[float, float]
-) -> Iterator[Rival]:
-    """Yield what to try first: the best plans at the believed rate, then other rates around it."""
-    seen: set[Rival] = set()
-    for factor, count in ((1.0, len(plans)), (3.0, 2), (1 / 3.0, 2), (10.0, 2)):
-        for plan in plans[:count]:
-            lr = min(max(choices.allowed_rate(float(f"{believed * factor:.3g}")), bounds[0]), bounds[1])
-            rival = Rival(plan, lr)
-            if rival not in seen and math.isfinite(lr):
-                seen.add(rival)
-                yield rival

@@ -32,13 +32,15 @@ def setting_of(
 
     Args:
         experiment: What is trained.
-        params: The values of its searched parameters that the plan does not decide.
+        params: The values of its searched parameters that the plan does not decide. Numbers with fractions,
+            such as a dropout, are left out: they change what is computed, but not how much.
         shape: What one worker uses.
         cluster: The hardware.
 
     Returns:
         A hash, the same on every machine of the same kind.
     """
+    params = {name: value for name, value in params.items() if not isinstance(value, float)}
     training = {name: getattr(experiment.training, name) for name in _TRAINING}
     named = {
         "model": _written(experiment.model),
@@ -84,7 +86,7 @@ def read_measurements(store: Store, setting: str) -> list[PlanMeasured]:
         for item in reversed(stored):
             event = item.event
             if isinstance(event, PlanMeasured) and event.setting == setting:
-                key = json.dumps([event.plan, event.workers_per_node], sort_keys=True)
+                key = json.dumps([event.plan, event.workers_per_node, event.by_trial is None], sort_keys=True)
                 found.setdefault(key, event)
     return list(found.values())
 

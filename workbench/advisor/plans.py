@@ -7,18 +7,20 @@ the line through what was measured, or what was estimated before anything ran. N
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pydantic import JsonValue
 
-from workbench.advisor.advice import Estimate, MemoryNeed
+from workbench.advisor.advice import Estimate, Goal, MemoryNeed
 from workbench.advisor.choices import Choices, Variant
 from workbench.events import PlanMeasured
 from workbench.performance.memory import MARGIN, MemoryLaw
 from workbench.performance.step_time import Measurement, Point, StepTimeModel, fit
 from workbench.performance.topology import Topology
+from workbench.workers.admission import Placement
 
 # More micro steps than memory asks for are rarely faster: so many ways to divide a batch are compared.
 _MOST_DIVISIONS = 3
@@ -38,6 +40,11 @@ class PlanChoice:
     def global_batch(self) -> int:
         """Samples per optimizer step, over all workers."""
         return self.workers * self.micro_batch * self.accumulation
+
+    @property
+    def text(self) -> str:
+        """The plan written out: micro batch x accumulation x workers."""
+        return f"{self.global_batch} = {self.micro_batch} x {self.accumulation} x {self.workers}"
 
     def decided(self) -> dict[str, JsonValue]:
         """Return what a trial is told of its plan."""
@@ -83,6 +90,7 @@ class Knowledge:
         measured: Sequence[PlanMeasured],
         workers_per_node: Sequence[int],
         *,
+        placement: Placement = "pack",
         limit_bytes: float | None,
         estimated: MemoryLaw | None = None,
     ) -> None:
@@ -90,22 +98,45 @@ class Knowledge:
 
         Args:
             measured: Of one setting.
-            workers_per_node: How many workers each node holds, where workers are put together on as few
-                nodes as there can be.
+            workers_per_node: How many workers each node holds.
+            placement: Whether a gang is put on as few nodes as there can be, or on as many.
             limit_bytes: What one worker may hold; None where that is not known.
             estimated: The memory of plain plans (ddp, nothing computed again) as it was estimated before
                 anything ran.
         """
         self.measured = tuple(measured)
         self._room = sorted(workers_per_node, reverse=True)
+        self._placement: Placement = placement
         self.limit_bytes = limit_bytes
         self._estimated = estimated
 
+    def with_more(self, measured: PlanMeasured) -> Knowledge:
+        """Return what is known with one more measurement."""
+        return Knowledge(
+            [*self.measured, measured], self._room, placement=self._placement,
+            limit_bytes=self.limit_bytes, estimated=self._estimated,
+        )  # fmt: skip
+
     @cached_property
     def _models(self) -> dict[Variant, StepTimeModel]:
+        """Fit what was measured alone; trials beside others only say how plans differ from each other."""
+        alone = self._rows(is_alone=True)
+        models = {variant: fit(rows) for variant, rows in alone.items()}
+        for variant, rows in self._rows(is_alone=False).items():
+            if variant not in models:
+                models[variant] = fit(rows)
+            elif len(rows) > 1:
+                factor = _common_factor(models[variant], rows)
+                scaled = [replace(row, step_time_s=row.step_time_s / factor) for row in rows]
+                models[variant] = fit([*alone[variant], *scaled])
+        return models
+
+    def _rows(self, *, is_alone: bool) -> dict[Variant, list[Measurement]]:
         rows: dict[Variant, list[Measurement]] = {}
         for each in self.measured:
             if each.step_time_s is None or each.plan["accumulation"] != 1:
+                continue
+            if (each.by_trial is None) != is_alone:
                 continue
             micro_batch = each.plan["micro_batch"]
             assert isinstance(micro_batch, int)
@@ -115,7 +146,18 @@ class Knowledge:
             rows.setdefault(variant_of(each.plan), []).append(
                 Measurement(topology, micro_batch, each.step_time_s, sync_s)
             )
-        return {variant: fit(several) for variant, several in rows.items()}
+        return rows
+
+    @cached_property
+    def slowdown(self) -> float | None:
+        """How many times as long steps take in trials, beside others, as alone; None where nothing says."""
+        alone = self._rows(is_alone=True)
+        factors = [
+            _common_factor(fit(alone[variant]), rows)
+            for variant, rows in self._rows(is_alone=False).items()
+            if variant in alone
+        ]
+        return statistics.median(factors) if factors else None
 
     @property
     def variants(self) -> list[Variant]:
@@ -124,12 +166,13 @@ class Knowledge:
 
     def topology(self, num_workers: int) -> Topology:
         """Return where so many workers would be."""
-        left, chosen = num_workers, []
-        for room in self._room:
-            if left > 0 and room > 0:
-                chosen.append(min(room, left))
-                left -= chosen[-1]
-        return Topology(tuple(sorted(chosen or [num_workers])))
+        if num_workers > sum(self._room):
+            return Topology((num_workers,))
+        chosen = [0] * len(self._room)
+        for _ in range(num_workers):
+            free = [node for node, room in enumerate(self._room) if chosen[node] < room]
+            chosen[min(free, key=lambda node: chosen[node]) if self._placement == "spread" else free[0]] += 1
+        return Topology(tuple(sorted(count for count in chosen if count)))
 
     def step_times(self, plans: Sequence[PlanChoice]) -> list[Estimate]:
         """Predict the step times of plans whose variants were measured, in order."""
@@ -149,10 +192,31 @@ class Knowledge:
     def _held_against(self, plan: PlanChoice, predicted: Estimate) -> Estimate:
         """Return what was measured of exactly this plan, where it was; a model smooths it over."""
         for each in reversed(self.measured):
-            if each.step_time_s is not None and each.plan == plan.written():
+            if each.step_time_s is not None and each.by_trial is None and each.plan == plan.written():
                 found_s = each.step_time_s
                 return Estimate(found_s, min(predicted.low, found_s), max(predicted.high, found_s))
         return predicted
+
+    def power_w(self, plan: PlanChoice) -> float | None:
+        """Return what all devices of a plan use; that of the nearest plan that was metered, None without any.
+
+        Of these, plans on as many workers are nearest, then those with a like micro batch.
+        """
+        metered = [(plan_of(each.plan), each.power_w) for each in self.measured if each.power_w is not None]
+        if not metered:
+            return None
+
+        def distance(other: PlanChoice) -> tuple[float, float]:
+            micro = abs(math.log(other.micro_batch / plan.micro_batch))
+            return abs(math.log(other.workers / plan.workers)), micro
+
+        return min(metered, key=lambda each: distance(each[0]))[1]
+
+    def price(self, plan: PlanChoice, goal: Goal) -> float:
+        """Return what a second of a plan costs in terms of a goal: workers, watts, or nothing but itself."""
+        if goal == "money":
+            return plan.workers
+        return self.power_w(plan) or 1.0 if goal == "energy" else 1.0
 
     def memory(self, plan: PlanChoice) -> MemoryNeed | None:
         """Say what one worker of a plan holds; None where nothing is known of it."""
@@ -194,6 +258,14 @@ class Knowledge:
         # Caches of libraries may make a smaller batch hold more: then the peak is flat.
         floor = float(max(peaks.values())) if per_sample == 0.0 else 0.0
         return MemoryLaw(per_sample, peaks[most] - per_sample * most, floor), True
+
+
+def _common_factor(model: StepTimeModel, rows: Sequence[Measurement]) -> float:
+    """Return how many times as long measured steps took as a model says of them, in the middle."""
+    predicted = model.predict([Point(row.topology, row.micro_batch, 1) for row in rows])
+    return statistics.median(
+        row.step_time_s / estimate[0] for row, estimate in zip(rows, predicted, strict=True)
+    )
 
 
 def enumerate_plans(

@@ -19,8 +19,10 @@ Entrant = TypeVar("Entrant", bound=Hashable)
 _GRACE = 1 / 8
 # A candidate may be behind by so much: at a time it must be where the best was at this part of it.
 _SLACK = 0.5
-# The first candidate, about which nothing is known, gets at most this part of the budget.
-_FIRST_PART = 0.35
+# Until one has reached the target there are heats: so many candidates get this part of the budget each, the
+# better half of them twice as long, and the best of these all the time it needs.
+_HEAT_PART = 1 / 16
+_HEAT_SIZE = 4
 # Without a target: so many trainings should fit into the budget.
 _TRAININGS = 6
 # Candidates within this factor of the best are tried again with other seeds.
@@ -48,6 +50,7 @@ class Course(Generic[Entrant]):
         reached_s: When the target was reached.
         ended_s: When the training ended.
         is_whole: Whether it ended by itself.
+        is_heat: Whether it had only the time of a heat, so that missing the target says little.
     """
 
     entrant: Entrant
@@ -57,6 +60,7 @@ class Course(Generic[Entrant]):
     reached_s: float | None = None
     ended_s: float = 0.0
     is_whole: bool = False
+    is_heat: bool = False
 
     def add(self, elapsed_s: float, value: float | None, target: float | None) -> None:
         """Take in a report; `value` is None, or not finite, where it says nothing about the objective."""
@@ -118,6 +122,9 @@ class Race(Generic[Entrant]):
         self._clock = clock
         self._until_s = clock() + budget_s
         self._budget_s = budget_s
+        self._heat_s, self._heat_size = _HEAT_PART * budget_s, _HEAT_SIZE
+        self._heat: list[Course[Entrant]] = []
+        self._promoted: list[Entrant] = []
         self.courses: list[Course[Entrant]] = []
 
     @property
@@ -127,45 +134,96 @@ class Race(Generic[Entrant]):
 
     @property
     def may_explore(self) -> bool:
-        """Whether there is time for a candidate that was not tried yet."""
-        kept_s = _CONFIRM_PART * self._budget_s if self._best_time_s() is not None else 0.0
-        return self.left_s > max(kept_s, 0.02 * self._budget_s)
+        """Whether there is time for a candidate that was not tried yet; some is kept for close ones."""
+        best_s = self._best_time_s()
+        kept_s = 0.02 * self._budget_s
+        if best_s is not None:
+            kept_s = max(kept_s, _LONGER * best_s)
+        if best_s is not None and self._contested():
+            kept_s = max(kept_s, _CONFIRM_PART * self._budget_s)
+        return self.left_s > kept_s
 
     def run(self, entrant: Entrant) -> Course[Entrant]:
         """Train a candidate until it is done, hopeless, or out of time; return how it went."""
-        course = Course(entrant, repeat=sum(each.entrant == entrant for each in self.courses))
+        earlier = [each for each in self.courses if each.entrant == entrant]
+        is_repeat = not all(each.is_heat for each in earlier)
+        course = Course(entrant, repeat=len(earlier))
         rivals = [each for each in self.courses if each.best_values]
         limit_s, ahead = self._limit_s(), self._ahead(rivals)
+        in_heat = self._target is not None and self._best_time_s() is None
         if self._best_time_s() is not None:
-            limit_s *= _LONGER if course.repeat == 0 else 2.0 * _LONGER
+            limit_s *= 2.0 * _LONGER if is_repeat else _LONGER
 
         def goes_on(elapsed_s: float, value: float | None) -> bool:
             course.add(elapsed_s, value, self._target)
             if course.reached_s is not None or elapsed_s >= limit_s or self.left_s <= 0.0:
                 return False
-            if ahead is None or course.repeat > 0 or elapsed_s < _GRACE * limit_s:
+            if ahead is None or is_repeat or elapsed_s < _GRACE * limit_s:
                 return True
             wanted, reached = ahead.value_at(_SLACK * elapsed_s), course.value_at(elapsed_s)
             return wanted is None or (reached is not None and reached >= wanted)
 
         course.is_whole = self._train(entrant, course.repeat, goes_on)
+        course.is_heat = in_heat and course.reached_s is None
         self.courses.append(course)
+        if in_heat:
+            self._heat.append(course)
         return course
+
+    def again(self, *, has_more: bool) -> Entrant | None:
+        """Return a candidate that had only the time of a heat and deserves more; None where there is none.
+
+        Args:
+            has_more: Whether there are candidates that were not tried yet.
+        """
+        best = self._fastest()
+        if best is None:
+            self._promote(has_more)
+            return self._promoted.pop(0) if self._promoted else None
+        for course in self.courses:
+            has_had_more = any(
+                each.entrant == course.entrant and each.ended_s > course.ended_s for each in self.courses
+            )
+            wanted = best.value_at(course.ended_s)
+            if not course.is_heat or not course.best_values or has_had_more or course.is_whole:
+                continue
+            if course.ended_s < best.ended_s and (wanted is None or course.best_values[-1] >= wanted):
+                return course.entrant
+        return None
+
+    def _promote(self, has_more: bool) -> None:
+        """End a heat that is full, and say who is in the next one."""
+        if self._target is None or self._promoted or not self._heat:
+            return
+        if has_more and len(self._heat) < self._heat_size:
+            return
+        ranked = sorted(
+            (each for each in self._heat if each.best_values and not each.is_whole),
+            key=lambda each: each.best_values[-1],
+            reverse=True,
+        )
+        self._heat_size = max(1, min(self._heat_size, len(self._heat)) // 2)
+        self._promoted = [each.entrant for each in ranked[: self._heat_size]]
+        self._heat = []
+        self._heat_s = 2.0 * self._heat_s if self._heat_size > 1 else self._budget_s
 
     def confirm(self) -> None:
         """Try the candidates that are close to each other again, while time is left."""
-        while True:
-            standings = self.standings()
-            if not standings:
+        while contested := self._contested():
+            time_s = contested[0].time_s
+            if self.left_s < (self._limit_s() if time_s is None else _LONGER * time_s):
                 return
-            counts = Counter(each.entrant for each in self.courses)
-            close = [each for each in standings if _is_close(each, standings[0])][:_MOST_CLOSE]
-            waiting = [each for each in close if counts[each.entrant] < _MOST_REPEATS]
-            time_s = standings[0].time_s
-            needed_s = self._limit_s() if time_s is None else _LONGER * time_s
-            if not waiting or len(close) < 2 or self.left_s < needed_s:
-                return
-            self.run(min(waiting, key=lambda each: counts[each.entrant]).entrant)
+            self.run(contested[0].entrant)
+
+    def _contested(self) -> list[Standing[Entrant]]:
+        """Return those of the close candidates that should be tried again, the least tried one first."""
+        standings = self.standings()
+        counts = Counter(each.entrant for each in self.courses if not each.is_heat)
+        close = [each for each in standings if _is_close(each, standings[0])][:_MOST_CLOSE]
+        if len(close) < 2:
+            return []
+        waiting = [each for each in close if counts[each.entrant] < _MOST_REPEATS]
+        return sorted(waiting, key=lambda each: counts[each.entrant])
 
     def standings(self) -> list[Standing[Entrant]]:
         """Return the candidates, the best first."""
@@ -176,6 +234,8 @@ class Race(Generic[Entrant]):
         standings: list[Standing[Entrant]] = []
         for entrant, several in found.items():
             times = [each.reached_s for each in several if each.reached_s is not None]
+            # What it did in a heat counts only where it had no other chance.
+            several = [each for each in several if not each.is_heat] or several[-1:]
             missed = [
                 max(each.ended_s, _MISSED * (best_s or 0.0)) for each in several if each.reached_s is None
             ]
@@ -202,32 +262,37 @@ class Race(Generic[Entrant]):
         Returns:
             Seconds; where nobody has reached a target, values with the sign turned; None without any value.
         """
-        best_s = self._best_time_s()
+        winner = self._fastest()
         if course.reached_s is not None:
             return course.reached_s
         value = course.best_values[-1] if course.best_values else None
-        if self._target is None or best_s is None:
+        if self._target is None:
             return None if value is None else -value
-        winner = min(
-            (each for each in self.courses if each.reached_s is not None),
-            key=lambda each: each.reached_s or 0.0,
-        )
+        if winner is None or winner.reached_s is None:
+            # Longer than any time to the target, and the more so the lower the value.
+            return None if value is None else self._budget_s * (2.0 - value / (1.0 + abs(value)))
+        best_s = winner.reached_s
         if value is None:
             return 10.0 * best_s
         index = bisect.bisect_left(winner.best_values, value)
         behind_s = winner.elapsed_s[min(index, len(winner.elapsed_s) - 1)]
         return best_s * min(10.0, max(course.ended_s, 1e-9) / max(behind_s, 1e-9))
 
+    def _fastest(self) -> Course[Entrant] | None:
+        reached = (each for each in self.courses if each.reached_s is not None)
+        return min(reached, key=lambda each: each.reached_s or 0.0, default=None)
+
     def _best_time_s(self) -> float | None:
-        return min((each.reached_s for each in self.courses if each.reached_s is not None), default=None)
+        fastest = self._fastest()
+        return None if fastest is None else fastest.reached_s
 
     def _limit_s(self) -> float:
-        """Return the time that a candidate has: that of the best one, or a part of the budget."""
+        """Return the time that a candidate has: that of the best one, that of a heat, or an equal part."""
         best_s = self._best_time_s()
         if best_s is not None:
             return best_s
         if self._target is not None:
-            return _FIRST_PART * self._budget_s
+            return self._heat_s
         whole = [each.ended_s for each in self.courses if each.is_whole]
         return min([self._budget_s / _TRAININGS, *whole])
 
@@ -235,10 +300,7 @@ class Race(Generic[Entrant]):
         """Return the course to keep up with."""
         if not rivals:
             return None
-        reached = [each for each in rivals if each.reached_s is not None]
-        if reached:
-            return min(reached, key=lambda each: each.reached_s or 0.0)
-        return max(rivals, key=lambda each: each.best_values[-1])
+        return self._fastest() or max(rivals, key=lambda each: each.best_values[-1])
 
 
 def _rank(standing: Standing[Entrant]) -> tuple[float, float, float]:

@@ -17,7 +17,7 @@ from workbench.advisor.contest import Contest
 from workbench.advisor.measurements import read_measurements, read_noise_scale, setting_of
 from workbench.advisor.survey import Surroundings, Survey
 from workbench.advisor.verdict import Findings, conclude
-from workbench.errors import ExperimentError, WorkbenchError
+from workbench.errors import WorkbenchError
 from workbench.events import Sink
 from workbench.experiment import Experiment
 from workbench.performance.memory import MemoryLaw, fit_law
@@ -30,7 +30,7 @@ from workbench.workers.origin import Origin
 _ESTIMATED_BATCHES = (8, 16)
 # Of the time for an advice, how much may go into measuring more plans than have to be, so that there is
 # time left for trainings.
-_SURVEY_PART = 0.35
+_SURVEY_PART = 0.25
 
 
 def advisor_for(store: Store, run_id: str, *, objective: Goal, budget_s: float, sink: Sink) -> Advisor:
@@ -93,7 +93,7 @@ def bench_for(store: Store, run_id: str, experiment: Experiment, around: Surroun
     """Return a place to measure an experiment on; arguments as in `surroundings_of` and `Bench`."""
     return Bench(
         run_id, experiment, store.artifacts_of(run_id),
-        shape=around.capacity.shape, origin=Origin.here(), sink=sink,
+        capacity=around.capacity, origin=Origin.here(), sink=sink,
     )  # fmt: skip
 
 
@@ -114,16 +114,7 @@ class Advisor:
             budget_s: Seconds that finding it may take; what is under way when they end is finished.
             sink: Takes what the bench does not store itself.
             clock: Tells seconds.
-
-        Raises:
-            ExperimentError: If the goal cannot be measured here.
         """
-        if goal == "energy":
-            raise ExperimentError(
-                "no worker here has a meter of the energy that it uses",
-                field="--objective",
-                allowed="time, money, throughput",
-            )
         self._experiment, self._bench, self._around = experiment, bench, around
         self._goal: Goal = goal
         self._budget_s, self._sink, self._clock = budget_s, sink, clock
@@ -135,19 +126,20 @@ class Advisor:
             with_race: Whether to train candidates; without, the models alone decide.
 
         Raises:
-            ExperimentError: If nothing that is allowed fits or can be trained.
+            ExperimentError: If nothing that is allowed fits or can be trained, or nothing measures the goal.
         """
         began_s, around = self._clock(), self._around
         survey = Survey(
             self._experiment, self._bench, around, self._budget_s,
-            longest_s=_SURVEY_PART * self._budget_s, clock=self._clock,
+            longest_s=_SURVEY_PART * self._budget_s, measures_power=self._goal == "energy", clock=self._clock,
         )  # fmt: skip
         if self._goal == "throughput":
             survey.find_fastest_batches()
         survey.measure_plans()
+        survey.compare_placements(survey.fastest_plans(self._goal, around.noise_scale))
         plans = survey.fastest_plans(self._goal, around.noise_scale)
         contest = Contest(
-            self._experiment, self._bench, survey.choices, survey.reference,
+            self._experiment, self._bench, survey.choices, survey.reference, survey.knowledge,
             goal=self._goal, setting=around.setting, sink=self._sink, clock=self._clock,
         )  # fmt: skip
         rates = race = None
@@ -165,6 +157,7 @@ class Advisor:
                 rates=rates,
                 race=race,
                 noise_scale=contest.noise_scale or around.noise_scale,
+                placement=survey.placement,
                 num_known=len(around.known),
                 num_measured=survey.num_measured,
                 cost_s=self._clock() - began_s,

@@ -43,7 +43,7 @@ class Proposer:
             choices: What rates are allowed.
             plans: The plans to choose among, by name.
             rates: The least and the most rate at the reference batch to look at.
-            favourites: What to try first, in order.
+            favourites: What to try first, in order; asked for the next one when it is its turn.
         """
         self._choices = choices
         self._plans = dict(plans)
@@ -62,11 +62,13 @@ class Proposer:
             budget={"trials": _MOST_PROPOSALS},
         )  # fmt: skip
         self._study = Study(inner)
-        for rival in favourites:
-            self._study.enqueue({"plan": self._names[rival.plan], "lr": rival.lr})
+        self._favourites = iter(favourites)
 
     def ask(self) -> tuple[int, Rival] | None:
         """Return the next rival and its number, or None where there are no more."""
+        favourite = next(self._favourites, None)
+        if favourite is not None:
+            self._study.enqueue({"plan": self._names[favourite.plan], "lr": favourite.lr})
         proposal = self._study.ask()
         if proposal is None:
             return None

@@ -27,11 +27,12 @@ from workbench.performance.goodput import efficiency
 from workbench.performance.memory import MemoryLaw
 from workbench.training.settings import resolve
 from workbench.training.task import PlanProbe
+from workbench.workers.admission import PLACEMENTS, Placement
 from workbench.workers.capacity import Capacity
 
 # Of the time for an advice, how much may go into steps that are timed.
-_PROBE_PART = 0.2
-_SHORTEST_PROBE_S, _LONGEST_PROBE_S = 0.2, 5.0
+_PROBE_PART = 0.1
+_SHORTEST_PROBE_S, _LONGEST_PROBE_S = 0.05, 5.0
 # Micro batches that are measured on the fewest workers, and on each other number of them.
 _BATCHES_FIRST, _BATCHES_MORE = 5, 3
 _MOST_WORKER_COUNTS = 5
@@ -73,7 +74,8 @@ class Survey:
 
     def __init__(
         self, experiment: Experiment, bench: Bench, around: Surroundings, budget_s: float,
-        *, longest_s: float = math.inf, clock: Callable[[], float] = time.monotonic,
+        *, longest_s: float = math.inf, measures_power: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
         """Begin with what is known already.
 
@@ -83,20 +85,30 @@ class Survey:
             around: What else is known.
             budget_s: Seconds that the whole advice may take.
             longest_s: Seconds after which no more is measured than has to be.
+            measures_power: Whether to tell what the devices use; what was measured without that is measured
+                again.
             clock: Tells seconds.
+
+        Raises:
+            ExperimentError: If the experiment as it stands does not fit, or its power cannot be measured.
         """
         self._experiment, self._bench, self._around = experiment, bench, around
         self._budget_s, self._longest_s, self._clock, self._spent_s = budget_s, longest_s, clock, 0.0
-        self._measured = list(around.known)
+        self._measures_power = measures_power
+        self._measured = [each for each in around.known if each.power_w or not measures_power]
         self.num_measured = 0
+        self.placement: Placement = around.capacity.placement
         self.reference = self._measure_reference()
         self.choices = self._choices(self.reference)
 
     @property
     def knowledge(self) -> Knowledge:
         """What was measured so far, and what follows."""
+        return self._knowledge(self.placement)
+
+    def _knowledge(self, placement: Placement) -> Knowledge:
         return Knowledge(
-            self._measured, self._around.capacity.workers_per_node,
+            self._measured, self._around.capacity.workers_per_node, placement=placement,
             limit_bytes=self._around.limit_bytes, estimated=self._around.estimated,
         )  # fmt: skip
 
@@ -110,6 +122,13 @@ class Survey:
                 field="plan.micro_batch",
                 next_step="Let plan.micro_batch and plan.accumulation be auto, or make them smaller.",
             )
+        if self._measures_power and found.power_w is None:
+            raise ExperimentError(
+                "the devices here do not tell the energy that they use",
+                field="--objective",
+                allowed="time, money, throughput; energy on NVIDIA GPUs from Volta on, or where the counters "
+                "below /sys/class/powercap may be read",
+            )
         if not self._agrees(found):
             self._measured = [found]
         return found
@@ -118,7 +137,7 @@ class Survey:
         """Say whether earlier measurements still hold: the machine may have been busy then, or be it now."""
         assert found.step_time_s is not None
         for each in self._around.known:
-            if each.plan == found.plan and each.step_time_s is not None:
+            if each.plan == found.plan and each.step_time_s is not None and each.by_trial is None:
                 return 1.0 / _AGREES < each.step_time_s / found.step_time_s < _AGREES
         return True
 
@@ -150,6 +169,28 @@ class Survey:
             variant = dataclasses.replace(variants[0], strategy=strategy, recompute=recompute)
             if variant not in variants:
                 self._measure_variant(choices, variant)
+
+    def compare_placements(self, plans: Sequence[PlanChoice]) -> None:
+        """Measure the best plan of several workers on many nodes, too, and stay there where that is faster.
+
+        Args:
+            plans: The best plans on few nodes, the best first.
+        """
+        plan = next((plan for plan in plans if plan.workers > 1), None)
+        if plan is None or "resources.placement" not in self.choices.open_fields:
+            return
+        packed, spread_out = self.knowledge, self._knowledge("spread")
+        if packed.topology(plan.workers) == spread_out.topology(plan.workers):
+            return
+        params = {**self.choices.params, "global_batch": "auto"}
+        measured: dict[Placement, float] = {}
+        for placement in PLACEMENTS:
+            self._bench.put(placement)
+            found = self._probe(plan.workers, [plan.decided()], params)[0]
+            measured[placement] = found.step_time_s or math.inf
+        if measured["spread"] < (1.0 - _SAME) * measured["pack"]:
+            self.placement = "spread"
+        self._bench.put(self.placement)
 
     def find_fastest_batches(self) -> None:
         """Look for the fastest micro batch on each number of workers, where the batch may follow it."""
@@ -197,6 +238,7 @@ class Survey:
     def _is_known(self, variant: Variant, workers: int, micro_batch: int) -> bool:
         return any(
             variant_of(each.plan) == variant
+            and each.by_trial is None
             and (each.plan["workers"], each.plan["micro_batch"]) == (workers, micro_batch)
             for each in self._measured
         )
@@ -211,6 +253,7 @@ class Survey:
             longest_s=min(max(share_s, _SHORTEST_PROBE_S), _LONGEST_PROBE_S),
             limit_bytes=None if limit is None else int(limit),
             setting=self._around.setting,
+            measures_power=self._measures_power,
         )
         began_s = self._clock()
         found = self._bench.probe(workers, plans, order, params)
@@ -242,8 +285,7 @@ class Survey:
         step_times_s = dict(zip(plans, (each.value for each in knowledge.step_times(plans)), strict=True))
 
         def cost(plan: PlanChoice) -> float:
-            workers = plan.workers if goal == "money" else 1
-            return step_times_s[plan] * workers / plan.global_batch
+            return step_times_s[plan] * knowledge.price(plan, goal) / plan.global_batch
 
         best: dict[int, PlanChoice] = {}
         for plan in sorted(plans, key=lambda plan: (plan.workers, plan.accumulation)):

@@ -22,6 +22,7 @@ from workbench.performance.goodput import efficiency
 from workbench.performance.noise import MOST_NOISE_SCALES
 from workbench.training.learning_rate import rule_in_force
 from workbench.training.settings import TrialSettings, reference_lr, resolve
+from workbench.workers.admission import Placement
 
 # Of one training to a target, where nine of ten others should lie: other seeds, other noise.
 _ONE_TRAINING = 1.35
@@ -47,6 +48,7 @@ class Findings:
         rates: The range test of learning rates, where there was one.
         race: The trainings, where there were some.
         noise_scale: In samples, where it was measured.
+        placement: Whether the workers of a trial go on few nodes or on many.
         num_known: Measurements that were there before.
         num_measured: Measurements that were made.
         cost_s: Seconds that all of it took.
@@ -61,6 +63,7 @@ class Findings:
     rates: RatesTested | None
     race: Race[Rival] | None
     noise_scale: float | None
+    placement: Placement
     num_known: int
     num_measured: int
     cost_s: float
@@ -134,6 +137,7 @@ def _candidate(
         step_time_s=step_s,
         epoch_time_s=step_s.times(math.ceil(samples / plan.global_batch)),
         memory_bytes=found.knowledge.memory(plan),
+        power_w=found.knowledge.power_w(plan),
         time_to_target_s=time_s,
         reasons=tuple(reasons),
     )
@@ -142,7 +146,8 @@ def _candidate(
 def _raced(found: Findings, standing: Standing[Rival]) -> Candidate:
     """Say of a candidate what its trainings have shown."""
     plan, times = standing.entrant.plan, standing.times_s
-    weight = plan.workers if found.goal == "money" else 1.0
+    usual = plan_of(found.reference.plan)
+    weight = found.knowledge.price(plan, found.goal) / found.knowledge.price(usual, found.goal)
     time_s = None
     if times:
         mean_s = sum(times) / len(times) / weight
@@ -262,6 +267,8 @@ def _settings(found: Findings, plan: PlanChoice, lr: float) -> dict[str, JsonVal
     """Return what to set in the experiment: what was open, and nothing else."""
     values = {f"plan.{name}": value for name, value in plan.decided().items()}
     values["training.global_batch"] = plan.global_batch
+    if plan.workers > 1 and found.placement == "spread":
+        values["resources.placement"] = found.placement
     if (
         "training.lr" in found.choices.open_fields
         and found.choices.is_rate_open

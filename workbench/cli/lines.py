@@ -24,7 +24,7 @@ from workbench.history import History, Trial
 def measurement_line(event: Event) -> str | None:
     """Return the line of something that was measured for an advice, or None where it is nothing such."""
     match event:
-        case PlanMeasured():
+        case PlanMeasured(by_trial=None):
             plan = event.plan
             written = f"{plan['global_batch']} = {plan['micro_batch']} x {plan['accumulation']} x "
             written += f"{plan['workers']} {plan['precision']} {plan['strategy']}"

@@ -285,8 +285,10 @@ class Resources(Section):
     gpus_per_worker: float | Auto = Field(
         default="auto", ge=0, description="GPUs of one worker; auto: 1 where there are any."
     )
-    placement: Literal["pack", "spread"] = Field(
-        default="pack", description="Workers of a trial on few or on many nodes."
+    placement: Literal["auto", "pack", "spread"] = Field(
+        default="auto",
+        description="Workers of a trial on few (pack) or many nodes; auto: few, unless an advice measured "
+        "that many are faster.",
     )
     max_retries: int = Field(
         default=2, ge=0, description="How often a trial whose worker was lost is tried again."

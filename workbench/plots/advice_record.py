@@ -46,7 +46,7 @@ class AdviceRecord:
         match event:
             case AdviceRequested():
                 self.requested = event
-            case PlanMeasured():
+            case PlanMeasured(by_trial=None):
                 self.measured.append(event)
             case RatesTested():
                 self.rate_tests.append(event)

@@ -7,17 +7,22 @@ Who gets which hardware is decided elsewhere. Importing this loads neither torch
 from __future__ import annotations
 
 from workbench.resources.cluster import ClusterInventory, NodeInventory, cluster_inventory
+from workbench.resources.energy import EnergyCounter, energy_between_j, gpu_counter, processor_counters
 from workbench.resources.inventory import Inventory, inventory
 from workbench.resources.memory import num_memory_kills, resident_bytes
 from workbench.resources.nvml import Gpu
 
 __all__ = [
     "ClusterInventory",
+    "EnergyCounter",
     "Gpu",
     "Inventory",
     "NodeInventory",
     "cluster_inventory",
+    "energy_between_j",
+    "gpu_counter",
     "inventory",
     "num_memory_kills",
+    "processor_counters",
     "resident_bytes",
 ]

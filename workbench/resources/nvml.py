@@ -43,6 +43,21 @@ def list_gpus() -> tuple[tuple[Gpu, ...], str | None]:
         return tuple(gpus), None if gpus else "the NVIDIA driver finds no GPU"
 
 
+def gpu_energy_j(uuid: str) -> float | None:
+    """Return the joules that a GPU has used since its driver was loaded; None where it does not count them.
+
+    Args:
+        uuid: As in `Gpu`.
+    """
+    with _session() as (nvml, _):
+        if nvml is None:
+            return None
+        try:
+            return nvml.nvmlDeviceGetTotalEnergyConsumption(nvml.nvmlDeviceGetHandleByUUID(uuid)) * 1e-3
+        except nvml.NVMLError:  # before Volta
+            return None
+
+
 def _describe(nvml: ModuleType, index: int) -> Gpu:
     handle = nvml.nvmlDeviceGetHandleByIndex(index)
     return Gpu(

@@ -18,12 +18,12 @@ from pydantic import JsonValue
 from workbench.advisor.advice import Estimate
 from workbench.advisor.choices import PLAN_FIELDS, Choices, choices_of, drawn_params
 from workbench.advisor.plans import Knowledge, PlanChoice, enumerate_plans
-from workbench.advisor.quantities import format_duration, format_short_time
+from workbench.advisor.quantities import format_bytes, format_duration, format_short_time
 from workbench.advisor.recommend import bench_for, surroundings_of
-from workbench.advisor.survey import Survey
+from workbench.advisor.survey import Surroundings, Survey
 from workbench.advisor.verdict import Findings, conclude
 from workbench.errors import WorkbenchError
-from workbench.events import AdviceGiven, Noted
+from workbench.events import AdviceGiven, Noted, PlanMeasured
 from workbench.experiment import Experiment
 from workbench.store import Store
 from workbench.sweeps.ledger import Ledger
@@ -34,6 +34,8 @@ LONG_RUN_S = 600.0
 _MOST_MEASURING_S = 60.0
 _PART = 0.05
 _SAME = 0.03
+# Steps of trials that take so much longer than alone are worth a word.
+_EXPECTED = 1.3
 
 
 class AdvisedPlans:
@@ -55,6 +57,25 @@ class AdvisedPlans:
         self._experiment, self._choices, self._knowledge = experiment, choices, knowledge
         self._num_train_samples = num_train_samples
         self.workers = workers
+
+    def learn(self, measured: PlanMeasured) -> str | None:
+        """Take in how fast a trial trained, for the plans of later ones.
+
+        Returns:
+            What changes with it, in words; None where nothing does.
+        """
+        if all(each.setting != measured.setting for each in self._knowledge.measured):
+            return None
+        before, slower_before = self.fastest(self._choices.params), self._knowledge.slowdown
+        self._knowledge = self._knowledge.with_more(measured)
+        after, slower = self.fastest(self._choices.params), self._knowledge.slowdown
+        if before is None or after is None:
+            return None
+        if after[0] != before[0]:
+            return f"as trials show, the next ones train as {after[0].text}, no longer as {before[0].text}"
+        if slower is not None and not 1 / _EXPECTED < slower / (slower_before or 1.0) < _EXPECTED:
+            return f"steps take {slower:.2f} times as long in trials as alone, and so may the run"
+        return None
 
     def plan_for(self, params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """Return what is decided of the plan of a trial: nothing that a person or the search decides.
@@ -123,6 +144,7 @@ def measure_before_trials(store: Store, ledger: Ledger) -> AdvisedPlans | None:
             rates=None,
             race=None,
             noise_scale=around.noise_scale,
+            placement=survey.placement,
             num_known=len(around.known),
             num_measured=survey.num_measured,
             cost_s=time.monotonic() - began_s,
@@ -134,8 +156,8 @@ def measure_before_trials(store: Store, ledger: Ledger) -> AdvisedPlans | None:
         measured=(*advice.measured, *compared),
         settings={f"plan.{name}": value for name, value in decided.items()},
     )
-    forecast = Noted(level="info", message=_forecast(experiment, plans, samples, num_places))
-    ledger.record(AdviceGiven(advice=advice.to_json()), forecast)
+    forecast = _forecast(experiment, plans, samples, around, survey.reference.state_bytes)
+    ledger.record(AdviceGiven(advice=advice.to_json()), Noted(level="info", message=forecast))
     return plans
 
 
@@ -155,7 +177,8 @@ def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
     )  # fmt: skip
     knowledge = Knowledge(measured, around.capacity.workers_per_node, limit_bytes=around.limit_bytes)
     settings: Any = advice["settings"]
-    return AdvisedPlans(ledger.experiment, choices, knowledge, samples, settings.get("plan.workers", 1))
+    workers = settings.get("plan.workers", 1)
+    return AdvisedPlans(ledger.experiment, choices, knowledge, samples, workers)
 
 
 def is_wanted(experiment: Experiment) -> bool:
@@ -230,7 +253,10 @@ def split_workers(
     return best, said
 
 
-def _forecast(experiment: Experiment, plans: AdvisedPlans, num_train_samples: int, num_places: int) -> str:
+def _forecast(
+    experiment: Experiment, plans: AdvisedPlans, num_train_samples: int, around: Surroundings,
+    state_bytes: int | None,
+) -> str:  # fmt: skip
     """Say how long the run should take, what it uses, and which limit ends it."""
     fastest = plans.fastest(drawn_params(experiment))
     if fastest is None:
@@ -239,21 +265,40 @@ def _forecast(experiment: Experiment, plans: AdvisedPlans, num_train_samples: in
     steps = math.ceil(num_train_samples / plan.global_batch) * experiment.training.epochs
     trials = experiment.max_configurations()
     most = experiment.resources.concurrency
-    at_once = max(1, num_places // plan.workers)
+    at_once = max(1, around.capacity.num_workers // plan.workers)
     at_once = at_once if most == "auto" else min(most, at_once)
     said = (
-        f"trials train as {plan.global_batch} = {plan.micro_batch} x {plan.accumulation} x {plan.workers}, "
-        f"{at_once} at once; one takes about {format_short_time(step_s.value * steps)} "
+        f"trials train as {plan.text}, {at_once} at once; "
+        f"one takes about {format_short_time(step_s.value * steps)} "
         f"({format_short_time(step_s.low * steps)} to {format_short_time(step_s.high * steps)}) of steps"
     )
+    disk = "" if state_bytes is None else f"; checkpoints take {_disk(experiment, at_once, state_bytes)}"
     budget_s = experiment.budget.time
     if trials is None:
-        return f"{said}; the run ends by its time" if budget_s else said
-    rounds = math.ceil(trials * experiment.repeats / at_once)
-    finish_s = rounds * step_s.value * steps
-    hours = trials * experiment.repeats * plan.workers * step_s.value * steps / 3600.0
+        return f"{said}{disk}; the run ends by its time" if budget_s else f"{said}{disk}"
+    trainings = trials * experiment.repeats
+    rounds = math.ceil(trainings / at_once)
+    low_s, finish_s, high_s = (rounds * steps * each for each in (step_s.low, step_s.value, step_s.high))
+    hours = trainings * plan.workers * step_s.value * steps / 3600.0
     ends = "by its trials" if budget_s is None or finish_s < budget_s else "by its time"
+    kind = "GPU" if around.on_gpu else "worker"
     return (
-        f"{said}; {trials * experiment.repeats} of them without early stopping take about "
-        f"{format_duration(finish_s)} and {hours:.2g} worker hours; the run ends {ends}"
+        f"{said}; {trainings} of them without early stopping take about {format_duration(finish_s)} "
+        f"({format_duration(low_s)} to {format_duration(high_s)}) and {hours:.2g} {kind} hours{disk}; "
+        f"the run ends {ends}"
     )
+
+
+def _disk(experiment: Experiment, at_once: int, state_bytes: int) -> str:
+    """Say what the checkpoints of a run grow to: the last and the best one of each trial that keeps them."""
+    trials, kept = experiment.max_configurations(), experiment.resources.keep_best
+    trainings = None if trials is None else trials * experiment.repeats
+    if kept == "all":
+        if trainings is None:
+            return f"{format_bytes(2 * state_bytes)} a trial"
+        num_kept = trainings
+    else:
+        num_kept = kept + at_once if trainings is None else min(kept + at_once, trainings)
+    limit = experiment.resources.max_checkpoints_size
+    most = 2 * state_bytes * num_kept
+    return f"up to {format_bytes(most if limit is None else min(most, limit))}"

@@ -66,7 +66,7 @@ def share_of(
         run_id=run_id,
         num_workers=least,
         shape=shape,
-        placement=resources.placement,
+        placement=capacity.placement,
         preload=TORCH if experiment.model is not None else (),
     )
     return Share(request, wanted, places // least)

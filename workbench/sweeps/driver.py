@@ -27,7 +27,6 @@ from workbench.experiment.changing import values_of
 from workbench.history import Trial
 from workbench.resources import ClusterInventory, cluster_inventory
 from workbench.store import Store
-from workbench.sweeps.advising import AdvisedPlans, measure_before_trials
 from workbench.sweeps.budget import has_room, reason_to_end
 from workbench.sweeps.cluster import known_plan, share_of
 from workbench.sweeps.commands import Commands
@@ -38,6 +37,7 @@ from workbench.sweeps.origin_file import read_origin
 from workbench.sweeps.pause import Pause
 from workbench.sweeps.referee import Referee, attempt_ended
 from workbench.sweeps.retention import Retention
+from workbench.sweeps.trial_plans import TrialPlans
 from workbench.sweeps.tuner import fit
 from workbench.sweeps.waiting import Waiting
 from workbench.training import TrialTask
@@ -84,7 +84,7 @@ class Driver:
         self._running: set[int] = set()
         self._num_orders = 0
         self._stop_trials: set[int] = set()
-        self._advised: AdvisedPlans | None = None
+        self._plans = TrialPlans(store, self._ledger)
         self._growth = Growth(store, self._ledger) if self.experiment.resources.elastic else None
         self._grown: Any = None  # there once the workers of the trial that grew last are on their way back
         self._ending: RunStateChanged | None = None
@@ -112,19 +112,14 @@ class Driver:
                 self._take_over(cluster)
                 self._retention.begin()
                 self._commands.carry_out()  # what came while nobody drove says how to go on
-                self._advise()
+                if self._plans.begin():
+                    self.follow_settings()
                 self._start_together()
                 self._fit()
             except Exception as error:
                 self._fail(error)
                 raise
             return self._finish()
-
-    def _advise(self) -> None:
-        """Have the advisor answer what plans leave open, where that is wanted."""
-        self._advised = measure_before_trials(self._store, self._ledger)
-        if self._advised is not None:
-            self.follow_settings()
 
     def _fit(self) -> None:
         """Let Tune work until no trial is left, also after what the last commands have added."""
@@ -207,6 +202,7 @@ class Driver:
             ended = self._referee.take_in(trial, events, stop=stop)
             self._pause.hear(events)
             self._retention.hear(trial, events)
+            self._plans.hear(trial, events)
             if ended is None and self._ending is None:
                 return self._growth is not None and self._grow(self._growth, trial, events)
             self._running.discard(trial)
@@ -287,8 +283,7 @@ class Driver:
         return proposal.trial
 
     def _order(self, trial: Trial) -> Order:
-        advised = {} if self._advised is None else self._advised.plan_for(trial.params)
-        decided = {**advised, **trial.decided_plan}
+        decided = {**self._plans.plan_for(trial.params), **trial.decided_plan}
         task = TrialTask(
             run_id=self.run_id,
             trial=trial.number,
@@ -359,8 +354,7 @@ class Driver:
     def follow_settings(self) -> None:
         """Act by the settings that are in force now."""
         before = self._share.concurrency
-        workers = 1 if self._advised is None else self._advised.workers
-        self._share = share_of(self.run_id, self.history.in_force, advised_workers=workers)
+        self._share = share_of(self.run_id, self.history.in_force, advised_workers=self._plans.workers)
         logger.info("the settings in force are now %s", values_of(self.history.in_force))
         if self._share.concurrency > before:
             self._start_together()

@@ -1,10 +1,11 @@
-"""Where a worker computes, and how much of its GPU others hold."""
+"""Where a worker computes, how much of its GPU others hold, and the counters of energy of its device."""
 
 from __future__ import annotations
 
 import torch
 
 from workbench.experiment import Experiment
+from workbench.resources import EnergyCounter, gpu_counter, processor_counters
 
 CONTEXT_BYTES = 2**30
 """What the driver and its libraries take of a GPU for each process, which no allocator counts."""
@@ -29,3 +30,10 @@ def foreign_bytes() -> int:
     free_bytes, total_bytes = torch.cuda.mem_get_info()
     held_bytes = total_bytes - free_bytes - torch.cuda.memory_reserved() - CONTEXT_BYTES
     return held_bytes if held_bytes > FOREIGN_PART * total_bytes else 0
+
+
+def energy_counters(device: torch.device) -> dict[str, EnergyCounter]:
+    """Read the counters of energy of a worker's GPU, or of its machine's processors; empty without any."""
+    if device.type == "cuda":
+        return gpu_counter(f"GPU-{torch.cuda.get_device_properties(device).uuid}")
+    return processor_counters()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 from workbench.resources import resident_bytes
@@ -48,3 +51,12 @@ class PeakMemory:
         if self._on_gpu:
             torch.cuda.reset_peak_memory_stats()
         self._watches = True
+
+
+def num_bytes(state: Any) -> int:
+    """Return what the tensors take that a state of mappings and lists holds."""
+    if isinstance(state, torch.Tensor):
+        return state.numel() * state.element_size()
+    if isinstance(state, Mapping):
+        return sum(num_bytes(value) for value in state.values())
+    return sum(num_bytes(value) for value in state) if isinstance(state, list | tuple) else 0

@@ -16,6 +16,7 @@ import traceback
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from workbench.events import Event, PlanMeasured
 from workbench.performance.flops import count_flops, peak_flops_per_s, utilisation
 from workbench.performance.memory import StepMemory, fit_law
 from workbench.performance.profiler import StepProfiler, StepTimes
-from workbench.resources import inventory
+from workbench.resources import EnergyCounter, energy_between_j, inventory
 from workbench.strategies.group import Group
 from workbench.strategies.strategy import Worker
 from workbench.training.assembly import (
@@ -37,9 +38,9 @@ from workbench.training.assembly import (
     loss_of,
     trial_settings,
 )
-from workbench.training.device import choose_device
+from workbench.training.device import choose_device, energy_counters
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
-from workbench.training.peak_memory import PeakMemory
+from workbench.training.peak_memory import PeakMemory, num_bytes
 from workbench.training.settings import TrialSettings
 from workbench.training.source import Source
 from workbench.training.task import PlanProbe, TrialTask
@@ -47,6 +48,8 @@ from workbench.training.timed_steps import TimedSteps
 
 Report = Callable[[Event], bool]
 
+_METERED_S = 0.5
+"""Counters of energy move every tenth of a second or so."""
 _COUNTED_SAMPLES = 2
 """Batch normalisation does not train on a single one."""
 
@@ -97,6 +100,8 @@ class _Measured:
     misfit: str | None = None
     times: StepTimes | None = None
     peak_bytes: int | None = None
+    power_w: float | None = None
+    state_bytes: int | None = None
 
 
 class _Probe:
@@ -168,17 +173,19 @@ class _Probe:
         strategy.train(True)
         peak.pause()
         misfit = self._together(steps.try_alone) if strategy.holds_whole_model else None
-        misfit = misfit or self._alone_or_fail(lambda: steps.warm_up(order.warmup_steps, order.longest_s))
+        misfit = misfit or self._alone_or_fail(
+            lambda: steps.warm_up(order.warmup_steps, 0.5 * order.longest_s)
+        )
         if misfit is not None:
             return _Measured(misfit)
         peak_bytes = self._most(peak)
         if peak_bytes > self._limit_bytes:
             return self._too_large(peak_bytes)
         found: list[StepTimes] = []
-        compares = self._compares(parts, peak_bytes)
-        misfit = self._alone_or_fail(
-            lambda: found.append(steps.time(order.num_steps, order.longest_s, compares=compares))
-        )
+        compares = self._compares(parts, peak_bytes) and not order.measures_power
+        before, began_s = self._counters(), perf_counter()
+        misfit = self._alone_or_fail(lambda: found.append(self._time(steps, compares)))
+        used_j, elapsed_s = energy_between_j(before, self._counters()), perf_counter() - began_s
         if misfit is None:
             strategy.train(False)
             may_fail_alone = strategy.holds_whole_model
@@ -188,7 +195,24 @@ class _Probe:
         peak_bytes = self._most(peak)
         if peak_bytes > self._limit_bytes:
             return self._too_large(peak_bytes)
-        return _Measured(times=found[0], peak_bytes=peak_bytes)
+        return _Measured(
+            times=found[0],
+            peak_bytes=peak_bytes,
+            power_w=None if used_j is None else used_j / elapsed_s,
+            state_bytes=num_bytes(strategy.state()) if strategy.holds_whole_model else None,
+        )
+
+    def _time(self, steps: TimedSteps, compares: bool) -> StepTimes:
+        order = self._order
+        shortest_s = _METERED_S if order.measures_power else 0.0
+        return steps.time(order.num_steps, order.longest_s, compares=compares, shortest_s=shortest_s)
+
+    def _counters(self) -> dict[str, EnergyCounter]:
+        """Read the counters of energy of all devices that the group uses, where they are wanted."""
+        if not self._order.measures_power:
+            return {}
+        gathered = self._worker.group.gather(energy_counters(self._worker.device))
+        return {name: counter for own in gathered for name, counter in own.items()}
 
     def _compares(self, parts: Parts, peak_bytes: int) -> bool:
         """Say whether there is an exchange, and memory for steps without it that tell what it costs."""
@@ -252,6 +276,8 @@ class _Probe:
                 "samples_per_s": global_batch / times.step_time_s,
                 "step_flops": step_flops,
                 "utilisation": used,
+                "power_w": found.power_w,
+                "state_bytes": found.state_bytes,
             }
         )
 

@@ -25,9 +25,11 @@ class PlanProbe:
             order of it: what fits at two sizes says whether a third one needs to be tried.
         warmup_steps: Steps before the first that is timed.
         num_steps: Steps that are timed, at most.
-        longest_s: Seconds that the steps of one plan may take; at least three are timed.
+        longest_s: Seconds that the timed steps of one plan may take, and half as many those before; at least
+            three are timed.
         limit_bytes: What one worker may hold on its device; None for what the device has.
         setting: What the measurements are stored under.
+        measures_power: Whether to tell what the devices use; steps then go on until their counters can.
     """
 
     plans: tuple[Mapping[str, JsonValue], ...]
@@ -36,6 +38,7 @@ class PlanProbe:
     longest_s: float = 5.0
     limit_bytes: int | None = None
     setting: str = ""
+    measures_power: bool = False
 
 
 @dataclass(frozen=True)

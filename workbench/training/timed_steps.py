@@ -59,17 +59,20 @@ class TimedSteps:
         """
         self._peak.resume()
         num_done, began_s = 0, perf_counter()
-        while self._goes_on(num_done, FEWEST_WARMUP_STEPS, num_steps, perf_counter() - began_s < longest_s):
+        while self._goes_on(
+            num_done, FEWEST_WARMUP_STEPS, num_done < num_steps and perf_counter() - began_s < longest_s
+        ):
             self._step(next(self._batches))
             num_done += 1
         self._peak.pause()
 
-    def time(self, num_steps: int, longest_s: float, *, compares: bool) -> StepTimes:
+    def time(self, num_steps: int, longest_s: float, *, compares: bool, shortest_s: float = 0.0) -> StepTimes:
         """Make the steps that are timed.
 
         Args:
             num_steps: How many at most, but no fewer than three.
             longest_s: Seconds after which no further step begins.
+            shortest_s: Seconds that they take at least, however many steps that are.
             compares: Whether each is followed by one that exchanges nothing, to tell what exchanging costs.
 
         Returns:
@@ -78,7 +81,12 @@ class TimedSteps:
         steps: list[Mapping[str, float]] = []
         alone: list[Mapping[str, float]] = []
         began_s = perf_counter()
-        while self._goes_on(len(steps), FEWEST_STEPS, num_steps, perf_counter() - began_s < longest_s):
+
+        def has_time() -> bool:
+            elapsed_s = perf_counter() - began_s
+            return elapsed_s < shortest_s or (elapsed_s < longest_s and len(steps) < num_steps)
+
+        while self._goes_on(len(steps), FEWEST_STEPS, has_time()):
             steps.append(self._step(next(self._batches)))
             if compares:
                 with self._parts.strategy.alone():
@@ -120,10 +128,9 @@ class TimedSteps:
             parts.strategy.update(parts.settings.lr if lr is None else lr)
         return parts.profiler.close_window()
 
-    def _goes_on(self, num_done: int, fewest: int, num_steps: int, has_time: bool) -> bool:
+    def _goes_on(self, num_done: int, fewest: int, has_time: bool) -> bool:
         """Say whether all workers make one more step, and let them begin it together."""
-        is_missing = num_done < fewest or (num_done < num_steps and has_time)
-        return _meet(self._parts.worker, float(is_missing))
+        return _meet(self._parts.worker, float(num_done < fewest or has_time))
 
 
 def _meet(worker: Worker, wish: float) -> bool:

@@ -18,6 +18,7 @@ CPU_SHARE = 0.9
 _ROUNDING = 1e-6
 
 Placement = Literal["pack", "spread"]
+PLACEMENTS: tuple[Placement, ...] = ("pack", "spread")
 
 
 @dataclass(frozen=True)

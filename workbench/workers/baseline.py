@@ -34,6 +34,7 @@ class Baseline:
         """
         found = self._find(run_id)
         if found is not None:
+            gc.unfreeze()
             gc.collect()  # what refers to itself is only gone now
             found = self._find(run_id)
         if found is None and run_id != self._run_id:

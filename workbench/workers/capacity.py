@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from workbench.experiment import Experiment
 from workbench.resources import ClusterInventory
-from workbench.workers.admission import Shape
+from workbench.workers.admission import Placement, Shape
 
 _ROUNDING = 1e-6
 
@@ -18,10 +18,12 @@ class Capacity:
     Attributes:
         shape: What one worker uses.
         workers_per_node: How many of them each node holds.
+        placement: Whether a gang is put on few nodes or on many.
     """
 
     shape: Shape
     workers_per_node: tuple[int, ...]
+    placement: Placement = "pack"
 
     @property
     def num_workers(self) -> int:
@@ -50,4 +52,5 @@ def capacity_of(experiment: Experiment, cluster: ClusterInventory) -> Capacity:
             )
             for node in cluster.nodes
         ),
+        "spread" if resources.placement == "spread" else "pack",
     )

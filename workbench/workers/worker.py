@@ -266,7 +266,10 @@ class Worker:
         now_s = time.monotonic()
         if now_s - self._collected_s > COLLECT_EVERY_S:
             self._collected_s = now_s
+            gc.unfreeze()
             gc.collect()
+            # Imports and data stay; a collection after each trial need not look at them again.
+            gc.freeze()
             if torch is not None and torch.cuda.is_initialized():
                 torch.cuda.empty_cache()
 
@@ -298,3 +301,4 @@ def _keep_log(task: TrialTask) -> None:
 def _import_all(names: tuple[str, ...]) -> None:
     for name in names:
         importlib.import_module(name)
+    gc.freeze()  # what was imported stays: collections that trials need, look at what is theirs
