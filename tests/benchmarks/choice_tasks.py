@@ -36,6 +36,7 @@ class Task:
         epochs: More than enough; trainings end at the target or at a cap of time.
         batches: Global batches, rising; each is twice the one before.
         rates: Learning rates, rising.
+        optimizer: The optimizer.
     """
 
     model: Mapping[str, Any]
@@ -46,6 +47,7 @@ class Task:
     epochs: int
     batches: tuple[int, ...]
     rates: tuple[float, ...]
+    optimizer: str = "adamw"
     workers: tuple[int, ...] = (1, 2)
 
     @property
@@ -65,7 +67,7 @@ class Task:
             "objectives": [{"metric": self.metric, "goal": self.goal, "target": self.target}],
             "training": {
                 "epochs": self.epochs,
-                "optimizer": "adamw",
+                "optimizer": self.optimizer,
                 "reference_batch": self.usual_batch,
                 "schedule": "constant",
                 "warmup_epochs": 0,
@@ -102,7 +104,7 @@ TASKS = {
     "breast_cancer": Task(
         model={"name": "mlp", "hidden_width": 2048, "num_layers": 2, "dropout": 0.2},
         data={"name": "breast_cancer"},
-        metric="val_loss", goal="minimize", target=0.1, epochs=2000,
+        metric="val_loss", goal="minimize", target=0.1, epochs=2000, optimizer="sgd",
         batches=(8, 16, 32, 64, 128), rates=(1e-5, 1e-4, 6e-4, 3e-3, 2e-2),
     ),
 }  # fmt: skip

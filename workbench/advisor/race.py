@@ -28,7 +28,7 @@ _TRAININGS = 6
 # Candidates within this factor of the best are tried again with other seeds.
 _CLOSE = 1.25
 _MOST_CLOSE = 4
-_MOST_REPEATS = 5
+_MOST_REPEATS, _FEWEST_REPEATS = 5, 3
 # A training that misses the target counts as so many times the best; at least this part must reach it.
 _MISSED = 3.0
 _RELIABLE = 0.5
@@ -220,9 +220,9 @@ class Race(Generic[Entrant]):
         standings = self.standings()
         counts = Counter(each.entrant for each in self.courses if not each.is_heat)
         close = [each for each in standings if _is_close(each, standings[0])][:_MOST_CLOSE]
-        if len(close) < 2:
-            return []
-        waiting = [each for each in close if counts[each.entrant] < _MOST_REPEATS]
+        # Who is alone at the top may owe that to luck, but need not beat others that are close.
+        most = _MOST_REPEATS if len(close) > 1 else _FEWEST_REPEATS
+        waiting = [each for each in close if counts[each.entrant] < most]
         return sorted(waiting, key=lambda each: counts[each.entrant])
 
     def standings(self) -> list[Standing[Entrant]]:
