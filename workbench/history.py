@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from workbench.events import (
     FINISHED_RUN_STATES,
     FINISHED_TRIAL_STATES,
+    AdviceRequested,
     AttemptEnded,
     CheckpointSaved,
     CheckpointsDeleted,
@@ -163,6 +164,8 @@ class History:
                 self.active_before_s += self._driven_s
                 if self.started_unix_s is None:
                     self.started_unix_s = event.time_unix_s
+            case AdviceRequested():
+                self.started_unix_s = event.time_unix_s
             case RunStateChanged():
                 self._change_state(event)
             case SettingsChanged():

@@ -173,3 +173,59 @@ def test_what_was_measured_of_a_plan_counts_before_what_a_model_smooths() -> Non
 )
 def test_no_rate_is_decided_for_several_optimizers(search: dict[str, Any]) -> None:
     assert "training.lr" not in choose(make_experiment(search=search)).open_fields
+
+
+def trial(workers: int, micro_batch: int, step_time_s: float) -> PlanMeasured:
+    """Return what a trial beside others showed."""
+    return measure(workers, micro_batch, step_time_s).model_copy(update={"by_trial": 0})
+
+
+def test_trials_that_all_take_longer_say_nothing_about_which_plan_is_faster() -> None:
+    alone = [measure(1, batch, law_s(1, batch)) for batch in (8, 32, 128)]
+    trials = [trial(1, batch, 1.7 * law_s(1, batch)) for batch in (16, 64)]
+    before, after = Knowledge(alone, [4], limit_bytes=None), Knowledge(alone + trials, [4], limit_bytes=None)
+    plans = [PlanChoice(1, batch, 1, PLAIN) for batch in (8, 16, 64, 128)]
+    for old, new in zip(before.step_times(plans), after.step_times(plans), strict=True):
+        assert new.value == pytest.approx(old.value, rel=0.02)
+    assert after.slowdown == pytest.approx(1.7, rel=0.05)
+    assert before.slowdown is None
+
+
+def test_a_plan_that_trials_show_to_be_slow_is_predicted_slower_than_before() -> None:
+    alone = [measure(1, batch, law_s(1, batch)) for batch in (8, 32, 64)]
+    trials = [trial(1, 16, law_s(1, 16)), trial(1, 32, law_s(1, 32)), trial(1, 256, 3.0 * law_s(1, 256))]
+    plan = PlanChoice(1, 256, 1, PLAIN)
+    [before] = Knowledge(alone, [4], limit_bytes=None).step_times([plan])
+    [after] = Knowledge(alone + trials, [4], limit_bytes=None).step_times([plan])
+    assert after.value > 1.5 * before.value
+
+
+def test_what_trials_alone_have_shown_is_enough_to_predict() -> None:
+    known = Knowledge([trial(1, batch, law_s(1, batch)) for batch in (8, 32, 128)], [4], limit_bytes=None)
+    [found] = known.step_times([PlanChoice(1, 64, 1, PLAIN)])
+    assert found.value == pytest.approx(law_s(1, 64), rel=0.1)
+
+
+def test_energy_counts_the_watts_of_the_nearest_metered_plan() -> None:
+    watts = {(1, 8): 60.0, (1, 128): 90.0, (4, 8): 200.0}
+    known = Knowledge(
+        [
+            measure(workers, batch, 0.01).model_copy(update={"power_w": power})
+            for (workers, batch), power in watts.items()
+        ],
+        [4],
+        limit_bytes=None,
+    )
+    assert known.price(PlanChoice(1, 64, 1, PLAIN), "energy") == 90.0
+    assert known.price(PlanChoice(4, 64, 1, PLAIN), "energy") == 200.0
+    assert known.price(PlanChoice(4, 64, 1, PLAIN), "money") == 4
+    assert known.price(PlanChoice(4, 64, 1, PLAIN), "time") == 1
+
+
+@pytest.mark.parametrize(
+    ("placement", "workers", "where"),
+    [("pack", 3, (3,)), ("pack", 6, (2, 4)), ("spread", 3, (1, 1, 1)), ("spread", 6, (1, 2, 3))],
+)
+def test_workers_are_on_few_nodes_or_on_many(placement: Any, workers: int, where: tuple[int, ...]) -> None:
+    known = Knowledge([], [4, 2, 1], placement=placement, limit_bytes=None)
+    assert known.topology(workers).gpus_per_node == where

@@ -129,3 +129,48 @@ def test_better_trainings_have_lower_scores() -> None:
     race = run(Track(), [1.0, 2.0, 0.3], target=0.9, budget_s=200.0)
     scores = {course.entrant: race.score(course) for course in race.courses if course.repeat == 0}
     assert scores[2.0] < scores[1.0] < scores[0.3]  # type: ignore[operator]
+
+
+def test_slow_starters_cost_little_until_somebody_has_reached_the_target() -> None:
+    """Rates that are far too low come first, as a belief that is wrong would put them."""
+    track = Track()
+    race: Race[float] = Race(track.train, target=0.9, budget_s=32.0, clock=track.clock)
+    waiting = [0.01, 0.03, 0.9, 0.05, 1.0]
+    while race.may_explore:
+        entrant = race.again(has_more=bool(waiting))
+        if entrant is None:
+            if not waiting:
+                break
+            entrant = waiting.pop(0)
+        race.run(entrant)
+    assert race.standings()[0].entrant == 1.0
+    assert track.spent_s[0.01] < 5.0
+    assert race.standings()[0].time_s == pytest.approx(math.log(10.0), abs=2 * REPORT_S)
+
+
+def test_the_best_of_the_heats_gets_all_the_time_that_it_needs() -> None:
+    track = Track()
+    race: Race[float] = Race(track.train, target=0.9, budget_s=30.0, clock=track.clock)
+    for speed in (0.05, 0.1, 0.2, 0.02):
+        race.run(speed)
+    entrants = []
+    while (entrant := race.again(has_more=False)) is not None:
+        entrants.append(entrant)
+        race.run(entrant)
+    assert entrants[:2] == [0.2, 0.1]
+    assert race.courses[-1].reached_s == pytest.approx(math.log(10.0) / 0.2, abs=2 * REPORT_S)
+
+
+def test_one_training_is_not_believed_where_there_is_time_for_more() -> None:
+    def train(name: str, repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
+        fast = name == "lucky" and repeat == 0
+        took_s = 0.2 if fast else (3.0 if name == "lucky" else 1.0)
+        clock[0] += took_s
+        return not goes_on(took_s, 1.0)
+
+    clock = [0.0]
+    race: Race[str] = Race(train, target=0.9, budget_s=40.0, clock=lambda: clock[0])
+    race.run("lucky")
+    race.run("steady")
+    race.confirm()
+    assert race.standings()[0].entrant == "steady"

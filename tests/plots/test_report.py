@@ -135,10 +135,18 @@ def test_advice_is_a_section_with_its_card_and_figures():
 def test_a_run_that_only_advises_says_so_and_shows_what_it_has():
     found = [event for event in events(with_trials=False) if event.type != "advice_given"]
     page = without_plotly(report_html(EXPERIMENT, found))
-    assert "This run tries no configurations; what it recommends is below." in page
+    assert "Nothing is recommended yet." in page
+    assert "workbench advise" in page
+    assert "not started" not in page
     assert "Plans are measured; nothing is recommended yet." in page
     shown = ["throughput_by_batch", "step_time", "scaling", "memory", "rates", "candidates"]
     assert Outline(page).places == [f"plot-{name}" for name in shown]
+
+
+def test_a_run_that_only_advises_begins_with_what_it_recommends():
+    page = without_plotly(report_html(EXPERIMENT, events(with_trials=False)))
+    assert '<h2 id="answer">Recommended</h2><div class="value">256 = 128 x 1 x 2</div>' in page
+    assert "Best result" not in page
 
 
 def test_without_advice_there_is_no_such_section_but_noise_is_shown():

@@ -9,6 +9,7 @@ from running import Sweep
 
 from workbench.advisor.choices import choices_of
 from workbench.advisor.plans import Knowledge, PlanChoice, Variant
+from workbench.advisor.recommend import surroundings_of
 from workbench.events import AdviceGiven, Noted, PlanMeasured, TrialPlanned
 from workbench.experiment import Experiment
 from workbench.store import Store
@@ -109,9 +110,64 @@ def test_a_sweep_measures_first_and_its_trials_follow(store: Store, free_pool: N
         assert planned.plan["global_batch"] == 128
     assert any("at once; one takes about" in event.message for event in sweep.of(Noted))
 
+    assert any("checkpoints take up to" in event.message for event in sweep.of(Noted))
+
     ledger = Ledger(store, sweep.run_id)
     again = read_advised_plans(store, ledger)
     assert again is not None
     assert again.plan_for({"lr": 0.01}) == {
         path.removeprefix("plan."): value for path, value in settings.items()
     }
+
+
+@pytest.mark.ray
+def test_how_fast_plans_trained_is_kept_once_and_the_next_advice_begins_with_it(
+    store: Store, free_pool: None
+) -> None:
+    experiment = make_experiment(
+        resources={"advice": "never"}, training={"epochs": 6}, budget={"trials": 4},
+        search={"lr": {"low": 1e-4, "high": 1e-2, "log": True}, "micro_batch": {"choices": [16, 64]}},
+        early_stop={"pruner": "none"}, sampler="random",
+    )  # fmt: skip
+    sweep = Sweep(store, store.create_run(experiment)).launch("inline").wait("complete")
+    kept = sweep.of(PlanMeasured)
+    batches = [event.plan["micro_batch"] for event in kept]
+    assert len(batches) == len(set(batches)), "once for each plan"
+    assert {event.plan["micro_batch"] for event in sweep.of(TrialPlanned)} == set(batches)
+    for event in kept:
+        assert event.by_trial is not None
+        assert event.step_time_s is not None
+        assert 1e-5 < event.step_time_s < 10.0
+        assert event.workers_per_node == [1]
+    around = surroundings_of(store, "another", experiment)
+    assert {event.plan["micro_batch"] for event in around.known} == set(batches)
+
+
+def test_later_trials_follow_what_earlier_ones_have_shown() -> None:
+    experiment = make_experiment(plan={"workers": 1}, training={"global_batch": 128})
+    plans, _, _ = advised(experiment, gain=0.7)
+    usual = plans.plan_for({"lr": 0.01})
+    assert usual["micro_batch"] == 128
+
+    def shown(micro_batch: int, step_time_s: float) -> PlanMeasured:
+        return PlanMeasured(
+            setting="s", plan=PlanChoice(1, micro_batch, 1, PLAIN).written(), by_trial=1,
+            workers_per_node=[1], step_time_s=step_time_s,
+        )  # fmt: skip
+
+    # Alone a sample took a millisecond; beside others the largest micro batch takes five times that.
+    said = [
+        plans.learn(shown(size, 1e-3 * size * (5.0 if size == 128 else 1.0))) for size in (16, 32, 64, 128)
+    ]
+    assert plans.plan_for({"lr": 0.01})["micro_batch"] != 128
+    assert any(text is not None and "no longer as 128 = 128 x 1 x 1" in text for text in said)
+
+
+def test_what_trials_of_another_setting_show_changes_nothing() -> None:
+    plans, _, _ = advised(make_experiment(), gain=0.7)
+    other = PlanMeasured(
+        setting="another", plan=PlanChoice(1, 64, 1, PLAIN).written(), by_trial=1, step_time_s=9.0
+    )
+    before = plans.plan_for({"lr": 0.01})
+    assert plans.learn(other) is None
+    assert plans.plan_for({"lr": 0.01}) == before

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import resource
+import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,7 @@ from workbench.data.splits import ArraySplit
 from workbench.events import Event, PlanMeasured, TrialEnded
 from workbench.experiment import Experiment
 from workbench.performance.profiler import input_stall
+from workbench.resources import processor_counters
 from workbench.training import TrialTask, run_trial
 from workbench.training.task import PlanProbe
 
@@ -301,6 +303,48 @@ def test_shards_are_not_tried_at_a_size_that_smaller_ones_say_is_too_large() -> 
 
 def train_alone(config: dict[str, Any], report: Any) -> None:
     raise AssertionError("it was called")
+
+
+def test_what_devices_use_is_told_where_they_count_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread raises a counter as the kernel would, by 50 W."""
+    zone = tmp_path / "intel-rapl:0"
+    zone.mkdir()
+    (zone / "max_energy_range_uj").write_text("262143328850")
+    ends = threading.Event()
+
+    def count() -> None:
+        began_s = time.perf_counter()
+        while not ends.is_set():
+            (zone / "next").write_text(str(round(50e6 * (time.perf_counter() - began_s))))
+            (zone / "next").replace(zone / "energy_uj")
+            time.sleep(0.005)
+
+    thread = threading.Thread(target=count)
+    thread.start()
+    try:
+        monkeypatch.setattr(
+            "workbench.training.device.processor_counters", lambda: processor_counters(tmp_path)
+        )
+        metered, plain = (
+            measure(0, 1, None, experiment(), sizes(32), measures_power=power)[1][0]
+            for power in (True, False)
+        )
+    finally:
+        ends.set()
+        thread.join()
+    assert metered.power_w == pytest.approx(50.0, rel=0.1)
+    assert metered.num_steps > FAST["num_steps"], "too few steps for a counter to move"
+    assert plain.power_w is None
+
+
+def test_what_a_checkpoint_takes_is_told() -> None:
+    _, [plan] = measure(0, 1, None, experiment(), sizes(32))
+    weights = 64 * 512 + 512 + 512 * 512 + 512 + 512 * 10 + 10
+    assert plan.state_bytes is not None
+    # AdamW keeps two numbers for each weight.
+    assert 3 * 4 * weights <= plan.state_bytes <= 3.3 * 4 * weights
 
 
 def test_a_train_function_cannot_be_measured(tmp_path: Path) -> None:

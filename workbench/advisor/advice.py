@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
+from workbench.advisor.card import lines_of
 from workbench.experiment import Experiment
 from workbench.space import Space
 
@@ -129,6 +130,10 @@ class Advice:
         for candidate, written in zip(self.others, plain["others"], strict=True):
             written["written"] = candidate.written
         return json.loads(json.dumps(plain))
+
+    def __str__(self) -> str:
+        """The card, as the command line shows it."""
+        return "\n".join(lines_of(self.to_json()))
 
     def apply(self, experiment: Experiment) -> Experiment:
         """Return an experiment with the settings of this advice in place; what it decides is not searched."""

@@ -15,7 +15,16 @@ from pydantic import JsonValue
 
 from workbench.artifacts import Artifacts
 from workbench.errors import RunError
-from workbench.events import Event, PlanMeasured, RatesTested, Sink, TrialEnded, TrialPlanned, TrialReported
+from workbench.events import (
+    Event,
+    Noted,
+    PlanMeasured,
+    RatesTested,
+    Sink,
+    TrialEnded,
+    TrialPlanned,
+    TrialReported,
+)
 from workbench.experiment import Experiment
 from workbench.training import TrialTask
 from workbench.training.task import PlanProbe, RateTest
@@ -23,8 +32,9 @@ from workbench.workers.admission import Placement, Request
 from workbench.workers.capacity import Capacity
 from workbench.workers.gang import Gang
 from workbench.workers.origin import Origin
+from workbench.workers.requests import holders
 
-LEASE_TIMEOUT_S = 120.0
+LEASE_TIMEOUT_S, TELL_AFTER_S = 120.0, 10.0
 _PRELOAD = ("torch", "workbench.training.loop")
 
 
@@ -191,7 +201,7 @@ class Bench:
     ) -> Iterator[tuple[Event, tuple[int, ...]]]:
         """Carry a task out; yield each event with the workers on each node, the end last."""
         request = dataclasses.replace(self._request, num_workers=num_workers)
-        gang = Gang.lease(request, LEASE_TIMEOUT_S)
+        gang = self._lease(request)
         try:
             hosts = tuple(sorted(Counter(worker.host for worker in gang.workers).values()))
             gang.start(task, origin=self._origin)
@@ -210,3 +220,22 @@ class Bench:
                     return
         finally:
             gang.release()
+
+    def _lease(self, request: Request) -> Gang:
+        """Wait for workers; say for whom, where it takes long."""
+        gang = Gang(request)
+        try:
+            if gang.ready(TELL_AFTER_S):
+                return gang
+            self._sink(
+                Noted(level="info", message=f"waits for workers: {holders(request.run_id) or 'none yet'}")
+            )
+            if gang.ready(LEASE_TIMEOUT_S):
+                return gang
+        except BaseException:
+            gang.release()
+            raise
+        gang.release()
+        raise RunError(
+            f"no worker was free within {LEASE_TIMEOUT_S:g} s", next_step="Try again when others are done."
+        )

@@ -171,25 +171,15 @@ class Race(Generic[Entrant]):
         return course
 
     def again(self, *, has_more: bool) -> Entrant | None:
-        """Return a candidate that had only the time of a heat and deserves more; None where there is none.
+        """Return a candidate that did well in a heat and is in the next one; None where there is none.
 
         Args:
             has_more: Whether there are candidates that were not tried yet.
         """
-        best = self._fastest()
-        if best is None:
-            self._promote(has_more)
-            return self._promoted.pop(0) if self._promoted else None
-        for course in self.courses:
-            has_had_more = any(
-                each.entrant == course.entrant and each.ended_s > course.ended_s for each in self.courses
-            )
-            wanted = best.value_at(course.ended_s)
-            if not course.is_heat or not course.best_values or has_had_more or course.is_whole:
-                continue
-            if course.ended_s < best.ended_s and (wanted is None or course.best_values[-1] >= wanted):
-                return course.entrant
-        return None
+        if self._fastest() is not None:
+            return None  # what comes after it says more than who was next in its heat
+        self._promote(has_more)
+        return self._promoted.pop(0) if self._promoted else None
 
     def _promote(self, has_more: bool) -> None:
         """End a heat that is full, and say who is in the next one."""

@@ -84,8 +84,10 @@ class _Teller:
         self._best_s: float | None = None
 
     def __call__(self, event: Event) -> None:
-        from workbench.events import CandidateTried
+        from workbench.events import CandidateTried, Noted
 
+        if isinstance(event, Noted):
+            print_note(event.message)
         if isinstance(event, CandidateTried) and not self._is_fastest(event):
             return
         line = measurement_line(event)

@@ -114,9 +114,11 @@ def draw_candidates(data: CandidatesData) -> go.Figure:
     if data.empty:
         return say_empty(figure, data.empty)
     for index, line in enumerate(data.lines):
-        colour = SERIES_COLOURS[index % len(SERIES_COLOURS)]
+        is_named = index < len(SERIES_COLOURS)
+        colour = SERIES_COLOURS[index] if is_named else MUTED
         figure.add_scatter(
-            x=line.x, y=line.y, mode="lines+markers", name=plain(line.name),
+            x=line.x, y=line.y, mode="lines+markers", name=plain(line.name) if is_named else "others",
+            legendgroup=line.name if is_named else "others", showlegend=index <= len(SERIES_COLOURS),
             line={"color": colour, "width": 2}, marker={"size": 6},
             hovertemplate="%{x:.3g}: %{y:.5g}<extra>" + plain(line.name) + "</extra>",
         )  # fmt: skip

@@ -22,7 +22,7 @@ from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.look import STATE_COLOURS
 from workbench.plots.prepare import RunData, default_axis
 from workbench.plots.prepare_learning import prepare_noise
-from workbench.plots.report_advice import advice_card
+from workbench.plots.report_advice import advice_answer, advice_card
 from workbench.plots.report_tables import (
     best_trials,
     counted,
@@ -205,6 +205,8 @@ def _header(run: RunData, run_id: str | None) -> str:
 
 def _answer(run: RunData) -> str:
     history = run.history
+    if run.advice.requested is not None:
+        return advice_answer(run)
     best = history.best()
     if best is None:
         return _no_answer(run)
@@ -244,9 +246,7 @@ def _front_answer(run: RunData) -> str:
 
 def _no_answer(run: RunData) -> str:
     states = Counter(trial.state for trial in run.history.trials.values())
-    if not states and run.advice.requested is not None:
-        said = "This run tries no configurations; what it recommends is below."
-    elif not states:
+    if not states:
         said = "No trial has started yet."
     elif states["failed"] == states.total():
         said = "Every trial failed. The failures below say why."
@@ -278,7 +278,9 @@ def _facts(run: RunData) -> str:
     begun = history.started_unix_s
     wall = "-" if begun is None else duration((history.ended_unix_s or run.last_unix_s) - begun)
     why = f", ended by {history.reason}" if history.reason else ""
-    facts = [(f"Run{why}", history.state), ("Wall time", wall), ("Trials", str(states.total()))]
+    facts = [(f"Run{why}", history.state), ("Wall time", wall)]
+    if run.advice.requested is None:
+        facts.append(("Trials", str(states.total())))
     parts = [f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts]
     parts += [
         f'<div><dt><span class="swatch" style="background: {colour}"></span>{state}</dt>'
@@ -308,7 +310,7 @@ def _again(run: RunData, run_id: str | None) -> list[str]:
     parts = [
         "<h2>Do it again</h2>",
         f"<p>Save the experiment below as <code>{safe}.yaml</code> and run:</p>",
-        f"<pre>workbench sweep {safe}.yaml</pre>",
+        f"<pre>workbench {'sweep' if run.advice.requested is None else 'advise'} {safe}.yaml</pre>",
     ]
     if run_id and run.history.best():
         parts += [

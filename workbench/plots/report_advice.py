@@ -10,11 +10,25 @@ from typing import Any
 
 from workbench.advisor.card import GOALS, compare, describe_noise, rows_of, yaml_lines
 from workbench.advisor.quantities import format_duration
-from workbench.advisor.stored_advice import finite, mapping, rows, texts
+from workbench.advisor.stored_advice import finite, mapping, rows, texts, write_batch
 from workbench.plots.prepare import RunData
 from workbench.plots.report_tables import pairs, table, text
 
 _MOST_OTHERS = 2
+
+
+def advice_answer(run: RunData) -> str:
+    """Return the answer at the top of the page of a run that asked for nothing but an advice."""
+    choice = run.advice.choice
+    found = dict(rows_of(choice)) if choice else {}
+    value = write_batch(mapping(choice.get("plan"))) if choice else "none"
+    said = "global batch = micro batch x accumulation x workers" if choice else "Nothing is recommended yet."
+    beside = {name: found[name] for name in ("learning rate", "samples/s", "time to target") if name in found}
+    shown = f"<div><h3>With it</h3>{pairs(beside)}</div>" if beside else ""
+    return (
+        '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Recommended</h2>'
+        f'<div class="value">{text(value)}</div><div class="metric">{said}</div></div>{shown}</section>'
+    )
 
 
 def advice_card(run: RunData) -> list[str]:

@@ -7,11 +7,10 @@ from collections.abc import Collection
 
 from workbench.events import Noted
 from workbench.sweeps.ledger import Ledger
-from workbench.workers.requests import status
+from workbench.workers.requests import holders
 
 TELL_AFTER_S = 10.0
 """How long a run waits without a word: as long as workers may take to start."""
-POOL_PATIENCE_S = 0.5
 
 
 class Waiting:
@@ -36,16 +35,6 @@ class Waiting:
             self._ask_s = now_s + TELL_AFTER_S
         elif now_s >= self._ask_s and not self._told:
             self._ask_s = now_s + TELL_AFTER_S
-            if holders := self._find_holders():
+            if found := holders(self._ledger.run_id):
                 self._told = True
-                self._ledger.record(Noted(level="info", message=f"waits for workers: {holders}"))
-
-    def _find_holders(self) -> str | None:
-        pool = status(POOL_PATIENCE_S)
-        if pool is None:
-            return None
-        others = {run_id: held for run_id, held in pool.leased.items() if run_id != self._ledger.run_id}
-        told = [f"run {run_id} has {held}" for run_id, held in sorted(others.items())]
-        if pool.foreign_cpus:
-            told.append(f"others than the workbench use {pool.foreign_cpus:g} CPUs of this cluster")
-        return ", ".join(told) or None
+                self._ledger.record(Noted(level="info", message=f"waits for workers: {found}"))

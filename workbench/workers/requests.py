@@ -14,6 +14,8 @@ from workbench.workers.admission import Shape
 from workbench.workers.lease import PoolStatus
 from workbench.workers.pool import connect_pool
 
+POOL_PATIENCE_S = 0.5
+
 
 def cancel(run_id: str, trial: int) -> Any:
     """Stop and give back whatever is leased to a trial, soon and without waiting for it.
@@ -57,3 +59,22 @@ def status(timeout_s: float) -> PoolStatus | None:
         return ray.get(connect_pool().status.remote(), timeout=timeout_s)
     except (GetTimeoutError, RayActorError):
         return None
+
+
+def holders(run_id: str) -> str | None:
+    """Say who has the workers that a run waits for.
+
+    Args:
+        run_id: The run, which is not told of itself.
+
+    Returns:
+        Other runs and what they hold, in words; None where nobody holds any, or the pool does not answer.
+    """
+    pool = status(POOL_PATIENCE_S)
+    if pool is None:
+        return None
+    others = {other: held for other, held in pool.leased.items() if other != run_id}
+    told = [f"run {other} has {held}" for other, held in sorted(others.items())]
+    if pool.foreign_cpus:
+        told.append(f"others than the workbench use {pool.foreign_cpus:g} CPUs of this cluster")
+    return ", ".join(told) or None
