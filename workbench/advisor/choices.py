@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -28,6 +28,9 @@ _MOST_OF_DATA = 4
 # How far from the usual rate an open one is looked for.
 _RATE_RANGE = 100.0
 _MOST_VALUES = 64
+_ANY_RATE = 1e-3
+# One worker, whatever the batch: what is asked is the rate alone.
+_FREE: dict[str, JsonValue] = {"workers": 1, "micro_batch": "auto", "accumulation": 1}
 
 
 @dataclass(frozen=True, order=True)
@@ -167,6 +170,12 @@ def base_params(experiment: Experiment) -> dict[str, JsonValue]:
 def drawn_params(experiment: Experiment) -> dict[str, JsonValue]:
     """Return the one configuration that stands for all: the first that the experiment's seed draws."""
     return experiment.search.sample(random.Random(experiment.seed))
+
+
+def rate_factor(experiment: Experiment, params: Mapping[str, JsonValue], global_batch: int) -> float:
+    """Return the learning rate at a global batch over that at the reference batch."""
+    asked = {**params, "lr": _ANY_RATE, "global_batch": global_batch}
+    return resolve(experiment, asked, decided=_FREE).lr / _ANY_RATE
 
 
 class _Reader:

@@ -11,11 +11,9 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from pydantic import JsonValue
-
 from workbench.advisor.advice import Goal
 from workbench.advisor.bench import Bench, Report
-from workbench.advisor.choices import Choices
+from workbench.advisor.choices import Choices, rate_factor
 from workbench.advisor.measurements import noise_scale_of
 from workbench.advisor.plans import Knowledge, PlanChoice, plan_of
 from workbench.advisor.race import Race
@@ -39,8 +37,6 @@ _LADDER = (1.0, 3.0, 10.0, 1 / 3.0)
 _STEPS_OF_RATE = (2.0, 0.5)
 # Rates within this factor of each other are the same.
 _SAME_RATE = 1.3
-# One worker, whatever the batch: what is asked is the rate alone.
-_FREE: dict[str, JsonValue] = {"workers": 1, "micro_batch": "auto", "accumulation": 1}
 
 
 class Contest:
@@ -223,9 +219,7 @@ class Contest:
         return self._choices.allowed_rate(reference_lr(self._settings.training))
 
     def _rate_factor(self, global_batch: int) -> float:
-        """Return the rate at a global batch over that at the reference batch."""
-        params = {**self._choices.params, "lr": 1e-3, "global_batch": global_batch}
-        return resolve(self._experiment, params, decided=_FREE).lr / 1e-3
+        return rate_factor(self._experiment, self._choices.params, global_batch)
 
     def _train(self, rival: Rival, repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
         """Train one rival, as a trial of a sweep would be, and keep what it tells."""

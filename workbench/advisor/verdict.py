@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.advisor.advice import Advice, Candidate, Estimate, Goal, NoiseStatus
-from workbench.advisor.choices import Choices
+from workbench.advisor.choices import Choices, rate_factor
 from workbench.advisor.plans import Knowledge, PlanChoice, plan_of
 from workbench.advisor.race import Race, Standing
 from workbench.advisor.rivals import Rival
@@ -183,17 +183,17 @@ def _predicted(found: Findings, plan: PlanChoice, lr: float) -> Candidate:
 
 
 def _usual_rate(found: Findings) -> float:
-    settings = resolve(found.experiment, found.choices.params)
-    written = settings.training.lr
-    if found.rates is not None and found.rates.suggested is not None:
-        return found.choices.allowed_rate(found.rates.suggested)
-    return found.choices.allowed_rate(settings.lr if written == "auto" else written)
+    rates = found.rates
+    if rates is not None and rates.suggested is not None:
+        factor = rate_factor(found.experiment, found.choices.params, rates.global_batch)
+        return found.choices.allowed_rate(rates.suggested / factor)
+    return _default_rate(found)
 
 
 def _reference(found: Findings, standings: Sequence[Standing[Rival]]) -> Candidate:
     """Say what the experiment does without advice; its time only where it was trained."""
     choice = plan_of(found.reference.plan)
-    lr = _usual_rate(found) if found.rates is None else _default_rate(found)
+    lr = _default_rate(found)
     for standing in standings:
         if standing.entrant.plan == choice and math.isclose(standing.entrant.lr, lr, rel_tol=0.01):
             return _raced(found, standing)
