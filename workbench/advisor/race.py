@@ -176,9 +176,8 @@ class Race(Generic[Entrant]):
         Args:
             has_more: Whether there are candidates that were not tried yet.
         """
-        if self._fastest() is not None:
-            return None  # what comes after it says more than who was next in its heat
-        self._promote(has_more)
+        if self._fastest() is None:
+            self._promote(has_more)
         return self._promoted.pop(0) if self._promoted else None
 
     def _promote(self, has_more: bool) -> None:
