@@ -1,7 +1,8 @@
 """How good a choice of batch, rate and workers is: our advice, Ray Tune and Lightning beside brute force.
 
-Run `python -m tests.benchmarks.advisor_choice [--task NAME] [--seeds N] [--quick] [--to FILE]`; it takes
-about forty minutes on two cores, and wants a machine that does nothing else.
+Run `python -m tests.benchmarks.advisor_choice [--task NAME] [--seeds N] [--quick] [--keep-grid] [--to FILE]`;
+it takes about forty minutes on two cores, half of them for the grids, which `--keep-grid` takes from the
+results of an earlier run. It wants a machine that does nothing else.
 
 Brute force trains every cell of five global batches x five rates x one or two workers as a trial of ours,
 alone on warm workers, up to the target, once for each of three seeds, as times to a target vary by a third
@@ -235,10 +236,17 @@ def run_side(side: str, name: str, **asked: Any) -> dict[str, Any]:
         return json.loads(to.read_text())
 
 
-def compare(name: str, num_seeds: int, quick: bool) -> dict[str, Any]:
-    """Train the grid of a task, have everybody choose, and hold the choices against the best cell."""
+def compare(name: str, num_seeds: int, quick: bool, grid: dict[str, Any] | None) -> dict[str, Any]:
+    """Train the grid of a task, have everybody choose, and hold the choices against the best cell.
+
+    Args:
+        name: Name of the task.
+        num_seeds: Trainings of each cell of the grid.
+        quick: Whether to see that it works rather than how well.
+        grid: What an earlier run found of the grid; None to train it.
+    """
     print(f"\n{name}: {TASKS[name].metric} {TASKS[name].target:g}", flush=True)
-    grid = run_side("grid", name, seeds=1 if quick else num_seeds, quick=quick)
+    grid = grid or run_side("grid", name, seeds=1 if quick else num_seeds, quick=quick)
     cost_s, cap_s = grid["cost_s"], grid["cap_s"]
     if quick:
         cost_s *= num_seeds * len(grid_of(TASKS[name])) / len(grid["cells"])
@@ -312,6 +320,7 @@ def main() -> None:
     parser.add_argument("--task", choices=list(TASKS), help="this one only; the results of others stay")
     parser.add_argument("--seeds", type=int, default=3, help="trainings of each cell of the grid")
     parser.add_argument("--quick", action="store_true", help="a coarser grid, one seed: whether it works")
+    parser.add_argument("--keep-grid", action="store_true", help="take the grid from the results file")
     parser.add_argument("--to", type=Path, default=RESULTS)
     parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
     parser.add_argument("--asked", type=json.loads, help=argparse.SUPPRESS)
@@ -320,11 +329,12 @@ def main() -> None:
         arguments.to.write_text(json.dumps(run_here(arguments.side, arguments.task, arguments.asked)))
         return
     report: dict[str, Any] = {"machine": describe_machine(), "limit": LIMIT, "tasks": {}}
-    if arguments.task and arguments.to.exists():
+    if (arguments.task or arguments.keep_grid) and arguments.to.exists():
         report["tasks"] = json.loads(arguments.to.read_text())["tasks"]
     for name in [arguments.task] if arguments.task else TASKS:
         started_s = time.monotonic()
-        report["tasks"][name] = compare(name, arguments.seeds, arguments.quick)
+        grid = report["tasks"].get(name, {}).get("grid") if arguments.keep_grid else None
+        report["tasks"][name] = compare(name, arguments.seeds, arguments.quick, grid)
         report["tasks"][name]["took_s"] = time.monotonic() - started_s
         report["means"] = mean_ratios(report["tasks"])
         arguments.to.parent.mkdir(exist_ok=True)

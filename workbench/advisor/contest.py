@@ -32,8 +32,9 @@ _RATE_TESTS = ((60, 2), (60, 1), (30, 1))
 # Rates are looked for within this factor around the one that is believed in.
 _RATES_AROUND = 30.0
 _NUM_RACED_BATCHES = 5
-# Rates to try first, over the one that is believed in; and how far from the best one to look for a better.
-_LADDER = (1.0, 3.0, 10.0, 1 / 3.0)
+# What to try first: which of the plans, at which rate over the one that is believed in.
+_FIRST = ((0, 1.0), (0, 3.0), (1, 1.0), (2, 1.0), (1, 3.0), (0, 1 / 3.0), (0, 10.0))
+# How far from the best rate to look for a better one.
 _STEPS_OF_RATE = (2.0, 0.5)
 # Rates within this factor of each other are the same.
 _SAME_RATE = 1.3
@@ -192,11 +193,11 @@ class Contest:
             for plan in (*by_batch[index + 1 : index + 2], *by_batch[max(0, index - 1) : index]):
                 yield rival(plan, best.lr)
 
-        ladder = [rival(plans[0], believed * factor) for factor in _LADDER]
-        others = [rival(plan, believed) for plan in plans[1:]]
-        for first in [*ladder, as_it_stands] if self._choices.is_rate_open else [ladder[0], *others]:
-            if is_new(first):
-                yield first
+        others = [rival(plan, believed) for plan in plans]
+        first = [rival(plans[index], believed * factor) for index, factor in _FIRST if index < len(plans)]
+        for each in [*first, as_it_stands] if self._choices.is_rate_open else others:
+            if is_new(each):
+                yield each
         while fresh := [each for each in near(race.standings()[0].entrant) if is_new(each)]:
             yield fresh[0]
         yield from (each for each in others if is_new(each))

@@ -21,8 +21,8 @@ _GRACE = 1 / 8
 _SLACK = 0.5
 # Until one has reached the target there are heats: so many candidates get this part of the budget each, the
 # better half of them twice as long, and the best of these all the time it needs.
-_HEAT_PART = 1 / 16
-_HEAT_SIZE = 4
+_HEAT_PART = 1 / 20
+_HEAT_SIZE = 6
 # Without a target: so many trainings should fit into the budget.
 _TRAININGS = 6
 # Candidates within this factor of the best are tried again with other seeds.
