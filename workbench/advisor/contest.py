@@ -203,10 +203,10 @@ class Contest:
         yield from (each for each in others if is_new(each))
 
     def _raced_plans(self, plans: Sequence[PlanChoice]) -> list[PlanChoice]:
-        """Return the plans to train: the best of the models, spread over the batches, and the reference's."""
+        """Return the plans to train: the best by the models, one a batch, the reference's last."""
         raced = list(plans[:_NUM_RACED_BATCHES])
         usual = plan_of(self._reference.plan)
-        return [*raced[:1], *([usual] if usual not in raced else []), *raced[1:]]
+        return raced if usual in raced else [*raced, usual]
 
     def _believed_rate(self, rates: RatesTested | None) -> float:
         """Return the rate at the reference batch that is believed in before any training."""
