@@ -33,7 +33,8 @@ _RATE_TESTS = ((60, 2), (60, 1), (30, 1))
 _RATES_AROUND = 30.0
 _NUM_RACED_BATCHES = 5
 # What to try first: which of the plans, at which rate over the one that is believed in.
-_FIRST = ((0, 1.0), (0, 3.0), (1, 1.0), (2, 1.0), (1, 3.0), (0, 1 / 3.0), (0, 10.0))
+# A range test, or a default, rather says too little than too much.
+_FIRST = ((0, 1.0), (0, 3.0), (0, 10.0), (1, 3.0), (2, 3.0), (1, 1.0))
 # How far from the best rate to look for a better one.
 _STEPS_OF_RATE = (2.0, 0.5)
 # Rates within this factor of each other are the same.
