@@ -120,16 +120,32 @@ class Knowledge:
     @cached_property
     def _models(self) -> dict[Variant, StepTimeModel]:
         """Fit what was measured alone; trials beside others only say how plans differ from each other."""
-        alone = self._rows(is_alone=True)
-        models = {variant: fit(rows) for variant, rows in alone.items()}
+        models, alone = dict(self._alone), self._rows(is_alone=True)
         for variant, rows in self._rows(is_alone=False).items():
             if variant not in models:
                 models[variant] = fit(rows)
             elif len(rows) > 1:
-                factor = _common_factor(models[variant], rows)
+                factor = self._factors[variant]
                 scaled = [replace(row, step_time_s=row.step_time_s / factor) for row in rows]
                 models[variant] = fit([*alone[variant], *scaled])
         return models
+
+    @cached_property
+    def _alone(self) -> dict[Variant, StepTimeModel]:
+        return {variant: fit(rows) for variant, rows in self._rows(is_alone=True).items()}
+
+    @cached_property
+    def _factors(self) -> dict[Variant, float]:
+        """Return how many times as long as alone the steps of trials took, in the middle."""
+        factors: dict[Variant, float] = {}
+        for variant, rows in self._rows(is_alone=False).items():
+            if variant in self._alone:
+                points = [Point(row.topology, row.micro_batch, 1) for row in rows]
+                predicted = self._alone[variant].predict(points)
+                factors[variant] = statistics.median(
+                    row.step_time_s / estimate[0] for row, estimate in zip(rows, predicted, strict=True)
+                )
+        return factors
 
     def _rows(self, *, is_alone: bool) -> dict[Variant, list[Measurement]]:
         rows: dict[Variant, list[Measurement]] = {}
@@ -148,16 +164,10 @@ class Knowledge:
             )
         return rows
 
-    @cached_property
+    @property
     def slowdown(self) -> float | None:
         """How many times as long steps take in trials, beside others, as alone; None where nothing says."""
-        alone = self._rows(is_alone=True)
-        factors = [
-            _common_factor(fit(alone[variant]), rows)
-            for variant, rows in self._rows(is_alone=False).items()
-            if variant in alone
-        ]
-        return statistics.median(factors) if factors else None
+        return statistics.median(self._factors.values()) if self._factors else None
 
     @property
     def variants(self) -> list[Variant]:
@@ -192,8 +202,9 @@ class Knowledge:
     def _held_against(self, plan: PlanChoice, predicted: Estimate) -> Estimate:
         """Return what was measured of exactly this plan, where it was; a model smooths it over."""
         for each in reversed(self.measured):
-            if each.step_time_s is not None and each.by_trial is None and each.plan == plan.written():
-                found_s = each.step_time_s
+            if each.step_time_s is not None and each.plan == plan.written():
+                is_alone = each.by_trial is None
+                found_s = each.step_time_s / (1.0 if is_alone else self._factors.get(plan.variant, 1.0))
                 return Estimate(found_s, min(predicted.low, found_s), max(predicted.high, found_s))
         return predicted
 
@@ -258,14 +269,6 @@ class Knowledge:
         # Caches of libraries may make a smaller batch hold more: then the peak is flat.
         floor = float(max(peaks.values())) if per_sample == 0.0 else 0.0
         return MemoryLaw(per_sample, peaks[most] - per_sample * most, floor), True
-
-
-def _common_factor(model: StepTimeModel, rows: Sequence[Measurement]) -> float:
-    """Return how many times as long measured steps took as a model says of them, in the middle."""
-    predicted = model.predict([Point(row.topology, row.micro_batch, 1) for row in rows])
-    return statistics.median(
-        row.step_time_s / estimate[0] for row, estimate in zip(rows, predicted, strict=True)
-    )
 
 
 def enumerate_plans(
