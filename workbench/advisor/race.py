@@ -51,6 +51,7 @@ class Course(Generic[Entrant]):
         ended_s: When the training ended.
         is_whole: Whether it ended by itself.
         is_heat: Whether it had only the time of a heat, so that missing the target says little.
+        has_reported: Whether it came to an objective at all, finite or not.
     """
 
     entrant: Entrant
@@ -61,10 +62,12 @@ class Course(Generic[Entrant]):
     ended_s: float = 0.0
     is_whole: bool = False
     is_heat: bool = False
+    has_reported: bool = False
 
     def add(self, elapsed_s: float, value: float | None, target: float | None) -> None:
         """Take in a report; `value` is None, or not finite, where it says nothing about the objective."""
         self.ended_s = elapsed_s
+        self.has_reported |= value is not None
         if value is None or not math.isfinite(value):
             return
         best = max(value, self.best_values[-1]) if self.best_values else value

@@ -76,11 +76,11 @@ def conclude(found: Findings) -> Advice:
         ExperimentError: If no candidate could be trained at all.
     """
     standings = [each for each in (found.race.standings() if found.race else []) if _says_something(each)]
-    if found.race is not None and found.race.courses and not standings:
+    if not standings and found.race is not None and any(each.has_reported for each in found.race.courses):
         raise ExperimentError(
-            "none of the candidates reported the objective within the time",
+            "no candidate reported a finite value of the objective",
             field="objectives.0.metric",
-            next_step="Give the advice more time: --time 10m.",
+            next_step="Try the experiment as a sweep of one trial, whose log tells more.",
         )
     if standings:
         candidates = [_raced(found, standing) for standing in standings]
@@ -245,7 +245,10 @@ def _would_change(
         and times[1].low < times[0].high
     ):
         yield f"{runner_up.written} at {runner_up.lr:.3g} lies within the interval: more time may turn them"
-    reached = [each for each in found.race.courses if each.reached_s is not None] if found.race else []
+    courses = found.race.courses if found.race else []
+    if courses and not any(each.has_reported for each in courses):
+        yield "no candidate came to its first evaluation: more time (--time) would tell them apart"
+    reached = [each for each in courses if each.reached_s is not None]
     if reached and all(each.reached_s == each.elapsed_s[0] for each in reached):
         yield "all reached the target at their first evaluation: a stricter one would tell them apart"
     if choice.step_time_s.extrapolated:

@@ -48,6 +48,9 @@ from workbench.training.timed_steps import TimedSteps
 
 Report = Callable[[Event], bool]
 
+_COLD_S = 0.3
+"""For so long a process that makes its first steps is slower than it will be."""
+_is_warm = False
 _METERED_S = 0.5
 """Counters of energy move every tenth of a second or so."""
 _COUNTED_SAMPLES = 2
@@ -173,9 +176,7 @@ class _Probe:
         strategy.train(True)
         peak.pause()
         misfit = self._together(steps.try_alone) if strategy.holds_whole_model else None
-        misfit = misfit or self._alone_or_fail(
-            lambda: steps.warm_up(order.warmup_steps, 0.5 * order.longest_s)
-        )
+        misfit = misfit or self._alone_or_fail(lambda: self._warm_up(steps))
         if misfit is not None:
             return _Measured(misfit)
         peak_bytes = self._most(peak)
@@ -201,6 +202,12 @@ class _Probe:
             power_w=None if used_j is None else used_j / elapsed_s,
             state_bytes=num_bytes(strategy.state()) if strategy.holds_whole_model else None,
         )
+
+    def _warm_up(self, steps: TimedSteps) -> None:
+        global _is_warm
+        order, shortest_s = self._order, 0.0 if _is_warm else _COLD_S
+        steps.warm_up(order.warmup_steps, 0.5 * order.longest_s, shortest_s=shortest_s)
+        _is_warm = True
 
     def _time(self, steps: TimedSteps, compares: bool) -> StepTimes:
         order = self._order

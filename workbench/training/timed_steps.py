@@ -7,7 +7,7 @@ what it means when memory runs out, is left to `probe`.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from time import perf_counter
 
 import numpy as np
@@ -50,18 +50,17 @@ class TimedSteps:
         with self._parts.strategy.alone():
             self._step(next(self._batches), lr=0.0)
 
-    def warm_up(self, num_steps: int, longest_s: float) -> None:
+    def warm_up(self, num_steps: int, longest_s: float, *, shortest_s: float = 0.0) -> None:
         """Make the steps whose times say nothing yet, and see what they hold.
 
         Args:
             num_steps: How many at most, but no fewer than two.
             longest_s: Seconds after which no further step begins.
+            shortest_s: Seconds that they take at least, however many steps that are.
         """
         self._peak.resume()
-        num_done, began_s = 0, perf_counter()
-        while self._goes_on(
-            num_done, FEWEST_WARMUP_STEPS, num_done < num_steps and perf_counter() - began_s < longest_s
-        ):
+        num_done, has_time = 0, _clock(num_steps, longest_s, shortest_s)
+        while self._goes_on(num_done, FEWEST_WARMUP_STEPS, has_time(num_done)):
             self._step(next(self._batches))
             num_done += 1
         self._peak.pause()
@@ -80,13 +79,8 @@ class TimedSteps:
         """
         steps: list[Mapping[str, float]] = []
         alone: list[Mapping[str, float]] = []
-        began_s = perf_counter()
-
-        def has_time() -> bool:
-            elapsed_s = perf_counter() - began_s
-            return elapsed_s < shortest_s or (elapsed_s < longest_s and len(steps) < num_steps)
-
-        while self._goes_on(len(steps), FEWEST_STEPS, has_time()):
+        has_time = _clock(num_steps, longest_s, shortest_s)
+        while self._goes_on(len(steps), FEWEST_STEPS, has_time(len(steps))):
             steps.append(self._step(next(self._batches)))
             if compares:
                 with self._parts.strategy.alone():
@@ -131,6 +125,17 @@ class TimedSteps:
     def _goes_on(self, num_done: int, fewest: int, has_time: bool) -> bool:
         """Say whether all workers make one more step, and let them begin it together."""
         return _meet(self._parts.worker, float(num_done < fewest or has_time))
+
+
+def _clock(num_steps: int, longest_s: float, shortest_s: float) -> Callable[[int], bool]:
+    """Return what says, from the number of steps that were made, whether there is time for one more."""
+    began_s = perf_counter()
+
+    def has_time(num_done: int) -> bool:
+        elapsed_s = perf_counter() - began_s
+        return elapsed_s < shortest_s or (elapsed_s < longest_s and num_done < num_steps)
+
+    return has_time
 
 
 def _meet(worker: Worker, wish: float) -> bool:

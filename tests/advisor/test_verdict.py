@@ -1,0 +1,69 @@
+"""What is said where trainings could not tell: the models answer, or it is said that nothing can."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from workbench.advisor.advice import Advice
+from workbench.advisor.choices import choices_of
+from workbench.advisor.plans import Knowledge, PlanChoice, Variant
+from workbench.advisor.race import Race
+from workbench.advisor.rivals import Rival
+from workbench.advisor.verdict import Findings, conclude
+from workbench.errors import ExperimentError
+from workbench.events import PlanMeasured
+from workbench.experiment import Experiment
+
+SAMPLES = 1024
+EXPERIMENT = Experiment(
+    model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize", "target": 0.1}]
+)
+PLANS = [PlanChoice(1, batch, 1, Variant("fp32", "ddp", "none")) for batch in (32, 64, 128)]
+
+
+def conclude_after(train: Callable[[Callable[[float, float | None], bool]], bool]) -> Advice:
+    """Race one candidate whose training is `train`, and conclude."""
+    clock = [0.0]
+
+    def run(_rival: Rival, _repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
+        clock[0] += 20.0
+        return train(goes_on)
+
+    race: Race[Rival] = Race(run, target=-0.1, budget_s=10.0, clock=lambda: clock[0])
+    race.run(Rival(PLANS[0], 1e-3))
+    measured = [
+        PlanMeasured(
+            setting="s", plan=plan.written(), workers_per_node=[1], num_train_samples=SAMPLES,
+            step_time_s=1e-3 + 1e-4 * plan.micro_batch,
+        )
+        for plan in PLANS
+    ]  # fmt: skip
+    return conclude(
+        Findings(
+            experiment=EXPERIMENT, goal="time",
+            choices=choices_of(
+                EXPERIMENT, num_train_samples=SAMPLES, most_workers=1, on_gpu=False, has_bf16=False
+            ),
+            knowledge=Knowledge(measured, [1], limit_bytes=None), reference=measured[0], plans=PLANS,
+            rates=None, race=race, noise_scale=None, placement="pack", num_known=0, num_measured=3,
+            cost_s=1.0,
+        )
+    )  # fmt: skip
+
+
+def test_where_no_candidate_came_to_an_evaluation_the_models_answer_and_say_so() -> None:
+    advice = conclude_after(lambda goes_on: not goes_on(5.0, None) and False)
+    assert advice.choice.written == "32 = 32 x 1 x 1"
+    assert advice.choice.time_to_target_s is None
+    assert any("no candidate came to its first evaluation" in text for text in advice.would_change)
+
+
+def test_where_no_value_is_finite_nothing_is_recommended() -> None:
+    def train(goes_on: Callable[[float, float | None], bool]) -> bool:
+        goes_on(5.0, float("nan"))
+        return True
+
+    with pytest.raises(ExperimentError, match="no candidate reported a finite value"):
+        conclude_after(train)
