@@ -245,11 +245,12 @@ def prepare_candidates(run: RunData) -> CandidatesData:
     lines = [line for line in lines if any(y is not None for y in line.y)]
     goal: Goal = objective.goal
     sign = -1.0 if goal == "maximize" else 1.0
-    lines.sort(
-        key=lambda line: (
-            min(line.reached_x, default=math.inf), min(sign * y for y in line.y if y is not None)
-        )
-    )  # fmt: skip
+
+    def rank(line: CandidateLine) -> tuple[float, float]:
+        reached_s = [float(at) for at in line.reached_x if at is not None]
+        return min(reached_s, default=math.inf), min(sign * float(y) for y in line.y if y is not None)
+
+    lines.sort(key=rank)
     side = "higher" if goal == "maximize" else "lower"
     return CandidatesData(
         subtitle=f"At the same second, the {side} line has come further; a star reached the target.",
