@@ -28,7 +28,7 @@ training: {epochs: 20, global_batch: auto, reference_batch: 128, lr_rule: auto, 
 plan: {workers: auto, micro_batch: auto, precision: auto, strategy: auto}
 budget: {trials: 40, time: 30m}
 early_stop: {pruner: asha, grace: 3}
-resources: {concurrency: auto, placement: pack}
+resources: {concurrency: auto, placement: auto}
 seed: 0
 """
 

@@ -145,20 +145,21 @@ def test_how_fast_plans_trained_is_kept_once_and_the_next_advice_begins_with_it(
 
 def test_later_trials_follow_what_earlier_ones_have_shown() -> None:
     experiment = make_experiment(plan={"workers": 1}, training={"global_batch": 128})
-    plans, _, _ = advised(experiment, gain=0.7)
-    usual = plans.plan_for({"lr": 0.01})
-    assert usual["micro_batch"] == 128
+    choices = choices_of(experiment, num_train_samples=SAMPLES, most_workers=1, on_gpu=False, has_bf16=False)
 
-    def shown(micro_batch: int, step_time_s: float) -> PlanMeasured:
+    def measured(micro_batch: int, factor: float = 1.0, trial: int | None = None) -> PlanMeasured:
+        """Return a plan whose micro steps have a floor, so that few large ones are faster alone."""
         return PlanMeasured(
-            setting="s", plan=PlanChoice(1, micro_batch, 1, PLAIN).written(), by_trial=1,
-            workers_per_node=[1], step_time_s=step_time_s,
+            setting="s", plan=PlanChoice(1, micro_batch, 1, PLAIN).written(), by_trial=trial,
+            workers_per_node=[1], step_time_s=factor * (0.02 + 1e-3 * micro_batch),
         )  # fmt: skip
 
-    # Alone a sample took a millisecond; beside others the largest micro batch takes five times that.
-    said = [
-        plans.learn(shown(size, 1e-3 * size * (5.0 if size == 128 else 1.0))) for size in (16, 32, 64, 128)
-    ]
+    alone = [measured(size) for size in (16, 32, 64, 128)]
+    plans = AdvisedPlans(experiment, choices, Knowledge(alone, [1], limit_bytes=None), SAMPLES, 1)
+    assert plans.plan_for({"lr": 0.01})["micro_batch"] == 128
+
+    # Beside others the largest micro batch takes five times as long, and nothing else does.
+    said = [plans.learn(measured(size, 5.0 if size == 128 else 1.0, trial=1)) for size in (16, 32, 64, 128)]
     assert plans.plan_for({"lr": 0.01})["micro_batch"] != 128
     assert any(text is not None and "no longer as 128 = 128 x 1 x 1" in text for text in said)
 
