@@ -50,6 +50,7 @@ def num_running(sweep: Sweep) -> int:
     return len(sweep.history.in_state("running"))
 
 
+@pytest.mark.slow
 def test_more_trials_run_at_once_as_soon_as_they_may_and_a_new_driver_knows(
     store: Store, notes: Path
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_limit_that_is_used_up_when_it_is_set_ends_the_run(store: Store, notes
     sweep.assert_sound()
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_proposes_what_a_longer_one_would_have(store: Store) -> None:
     fields = {"options": {"steps": 2}, "sampler": {"name": "tpe", "options": {"n_startup_trials": 3}}}
     longer = Sweep.create(store, "curve", budget={"trials": 9}, **fields).launch()
