@@ -293,7 +293,7 @@ def _facts(run: RunData) -> str:
 
 def _notices(run: RunData, notes: Sequence[Noted]) -> list[str]:
     said = [note.message for note in notes]
-    if run.history.message:
+    if run.history.message and run.history.reason != "advice":
         said.insert(0, run.history.message)
     for trial in run.history.trials.values():
         said += [f"Trial {trial.number} {resize.describe()}." for resize in trial.resizes]
