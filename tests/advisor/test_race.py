@@ -50,6 +50,22 @@ def run(track: Track, speeds: list[float], *, target: float | None, budget_s: fl
     return race
 
 
+def winner(names: list[str], outcome: Callable[[str, int], tuple[float, float]], *, budget_s: float) -> str:
+    """Race `names`, whose trainings take the seconds and come to the value that `outcome` says."""
+    clock = [0.0]
+
+    def train(name: str, repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
+        took_s, value = outcome(name, repeat)
+        clock[0] += took_s
+        return not goes_on(took_s, value)
+
+    race: Race[str] = Race(train, target=0.9, budget_s=budget_s, clock=lambda: clock[0])
+    for name in names:
+        race.run(name)
+    race.confirm()
+    return race.standings()[0].entrant
+
+
 @given(st.lists(st.floats(0.2, 20.0), min_size=2, max_size=8, unique=True))
 def test_the_fastest_of_the_candidates_wins(speeds: list[float]) -> None:
     race = run(Track(), speeds, target=0.9, budget_s=1000.0)
@@ -93,17 +109,11 @@ def test_one_lucky_training_does_not_win_where_there_is_time_to_try_again() -> N
 
 
 def test_who_misses_the_target_in_most_trainings_stands_behind_who_reaches_it() -> None:
-    def train(name: str, repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
-        clock[0] += 1.0
+    def outcome(name: str, repeat: int) -> tuple[float, float]:
         reaches = name == "sure" or repeat == 0
-        return not goes_on(1.0 if name == "lucky" else 1.1, 1.0 if reaches else 0.1)
+        return 1.0 if name == "lucky" else 1.1, 1.0 if reaches else 0.1
 
-    clock = [0.0]
-    race: Race[str] = Race(train, target=0.9, budget_s=60.0, clock=lambda: clock[0])
-    race.run("lucky")
-    race.run("sure")
-    race.confirm()
-    assert race.standings()[0].entrant == "sure"
+    assert winner(["lucky", "sure"], outcome, budget_s=60.0) == "sure"
 
 
 def test_values_that_are_not_finite_never_win() -> None:
@@ -162,15 +172,8 @@ def test_the_best_of_the_heats_gets_all_the_time_that_it_needs() -> None:
 
 
 def test_one_training_is_not_believed_where_there_is_time_for_more() -> None:
-    def train(name: str, repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
+    def outcome(name: str, repeat: int) -> tuple[float, float]:
         fast = name == "lucky" and repeat == 0
-        took_s = 0.2 if fast else (3.0 if name == "lucky" else 1.0)
-        clock[0] += took_s
-        return not goes_on(took_s, 1.0)
+        return 0.2 if fast else (3.0 if name == "lucky" else 1.0), 1.0
 
-    clock = [0.0]
-    race: Race[str] = Race(train, target=0.9, budget_s=40.0, clock=lambda: clock[0])
-    race.run("lucky")
-    race.run("steady")
-    race.confirm()
-    assert race.standings()[0].entrant == "steady"
+    assert winner(["lucky", "steady"], outcome, budget_s=40.0) == "steady"

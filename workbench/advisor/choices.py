@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from workbench.errors import ExperimentError
+from workbench.events import RatesTested
 from workbench.experiment import Experiment
 from workbench.space import Domain
 from workbench.training.learning_rate import default_lr
-from workbench.training.settings import resolve
+from workbench.training.settings import reference_lr, resolve
 
 PLAN_FIELDS = ("workers", "micro_batch", "accumulation", "precision", "strategy", "recompute")
 DECIDED = (*PLAN_FIELDS, "global_batch", "lr")
@@ -176,6 +177,20 @@ def rate_factor(experiment: Experiment, params: Mapping[str, JsonValue], global_
     """Return the learning rate at a global batch over that at the reference batch."""
     asked = {**params, "lr": _ANY_RATE, "global_batch": global_batch}
     return resolve(experiment, asked, decided=_FREE).lr / _ANY_RATE
+
+
+def believed_rate(experiment: Experiment, choices: Choices, rates: RatesTested | None = None) -> float:
+    """Return the rate at the reference batch that is believed in before any training, as far as allowed.
+
+    Args:
+        experiment: What is to be trained.
+        choices: What may be chosen.
+        rates: A range test; where it suggests nothing, the rate is that of the experiment as it stands.
+    """
+    if rates is not None and rates.suggested is not None:
+        factor = rate_factor(experiment, choices.params, rates.global_batch)
+        return choices.allowed_rate(rates.suggested / factor)
+    return choices.allowed_rate(reference_lr(resolve(experiment, choices.params).training))
 
 
 class _Reader:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from workbench.advisor.advice import Goal
 from workbench.advisor.bench import Bench, Report
-from workbench.advisor.choices import Choices, rate_factor
+from workbench.advisor.choices import Choices, believed_rate, rate_factor
 from workbench.advisor.measurements import noise_scale_of
 from workbench.advisor.plans import Knowledge, PlanChoice, plan_of
 from workbench.advisor.race import Race
@@ -22,7 +22,7 @@ from workbench.events import CandidateTried, PlanMeasured, RatesTested, Sink
 from workbench.experiment import Experiment
 from workbench.study.samplers import stable_seed
 from workbench.training.learning_rate import default_lr
-from workbench.training.settings import TrialSettings, reference_lr, resolve
+from workbench.training.settings import TrialSettings, resolve
 from workbench.training.task import RateTest
 
 # Of the time for an advice, how much may go into the range test; the first of these that fits is made.
@@ -127,11 +127,12 @@ class Contest:
             budget_s=budget_s, clock=self._clock,
         )  # fmt: skip
         raced = self._raced_plans(plans)
-        believed = choices.allowed_rate(self._believed_rate(rates))
+        believed = believed_rate(self._experiment, choices, rates)
+        usual = believed_rate(self._experiment, choices)
         # The experiment as it stands is held against the rest by training it, too.
         bounds = (
-            max(choices.rates[0], min(believed / _RATES_AROUND, self._usual_rate)),
-            min(choices.rates[1], max(believed * _RATES_AROUND, self._usual_rate)),
+            max(choices.rates[0], min(believed / _RATES_AROUND, usual)),
+            min(choices.rates[1], max(believed * _RATES_AROUND, usual)),
         )
         named = {str(index): plan for index, plan in enumerate(raced)}
         proposer = Proposer(
@@ -173,7 +174,7 @@ class Contest:
             believed: The rate at the reference batch that is believed in.
             bounds: The least and the most rate to try.
         """
-        as_it_stands = Rival(plan_of(self._reference.plan), self._usual_rate)
+        as_it_stands = Rival(plan_of(self._reference.plan), believed_rate(self._experiment, self._choices))
         by_batch = sorted(plans, key=lambda plan: (plan.global_batch, plan.workers))
 
         def rival(plan: PlanChoice, lr: float) -> Rival:
@@ -209,26 +210,10 @@ class Contest:
         usual = plan_of(self._reference.plan)
         return raced if usual in raced else [*raced, usual]
 
-    def _believed_rate(self, rates: RatesTested | None) -> float:
-        """Return the rate at the reference batch that is believed in before any training."""
-        if rates is not None and rates.suggested is not None:
-            return rates.suggested / self._rate_factor(rates.global_batch)
-        return reference_lr(self._settings.training)
-
-    @property
-    def _usual_rate(self) -> float:
-        """The rate of the experiment as it stands, as far as it is allowed."""
-        return self._choices.allowed_rate(reference_lr(self._settings.training))
-
-    def _rate_factor(self, global_batch: int) -> float:
-        return rate_factor(self._experiment, self._choices.params, global_batch)
-
     def _train(self, rival: Rival, repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
         """Train one rival, as a trial of a sweep would be, and keep what it tells."""
         metric, sign, target = self._objective.metric, self._sign, self._objective.target
-        knowledge, usual = self._knowledge, plan_of(self._reference.plan)
-        # A second of the experiment as it stands counts as one, so that budgets and prices go together.
-        weight = knowledge.price(rival.plan, self._goal) / knowledge.price(usual, self._goal)
+        weight = self._knowledge.price_over(rival.plan, plan_of(self._reference.plan), self._goal)
         last: Report | None = None
 
         def hear(report: Report) -> bool:
@@ -249,7 +234,7 @@ class Contest:
             self._sink(
                 CandidateTried(
                     plan=plan.written(),
-                    lr=rival.lr * self._rate_factor(plan.global_batch),
+                    lr=rival.lr * rate_factor(self._experiment, self._choices.params, plan.global_batch),
                     elapsed_s=last.elapsed_s,
                     step=last.event.step,
                     epoch=last.event.epoch or 0.0,

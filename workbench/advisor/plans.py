@@ -229,6 +229,10 @@ class Knowledge:
             return plan.workers
         return self.power_w(plan) or 1.0 if goal == "energy" else 1.0
 
+    def price_over(self, plan: PlanChoice, usual: PlanChoice, goal: Goal) -> float:
+        """Return the price of a second of a plan where one of `usual` costs 1, as budgets count it."""
+        return self.price(plan, goal) / self.price(usual, goal)
+
     def memory(self, plan: PlanChoice) -> MemoryNeed | None:
         """Say what one worker of a plan holds; None where nothing is known of it."""
         law, measured = self._memory_law(plan)

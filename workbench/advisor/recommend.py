@@ -136,8 +136,9 @@ class Advisor:
         if self._goal == "throughput":
             survey.find_fastest_batches()
         survey.measure_plans()
-        survey.compare_placements(survey.fastest_plans(self._goal, around.noise_scale))
         plans = survey.fastest_plans(self._goal, around.noise_scale)
+        if survey.compare_placements(plans):
+            plans = survey.fastest_plans(self._goal, around.noise_scale)
         contest = Contest(
             self._experiment, self._bench, survey.choices, survey.reference, survey.knowledge,
             goal=self._goal, setting=around.setting, sink=self._sink, clock=self._clock,

@@ -174,18 +174,21 @@ class Survey:
             if variant not in variants:
                 self._measure_variant(choices, variant)
 
-    def compare_placements(self, plans: Sequence[PlanChoice]) -> None:
+    def compare_placements(self, plans: Sequence[PlanChoice]) -> bool:
         """Measure the best plan of several workers on many nodes, too, and stay there where that is faster.
 
         Args:
             plans: The best plans on few nodes, the best first.
+
+        Returns:
+            Whether anything was measured, so that other plans may be the best now.
         """
         plan = next((plan for plan in plans if plan.workers > 1), None)
         if plan is None or "resources.placement" not in self.choices.open_fields:
-            return
+            return False
         packed, spread_out = self.knowledge, self._knowledge("spread")
         if packed.topology(plan.workers) == spread_out.topology(plan.workers):
-            return
+            return False
         params = {**self.choices.params, "global_batch": "auto"}
         measured: dict[Placement, float] = {}
         for placement in PLACEMENTS:
@@ -195,6 +198,7 @@ class Survey:
         if measured["spread"] < (1.0 - _SAME) * measured["pack"]:
             self.placement = "spread"
         self._bench.put(self.placement)
+        return True
 
     def find_fastest_batches(self) -> None:
         """Look for the fastest micro batch on each number of workers, where the batch may follow it."""

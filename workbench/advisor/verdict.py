@@ -11,7 +11,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.advisor.advice import Advice, Candidate, Estimate, Goal, NoiseStatus
-from workbench.advisor.choices import Choices, rate_factor
+from workbench.advisor.choices import Choices, believed_rate
 from workbench.advisor.plans import Knowledge, PlanChoice, plan_of
 from workbench.advisor.race import Race, Standing
 from workbench.advisor.rivals import Rival
@@ -21,7 +21,7 @@ from workbench.experiment import Experiment
 from workbench.performance.goodput import efficiency
 from workbench.performance.noise import MOST_NOISE_SCALES
 from workbench.training.learning_rate import rule_in_force
-from workbench.training.settings import TrialSettings, reference_lr, resolve
+from workbench.training.settings import TrialSettings, resolve
 from workbench.workers.admission import Placement
 
 # Of one training to a target, where nine of ten others should lie: other seeds, other noise.
@@ -87,7 +87,7 @@ def conclude(found: Findings) -> Advice:
         best = standings[0].entrant
         plan, lr = best.plan, best.lr
     else:
-        lr = _usual_rate(found)
+        lr = believed_rate(found.experiment, found.choices, found.rates)
         candidates = [_predicted(found, each, lr) for each in found.plans]
         plan = found.plans[0]
     choice = candidates[0]
@@ -146,8 +146,7 @@ def _candidate(
 def _raced(found: Findings, standing: Standing[Rival]) -> Candidate:
     """Say of a candidate what its trainings have shown."""
     plan, times = standing.entrant.plan, standing.times_s
-    usual = plan_of(found.reference.plan)
-    weight = found.knowledge.price(plan, found.goal) / found.knowledge.price(usual, found.goal)
+    weight = found.knowledge.price_over(plan, plan_of(found.reference.plan), found.goal)
     time_s = None
     if times:
         mean_s = sum(times) / len(times) / weight
@@ -182,27 +181,14 @@ def _predicted(found: Findings, plan: PlanChoice, lr: float) -> Candidate:
     return dataclasses.replace(candidate, time_to_target_s=time_s, reasons=tuple(reasons))
 
 
-def _usual_rate(found: Findings) -> float:
-    rates = found.rates
-    if rates is not None and rates.suggested is not None:
-        factor = rate_factor(found.experiment, found.choices.params, rates.global_batch)
-        return found.choices.allowed_rate(rates.suggested / factor)
-    return _default_rate(found)
-
-
 def _reference(found: Findings, standings: Sequence[Standing[Rival]]) -> Candidate:
     """Say what the experiment does without advice; its time only where it was trained."""
     choice = plan_of(found.reference.plan)
-    lr = _default_rate(found)
+    lr = believed_rate(found.experiment, found.choices)
     for standing in standings:
         if standing.entrant.plan == choice and math.isclose(standing.entrant.lr, lr, rel_tol=0.01):
             return _raced(found, standing)
     return _candidate(found, choice, lr, None, ["the experiment as it stands"])
-
-
-def _default_rate(found: Findings) -> float:
-    training = resolve(found.experiment, found.choices.params).training
-    return found.choices.allowed_rate(reference_lr(training))
 
 
 def _noise_status(found: Findings) -> NoiseStatus:
