@@ -1,4 +1,4 @@
-"""What hardware there is: CPUs and memory that this process may use, GPUs, and the nodes of a cluster.
+"""What hardware there is and what it is doing: CPUs, memory, GPUs, and the nodes of a cluster.
 
 NVIDIA's management library has one door here, `nvml`; a machine without it has no GPUs and a reason why.
 Who gets which hardware is decided elsewhere. Importing this loads neither torch nor ray.
@@ -10,14 +10,18 @@ from workbench.resources.cluster import ClusterInventory, NodeInventory, cluster
 from workbench.resources.energy import EnergyCounter, energy_between_j, gpu_counter, processor_counters
 from workbench.resources.inventory import Inventory, inventory
 from workbench.resources.memory import num_memory_kills, resident_bytes
-from workbench.resources.nvml import Gpu
+from workbench.resources.nvml import Gpu, GpuUsage
+from workbench.resources.usage import Usage, UsageMeter
 
 __all__ = [
     "ClusterInventory",
     "EnergyCounter",
     "Gpu",
+    "GpuUsage",
     "Inventory",
     "NodeInventory",
+    "Usage",
+    "UsageMeter",
     "cluster_inventory",
     "energy_between_j",
     "gpu_counter",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -24,6 +24,23 @@ class Gpu:
     name: str
     memory_bytes: int
     uuid: str
+
+
+@dataclass(frozen=True)
+class GpuUsage:
+    """A moment of a GPU; what its driver does not tell is None.
+
+    Attributes:
+        utilisation: Part of the time in which a kernel ran, from 0 to 1.
+        memory_used_bytes: Memory that is in use.
+        power_w: Power that it draws.
+        temperature_c: Its temperature in degrees Celsius.
+    """
+
+    utilisation: float | None = None
+    memory_used_bytes: int | None = None
+    power_w: float | None = None
+    temperature_c: float | None = None
 
 
 def list_gpus() -> tuple[tuple[Gpu, ...], str | None]:
@@ -56,6 +73,39 @@ def gpu_energy_j(uuid: str) -> float | None:
             return nvml.nvmlDeviceGetTotalEnergyConsumption(nvml.nvmlDeviceGetHandleByUUID(uuid)) * 1e-3
         except nvml.NVMLError:  # before Volta
             return None
+
+
+def gpu_usage(gpus: Sequence[Gpu]) -> tuple[GpuUsage, ...]:
+    """Return what GPUs are doing; one that has gone, or tells nothing, has an empty usage.
+
+    Args:
+        gpus: As `list_gpus` found them.
+    """
+    if not gpus:
+        return ()
+    with _session() as (nvml, _):
+        return tuple(GpuUsage() if nvml is None else _usage(nvml, gpu.uuid) for gpu in gpus)
+
+
+def _usage(nvml: ModuleType, uuid: str) -> GpuUsage:
+    try:
+        handle = nvml.nvmlDeviceGetHandleByUUID(uuid)
+    except nvml.NVMLError:  # it fell off the bus
+        return GpuUsage()
+
+    def ask(question: Callable[[], float]) -> float | None:
+        try:
+            return question()
+        except nvml.NVMLError:
+            return None
+
+    used = ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used)
+    return GpuUsage(
+        utilisation=ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100),
+        memory_used_bytes=None if used is None else int(used),
+        power_w=ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle) * 1e-3),
+        temperature_c=ask(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+    )
 
 
 def _describe(nvml: ModuleType, index: int) -> Gpu:

@@ -25,7 +25,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from workbench.errors import RunError
 from workbench.workers.admission import CPU_SHARE, Node, Request, Shape, check_feasible, order, place
-from workbench.workers.head import NAMESPACE
+from workbench.workers.head import NAMESPACE, keep_alive
 from workbench.workers.lease import Lease, PoolStatus
 from workbench.workers.owner import Owner, find_dead
 from workbench.workers.worker import Worker, WorkerInfo
@@ -330,6 +330,8 @@ class Pool:
                     checked_s = time.monotonic()
                     await self._end_leases_of_the_dead()
                     self._give_back_idle()
+                    if self._leased or self._waiting:
+                        keep_alive()  # whoever holds workers, of a run or an advice, uses the local head
                 self._admit()
             except Exception:  # a cluster that does not answer now may answer next time
                 logger.exception("the pool could not look after its workers")

@@ -6,23 +6,18 @@ record a trial and no curves; curves are left to the plots, proposals to the stu
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Self
-
-from pydantic import JsonValue
+from typing import TYPE_CHECKING, Any, Self
 
 from workbench.events import (
     FINISHED_RUN_STATES,
-    FINISHED_TRIAL_STATES,
     AdviceRequested,
     AttemptEnded,
     CheckpointSaved,
     CheckpointsDeleted,
     DriverStarted,
     Event,
-    Reason,
     ReplayPlanned,
     ResizeMeasured,
     RunState,
@@ -38,93 +33,10 @@ from workbench.events import (
 )
 from workbench.experiment import Budget, Constraint, Experiment, Objective
 from workbench.experiment.changing import change, values_of
+from workbench.history.trial import Trial, apply_to_trial
 
-
-@dataclasses.dataclass
-class Resize:
-    """One growth of a trial: what was expected of it and, once that is known, what it brought."""
-
-    decided: TrialResized
-    measured: ResizeMeasured | None = None
-
-    def describe(self) -> str:
-        """Say it in one sentence."""
-        decided, measured = self.decided, self.measured
-        speed = decided.expected_samples_per_s if measured is None else measured.samples_per_s
-        said = (
-            f"grew from {decided.from_workers} to {decided.to_workers} workers: "
-            f"{decided.samples_per_s:,.0f} -> {'about ' if measured is None else ''}{speed:,.0f} samples/s"
-        )
-        if measured is None:
-            return f"{said}, expected to end {decided.expected_saving_s:,.1f} s earlier"
-        if measured.restart_s is None or measured.saving_s is None:
-            return f"{said}; what the restart cost is not known"
-        later = "later" if measured.saving_s < 0 else "earlier"
-        return (
-            f"{said}; the restart took {measured.restart_s:,.1f} s, "
-            f"it ends {abs(measured.saving_s):,.1f} s {later} "
-            f"(expected: {decided.expected_saving_s:,.1f} s earlier)"
-        )
-
-    def to_json(self) -> dict[str, Any]:
-        """Return both as plain values."""
-        plain = self.decided.model_dump(exclude={"type", "trial", "time_unix_s"})
-        found = self.measured and self.measured.model_dump(include={"samples_per_s", "restart_s", "saving_s"})
-        return plain | {"measured": found}
-
-
-@dataclasses.dataclass
-class Trial:
-    """One trial of a run, as far as it has come."""
-
-    number: int
-    params: dict[str, JsonValue]
-    configuration: int
-    repeat: int
-    seed: int
-    source: str
-    proposed_unix_s: float
-    state: TrialState = "waiting"
-    reason: Reason | None = None
-    message: str | None = None
-    traceback: str | None = None
-    values: dict[str, float] = dataclasses.field(default_factory=dict)
-    last_values: dict[str, float] = dataclasses.field(default_factory=dict)
-    last_step: int = 0
-    last_epoch: float | None = None
-    samples_per_s: float | None = None
-    reports: int = 0
-    attempts: int = 0
-    plan: dict[str, JsonValue] = dataclasses.field(default_factory=dict)
-    decided_plan: dict[str, JsonValue] = dataclasses.field(default_factory=dict)  # over what was asked for
-    setbacks: list[AttemptEnded] = dataclasses.field(default_factory=list)  # of its attempts but the last
-    resizes: list[Resize] = dataclasses.field(default_factory=list)
-    fits: bool = True
-    worker_pids: list[int] = dataclasses.field(default_factory=list)
-    started_unix_s: float | None = None
-    ended_unix_s: float | None = None
-    trained_s: float = 0.0  # in its attempts but the last, until each was heard of last
-    attempt_unix_s: float = 0.0  # when the last attempt began
-    heard_unix_s: float = 0.0
-    last_checkpoint: str | None = None
-    best_checkpoint: str | None = None
-    checkpoints_deleted: str | None = None  # the setting that asked for it
-    interrupted: bool = False  # stopped only because the run ended; goes on when the run is resumed
-
-    @property
-    def finished(self) -> bool:
-        """Whether the trial will not run again."""
-        return self.state in FINISHED_TRIAL_STATES
-
-    @property
-    def ran_out_of_memory(self) -> bool:
-        """Whether an attempt before the last one did."""
-        return any(setback.reason == "oom" for setback in self.setbacks)
-
-    @property
-    def num_retries(self) -> int:
-        """How many of its attempts were lost in a way that counts against `max_retries`."""
-        return sum(setback.is_retry for setback in self.setbacks)
+if TYPE_CHECKING:
+    from workbench.history.reports import Reports
 
 
 class History:
@@ -197,11 +109,34 @@ class History:
                 | ResizeMeasured()
                 | TrialEnded()
             ):
-                _apply_to_trial(self.trials[event.trial], event)
+                apply_to_trial(self.trials[event.trial], event)
             case _:
                 pass
+        self._note_time(event.time_unix_s)
+
+    def hear(self, trial: int, reports: Reports) -> None:
+        """Take in the next reports of one trial: for a million of them."""
+        import numpy as np  # whoever reads no columns, as most commands, does without
+
+        record = self.trials[trial]
+        for name, told in reports.values.items():
+            value = told.last()
+            if value is not None:
+                record.last_values[name] = value
+        speeds, known = reports.numbers["samples_per_s"]
+        if len(where := np.flatnonzero(known & (speeds != 0))):
+            record.samples_per_s = float(speeds[where[-1]])
+        record.parts_s = reports.last_parts_s() or record.parts_s
+        record.reports += len(reports)
+        record.last_step = int(reports.numbers["step"].values[-1])
+        epochs, known = reports.numbers["epoch"]
+        record.last_epoch = float(epochs[-1]) if known[-1] else None
+        record.heard_unix_s = float(reports.numbers["time_unix_s"].values[-1])
+        self._note_time(record.heard_unix_s)
+
+    def _note_time(self, time_unix_s: float) -> None:
         if self.drivers:
-            self._driven_s = event.time_unix_s - self.drivers[-1].time_unix_s
+            self._driven_s = time_unix_s - self.drivers[-1].time_unix_s
 
     def _change_state(self, event: RunStateChanged) -> None:
         self.state, self.reason, self.message = event.state, event.reason, event.message
@@ -331,53 +266,6 @@ class History:
                 for trial in self.trials.values()
             ],
         }
-
-
-def _apply_to_trial(
-    trial: Trial,
-    event: TrialStarted
-    | TrialPlanned
-    | TrialReported
-    | CheckpointSaved
-    | AttemptEnded
-    | TrialResized
-    | ResizeMeasured
-    | TrialEnded,
-) -> None:
-    match event:
-        case TrialStarted():
-            trial.state = "running"
-            trial.attempts = event.attempt + 1
-            trial.plan, trial.worker_pids = dict(event.plan), list(event.worker_pids)
-            trial.attempt_unix_s = event.time_unix_s
-            if trial.started_unix_s is None:
-                trial.started_unix_s = event.time_unix_s
-        case TrialPlanned():
-            trial.plan = dict(event.plan)
-        case TrialReported():
-            trial.reports += 1
-            trial.last_step, trial.last_epoch = event.step, event.epoch
-            trial.last_values.update(event.values)
-            trial.samples_per_s = event.samples_per_s or trial.samples_per_s
-        case CheckpointSaved():
-            trial.last_checkpoint = event.path
-            if event.best:
-                trial.best_checkpoint = event.path
-        case AttemptEnded():
-            trial.state = "waiting"
-            trial.decided_plan |= event.next_plan
-            trial.setbacks.append(event)
-            trial.trained_s += max(0.0, trial.heard_unix_s - trial.attempt_unix_s)
-        case TrialResized():
-            trial.resizes.append(Resize(event))
-        case ResizeMeasured():
-            trial.resizes[-1].measured = event
-        case TrialEnded():
-            trial.state, trial.reason = event.state, event.reason
-            trial.message, trial.traceback = event.message, event.traceback
-            trial.values, trial.last_step = dict(event.values), event.step
-            trial.ended_unix_s, trial.fits = event.time_unix_s, event.fits
-    trial.heard_unix_s = event.time_unix_s
 
 
 def _keeps(constraint: Constraint, values: Mapping[str, float]) -> bool:
