@@ -8,8 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.example_advice import advice
+from workbench.advisor.advice import apply_settings
 from workbench.advisor.card import WIDTH, compare, lines_of, yaml_lines
 from workbench.advisor.quantities import format_rate, format_short_time
+from workbench.errors import ExperimentError
 from workbench.events import AdviceGiven, from_json, to_json
 from workbench.experiment.yaml_file import read_yaml
 
@@ -106,6 +108,24 @@ def test_no_advice_however_broken_breaks_the_card(broken: dict[str, Any]):
     card = lines_of({**advice(), **broken, "settings": {}})
     assert all(len(line) <= WIDTH and "\n" not in line for line in card)
     assert len(card) <= 45
+
+
+@pytest.mark.parametrize(
+    ("objective", "has_target", "said"),
+    [
+        ("time", True, "the least time to the target"),
+        ("money", False, "the least money of a training"),
+        ("throughput", False, "the most samples per second"),
+    ],
+)
+def test_a_target_is_spoken_of_only_where_there_is_one(objective, has_target, said):
+    lines = lines_of({**advice(), "objective": objective, "has_target": has_target})
+    assert lines[0] == f"Advice for {said}"
+
+
+def test_an_advice_is_applied_to_an_experiment_and_to_nothing_else():
+    with pytest.raises(ExperimentError, match="applied to an experiment"):
+        apply_settings("digits.yaml", {})  # pyright: ignore[reportArgumentType]
 
 
 def test_settings_are_yaml_that_reads_back():

@@ -13,8 +13,8 @@ from tests.example_advice import EXPERIMENT, advice, events, plan
 from workbench.events import AdviceGiven, CandidateTried, Event, PlanMeasured, RatesTested, from_json, to_json
 from workbench.plots.figures import FIGURES, for_page
 from workbench.plots.figures_advice import ADVICE_FIGURES
-from workbench.plots.prepare import RunData
 from workbench.plots.report_advice import advice_card
+from workbench.plots.run_data import RunData
 
 STRANGE = [None, math.nan, math.inf, -math.inf, 0.0, -1.0, 5e-324, 1e-300, 1e300, 0.7, 12.0]
 

@@ -21,7 +21,6 @@ from workbench.events import (
 )
 from workbench.plots.advice_predictions import Predictions
 from workbench.plots.figures_advice import ADVICE_FIGURES
-from workbench.plots.prepare import RunData
 from workbench.plots.prepare_advice import (
     BatchData,
     Fit,
@@ -38,6 +37,7 @@ from workbench.plots.prepare_learning import (
     prepare_time_to_target,
 )
 from workbench.plots.prepare_scaling import prepare_predictions, prepare_scaling
+from workbench.plots.run_data import RunData
 
 
 def run_of(*found: Event) -> RunData:

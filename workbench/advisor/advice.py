@@ -13,6 +13,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from workbench.advisor.card import lines_of
+from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.space import Space
 
@@ -91,6 +92,7 @@ class Advice:
 
     Attributes:
         objective: What it is best for.
+        has_target: Whether the experiment has a target, to which time, money and energy are then meant.
         choice: What to use.
         runner_up: The next best.
         others: Further candidates, the best first.
@@ -105,6 +107,7 @@ class Advice:
     """
 
     objective: Goal
+    has_target: bool
     choice: Candidate
     runner_up: Candidate | None
     others: tuple[Candidate, ...]
@@ -147,7 +150,15 @@ def apply_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) ->
         experiment: The experiment.
         settings: Values by dotted path, such as `plan.workers`; a parameter of the same name is no longer
             searched.
+
+    Raises:
+        ExperimentError: If it is no experiment.
     """
+    if not isinstance(experiment, Experiment):
+        raise ExperimentError(
+            f"an advice is applied to an experiment, not to {experiment!r}",
+            next_step="Read a file first: Experiment.from_file(path).",
+        )
     sections: dict[str, dict[str, JsonValue]] = {}
     for path, value in settings.items():
         section, _, name = path.partition(".")

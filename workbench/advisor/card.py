@@ -16,10 +16,10 @@ from workbench.experiment.yaml_file import write_yaml
 
 WIDTH = 100
 BEYOND = "beyond what was measured"
-GOALS = {
-    "time": "the least time to the target",
-    "money": "the least money to the target",
-    "energy": "the least energy to the target",
+_GOALS = {
+    "time": "the least time",
+    "money": "the least money",
+    "energy": "the least energy",
     "throughput": "the most samples per second",
 }
 _LABEL_WIDTH = 16
@@ -37,7 +37,7 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
         Lines of at most 100 columns, without colours.
     """
     choice, runner_up = mapping(advice.get("choice")), mapping(advice.get("runner_up"))
-    lines = [f"Advice for {GOALS.get(str(advice.get('objective')), 'this experiment')}", ""]
+    lines = [f"Advice for {goal_of(advice)}", ""]
     for index, (name, said) in enumerate(rows_of(choice)):
         legend = "  (micro batch x accumulation x workers)" if index == 0 else ""
         lines += _labelled(name, said + legend)
@@ -58,6 +58,19 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
         meant = " (lr is meant at training.reference_batch)" if "training.lr" in decided else ""
         lines += ["", f"To use it, write into the experiment{meant}:", *(f"  {line}" for line in settings)]
     return lines
+
+
+def goal_of(advice: Mapping[str, Any]) -> str:
+    """Write what an advice is best for; without a target, trainings of the same length are compared."""
+    objective = str(advice.get("objective"))
+    until = (
+        ""
+        if objective == "throughput"
+        else " to the target"
+        if advice.get("has_target", True)
+        else " of a training"
+    )
+    return f"{_GOALS[objective]}{until}" if objective in _GOALS else "this experiment"
 
 
 def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:

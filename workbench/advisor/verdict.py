@@ -93,6 +93,7 @@ def conclude(found: Findings) -> Advice:
     choice = candidates[0]
     return Advice(
         objective=found.goal,
+        has_target=found.experiment.objectives[0].target is not None,
         choice=choice,
         runner_up=candidates[1] if len(candidates) > 1 else None,
         others=tuple(candidates[2 : 2 + _MOST_OTHERS]),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.lines import measurement_line
 from workbench.cli.options import (
     address_option,
     example,
@@ -18,6 +17,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.printing import print_json, print_note
 from workbench.errors import DataError
+from workbench.run.narrator import measurement_line
 
 if TYPE_CHECKING:
     from workbench.events import CandidateTried, Event

@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
+
 from workbench.advisor.stored_advice import mapping
 from workbench.events import (
     AdviceGiven,
@@ -22,8 +24,9 @@ from workbench.events import (
     TrialReported,
 )
 from workbench.experiment import Experiment
+from workbench.history.reports import Reports, Told
 from workbench.performance.noise import GradientMoments
-from workbench.plots.series import Curve, RunSeries
+from workbench.plots.series import THROUGHPUT, Curve, RunSeries
 
 NOISE_SCALE = "noise_scale"
 
@@ -54,8 +57,8 @@ class AdviceRecord:
                 self.candidates.append(event)
             case AdviceGiven():
                 self.advice = event.advice
-            case TrialReported():
-                self._add_noise(event)
+            case TrialReported() if event.gradient_noise is not None:
+                self.hear(event.trial, Reports.of([event.model_dump()]))
             case _:
                 pass
 
@@ -79,10 +82,18 @@ class AdviceRecord:
         """Return the noise scale in samples of every trial that reported one, by trial number."""
         return self._noise.curves(NOISE_SCALE)
 
-    def _add_noise(self, event: TrialReported) -> None:
-        if event.gradient_signal_sqr is None or event.gradient_noise is None:
-            return
-        scale = GradientMoments(event.gradient_signal_sqr, event.gradient_noise).noise_scale()
-        if scale is not None and math.isfinite(scale):
-            values = {NOISE_SCALE: scale}
-            self._noise.add([event.model_copy(update={"values": values, "samples_per_s": None})])
+    def hear(self, trial: int, reports: Reports) -> None:
+        """Take in the next reports of one trial."""
+        signals, noises = reports.numbers["gradient_signal_sqr"], reports.numbers["gradient_noise"]
+        told = np.flatnonzero(signals.is_told & noises.is_told)
+        scales = np.full(len(reports), np.nan)
+        for place in told:
+            moments = GradientMoments(float(signals.values[place]), float(noises.values[place]))
+            scales[place] = math.nan if (scale := moments.noise_scale()) is None else scale
+        finite = np.flatnonzero(np.isfinite(scales))
+        if len(finite):
+            found = reports.at(finite)
+            nothing = Told(scales[finite], np.zeros(len(finite), dtype=np.bool_))
+            numbers = {**found.numbers, THROUGHPUT: nothing}
+            values = {NOISE_SCALE: Told(scales[finite], np.ones(len(finite), dtype=np.bool_))}
+            self._noise.add_reports(trial, Reports(found.attempts, numbers, values, {}))

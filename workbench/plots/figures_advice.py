@@ -32,7 +32,6 @@ from workbench.plots.marks import (
     open_marks,
     ticks_at,
 )
-from workbench.plots.prepare import RunData
 from workbench.plots.prepare_advice import (
     BatchData,
     MemoryData,
@@ -53,6 +52,7 @@ from workbench.plots.prepare_scaling import (
     prepare_predictions,
     prepare_scaling,
 )
+from workbench.plots.run_data import RunData
 
 
 @dataclass(frozen=True)

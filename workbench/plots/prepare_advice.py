@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 from workbench.advisor.stored_advice import Interval, finite, mapping, rows, write_batch
 from workbench.events import PlanMeasured
 from workbench.plots.advice_predictions import MOST_SAMPLES, CurveStep, Predictions, is_usual, usual_of
-from workbench.plots.prepare import RunData, Values
+from workbench.plots.prepare import Values
+from workbench.plots.run_data import RunData
 
 _TO_MEASURE = "No plan has been measured yet; an advice measures some."
 _UNITS = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.advisor.card import GOALS, compare, describe_noise, rows_of, yaml_lines
+from workbench.advisor.card import compare, describe_noise, goal_of, rows_of, yaml_lines
 from workbench.advisor.quantities import format_duration
 from workbench.advisor.stored_advice import finite, mapping, rows, texts, write_batch
-from workbench.plots.prepare import RunData
 from workbench.plots.report_tables import pairs, table, text
+from workbench.plots.run_data import RunData
 
 _MOST_OTHERS = 2
 
@@ -37,8 +37,7 @@ def advice_card(run: RunData) -> list[str]:
     if not record.advice:
         return ["<p>Plans are measured; nothing is recommended yet.</p>"]
     advice = record.advice
-    goal = GOALS.get(str(advice.get("objective")), "this experiment")
-    parts = [f"<p>For {text(goal)}, this is recommended:</p>", _candidates(advice)]
+    parts = [f"<p>For {text(goal_of(advice))}, this is recommended:</p>", _candidates(advice)]
     for title, said in (
         ("Why", texts(record.choice.get("reasons"))),
         ("What was measured", texts(advice.get("measured"))),
