@@ -13,10 +13,10 @@ import pytest
 from tests.cli.conftest import Shell
 from tests.run.recorded import EXPERIMENT, append, begin, finish, record_run, trial_events
 from workbench.cli.following import exit_code_of_run
-from workbench.cli.views import progress_of
 from workbench.events import AttemptEnded, Noted, TrialStarted
 from workbench.experiment import Experiment
 from workbench.history import History
+from workbench.run.progress import progress_of
 from workbench.store import RunWriter, Store
 
 

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from workbench.plots.figures import FIGURES
-from workbench.plots.prepare import RunData
+from workbench.plots.run_data import RunData
 
 
 @pytest.mark.parametrize("num_trials", [0, 1, 8, 300])

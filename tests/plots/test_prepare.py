@@ -11,7 +11,6 @@ from workbench.experiment import Experiment
 from workbench.plots.prepare import (
     CurvesData,
     Line,
-    RunData,
     prepare_convergence,
     prepare_throughput,
     readable_range,
@@ -32,6 +31,7 @@ from workbench.plots.prepare_trials import (
     prepare_slice,
     prepare_timeline,
 )
+from workbench.plots.run_data import RunData
 
 EXPERIMENT = Experiment(
     train="package.module:function",
@@ -90,6 +90,7 @@ def test_convergence_by_epoch_is_exactly_this(small_run):
         best_y=(0.5, 0.8, 0.8),
         target=0.9,
         num_trials=3,
+        axis="epoch",
     )
 
 

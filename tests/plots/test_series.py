@@ -1,18 +1,25 @@
 from __future__ import annotations
 
+import json
 import math
 import random
 import time
+from collections.abc import Iterable
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from pydantic_core import from_json
 
 from workbench.errors import ExperimentError
-from workbench.events import DriverStarted, Event, TrialReported, to_json
+from workbench.events import DriverStarted, Event, TrialEnded, TrialProposed, TrialReported, to_json
 from workbench.experiment import Experiment
-from workbench.plots.series import Curve, RunSeries, bundle, thin_indices
+from workbench.history.reports import Reports
+from workbench.plots.bundling import bundle
+from workbench.plots.run_data import RunData
+from workbench.plots.series import BEGINNING, THROUGHPUT, Curve, RunSeries
+from workbench.plots.thinning import thin_indices
 
 EXPERIMENT = Experiment(
     train="package.module:function", objectives=[{"metric": "accuracy", "goal": "maximize"}]
@@ -42,11 +49,12 @@ def curve_of(trial: int, values, start_step: int = 1) -> Curve:
     return Curve(trial, "accuracy", np.column_stack((steps, steps / 10, steps * 2, values)))
 
 
-def raw_rows(events: list[Event]):
-    return [
-        (seq, event.type, getattr(event, "trial", None), event.time_unix_s, to_json(event))
-        for seq, event in enumerate(events)
-    ]
+def add_raw(series: RunSeries, events: Iterable[Event]) -> None:
+    for event in events:
+        if isinstance(event, TrialReported):
+            series.add_reports(event.trial, Reports.of([json.loads(to_json(event))]))
+        else:
+            series.add([event])
 
 
 class TestThinning:
@@ -91,7 +99,7 @@ class TestColumns:
         assert points[0].tolist() == [5.0, 0.5, 15.0, 0.25]
         assert points[1, 2] == 16.0
         assert np.isnan(points[1, [1, 3]]).all()
-        assert series.throughputs()[0].points.tolist() == [[5.0, 0.5, 15.0, 80.0]]
+        assert series.curves(THROUGHPUT)[0].points.tolist() == [[5.0, 0.5, 15.0, 80.0]]
         assert len(series.curve(9, "accuracy")) == 0
 
     def test_a_resumed_attempt_replaces_the_steps_it_repeats(self):
@@ -111,7 +119,7 @@ class TestColumns:
         for event in recorded_events:
             slowly.add([event])
         at_once.add(recorded_events)
-        raw.add_rows(raw_rows(recorded_events))
+        add_raw(raw, recorded_events)
         assert at_once.metrics == ["val_accuracy", "val_loss"]
         for metric in at_once.metrics:
             for first, second, third in zip(
@@ -123,7 +131,7 @@ class TestColumns:
 
     def test_infinity_and_nan_survive_the_raw_road(self):
         series = RunSeries(EXPERIMENT)
-        series.add_rows(raw_rows([report(0, 1, math.inf), report(0, 2, math.nan), report(0, 3, -math.inf)]))
+        add_raw(series, [report(0, 1, math.inf), report(0, 2, math.nan), report(0, 3, -math.inf)])
         assert str(series.curve(0, "accuracy").value.tolist()) == "[inf, nan, -inf]"
 
     def test_memory_stays_bounded_and_extremes_survive(self):
@@ -148,13 +156,96 @@ class TestColumns:
 
     def test_a_million_raw_reports_are_read_and_thinned_in_seconds(self):
         payloads = [to_json(report(trial, 1, 0.5, epoch=1.0, samples_per_s=9.0)) for trial in range(100)]
-        rows = ((0, "trial_reported", n % 100, 1000.0 + n, payloads[n % 100]) for n in range(1_000_000))
         begun = time.process_time()
         series = RunSeries(EXPERIMENT)
-        series.add_rows(rows)
+        for n in range(0, 1_000_000, 100):
+            series.add_reports(n % 100, Reports.of([from_json(payloads[n % 100]) for _ in range(100)]))
         thinned = series.thinned()
         assert time.process_time() - begun < 20
         assert all(len(curve) <= 2000 for curve in thinned["accuracy"])
+
+
+class TestManyReportsAtOnce:
+    @given(
+        st.lists(st.tuples(st.integers(0, 2), st.integers(0, 1), any_float), max_size=60), st.integers(1, 9)
+    )
+    def test_a_run_read_in_chunks_of_rows_is_the_run_read_event_by_event(self, told, size):
+        events: list[Event] = [DriverStarted(time_unix_s=990.0, pid=1, host="here", num_cpus=1)]
+        events += [
+            TrialProposed(time_unix_s=991.0, trial=n, params={}, configuration=n, seed=0) for n in range(3)
+        ]
+        attempts = dict.fromkeys(range(3), 0)
+        for step, (trial, again, value) in enumerate(told):
+            attempts[trial] += again
+            events.append(report(trial, step // 2, value, attempt=attempts[trial], at_s=step))
+        events.append(TrialEnded(time_unix_s=1200.0, trial=1, attempt=0, state="stopped", step=3))
+        slow, fast = RunData.of(EXPERIMENT, events), RunData(EXPERIMENT)
+        rows = [
+            (seq, event.type, getattr(event, "trial", None), event.time_unix_s, to_json(event))
+            for seq, event in enumerate(events, start=1)
+        ]
+        for first in range(0, len(rows), size):
+            fast.add_rows(rows[first : first + size])
+        for one, other in zip(slow.series.curves("accuracy"), fast.series.curves("accuracy"), strict=True):
+            np.testing.assert_array_equal(one.points, other.points)
+        assert repr(slow.history.trials) == repr(fast.history.trials)
+        assert slow.last_unix_s == fast.last_unix_s
+
+    @pytest.mark.parametrize("odd", [0.5, math.nan, math.inf])
+    def test_many_reports_read_as_columns_are_those_read_one_by_one(self, odd):
+        events: list[Event] = [DriverStarted(time_unix_s=990.0, pid=1, host="here", num_cpus=1)]
+        events += [
+            TrialProposed(time_unix_s=991.0, trial=n, params={}, configuration=n, seed=0) for n in range(3)
+        ]
+        events += [
+            TrialReported(
+                time_unix_s=1000.0 + step, trial=step % 3, attempt=int(step > 1500), step=step % 1500,
+                epoch=None if step % 7 else float(step // 7),
+                values={"accuracy": odd if step == 999 else step / 3000} | ({} if step % 5 else {"loss": 1}),
+                samples_per_s=None if step % 4 else 100.0 + step, parts_s={} if step % 2 else {"data": 0.1},
+            )
+            for step in range(2000)
+        ]  # fmt: skip
+        slow, fast = RunData.of(EXPERIMENT, events), RunData(EXPERIMENT)
+        fast.add_rows(
+            [
+                (seq, event.type, getattr(event, "trial", None), event.time_unix_s, to_json(event))
+                for seq, event in enumerate(events, start=1)
+            ]
+        )
+        for name in ("accuracy", "loss", THROUGHPUT):
+            for one, other in zip(slow.series.curves(name), fast.series.curves(name), strict=True):
+                np.testing.assert_array_equal(one.points, other.points)
+        assert repr(slow.history.trials) == repr(fast.history.trials)
+
+
+class TestLookingAgain:
+    def test_a_second_look_gets_only_what_is_new(self):
+        series = series_of(report(0, 1, 0.1), report(0, 2, 0.2))
+        first, place = series.since("accuracy", 0, BEGINNING)
+        series.add([report(0, 3, 0.3)])
+        second, place = series.since("accuracy", 0, place)
+        assert (first[:, 3].tolist(), second[:, 3].tolist()) == ([0.1, 0.2], [0.3])
+        assert len(series.since("accuracy", 0, place)[0]) == 0
+
+    def test_points_that_were_taken_back_begin_another_generation(self):
+        series = series_of(report(0, 1, 0.1), report(0, 2, 0.2))
+        _, place = series.since("accuracy", 0, BEGINNING)
+        series.add([report(0, 2, 0.9, attempt=1)])
+        again, later = series.since("accuracy", 0, place)
+        assert again[:, 3].tolist() == [0.1, 0.9]
+        assert later.generation != place.generation
+
+    @given(st.lists(st.integers(1, 300), min_size=1, max_size=12))
+    def test_looks_put_together_are_the_curve_however_often_it_is_thinned(self, sizes):
+        series, seen, place, step = RunSeries(EXPERIMENT, column_capacity=64), [], BEGINNING, 0
+        for size in sizes:
+            series.add(report(0, step + n, float(step + n)) for n in range(size))
+            step += size
+            new, later = series.since("accuracy", 0, place)
+            seen = [*(seen if later.generation == place.generation else []), *new[:, 3].tolist()]
+            place = later
+        assert seen == series.curve(0, "accuracy").value.tolist()
 
 
 class TestBundle:

@@ -17,7 +17,8 @@ from workbench.cli.options import (
     run_argument,
     store_option,
 )
-from workbench.cli.printing import format_params, print_json
+from workbench.cli.printing import print_json
+from workbench.run.words import format_params
 
 _UNANSWERED = "asked; the driver has not answered yet and will when it can"
 

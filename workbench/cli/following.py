@@ -10,15 +10,11 @@ import click
 
 from workbench.advisor.quantities import format_duration
 from workbench.cli.options import command_line
-from workbench.cli.printing import (
-    format_params,
-    format_value,
-    format_values,
-    print_note,
-)
+from workbench.cli.printing import print_note
 from workbench.errors import RunError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, DriverStarted, RunState
 from workbench.history import History
+from workbench.run.words import format_params, format_value, format_values
 
 if TYPE_CHECKING:
     from workbench.cli.views import View

@@ -21,18 +21,21 @@ from workbench.cli.options import (
 from workbench.cli.printing import (
     colour_of,
     describe_memory,
-    first_line,
-    format_age,
-    format_number,
-    format_numbers,
-    format_params,
-    format_plan,
-    format_value,
     make_console,
     print_error,
     print_json,
 )
 from workbench.experiment.changing import describe_changes
+from workbench.run.words import (
+    first_line,
+    format_age,
+    format_counts,
+    format_number,
+    format_numbers,
+    format_params,
+    format_plan,
+    format_value,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -41,8 +44,6 @@ if TYPE_CHECKING:
     from workbench.experiment import Experiment
     from workbench.history import History, Trial
     from workbench.run import Run
-
-_STATES = ("complete", "running", "waiting", "pruned", "stopped", "failed")
 
 
 @click.command()
@@ -262,7 +263,7 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
 
 def _facts(run: Run, history: History) -> list[str]:
     row = run.row
-    counts = ", ".join(f"{len(found)} {state}" for state in _STATES if (found := history.in_state(state)))
+    counts = format_counts(history)
     content = "an advice" if run.is_advice else counts or "no trials yet"
     lines = [f"started {format_age(time.time() - row.created_unix_s)}, {content}"]
     if row.state == "lost":

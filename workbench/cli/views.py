@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from workbench.advisor.quantities import format_duration
-from workbench.cli.lines import Narrator
-from workbench.cli.printing import (
-    colour_of,
-    format_number,
-    format_params,
-    format_values,
-    make_console,
-)
+from workbench.cli.printing import colour_of, make_console
 from workbench.events import Event, RunState, TrialStarted
 from workbench.history import History, Trial
+from workbench.run.narrator import Narrator
+from workbench.run.progress import progress_of
+from workbench.run.words import format_number, format_params, format_values
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -190,30 +186,3 @@ class LiveView:
     def _format_epoch(self, trial: Trial) -> str:
         epochs = trial.params.get("epochs", self._history.experiment.training.epochs)
         return f"{trial.last_epoch:g}/{epochs}"
-
-
-def progress_of(history: History, now_unix_s: float) -> tuple[float | None, float | None]:
-    """Say how far a run is.
-
-    Args:
-        history: The run.
-        now_unix_s: The time.
-
-    Returns:
-        The part of the budget that is used, from 0 to 1, by the limit that will be met first, and seconds
-        left; each None where nobody can tell.
-    """
-    active_s = history.active_s(now_unix_s)
-    finished = sum(trial.finished for trial in history.trials.values())
-    parts: list[float] = []
-    lefts_s: list[float] = []
-    total = history.max_trials()
-    if total is not None:
-        parts.append(finished / total)
-        if finished and active_s > 0:
-            lefts_s.append((total - finished) * active_s / finished)
-    limit_s = history.in_force.budget.time
-    if limit_s is not None:
-        parts.append(active_s / limit_s)
-        lefts_s.append(limit_s - active_s)
-    return min(1.0, max(parts)) if parts else None, max(0.0, min(lefts_s)) if lefts_s else None

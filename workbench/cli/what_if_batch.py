@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from workbench.cli.options import batches_option, example, json_option
-from workbench.cli.printing import format_number, make_console, print_json, print_note
+from workbench.cli.printing import make_console, print_json, print_note
+from workbench.run.words import format_number
 
 if TYPE_CHECKING:
     from workbench.advisor.batch_choice import BatchPlan, RankedBatch

@@ -8,7 +8,8 @@ import click
 
 from workbench.advisor.rate import OPTIMIZERS, RULES, RateRequest, advise_rate
 from workbench.cli.options import example, json_option
-from workbench.cli.printing import format_number, make_console, print_json
+from workbench.cli.printing import make_console, print_json
+from workbench.run.words import format_number
 
 _positive = click.FloatRange(min=0, min_open=True)
 _decay = click.FloatRange(min=0, max=1, max_open=True)

@@ -7,7 +7,8 @@ from pathlib import Path
 import click
 
 from workbench.cli.options import example, json_option
-from workbench.cli.printing import format_number, make_console, print_json
+from workbench.cli.printing import make_console, print_json
+from workbench.run.words import format_number
 
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

@@ -37,7 +37,12 @@ from workbench.plots.look import (
     plain,
     say_empty,
 )
-from workbench.plots.prepare import CurvesData, Line, RunData, prepare_convergence, prepare_throughput
+from workbench.plots.prepare import (
+    CurvesData,
+    Line,
+    prepare_convergence,
+    prepare_throughput,
+)
 from workbench.plots.prepare_trials import (
     prepare_importance,
     prepare_parallel,
@@ -45,6 +50,7 @@ from workbench.plots.prepare_trials import (
     prepare_slice,
     prepare_timeline,
 )
+from workbench.plots.run_data import RunData
 
 
 def convergence(run: RunData, **options: Any) -> go.Figure:

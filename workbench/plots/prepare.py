@@ -9,47 +9,18 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Self
 
 import numpy as np
 
 from workbench.errors import ExperimentError
-from workbench.events import Event, TrialState
-from workbench.experiment import Experiment
-from workbench.history import History
-from workbench.plots.advice_record import AdviceRecord
-from workbench.plots.series import AXES, Axis, Curve, Floats, Goal, RunSeries, bundle
+from workbench.events import TrialState
+from workbench.plots.bundling import bundle
+from workbench.plots.run_data import RunData
+from workbench.plots.series import AXES, THROUGHPUT, Axis, Curve, Floats, Goal
 
 Values = tuple[float | None, ...]
-
-
-@dataclass(frozen=True)
-class RunData:
-    """A run as figures see it: its trials, its columns, what it measured and recommended."""
-
-    history: History
-    series: RunSeries
-    advice: AdviceRecord
-    last_unix_s: float = 0.0
-
-    @classmethod
-    def of(cls, experiment: Experiment, events: Iterable[Event]) -> Self:
-        """Read all of it off the events of a run, oldest first."""
-        history, series, last_unix_s = History(experiment), RunSeries(experiment), 0.0
-        advice = AdviceRecord(experiment)
-        for event in events:
-            history.apply(event)
-            series.add((event,))
-            advice.add(event)
-            last_unix_s = event.time_unix_s
-        return cls(history, series, advice, last_unix_s)
-
-    @property
-    def experiment(self) -> Experiment:
-        """What the run tunes."""
-        return self.history.experiment
 
 
 @dataclass(frozen=True)
@@ -90,6 +61,8 @@ class CurvesData:
         y_range: What the axis shows, where some values would squeeze all others flat.
         num_cut: Points outside `y_range`.
         num_trials: Trials with such a curve, drawn or not.
+        axis: What they are drawn over.
+        x_unit: How long the unit of the horizontal axis is, in steps, epochs or seconds.
     """
 
     metric: str
@@ -105,10 +78,17 @@ class CurvesData:
     y_range: tuple[float, float] | None = None
     num_cut: int = 0
     num_trials: int = 0
+    axis: Axis = "step"
+    x_unit: float = 1.0
 
 
 def prepare_convergence(
-    run: RunData, *, axis: Axis | None = None, metric: str | None = None, max_curves: int = 60
+    run: RunData,
+    *,
+    axis: Axis | None = None,
+    metric: str | None = None,
+    max_curves: int = 60,
+    chosen: Sequence[int] = (),
 ) -> CurvesData:
     """Prepare one metric of all trials, and the best value that any had reported so far.
 
@@ -117,6 +97,7 @@ def prepare_convergence(
         axis: "step", "epoch" or "time"; the default is epochs where they are known, else steps.
         metric: A reported metric; the default is the first objective.
         max_curves: How many trials are drawn one by one.
+        chosen: Trials that are among them however bad they are.
 
     Raises:
         ExperimentError: If the axis or the metric is unknown.
@@ -137,6 +118,7 @@ def prepare_convergence(
         goals.get(metric, "minimize" if "loss" in metric else "maximize"),
         best_trial=best.number if best else None,
         max_curves=max_curves,
+        chosen=chosen,
         y_title=f"{metric} ({'higher' if goals[metric] == 'maximize' else 'lower'} is better)"
         if metric in goals
         else metric,
@@ -145,27 +127,31 @@ def prepare_convergence(
     return data if metric in goals else _without_best(data)
 
 
-def prepare_throughput(run: RunData, *, axis: Axis = "time", max_curves: int = 60) -> CurvesData:
+def prepare_throughput(
+    run: RunData, *, axis: Axis = "time", max_curves: int = 60, chosen: Sequence[int] = ()
+) -> CurvesData:
     """Prepare the samples per second of all trials, or of an even sample of very many.
 
     Args:
         run: The run.
         axis: "step", "epoch" or "time".
         max_curves: How many trials are drawn one by one.
+        chosen: Trials that are among them whatever happens.
     """
     best = run.history.best()
-    curves = run.series.throughputs()
+    curves = run.series.curves(THROUGHPUT)
     if len(curves) > max_curves:
         spread = {int(index) for index in np.linspace(0, len(curves) - 1, max_curves)}
-        always = best.number if best else None
-        curves = [curve for index, curve in enumerate(curves) if index in spread or curve.trial == always]
+        always = {*chosen, *([best.number] if best else [])}
+        curves = [curve for index, curve in enumerate(curves) if index in spread or curve.trial in always]
     data = _curves_data(
         run,
         curves,
         axis,
         "maximize",
         best_trial=best.number if best else None,
-        max_curves=max_curves + 1,
+        max_curves=max_curves + len(chosen) + 1,
+        chosen=chosen,
         y_title="Throughput (samples/s)",
         target=None,
     )
@@ -224,12 +210,13 @@ def _curves_data(
     *,
     best_trial: int | None,
     max_curves: int,
+    chosen: Sequence[int],
     y_title: str,
     target: float | None,
 ) -> CurvesData:
     if axis not in AXES:
         raise ExperimentError(f"unknown axis {axis!r}", field="axis", allowed=AXES)
-    always = () if best_trial is None else (best_trial,)
+    always = (*chosen, *(() if best_trial is None else (best_trial,)))
     bounded = bundle(curves, axis, goal, max_curves=max_curves, always=always)
     x_title, scale = {"step": ("Step", 1.0), "epoch": ("Epoch", 1.0)}.get(axis) or _time_title(curves)
     band = [] if bounded.band is None else [bounded.band.low, bounded.band.high]
@@ -265,6 +252,8 @@ def _curves_data(
         y_range=y_range,
         num_cut=num_cut,
         num_trials=bounded.num_trials,
+        axis=axis,
+        x_unit=scale,
     )
 
 

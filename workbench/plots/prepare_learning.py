@@ -17,8 +17,9 @@ from workbench.advisor.quantities import format_short_time
 from workbench.advisor.stored_advice import Interval, finite, mapping, rows, write_batch
 from workbench.events import CandidateTried
 from workbench.performance.noise import critical_batch
-from workbench.plots.prepare import RunData, Values, time_unit
+from workbench.plots.prepare import Values, time_unit
 from workbench.plots.prepare_advice import Fit, Point, Points, scaled
+from workbench.plots.run_data import RunData
 from workbench.plots.series import Curve, Floats, Goal
 
 MOST_TRIALS = 20

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from workbench.advisor.stored_advice import Interval, finite, mapping, write_batch
 from workbench.plots.advice_predictions import Predictions, is_usual, usual_of
-from workbench.plots.prepare import RunData
 from workbench.plots.prepare_advice import (
     Fit,
     Point,
@@ -21,7 +20,8 @@ from workbench.plots.prepare_advice import (
     size_of,
     time_unit_of_steps,
 )
-from workbench.plots.series import Curve
+from workbench.plots.run_data import RunData
+from workbench.plots.series import THROUGHPUT, Curve
 
 BAND = 0.1
 
@@ -95,7 +95,7 @@ def prepare_predictions(run: RunData) -> PredictionData:
         if event.fits and predicted and step:
             probes.append((step.value, predicted, describe(event)))
     trials: list[tuple[float, Interval, str]] = []
-    for curve in run.series.throughputs():
+    for curve in run.series.curves(THROUGHPUT):
         plan = run.history.trials[curve.trial].plan
         predicted, step_s = predictions.of_plan(plan), _step_of_trial(run, curve)
         if predicted and step_s:

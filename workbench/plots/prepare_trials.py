@@ -20,7 +20,8 @@ from workbench.errors import ExperimentError
 from workbench.events import TrialState
 from workbench.experiment import Objective
 from workbench.history import Trial
-from workbench.plots.prepare import RunData, Values, readable_range, time_unit
+from workbench.plots.prepare import Values, readable_range, time_unit
+from workbench.plots.run_data import RunData
 from workbench.plots.series import Goal
 from workbench.space import Choice, Domain, Fixed, Int, Space
 

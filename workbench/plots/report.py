@@ -20,7 +20,7 @@ from workbench.experiment.changing import describe_changes
 from workbench.plots.figures import FIGURES, for_page, javascript
 from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.look import STATE_COLOURS
-from workbench.plots.prepare import RunData, default_axis
+from workbench.plots.prepare import default_axis
 from workbench.plots.prepare_learning import prepare_noise
 from workbench.plots.report_advice import advice_answer, advice_card
 from workbench.plots.report_tables import (
@@ -34,6 +34,8 @@ from workbench.plots.report_tables import (
     space,
     text,
 )
+from workbench.plots.run_data import RunData
+from workbench.plots.series import THROUGHPUT
 
 NUM_BEST = 20
 NUM_FAILURES = 20
@@ -158,7 +160,7 @@ class _Figures:
                 "<h2>Where the time went</h2>",
                 self._figure("timeline", "One bar a trial, from its start to its end."),
             ]
-        if run.series.throughputs():
+        if run.series.curves(THROUGHPUT):
             parts.append(self._figure("throughput", "Training speed of each trial while it ran."))
         return parts
 

@@ -10,8 +10,8 @@ import math
 from collections.abc import Mapping, Sequence
 
 from workbench.history import Trial
-from workbench.plots.prepare import RunData
 from workbench.plots.prepare_trials import label, searched
+from workbench.plots.run_data import RunData
 from workbench.space import Choice, Fixed, describe, describe_condition
 
 NUM_BEST = 20

@@ -29,7 +29,7 @@ def draw(run: RunView, name: str, options: Mapping[str, Any]) -> Figure:
         UnknownNameError: If there is no such figure.
     """
     from workbench.plots.figures import FIGURES
-    from workbench.plots.prepare import RunData
+    from workbench.plots.run_data import RunData
 
     if name not in FIGURES:
         close = difflib.get_close_matches(name, FIGURES, n=1)
@@ -37,10 +37,12 @@ def draw(run: RunView, name: str, options: Mapping[str, Any]) -> Figure:
             f"there is no figure {name!r}", field="figure", allowed=FIGURES,
             next_step=f"Did you mean {close[0]}?" if close else None,
         )  # fmt: skip
-    events = run.events()
     if name == "importance":
-        options = {"importance": _importance(run, events), **options}
-    return FIGURES[name](RunData.of(run.experiment, events), **options)
+        options = {"importance": _importance(run, run.events()), **options}
+    data = RunData(run.experiment)
+    for chunk in run.store.event_rows(run.run_id):
+        data.add_rows(chunk)
+    return FIGURES[name](data, **options)
 
 
 def write_report(run: RunView, path: Path) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import threading
 import time
 from collections.abc import Iterator
@@ -15,6 +14,7 @@ from workbench.events import FINISHED_RUN_STATES, AdviceGiven, Event, RunState, 
 from workbench.experiment import Experiment
 from workbench.history import History, Trial
 from workbench.run.comparison import Comparison, compare
+from workbench.run.output import bundle, snapshot
 from workbench.store import RunRow, Store
 
 if TYPE_CHECKING:
@@ -194,21 +194,7 @@ class RunView:
         return f"{type(self).__name__}({self.run_id!r}, state={self.state!r})"
 
     def _repr_html_(self) -> str:
-        history = self.history
-        counts = ", ".join(
-            f"{len(found)} {state}"
-            for state in ("complete", "running", "waiting", "pruned", "stopped", "failed")
-            if (found := history.in_state(state))
-        )
-        rows = [("run", self.run_id), ("state", self.state), ("trials", counts or "none yet")]
-        best = history.best()
-        if best is not None:
-            values = [f"{item.metric} = {best.values[item.metric]:.6g}" for item in history.objectives]
-            rows.append(("best", f"trial {best.number}: {', '.join(values)}"))
-            rows.append(("with", ", ".join(f"{name} = {value}" for name, value in best.params.items())))
-        cells = "".join(
-            f"<tr><th style='text-align:left'>{html.escape(label)}</th>"
-            f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
-            for label, text in rows
-        )
-        return f"<table>{cells}</table>"
+        return snapshot(self)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return bundle(self)

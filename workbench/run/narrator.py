@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from workbench.cli.printing import first_line, format_number, format_params, format_values
+from workbench.advisor.quantities import format_rate
 from workbench.events import (
     AttemptEnded,
     CandidateTried,
@@ -19,6 +19,7 @@ from workbench.events import (
     TrialStarted,
 )
 from workbench.history import History, Trial
+from workbench.run.words import first_line, format_params, format_values
 
 
 def measurement_line(event: Event) -> str | None:
@@ -30,7 +31,7 @@ def measurement_line(event: Event) -> str | None:
             written += f"{plan['workers']} {plan['precision']} {plan['strategy']}"
             if event.samples_per_s is None:
                 return f"does not fit: {written}: {event.message}"
-            return f"measured {written}: {format_number(event.samples_per_s)} samples/s"
+            return f"measured {written}: {format_rate(event.samples_per_s)} samples/s"
         case RatesTested(rates=[]):
             return "no learning rate could be tested"
         case RatesTested():

@@ -1,0 +1,138 @@
+"""The curves of many trials, bounded: the best ones one by one, all of them as a band."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.plots.series import Axis, Curve, Floats, Goal
+from workbench.plots.thinning import FEWEST_POINTS, thin_indices
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """What many trials did together: quantiles over the trials at each x.
+
+    Attributes:
+        x: Places on the axis, ascending.
+        low: The 10 % quantile.
+        middle: The median.
+        high: The 90 % quantile.
+        num_trials: How many trials went into it.
+    """
+
+    x: Floats
+    low: Floats
+    middle: Floats
+    high: Floats
+    num_trials: int
+
+
+@dataclass(frozen=True, eq=False)
+class Bundle:
+    """The curves of one metric, bounded: the best ones one by one, all of them as a band.
+
+    Attributes:
+        curves: At most `max_curves`, best first.
+        band: Quantiles over all trials, or None over time and where every trial has its own curve.
+        best: Two columns, x and the best value that any trial had reached there: steps of a stair.
+        num_trials: How many trials reported the metric.
+    """
+
+    curves: tuple[Curve, ...]
+    band: Band | None
+    best: Floats
+    num_trials: int
+
+
+def bundle(
+    curves: Sequence[Curve],
+    axis: Axis,
+    goal: Goal,
+    *,
+    max_curves: int = 60,
+    max_points: int = 20_000,
+    always: Iterable[int] = (),
+) -> Bundle:
+    """Bound the curves of one metric, whatever their number.
+
+    Args:
+        curves: One curve a trial.
+        axis: What they will be drawn over.
+        goal: Which way is better; NaN and infinity never are.
+        max_curves: How many trials are kept one by one.
+        max_points: Points in all kept curves together.
+        always: Trials to keep however bad they are.
+
+    Returns:
+        The bounded curves.
+    """
+    usable = [usable for curve in curves if len(usable := _where_known(curve, axis))]
+    sign = 1.0 if goal == "maximize" else -1.0
+    wanted = set(always)
+    ranked = sorted(usable, key=lambda curve: (curve.trial not in wanted, -_peak(sign * curve.value)))
+    kept = ranked[:max_curves]
+    points_each = max(max_points // max(len(kept), 1), FEWEST_POINTS)
+    # Trials run one after another: over time, a quantile over trials would compare their beginnings and ends.
+    band = _band(usable, axis) if len(usable) > max_curves and axis != "time" else None
+    return Bundle(
+        curves=tuple(curve.thinned(points_each) for curve in kept),
+        band=band,
+        best=_best_so_far(usable, axis, sign),
+        num_trials=len(usable),
+    )
+
+
+def _where_known(curve: Curve, axis: Axis) -> Curve:
+    known = np.isfinite(curve.x(axis))
+    return curve if known.all() else Curve(curve.trial, curve.metric, curve.points[known])
+
+
+def _peak(values: Floats) -> float:
+    finite = values[np.isfinite(values)]
+    return float(finite.max()) if len(finite) else -math.inf
+
+
+def _best_so_far(curves: Sequence[Curve], axis: Axis, sign: float, max_points: int = 1000) -> Floats:
+    """Walk along the axis over all curves and note each x at which the best value improves."""
+    if not curves:
+        return np.empty((0, 2))
+    climbs = [_climb(curve.x(axis), sign * curve.value) for curve in curves]
+    x, values = (np.concatenate(columns) for columns in zip(*climbs, strict=True))
+    order = np.lexsort((values, x))
+    x, running = x[order], np.maximum.accumulate(values[order])
+    last_of_x = np.append(x[1:] != x[:-1], True)
+    x, running = x[last_of_x], running[last_of_x]
+    kept = running > np.concatenate(([-np.inf], running[:-1]))
+    kept[-1] = np.isfinite(running[-1])
+    steps = np.column_stack((x[kept], sign * running[kept]))
+    return steps[thin_indices(steps[:, 1], max_points)]
+
+
+def _climb(x: Floats, values: Floats) -> tuple[Floats, Floats]:
+    """Return the points that may be the best of all: better than all before in their curve, or the last."""
+    values = np.where(np.isfinite(values), values, -np.inf)
+    if (x[1:] < x[:-1]).any():
+        return x, values
+    kept = np.append(values[:-1] > np.maximum.accumulate(np.append(-np.inf, values[:-2])), True)
+    return x[kept], values[kept]
+
+
+def _band(curves: Sequence[Curve], axis: Axis, num_places: int = 120) -> Band:
+    x_low = min(float(curve.x(axis).min()) for curve in curves)
+    x_high = max(float(curve.x(axis).max()) for curve in curves)
+    places = np.linspace(x_low, x_high, num_places)
+    table = np.full((len(curves), num_places), np.nan)
+    for row, curve in enumerate(curves):
+        finite = np.isfinite(curve.value)
+        if finite.any():
+            x, value = curve.x(axis)[finite], curve.value[finite]
+            table[row] = np.interp(places, x, value, left=np.nan, right=np.nan)
+    filled = np.isfinite(table).any(axis=0)
+    if not filled.any():
+        return Band(places[:0], places[:0], places[:0], places[:0], len(curves))
+    low, middle, high = np.nanquantile(table[:, filled], (0.1, 0.5, 0.9), axis=0)
+    return Band(places[filled], low, middle, high, len(curves))
