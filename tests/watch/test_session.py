@@ -1,0 +1,70 @@
+"""One front end's conversation: what it shows again after something else is told from the beginning."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.frames import Frame, read_frame
+from tests.run.recorded import record_run
+from workbench.errors import ExperimentError
+from workbench.store import Store
+from workbench.watch.session import Session
+from workbench.watch.watch import Watch
+
+
+@pytest.fixture
+def watch(tmp_path: Path) -> Iterator[Watch]:
+    made = Watch(lambda: Store.open(str(tmp_path / "store.sqlite")), poll_s=0.02)
+    yield made
+    made.close()
+
+
+def show(session: Session, number: int, run_id: str) -> None:
+    look = {"run": run_id, "chart": {}, "table": {}}
+    session.hear(json.dumps({"type": "look", "number": number, "look": look}))
+
+
+def frames_of(session: Session, number: int) -> dict[str, object]:
+    """Take frames, as a front end does, until the look is answered in full."""
+    told: dict[str, object] = {}
+    deadline = time.monotonic() + 10
+    while not (told.get("chart") and told.get("table")):
+        assert time.monotonic() < deadline, told.keys()
+        raw = session.next_frame()
+        if raw is None:
+            time.sleep(0.02)
+            continue
+        frame: Frame = read_frame(raw)
+        session.hear(json.dumps({"type": "taken", "frame": frame.head["frame"]}))
+        if frame.head["look"] == number and frame.head.get("chart", {}).get("curves") != []:
+            told |= frame.head
+    return told
+
+
+@pytest.mark.parametrize("between", [True, False])
+def test_a_run_that_is_shown_again_is_told_from_the_beginning(
+    tmp_path: Path, watch: Watch, between: bool
+) -> None:
+    first, second = record_run(tmp_path), record_run(tmp_path, name="other")
+    session = Session(watch)
+    show(session, 1, first)
+    before = frames_of(session, 1)
+    show(session, 2, second)
+    if between:
+        frames_of(session, 2)
+    # Or the front end comes back before anything was sent.
+    show(session, 3, first)
+    after = frames_of(session, 3)
+    assert after["run"]["run_id"] == first  # pyright: ignore[reportIndexIssue]
+    assert after["chart"]["shown"] == before["chart"]["shown"]  # pyright: ignore[reportIndexIssue]
+    assert [one["start"] for one in after["chart"]["curves"]] == [0] * 5  # pyright: ignore[reportIndexIssue]
+
+
+def test_what_is_no_message_is_refused(watch: Watch) -> None:
+    with pytest.raises(ExperimentError, match="no message"):
+        Session(watch).hear("{}")

@@ -1,0 +1,26 @@
+"""The types of the front end are those of the models."""
+
+from pathlib import Path
+
+import workbench
+from workbench.watch.typescript import typescript
+
+TYPES = Path(workbench.__file__).parents[1] / "extensions" / "src" / "types.ts"
+
+
+def test_the_types_of_the_front_end_are_those_of_the_models():
+    assert TYPES.read_text(encoding="utf-8") == typescript(), (
+        "run: python -m workbench.watch.typescript > extensions/src/types.ts"
+    )
+
+
+def test_a_field_with_a_default_may_be_missing():
+    assert "  runs?: RunsPicture | null;\n" in typescript()
+
+
+def test_a_field_without_one_is_always_there():
+    assert '  state: "waiting" | "running" | "complete" | "pruned" | "stopped" | "failed";\n' in typescript()
+
+
+def test_every_kind_of_event_is_there():
+    assert "  | TrialReported\n" in typescript()

@@ -1,0 +1,208 @@
+"""One run as the server follows it: its events read as they come, once for all who look.
+
+A tail is advanced by one thread and read by others, one at a time; each holds its lock for as long as it
+reads. What of it a front end sees is left to `picture`.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from workbench.errors import WorkbenchError
+from workbench.events import (
+    AdviceRequested,
+    AttemptEnded,
+    CommandHandled,
+    Event,
+    Noted,
+    RunStateChanged,
+    TrialEnded,
+)
+from workbench.plots.prepare import CurvesData, prepare_convergence, prepare_throughput
+from workbench.plots.run_data import RunData, read_rows
+from workbench.plots.series import THROUGHPUT, Axis
+from workbench.run.narrator import Narrator
+from workbench.store import EventRow, RunRow, Store
+from workbench.watch.protocol import LogLine
+
+CHUNK_EVENTS = 20_000
+MAX_LOG_LINES = 5_000
+_FORGET_S = 30.0
+_SHARE_OF_TIME = 0.1  # at most this part of the time is spent on making one thing
+
+_Made = TypeVar("_Made")
+
+
+class RunTail:
+    """The events of one run so far, as columns, trials and lines."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        """Begin before the first event.
+
+        Args:
+            store: Where the run is kept.
+            run_id: Its id in full.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+            StoreError: If its experiment cannot be read.
+        """
+        self.run_id = run_id
+        self.lock = threading.RLock()
+        self._advancing = threading.Lock()
+        self.row: RunRow = store.run(run_id)
+        self.data = RunData(store.experiment(run_id))
+        self.cursor = 0
+        self.is_advice = False
+        self.problem: WorkbenchError | None = None
+        """What keeps it from being read just now."""
+        self.again_s = 0.0  # when it is tried again
+        self.log: deque[LogLine] = deque(maxlen=MAX_LOG_LINES)
+        self.used_s = time.monotonic()
+        self.folder = store.artifacts_of(run_id).working_folder
+        self._store = store
+        self._fetching = ThreadPoolExecutor(1, thread_name_prefix="workbench-fetch")
+        self._ahead: Future[list[EventRow]] | None = None
+        self._narrator = Narrator(self.data.history)
+        self._made: dict[Hashable, _MadeThing] = {}
+
+    @property
+    def loading(self) -> float | None:
+        """The part of the events that was read, while some of those stored earlier are missing."""
+        behind = self.row.last_seq - self.cursor
+        return self.cursor / self.row.last_seq if behind > CHUNK_EVENTS else None
+
+    def advance(self) -> bool:
+        """Read the next events, at most a chunk of them.
+
+        Returns:
+            Whether anything has changed.
+
+        Raises:
+            StoreUnavailableError: If the store cannot be read just now.
+        """
+        with self._advancing:
+            row = self._store.run(self.run_id)
+            rows = self._next_rows() if row.last_seq > self.cursor else []
+            changed = bool(rows) or row.state != self.row.state
+            read = read_rows(rows)  # before the lock: who looks need not wait for it
+            with self.lock:
+                self.row = row
+                for seq, event in self.data.add_read(read):
+                    self._tell(seq, event)
+                self.cursor = rows[-1][0] if rows else self.cursor
+        return changed
+
+    def _next_rows(self) -> list[EventRow]:
+        """Return the next chunk, and begin to fetch the one after it where there is more."""
+        ahead, self._ahead = self._ahead, None
+        rows = self._fetch(self.cursor) if ahead is None else ahead.result()
+        if len(rows) == CHUNK_EVENTS:
+            self._ahead = self._fetching.submit(self._fetch, rows[-1][0])
+        return rows
+
+    def _fetch(self, after: int) -> list[EventRow]:
+        return next(self._store.event_rows(self.run_id, after=after, limit=CHUNK_EVENTS), [])
+
+    def catch_up(self, within_s: float = math.inf) -> None:
+        """Read all that was stored before now, or as much as a time allows; errors as in `advance`."""
+        until_s = time.monotonic() + within_s
+        while self.advance() and self.cursor < self.row.last_seq and time.monotonic() < until_s:
+            pass
+
+    def shared(
+        self, key: Hashable, make: Callable[[], _Made], every_s: float, *, while_quiet: bool = False
+    ) -> _Made:
+        """Return something that is made from the run, made once for all who look; the caller holds the lock.
+
+        Args:
+            key: What it is.
+            make: Makes it.
+            every_s: Seconds before it may be made again; longer for what takes long to make.
+            while_quiet: Make it again also where no event has come.
+        """
+        now_s = time.monotonic()
+        known = self._made.get(key)
+        if known is not None:
+            known.used_s = now_s
+            same = known.version == (self.cursor, self.row.state) and not while_quiet
+            # What was made of half a run is not shown for longer than that takes to read.
+            is_whole_now = known.was_behind and self.cursor == self.row.last_seq
+            if same or (now_s < known.again_s and not is_whole_now):
+                return known.thing
+        thing = make()
+        again_s = now_s + max(every_s, (time.monotonic() - now_s) / _SHARE_OF_TIME)
+        self._made = {kept: made for kept, made in self._made.items() if now_s - made.used_s < _FORGET_S}
+        version = (self.cursor, self.row.state)
+        self._made[key] = _MadeThing(thing, version, now_s, again_s, self.cursor < self.row.last_seq)
+        return thing
+
+    def overview(
+        self, metric: str, axis: Axis | None, max_curves: int, chosen: tuple[int, ...]
+    ) -> CurvesData:
+        """Return all curves of a metric, bounded: another object only where they have changed.
+
+        Args:
+            metric: A reported metric, or `THROUGHPUT`.
+            axis: What they are drawn over; None for what fits.
+            max_curves: How many trials one by one.
+            chosen: Trials that are among them whatever happens.
+
+        Raises:
+            ExperimentError: If nobody has reported the metric.
+        """
+
+        def make() -> CurvesData:
+            if metric == THROUGHPUT:
+                return prepare_throughput(
+                    self.data, axis=axis or "time", max_curves=max_curves, chosen=chosen
+                )
+            return prepare_convergence(
+                self.data, axis=axis, metric=metric, max_curves=max_curves, chosen=chosen
+            )
+
+        return self.shared(("overview", metric, axis, max_curves, chosen), make, every_s=1.0)
+
+    def _tell(self, seq: int, event: Event) -> None:
+        if isinstance(event, AdviceRequested):
+            self.is_advice = True
+        text = self._narrator.tell(event)
+        if text is not None:
+            self.log.append(
+                LogLine(
+                    seq=seq, time_unix_s=event.time_unix_s, level=_level_of(event),
+                    trial=getattr(event, "trial", None), text=text,
+                )
+            )  # fmt: skip
+
+
+@dataclass
+class _MadeThing:
+    """Something that was made for all who look."""
+
+    thing: Any
+    version: tuple[int, str]
+    used_s: float
+    again_s: float
+    was_behind: bool
+
+
+def _level_of(event: Event) -> Any:
+    match event:
+        case Noted():
+            return event.level
+        case TrialEnded(state="failed") | RunStateChanged(state="failed" | "lost"):
+            return "error"
+        case AttemptEnded() | CommandHandled(done=False):
+            return "warning"
+        case TrialEnded(state="complete") | RunStateChanged(state="complete"):
+            return "good"
+        case _:
+            return "info"
