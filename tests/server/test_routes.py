@@ -1,0 +1,218 @@
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+from tornado.httpclient import HTTPClientError
+
+from tests.frames import read_frame
+from workbench.experiment import Experiment
+from workbench.store import Store
+
+
+def api_routes(jp_serverapp: Any) -> list[str]:
+    """Return an address for every route of ours that the server knows."""
+    found = []
+    for rule in jp_serverapp.web_app.wildcard_router.rules + jp_serverapp.web_app.default_router.rules:
+        inner = getattr(rule.target, "rules", [])
+        for one in [rule, *inner]:
+            pattern = getattr(getattr(one, "matcher", None), "regex", None)
+            if pattern is not None and "/workbench" in pattern.pattern and "static" not in pattern.pattern:
+                found.append(pattern.pattern)
+    return found
+
+
+def example_of(pattern: str) -> str:
+    path = re.sub(r"\(\?P<run_id>[^)]*\)", "last", pattern)
+    path = re.sub(r"\(\?P<trial>[^)]*\)", "0", path)
+    path = re.sub(r"\(\?P<figure>[^)]*\)", "timeline", path)
+    return path.removesuffix("$").replace("/?", "").replace(".*", "anything").replace("\\", "")
+
+
+class TestReading:
+    async def test_the_list_of_runs_names_each_with_its_state(self, jp_fetch, run_id):
+        found = json.loads((await jp_fetch("workbench", "api", "runs")).body)
+        assert [(item["run_id"], item["state"]) for item in found["items"]] == [(run_id, "lost")] or (
+            found["items"][0]["run_id"] == run_id
+        )
+
+    async def test_a_run_is_what_show_prints_with_its_experiment(self, jp_fetch, run_id):
+        found = json.loads((await jp_fetch("workbench", "api", "runs", run_id)).body)
+        assert found["best"]["trial"] == 0
+        assert found["experiment"]["name"] == "digits-small"
+
+    async def test_events_come_after_a_cursor_and_without_gaps(self, jp_fetch, run_id, store):
+        expected = [stored.seq for stored in store.events(run_id)]
+        seqs, after = [], 0
+        while True:
+            answer = await jp_fetch(
+                "workbench", "api", "runs", run_id, "events", params={"after": after, "limit": 3}
+            )
+            page = json.loads(answer.body)
+            if not page["events"]:
+                break
+            seqs += [item["seq"] for item in page["events"]]
+            after = page["last_seq"]
+        assert seqs == expected
+
+    async def test_one_trial_is_told_in_full(self, jp_fetch, run_id):
+        found = json.loads((await jp_fetch("workbench", "api", "runs", run_id, "trials", "1")).body)
+        assert (found["state"], found["reason"]) == ("failed", "oom")
+        assert "32 x 2" in found["plan"]
+        assert found["params"]["lr"] == 0.1
+
+    async def test_figures_are_plotly_documents(self, jp_fetch, run_id):
+        found = json.loads((await jp_fetch("workbench", "api", "runs", run_id, "figures", "timeline")).body)
+        assert found["data"]
+        assert found["layout"]["title"]["text"]
+
+    async def test_the_report_is_a_page_in_a_sandbox(self, jp_fetch, run_id):
+        answer = await jp_fetch("workbench", "api", "runs", run_id, "report")
+        assert b"<!DOCTYPE html>" in answer.body
+        assert "sandbox" in answer.headers["Content-Security-Policy"]
+        assert "allow-same-origin" not in answer.headers["Content-Security-Policy"]
+
+    @pytest.mark.parametrize(
+        ("path", "status"),
+        [
+            (("runs", "nothing"), 404),
+            (("runs", "last", "trials", "99"), 404),
+            (("runs", "last", "figures", "nothing"), 404),
+            (("runs", "..", "events"), 404),
+            (("runs", "%2e%2e%2fetc"), 404),
+            (("runs", "a'; drop table runs"), 404),
+            (("nothing",), 404),
+        ],
+    )
+    async def test_what_is_not_there_is_refused_with_a_problem(self, jp_fetch, run_id, path, status):
+        with pytest.raises(HTTPClientError) as caught:
+            await jp_fetch("workbench", "api", *path)
+        assert caught.value.code == status
+        assert b"Traceback" not in (caught.value.response.body if caught.value.response else b"")
+
+    async def test_experiment_files_below_the_folder_of_the_server_are_offered(self, jp_fetch, jp_root_dir):
+        (jp_root_dir / "mine").mkdir()
+        document = {"train": "a.b:c", "objectives": [{"metric": "loss", "goal": "minimize"}]}
+        (jp_root_dir / "mine" / "sweep.yaml").write_text(Experiment(**document).to_yaml())
+        (jp_root_dir / "other.yaml").write_text("a: 1\n")
+        found = json.loads((await jp_fetch("workbench", "api", "experiments")).body)
+        assert found == [{"path": "mine/sweep.yaml", "name": "sweep"}]
+
+
+class TestLooking:
+    async def test_a_look_by_post_is_answered_with_a_whole_frame(self, post, run_id):
+        look = {"run": run_id, "chart": {}, "table": {}, "log_after": 0, "resources": True, "runs": {}}
+        frame = read_frame((await post("look", body={"type": "look", "number": 7, "look": look})).body)
+        assert frame.head["look"] == 7
+        assert frame.head["run"]["counts"] == {"running": 1, "complete": 1, "failed": 1}
+        curves = {curve["trial"]: frame.column(curve["y"]) for curve in frame.head["chart"]["curves"]}
+        assert set(curves) >= {0, 2}
+        assert max(curves[0]) == pytest.approx(0.9)
+        assert [row["number"] for row in frame.head["table"]["rows"]] == [0, 1, 2]
+        assert any("failed (oom)" in line["text"] for line in frame.head["log"]["lines"])
+        assert frame.head["resources"]["nodes"][0]["num_cpus"] >= 1
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            "{",
+            "[]",
+            {"type": "look", "number": 1, "look": {"nothing": 1}},
+            {"type": "look", "number": 1, "look": {"table": {"limit": 100_000}}},
+            {"type": "look", "number": 1, "look": {"chart": {"chosen": list(range(1000))}}},
+            {"type": "look", "number": -1, "look": {}},
+            json.dumps({"type": "look", "number": 1, "look": {"run": "x" * 300}}),
+            "x" * 100_000,
+        ],
+    )
+    async def test_a_look_that_is_none_is_refused_by_its_field(self, post, run_id, body):
+        with pytest.raises(HTTPClientError) as caught:
+            await post("look", body=body)
+        assert caught.value.code == 400
+        assert json.loads(caught.value.response.body)["problem"]
+
+
+class TestWhoMay:
+    async def test_no_route_answers_somebody_who_is_not_logged_in(
+        self, jp_serverapp, http_server_client, jp_base_url, run_id
+    ):
+        patterns = api_routes(jp_serverapp)
+        assert len(patterns) >= 12
+        for pattern in patterns:
+            path = example_of(pattern)
+            for method in ("GET", "POST"):
+                with pytest.raises(HTTPClientError) as caught:
+                    await http_server_client.fetch(
+                        path if path.startswith(jp_base_url) else jp_base_url.rstrip("/") + path,
+                        method=method,
+                        body="{}" if method == "POST" else None,
+                        follow_redirects=False,
+                    )
+                # 302 leads to the login; 405: there is no such method, whoever asks.
+                assert caught.value.code in (302, 403, 405), (method, path)
+
+    async def test_a_browser_without_the_cross_site_token_changes_nothing(
+        self, jp_fetch, jp_serverapp, http_server_client, jp_base_url, run_id, store
+    ):
+        token = jp_serverapp.identity_provider.token
+        page = await http_server_client.fetch(
+            f"{jp_base_url}workbench?token={token}", follow_redirects=False, raise_error=False
+        )
+        cookies = "; ".join(
+            value.split(";")[0] for value in page.headers.get_list("Set-Cookie") if "_xsrf" not in value
+        )
+        assert cookies
+        with pytest.raises(HTTPClientError) as caught:
+            await http_server_client.fetch(
+                f"{jp_base_url}workbench/api/actions", method="POST", headers={"Cookie": cookies},
+                body=json.dumps({"kind": "stop", "run": run_id}),
+            )  # fmt: skip
+        assert caught.value.code == 403
+        assert store.commands(run_id) == []
+
+
+class TestAsking:
+    async def test_stopping_leaves_a_command_for_the_driver(self, post, run_id, store: Store):
+        answer = json.loads((await post("actions", body={"kind": "stop", "run": run_id})).body)
+        assert [command.kind for command in store.commands(run_id)] == ["stop"]
+        assert answer["command"] == f"workbench stop {run_id}"
+        assert answer["answer"] is None
+
+    async def test_a_trial_that_has_ended_cannot_be_stopped(self, post, run_id, store: Store):
+        with pytest.raises(HTTPClientError) as caught:
+            await post("actions", body={"kind": "stop_trial", "run": run_id, "arguments": {"trial": 0}})
+        problem = json.loads(caught.value.response.body)
+        assert caught.value.code == 409
+        assert "complete already" in problem["problem"]
+        assert store.commands(run_id) == []
+
+    @pytest.mark.parametrize(
+        ("body", "field"),
+        [
+            ({"kind": "format_disk"}, "kind"),
+            ({"kind": "stop"}, "run"),
+            ({"kind": "set", "run": "last", "arguments": {"lr": 1}}, "lr"),
+            ({"kind": "stop_trial", "run": "last", "arguments": {"trial": "0; rm"}}, "trial"),
+            ({"kind": "enqueue", "run": "last", "arguments": {"params": 3}}, "params"),
+            ({"kind": "start", "arguments": {"path": "../../../etc/passwd"}}, "path"),
+            ({"kind": "start", "arguments": {"path": "/etc/passwd"}}, "path"),
+            ({"kind": "start", "arguments": {"path": "a\u0000b"}}, "path"),
+            ({"kind": "export", "run": "last", "arguments": {"to": "../outside"}}, "path"),
+            ({"kind": "export", "run": "last", "arguments": {"to": ["x"]}}, "to"),
+            ({"kind": "start", "arguments": {"path": "a" * 5000}}, "arguments"),
+            ({"kind": "start", "arguments": {"path": "a.yaml", "name": {"a": 1}}}, "arguments"),
+        ],
+    )
+    async def test_what_cannot_be_asked_is_refused_by_its_field(self, post, run_id, body: Any, field: str):
+        with pytest.raises(HTTPClientError) as caught:
+            await post("actions", body=body)
+        assert caught.value.code == 400
+        assert json.loads(caught.value.response.body)["field"] == field
+
+    async def test_a_wrong_experiment_is_refused_as_on_the_command_line(self, post, jp_root_dir, run_id):
+        (jp_root_dir / "wrong.yaml").write_text("train: a.b:c\nobjectives: [{metric: x, goal: upwards}]\n")
+        with pytest.raises(HTTPClientError) as caught:
+            await post("actions", body={"kind": "start", "arguments": {"path": "wrong.yaml"}})
+        assert "goal" in json.loads(caught.value.response.body)["problem"]

@@ -1,0 +1,148 @@
+"""One run, live, as a widget that brings the view along.
+
+Where the page comes from a server that has the run, the view asks that server, and the kernel has no part in
+it. Where it does not (an editor, a hosted notebook), the kernel itself sends the same frames.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+from typing import Any
+
+import anywidget
+import traitlets
+
+from workbench.errors import ExperimentError, WorkbenchError
+from workbench.run import Run, attach
+from workbench.run.output import HEIGHT_PX, snapshot
+from workbench.store import Store
+from workbench.watch.session import TICK_S, Session
+from workbench.watch.watch import Watch
+
+_VIEW = Path(__file__).parent / "static" / "widget.js"
+_SILENCE_S = 60.0
+
+
+class LiveView(anywidget.AnyWidget):
+    """The view of one run; see `live`."""
+
+    _esm = traitlets.Unicode().tag(sync=True)
+    run_id = traitlets.Unicode(help="The run.").tag(sync=True)
+    height = traitlets.Int(HEIGHT_PX, help="In pixels.").tag(sync=True)
+    snapshot = traitlets.Unicode(help="HTML that is shown where no server has the run.").tag(sync=True)
+    # Here, as a widget that could not be made is closed all the same.
+    _sender: KernelSender | None = None
+
+    def __init__(self, run: Run, height: int = HEIGHT_PX) -> None:
+        """Make a view of a run.
+
+        Args:
+            run: What is shown.
+            height: In pixels.
+
+        Raises:
+            WorkbenchError: If the front end was not built.
+        """
+        if not _VIEW.exists():
+            raise WorkbenchError(
+                f"the front end is not built: there is no {_VIEW}",
+                next_step="Install the package with npm at hand, or run: make front-end",
+            )
+        super().__init__(
+            _esm=_VIEW.read_text(encoding="utf-8"), run_id=run.run_id, height=height, snapshot=snapshot(run)
+        )
+        self._run = run
+        self.on_msg(self._hear)
+
+    def close(self) -> None:
+        """Send nothing any more, and remove the view."""
+        if self._sender is not None:
+            self._sender.end()
+        super().close()
+
+    def _hear(self, _widget: Any, content: Any, _buffers: Any) -> None:
+        said = content.get("said") if isinstance(content, dict) else None
+        if not isinstance(said, str):
+            return
+        if self._sender is None or not self._sender.alive:
+            self._sender = KernelSender(self._run, lambda frame: self.send({}, buffers=[frame]))
+        self._sender.hear(said)
+
+    def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        bundle = super()._repr_mimebundle_(**options)
+        if bundle is not None:
+            # What remains where no widgets are shown: on a web site, after a restart of the kernel.
+            bundle[0]["text/html"] = self.snapshot
+        return bundle
+
+
+class KernelSender:
+    """Sends frames from this process, as the server does from its own; ends when nobody listens."""
+
+    def __init__(self, run: Run, send: Any) -> None:
+        """Begin to send.
+
+        Args:
+            run: What is shown; its store is opened once more, for reading from another thread.
+            send: Takes the bytes of a frame.
+        """
+        url, artifacts = run.store.url, str(run.store.artifacts)
+        self._send = send
+        self._watch = Watch(lambda: Store.open(url, artifacts))
+        self._session = Session(self._watch)
+        self._woken = threading.Event()
+        self._ended = threading.Event()
+        self._watch.listen(self._woken.set)
+        self._thread = threading.Thread(target=self._send_what_changes, name="workbench-view", daemon=True)
+        self._thread.start()
+
+    @property
+    def alive(self) -> bool:
+        """Whether it still sends."""
+        return self._thread.is_alive()
+
+    def hear(self, message: str) -> None:
+        """Take in what the view says; what is no message is passed over."""
+        with contextlib.suppress(ExperimentError):
+            self._session.hear(message)
+        self._woken.set()
+
+    def end(self) -> None:
+        """Send nothing any more."""
+        self._ended.set()
+        self._woken.set()
+
+    def _send_what_changes(self) -> None:
+        try:
+            while not self._ended.is_set():
+                self._woken.wait(TICK_S)
+                self._woken.clear()
+                # A view that is gone draws nothing, and so takes no frame.
+                if self._session.unread_s > _SILENCE_S:
+                    return
+                if self._session.unread_s or self._ended.wait(self._session.wait_s()):
+                    continue
+                frame = self._session.next_frame()
+                if frame is not None:
+                    self._send(frame)
+        finally:
+            self._watch.close()
+
+
+def live(run: Run | str = "last", *, store: Store | str | None = None, height: int = HEIGHT_PX) -> LiveView:
+    """Show a run live in a notebook, wherever its front end comes from.
+
+    In a JupyterLab with the extension, a run that ends a cell is shown the same way by itself.
+
+    Args:
+        run: A run, its id, a beginning that only one run has, or "last".
+        store: Where it is kept, if only its id is given; None for the usual store.
+        height: In pixels.
+
+    Raises:
+        RunNotFoundError: If there is no such run.
+        WorkbenchError: If the front end was not built.
+    """
+    return LiveView(run if isinstance(run, Run) else attach(run, store=store), height)
