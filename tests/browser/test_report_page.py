@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -14,19 +13,7 @@ from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.report import report_html
 
 DATA = Path(__file__).parent.parent / "data"
-CHROMIUM = shutil.which("chromium")
-ARGUMENTS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--no-first-run",
-    "--disable-background-networking",
-]
-
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(CHROMIUM is None, reason="no browser: apt-get install chromium"),
-]
+pytestmark = pytest.mark.browser
 
 
 @pytest.fixture(scope="module")
@@ -38,15 +25,6 @@ def report_path(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(page, encoding="utf-8")
     return path
-
-
-@pytest.fixture(scope="module")
-def browser():
-    api = pytest.importorskip("playwright.sync_api")
-    with api.sync_playwright() as playwright:
-        running = playwright.chromium.launch(executable_path=CHROMIUM, headless=True, args=ARGUMENTS)
-        yield running
-        running.close()
 
 
 def test_every_chart_is_drawn_without_a_complaint_or_a_request(browser, report_path):

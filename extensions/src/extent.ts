@@ -1,0 +1,61 @@
+// How much of the plane a chart shows.
+import type { Drawing } from "./plot";
+
+export type Range = [number, number];
+
+export interface Extent {
+  x: Range;
+  y: Range;
+}
+
+/** Everything that is drawn, with a little air above and below. */
+export function extentOf(drawing: Drawing): Extent {
+  const x: Range = [Infinity, -Infinity];
+  const y: Range = [Infinity, -Infinity];
+  const lowest = drawing.logarithmic ? Number.MIN_VALUE : -Infinity;
+  const include = (range: Range, values: Float64Array, length: number, least: number) => {
+    for (let index = 0; index < length; index += 1) {
+      const value = values[index];
+      if (!Number.isFinite(value) || value < least) continue;
+      if (value < range[0]) range[0] = value;
+      if (value > range[1]) range[1] = value;
+    }
+  };
+  for (const { curve } of drawing.lines) {
+    include(x, curve.x, curve.length, -Infinity);
+    include(y, curve.y, curve.length, lowest);
+  }
+  if (drawing.band) {
+    include(x, drawing.band.x, drawing.band.x.length, -Infinity);
+    include(y, drawing.band.low, drawing.band.low.length, lowest);
+    include(y, drawing.band.high, drawing.band.high.length, lowest);
+  }
+  const shown: Range = drawing.yRange && drawing.yRange[0] >= lowest ? [...drawing.yRange] : y;
+  if (drawing.target !== null && drawing.target >= lowest) include(shown, Float64Array.of(drawing.target), 1, lowest);
+  return { x: widened(x), y: drawing.logarithmic ? airedLogarithmic(shown) : aired(shown) };
+}
+
+function widened([low, high]: Range): Range {
+  if (low > high) return [0, 1];
+  return low === high ? [low - 0.5, high + 0.5] : [low, high];
+}
+
+function aired(range: Range): Range {
+  const [low, high] = range[0] === range[1] ? aroundOne(range[0]) : widened(range);
+  const air = (high - low) * 0.04;
+  // A curve of rates or losses does not go below nothing, and an axis that does so misleads.
+  return [low >= 0 && low - air < 0 ? 0 : low - air, high + air];
+}
+
+function aroundOne(value: number): Range {
+  const half = Math.abs(value) * 0.05 || 0.5;
+  return [value - half, value + half];
+}
+
+function airedLogarithmic([low, high]: Range): Range {
+  if (low > high) return [0.1, 1];
+  const factor = Math.max(1.1, (high / low) ** 0.04);
+  // The first tick stands at the lower end, whatever it is: so it is a short number.
+  const decade = 10 ** Math.floor(Math.log10(low));
+  return [Math.max(1, Math.floor(low / decade)) * decade, high * factor];
+}

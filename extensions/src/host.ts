@@ -1,0 +1,20 @@
+// What differs between the places where the view is shown: JupyterLab, notebook output, widget, page.
+
+export type Level = "info" | "warning" | "error";
+
+export interface Host {
+  /** Ends with "/". */
+  baseUrl: string;
+  /** Ends with "/". */
+  webSocketUrl: string;
+  /** Sends a request that is authenticated and carries the XSRF token; `path` is below `baseUrl`. */
+  request(path: string, init?: RequestInit): Promise<Response>;
+  /** Appended as ?token= only where the host does so itself. */
+  webSocketToken?: string;
+  /** Opens a connection of another kind than a WebSocket. */
+  openSocket?(url: string): WebSocket;
+  /** Opens a run in a tab of its own; absent: within the view. */
+  openRun?(runId: string): void;
+  /** Tells a person something; absent: the view's own status line. */
+  notify?(message: string, level: Level): void;
+}

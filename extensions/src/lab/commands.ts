@@ -1,0 +1,106 @@
+// The commands of the workbench, and where JupyterLab offers them: palette, launcher, menu, shortcut.
+import { InputDialog, Notification } from "@jupyterlab/apputils";
+import type { ReadonlyPartialJSONObject } from "@lumino/coreutils";
+
+import type { Host } from "../host";
+import type { ViewState } from "../state";
+import type { Done, Problem, RunsPicture } from "../types";
+import { workbenchIcon } from "./icon";
+import { COMMANDS } from "./names";
+import type { SidePanel, Tabs } from "./panels";
+import type { Services } from "./services";
+
+const CATEGORY = "Workbench";
+
+interface Faces {
+  host: Host;
+  tabs: Tabs;
+  /** Absent where the application has no side bars. */
+  panel?: SidePanel;
+}
+
+/** Register the commands and put them where people look for them. */
+export function addCommands(services: Services, faces: Faces): void {
+  const { commands } = services.app;
+  commands.addCommand(COMMANDS.open, {
+    label: (args) => (args["isPalette"] ? "Open the workbench in a tab" : "Workbench"),
+    caption: "Watch and steer training runs",
+    icon: workbenchIcon,
+    execute: (args) => open(services, faces, textOf(args, "run"), args["state"] as Partial<ViewState>),
+  });
+  commands.addCommand(COMMANDS.showPanel, {
+    label: (args) => (args["isPalette"] ? "Show the panel of runs" : "Workbench Panel"),
+    icon: (args) => (args["isPalette"] ? undefined : workbenchIcon),
+    execute: () => (faces.panel ? faces.panel.show() : open(services, faces, null)),
+  });
+  commands.addCommand(COMMANDS.openRun, {
+    label: "Open a run…",
+    execute: async (args) => {
+      const run = textOf(args, "run") ?? (await askForRun(faces.host));
+      return run === null ? null : open(services, faces, run);
+    },
+  });
+  commands.addCommand(COMMANDS.start, {
+    label: "Start a run of an experiment file…",
+    execute: async (args) => {
+      const run = await start(faces.host, textOf(args, "path"));
+      return run === null ? null : open(services, faces, run);
+    },
+  });
+  for (const command of Object.values(COMMANDS)) {
+    services.palette?.addItem({ command, category: CATEGORY, args: { isPalette: true } });
+  }
+  services.launcher?.add({ command: COMMANDS.open, category: "Other", rank: 1 });
+}
+
+/** Open a run or the list, in a tab of Lab, or of the browser where the application has no such tabs. */
+function open(services: Services, faces: Faces, run: string | null, state?: Partial<ViewState>): unknown {
+  if (services.labShell) return faces.tabs.open(run, state);
+  const hash = run === null ? "" : `#run=${encodeURIComponent(run)}`;
+  window.open(`${faces.host.baseUrl}workbench${hash}`, run ?? "workbench");
+  return null;
+}
+
+async function askForRun(host: Host): Promise<string | null> {
+  const { items } = await get<RunsPicture>(host, "workbench/api/runs?limit=200");
+  return choose("Open a run", items.map((item) => item.run_id), "There is no run yet.");
+}
+
+async function start(host: Host, given: string | null): Promise<string | null> {
+  let path = given;
+  if (path === null) {
+    const offered = await get<{ path: string; name: string }[]>(host, "workbench/api/experiments");
+    path = await choose("Start a run", offered.map((item) => item.path), "There is no experiment file here.");
+  }
+  if (path === null) return null;
+  const action = { kind: "start", arguments: { path } };
+  const headers = { "Content-Type": "application/json" };
+  const answer = await host.request("workbench/api/actions", {
+    method: "POST",
+    headers,
+    body: JSON.stringify(action),
+  });
+  const told = (await answer.json()) as Done | Problem;
+  if ("run_id" in told) return told.run_id;
+  Notification.error([told.problem, told.next_step].filter(Boolean).join(" "));
+  return null;
+}
+
+async function choose(title: string, items: string[], otherwise: string): Promise<string | null> {
+  if (items.length === 0) {
+    Notification.info(otherwise);
+    return null;
+  }
+  return (await InputDialog.getItem({ title, items })).value;
+}
+
+async function get<Kind>(host: Host, path: string): Promise<Kind> {
+  const answer = await host.request(path);
+  if (!answer.ok) throw new Error(`The workbench answers ${answer.status} ${answer.statusText}.`);
+  return (await answer.json()) as Kind;
+}
+
+function textOf(args: ReadonlyPartialJSONObject, name: string): string | null {
+  const value = args[name];
+  return typeof value === "string" && value ? value : null;
+}

@@ -1,0 +1,205 @@
+// The seam between the view and the places that show it.
+import { h, render } from "preact";
+import { Controller, type Change } from "./controller";
+import { formatPercent } from "./format";
+import type { Frame } from "./frames";
+import type { Host } from "./host";
+import { type Form } from "./look";
+import { State, type ViewState } from "./state";
+import { followTheme, readTheme, themeName } from "./theme";
+import { Transport } from "./transport";
+import type { LogLine, Look, Picture, RunPicture } from "./types";
+import { App } from "./views/app";
+import "./style.css";
+
+export type { Host } from "./host";
+export type { ViewState } from "./state";
+
+export interface MountOptions {
+  host: Host;
+  state?: Partial<ViewState>;
+  onState?(state: ViewState): void;
+  /** Where the host shows the progress in a title; it goes on while nobody sees the view. */
+  onTitle?(title: string): void;
+  /** panel: a narrow side bar; wide: main area or page; output: one run in a notebook. */
+  form: Form;
+  /** In CSS pixels, of an output; elsewhere the element's own. */
+  height?: number;
+}
+
+export interface Mounted {
+  update(state: Partial<ViewState>): void;
+  /** Closes the connection while nobody sees the view. */
+  pause(): void;
+  resume(): void;
+  dispose(): void;
+}
+
+const LONGEST_WAIT_FOR_A_DRAWING_MS = 500;
+/** What each drawing is called in the browser's own timeline. */
+const DRAWN = "workbench-drawn";
+const ALERT_LEVELS = new Set<LogLine["level"]>(["warning", "error"]);
+
+export function mount(element: HTMLElement, options: MountOptions): Mounted {
+  const view = new MountedView(element, options);
+  return {
+    update: (state) => view.controller.show(state),
+    pause: () => view.pause(),
+    resume: () => view.resume(),
+    dispose: () => view.dispose(),
+  };
+}
+
+class MountedView {
+  readonly controller: Controller;
+  private readonly state: State;
+  private readonly transport: Transport;
+  private readonly root: HTMLElement;
+  private readonly endings: (() => void)[] = [];
+  private paused = false;
+  private drawing = 0;
+  private lookTimer: ReturnType<typeof setTimeout> | undefined;
+  /** Alerts that were there before are history, not news. */
+  private alertsFrom: { run: string; seq: number } | null = null;
+
+  constructor(element: HTMLElement, private readonly options: MountOptions) {
+    this.state = new State(options.state);
+    this.root = document.createElement("div");
+    this.root.className = `workbench workbench-${options.form}`;
+    if (options.height) this.root.style.blockSize = `${options.height}px`;
+    // Single keys are commands in a notebook; here they are typed into fields.
+    if (options.form === "output") this.root.dataset.lmSuppressShortcuts = "true";
+    element.append(this.root);
+    this.controller = new Controller(this.state, options.host, options.form, (what) => this.changed(what));
+    this.transport = new Transport({
+      host: options.host,
+      look: () => this.controller.look(),
+      onFrame: (frame, asked) => this.take(frame, asked),
+      onConnection: (connection, message) => {
+        this.state.connection = connection;
+        this.state.connectionMessage = message ?? "";
+        this.drawSoon();
+      },
+    });
+    this.retheme();
+    this.endings.push(followTheme(() => this.retheme()));
+    const visibility = () => this.visibilityChanged();
+    document.addEventListener("visibilitychange", visibility);
+    this.endings.push(() => document.removeEventListener("visibilitychange", visibility));
+    this.draw();
+    this.visibilityChanged();
+  }
+
+  pause(): void {
+    this.paused = true;
+    this.transport.pause();
+  }
+
+  resume(): void {
+    this.paused = false;
+    this.visibilityChanged();
+  }
+
+  dispose(): void {
+    this.transport.pause();
+    clearTimeout(this.lookTimer);
+    cancelAnimationFrame(this.drawing);
+    for (const end of this.endings) end();
+    render(null, this.root);
+    this.root.remove();
+  }
+
+  private visibilityChanged(): void {
+    if (this.paused) return;
+    this.controller.hidden = document.hidden;
+    if (document.hidden && !this.options.onTitle) return this.transport.pause();
+    this.transport.resume();
+    this.transport.changed();
+  }
+
+  private changed(what: Change): void {
+    this.drawSoon();
+    if (what === "told") return;
+    clearTimeout(this.lookTimer);
+    // What belonged to another run was forgotten: the server must hear of it, even if it comes back at once.
+    if (what === "run") this.transport.changed();
+    else this.lookTimer = setTimeout(() => this.transport.changed(), 30);
+    this.options.onState?.(this.state.view);
+  }
+
+  private async take(frame: Frame, asked: Look | undefined): Promise<void> {
+    if (asked) this.state.apply(frame, asked);
+    this.chooseFirstRun();
+    if (asked?.run === this.state.view.run) this.tellAlerts(frame.picture.seq ?? 0);
+    if (frame.picture.run && this.state.run) this.options.onTitle?.(titleOf(this.state.run));
+    this.drawSoon();
+    if (!document.hidden) await drawn();
+    this.note(frame.picture);
+    // What was told may ask for more: the best trial beside the throughput.
+    this.transport.changed();
+  }
+
+  /** Says in the browser's timeline what is on the screen: for whoever looks why, and how fast. */
+  private note(picture: Picture): void {
+    const { run, chart } = this.state;
+    const curves = picture.chart ? chart?.curves.size : undefined;
+    performance.clearMarks(DRAWN);
+    performance.mark(DRAWN, { detail: { run: run?.run_id, loading: run?.loading, seq: picture.seq, curves } });
+  }
+
+  /** Without a choice the newest run is shown. */
+  private chooseFirstRun(): void {
+    const newest = this.state.runs?.items[0];
+    if (this.state.view.run === null && newest && this.options.form !== "output") {
+      this.controller.show({ run: newest.run_id });
+    }
+  }
+
+  private tellAlerts(seq: number): void {
+    const { view, log, logSeq } = this.state;
+    if (!view.run || !seq) return;
+    if (this.alertsFrom?.run !== view.run) {
+      // What happened comes a little later than the run: lines up to here are history all the same.
+      this.alertsFrom = { run: view.run, seq };
+      return;
+    }
+    const from = this.alertsFrom.seq;
+    const fresh = log.filter((line) => line.seq > from && ALERT_LEVELS.has(line.level));
+    for (const line of fresh.slice(-3)) {
+      this.options.host.notify?.(line.text, line.level === "error" ? "error" : "warning");
+    }
+    this.alertsFrom.seq = Math.max(from, logSeq);
+  }
+
+  private retheme(): void {
+    this.root.dataset.theme = themeName();
+    this.controller.theme = readTheme(this.root);
+    this.drawSoon();
+  }
+
+  private drawSoon(): void {
+    cancelAnimationFrame(this.drawing);
+    this.drawing = requestAnimationFrame(() => this.draw());
+  }
+
+  private draw(): void {
+    render(h(App, { controller: this.controller, now: {} }), this.root);
+  }
+}
+
+/** How far a run is, in the few words that fit the title of a tab. */
+function titleOf({ state, progress, name }: RunPicture): string {
+  const isActive = state === "running" || state === "stopping";
+  return `${isActive && progress != null ? formatPercent(progress) : state} ${name}`;
+}
+
+/** Waits until the browser has drawn; not forever, because a hidden page draws nothing. */
+function drawn(): Promise<void> {
+  return new Promise((resolve) => {
+    const timer = setTimeout(resolve, LONGEST_WAIT_FOR_A_DRAWING_MS);
+    requestAnimationFrame(() => {
+      clearTimeout(timer);
+      resolve();
+    });
+  });
+}

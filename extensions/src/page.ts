@@ -1,0 +1,48 @@
+// The stand-alone page: the run stands in the address, the progress in the title of the tab.
+import { hostOf } from "./browser_host";
+import { mount, type Mounted, type ViewState } from "./mount";
+import "./page.css";
+
+const STORED = "workbench-view";
+
+function runInAddress(): string | null {
+  return new URLSearchParams(location.hash.slice(1)).get("run");
+}
+
+function storedState(): Partial<ViewState> {
+  try {
+    return JSON.parse(sessionStorage.getItem(STORED) ?? "{}") as Partial<ViewState>;
+  } catch {
+    return {};
+  }
+}
+
+function remember(state: ViewState): void {
+  sessionStorage.setItem(STORED, JSON.stringify(state));
+  const before = runInAddress();
+  if (!state.run || state.run === before) return;
+  const address = `#${new URLSearchParams({ run: state.run })}`;
+  // The run that is shown where none was chosen is nothing to go back from.
+  if (before === null) history.replaceState(null, "", address);
+  else history.pushState(null, "", address);
+}
+
+function show(element: HTMLElement): void {
+  const stored = storedState();
+  const run = runInAddress() ?? stored.run ?? null;
+  const state: Partial<ViewState> = run === stored.run ? stored : { run };
+  const title = document.title;
+  const view: Mounted = mount(element, {
+    host: hostOf(element.dataset.baseUrl ?? "/"),
+    form: "wide",
+    state,
+    onState: remember,
+    onTitle: (progress) => (document.title = `${progress} · ${title}`),
+  });
+  const follow = () => view.update({ run: runInAddress() });
+  addEventListener("popstate", follow);
+  addEventListener("hashchange", follow);
+}
+
+const element = document.getElementById("workbench");
+if (element) show(element);

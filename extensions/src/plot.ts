@@ -1,0 +1,294 @@
+// Many lines in one chart. uPlot draws axes and keeps scales; the lines are drawn here, one path each, because
+// every line has its own x and there may be a thousand of them.
+import uPlot from "uplot";
+import "uplot/dist/uPlot.min.css";
+import type { Curve } from "./curve";
+import { formatDuration, formatNumber } from "./format";
+import { extentOf, type Extent } from "./extent";
+import { paintBand, paintLine, paintNames, paintTarget, type Canvas } from "./paint";
+import type { Theme } from "./theme";
+
+export interface Line {
+  key: string;
+  label: string;
+  curve: Curve;
+  colour: string;
+  /** In CSS pixels. */
+  width: number;
+  opacity: number;
+  dashed?: boolean;
+  stepped?: boolean;
+  /** What is written at its end. */
+  name?: string;
+  /** Nothing happens when the mouse comes near. */
+  silent?: boolean;
+}
+
+export interface Band {
+  x: Float64Array;
+  low: Float64Array;
+  middle: Float64Array;
+  high: Float64Array;
+}
+
+export interface Drawing {
+  lines: Line[];
+  band: Band | null;
+  target: number | null;
+  xTitle: string;
+  /** Of the value that the mouse is at. */
+  yName: string;
+  yRange: [number, number] | null;
+  /** Whether x is in seconds. */
+  isTime: boolean;
+  logarithmic: boolean;
+}
+
+export interface PlotEvents {
+  onChoose(key: string, add: boolean): void;
+  onZoom(zoomed: boolean): void;
+}
+
+const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 864000];
+const NEAR_PX = 18;
+const FONT = "11px system-ui, sans-serif";
+
+export class LinesPlot {
+  private plot: uPlot | null = null;
+  private drawing: Drawing | null = null;
+  private shape = "";
+  private extent: Extent = { x: [0, 1], y: [0, 1] };
+  private zoom: Extent | null = null;
+  /** Where the mouse is over the plot. */
+  private mouse: [number, number] | null = null;
+  private pressedAt: [number, number] = [0, 0];
+  private readonly observer: ResizeObserver;
+  private readonly overlay = document.createElement("canvas");
+  private readonly hint = document.createElement("div");
+
+  constructor(
+    private readonly element: HTMLElement,
+    private theme: Theme,
+    private readonly events: PlotEvents,
+  ) {
+    this.overlay.className = "workbench-plot-overlay";
+    this.hint.className = "workbench-plot-hint";
+    this.hint.hidden = true;
+    this.observer = new ResizeObserver(() => this.resize());
+    this.observer.observe(element);
+  }
+
+  draw(drawing: Drawing, theme: Theme): void {
+    this.drawing = drawing;
+    this.extent = extentOf(drawing);
+    const shape = JSON.stringify([drawing.xTitle, drawing.yName, drawing.isTime, drawing.logarithmic, theme]);
+    this.theme = theme;
+    if (shape !== this.shape) {
+      this.shape = shape;
+      this.build();
+    } else {
+      this.refresh();
+    }
+  }
+
+  unzoom(): void {
+    this.zoom = null;
+    this.events.onZoom(false);
+    this.refresh();
+  }
+
+  destroy(): void {
+    this.observer.disconnect();
+    this.plot?.destroy();
+    this.plot = null;
+  }
+
+  private refresh(): void {
+    this.plot?.setData(this.corners());
+  }
+
+  private corners(): uPlot.AlignedData {
+    const { x, y } = this.zoom ?? this.extent;
+    return [x, y];
+  }
+
+  private resize(): void {
+    const { clientWidth: width, clientHeight: height } = this.element;
+    if (!width || !height) return;
+    if (!this.plot) this.build();
+    else if (width !== this.plot.width || height !== this.plot.height) this.plot.setSize({ width, height });
+  }
+
+  private build(): void {
+    const { clientWidth: width, clientHeight: height } = this.element;
+    if (!this.drawing || !width || !height) return;
+    this.mouse = null;
+    this.plot?.destroy();
+    this.zoom = null;
+    this.events.onZoom(false);
+    this.plot = new uPlot(this.options(this.drawing, width, height), this.corners(), this.element);
+    const { over } = this.plot;
+    over.append(this.overlay, this.hint);
+    over.addEventListener("mousemove", (event) => this.moved([event.offsetX, event.offsetY]));
+    over.addEventListener("mouseleave", () => this.moved(null));
+    over.addEventListener("mousedown", (event) => (this.pressedAt = [event.clientX, event.clientY]));
+    over.addEventListener("click", (event) => this.clicked(event));
+  }
+
+  private options(drawing: Drawing, width: number, height: number): uPlot.Options {
+    const { theme } = this;
+    const axis = {
+      stroke: theme.muted,
+      grid: { stroke: theme.line, width: 1 },
+      ticks: { stroke: theme.line, width: 1, size: 4 },
+      font: FONT,
+      labelFont: FONT,
+    };
+    return {
+      width,
+      height,
+      padding: [10, 38, 0, 0],
+      legend: { show: false },
+      scales: {
+        x: { time: false, range: () => (this.zoom ?? this.extent).x },
+        y: { distr: drawing.logarithmic ? 3 : 1, range: () => (this.zoom ?? this.extent).y },
+      },
+      axes: [
+        {
+          ...axis,
+          label: drawing.xTitle,
+          labelSize: 16,
+          size: 28,
+          gap: 3,
+          ...(drawing.isTime ? { incrs: TIME_STEPS } : {}),
+          values: (_, ticks) => ticks.map(drawing.isTime ? formatDuration : formatNumber),
+        },
+        { ...axis, size: 52, gap: 4, values: (_, ticks) => ticks.map((tick) => (tick == null ? "" : formatNumber(tick))) },
+      ],
+      series: [{}, { paths: () => null, points: { show: false } }],
+      cursor: {
+        points: { show: false },
+        drag: { x: true, y: true, uni: 24, setScale: false },
+        bind: { dblclick: () => () => (this.unzoom(), null) },
+      },
+      hooks: { draw: [(plot) => this.paint(plot)], setSelect: [(plot) => this.selected(plot)] },
+    };
+  }
+
+  private canvas(plot: uPlot, context: CanvasRenderingContext2D, origin: { left: number; top: number }): Canvas {
+    const { x, y } = this.zoom ?? this.extent;
+    const { width, height } = plot.bbox;
+    return { context, ...origin, width, height, ratio: uPlot.pxRatio, x, y, logarithmic: this.drawing!.logarithmic };
+  }
+
+  private paint(plot: uPlot): void {
+    const { drawing, theme } = this;
+    if (!drawing) return;
+    const { left, top, width, height } = plot.bbox;
+    const canvas = this.canvas(plot, plot.ctx, { left, top });
+    plot.ctx.save();
+    plot.ctx.save();
+    plot.ctx.beginPath();
+    plot.ctx.rect(left, top, width, height);
+    plot.ctx.clip();
+    if (drawing.band) paintBand(canvas, drawing.band, theme);
+    for (const line of drawing.lines) paintLine(canvas, line);
+    if (drawing.target !== null) paintTarget(canvas, drawing.target, theme);
+    plot.ctx.restore();
+    paintNames(canvas, drawing.lines.filter((line) => line.name), theme);
+    plot.ctx.restore();
+    // Lines move under a mouse that stays where it is.
+    this.moved(this.mouse);
+  }
+
+  private selected(plot: uPlot): void {
+    const { left, top, width, height } = plot.select;
+    if (width < 4 && height < 4) return;
+    const at = (position: number, scale: string) => plot.posToVal(position, scale);
+    this.zoom = {
+      x: width < 4 ? (this.zoom ?? this.extent).x : [at(left, "x"), at(left + width, "x")],
+      y: height < 4 ? (this.zoom ?? this.extent).y : [at(top + height, "y"), at(top, "y")],
+    };
+    plot.setSelect({ left: 0, top: 0, width: 0, height: 0 }, false);
+    this.events.onZoom(true);
+    this.refresh();
+  }
+
+  private clicked(event: MouseEvent): void {
+    const [x, y] = this.pressedAt;
+    if (Math.hypot(event.clientX - x, event.clientY - y) > 3) return;
+    const found = this.near(event.offsetX, event.offsetY);
+    if (found) this.events.onChoose(found.line.key, event.shiftKey || event.ctrlKey || event.metaKey);
+  }
+
+  /** The line that comes closest to a place on the screen, and its point there. */
+  private near(left: number, top: number): { line: Line; index: number } | null {
+    const { plot, drawing } = this;
+    if (!plot || !drawing) return null;
+    const x = plot.posToVal(left, "x");
+    let best: { line: Line; index: number } | null = null;
+    let nearest = NEAR_PX;
+    for (const line of drawing.lines) {
+      if (line.silent) continue;
+      const before = line.curve.before(x);
+      for (const index of [before, before + 1]) {
+        if (index < 0 || index >= line.curve.length) continue;
+        const across = plot.valToPos(line.curve.x[index], "x") - left;
+        const distance = Math.hypot(across / 3, this.heightAt(plot, line, before, x, index) - top);
+        if (distance < nearest) {
+          nearest = distance;
+          best = { line, index };
+        }
+      }
+    }
+    return best;
+  }
+
+  /** Where a line is at x on the screen; between two points, on the straight line that is drawn. */
+  private heightAt(plot: uPlot, { curve }: Line, before: number, x: number, index: number): number {
+    const after = before + 1;
+    const inside = before >= 0 && after < curve.length;
+    const [y0, y1] = [curve.y[before], curve.y[after]];
+    if (!inside || Number.isNaN(y0) || Number.isNaN(y1)) return plot.valToPos(curve.y[index], "y");
+    const part = (x - curve.x[before]) / (curve.x[after] - curve.x[before] || 1);
+    const [top0, top1] = [plot.valToPos(y0, "y"), plot.valToPos(y1, "y")];
+    return top0 + (top1 - top0) * part;
+  }
+
+  private moved(mouse: [number, number] | null): void {
+    this.mouse = mouse;
+    const found = mouse && this.near(...mouse);
+    this.hint.hidden = !found;
+    this.element.classList.toggle("workbench-plot-pointing", found !== null);
+    this.paintPointed(found?.line ?? null);
+    if (found) this.showHint(found.line, found.index);
+  }
+
+  private showHint(line: Line, index: number): void {
+    const { plot, drawing } = this;
+    if (!plot || !drawing) return;
+    const x = line.curve.x[index];
+    const y = line.curve.y[index];
+    const at = drawing.isTime ? formatDuration(x) : `${drawing.xTitle} ${formatNumber(x)}`;
+    this.hint.textContent = `${line.label}\n${drawing.yName} ${formatNumber(y)} at ${at}`;
+    const left = plot.valToPos(x, "x");
+    const top = plot.valToPos(y, "y");
+    const overWidth = plot.over.clientWidth;
+    const toTheLeft = left > overWidth / 2;
+    this.hint.style.left = toTheLeft ? "" : `${left + 12}px`;
+    this.hint.style.right = toTheLeft ? `${overWidth - left + 12}px` : "";
+    this.hint.style.top = `${Math.max(0, Math.min(top - 12, plot.over.clientHeight - 44))}px`;
+  }
+
+  private paintPointed(pointed: Line | null): void {
+    const { plot, overlay } = this;
+    const context = overlay.getContext("2d");
+    if (!plot || !context) return;
+    overlay.width = plot.bbox.width;
+    overlay.height = plot.bbox.height;
+    if (!pointed) return;
+    const canvas = this.canvas(plot, context, { left: 0, top: 0 });
+    paintLine(canvas, { ...pointed, colour: this.theme.surface, width: 6, opacity: 0.9, dashed: false });
+    paintLine(canvas, { ...pointed, width: 2.6, opacity: 1 });
+  }
+}

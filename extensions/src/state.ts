@@ -1,0 +1,188 @@
+// The one state of a view: what a person chose to see, and what the server has told of it.
+import { Curve } from "./curve";
+import { FrameError, type Frame } from "./frames";
+import type { Level } from "./host";
+import type { Connection } from "./transport";
+import type {
+  ChartLook,
+  ChartPicture,
+  Column,
+  ComparedPicture,
+  LogLine,
+  Look,
+  Problem,
+  ResourcesPicture,
+  RunItem,
+  RunPicture,
+  RunsPicture,
+  TablePicture,
+  TrialPicture,
+  TrialRow,
+} from "./types";
+
+export type RunState = RunItem["state"];
+export type TrialState = TrialRow["state"];
+export type Tab = "curves" | "throughput" | "analysis" | "advice" | "log" | "compare" | "resources";
+
+/** What survives a reload. */
+export interface ViewState {
+  run: string | null;
+  tab: Tab;
+  chart: Required<Pick<ChartLook, "metric" | "axis" | "shown">> & { chosen: number[]; logarithmic: boolean };
+  table: { sort: string; descending: boolean; text: string; states: TrialState[] };
+  runs: { text: string; states: RunState[] };
+  trial: number | null;
+  figure: string;
+  compared: string[];
+}
+
+export const FIRST_VIEW: ViewState = {
+  run: null,
+  tab: "curves",
+  chart: { metric: "", axis: "", shown: "best", chosen: [], logarithmic: false },
+  table: { sort: "number", descending: false, text: "", states: [] },
+  runs: { text: "", states: [] },
+  trial: null,
+  figure: "",
+  compared: [],
+};
+
+/** The curves that are held for the chart, with what was last told about them. */
+export interface HeldChart {
+  told: ChartPicture;
+  curves: Map<number, Curve>;
+  band: { x: Float64Array; low: Float64Array; middle: Float64Array; high: Float64Array; numTrials: number } | null;
+  best: Curve | null;
+}
+
+export interface HeldComparison {
+  told: ComparedPicture;
+  curve: Curve;
+}
+
+export interface Status {
+  message: string;
+  level: Level;
+}
+
+const MOST_LOG_LINES = 1000;
+
+export class State {
+  view: ViewState;
+  connection: Connection = "paused";
+  connectionMessage = "";
+  problem: Problem | null = null;
+  runs: RunsPicture | null = null;
+  run: RunPicture | null = null;
+  chart: HeldChart | null = null;
+  table: TablePicture | null = null;
+  trial: TrialPicture | null = null;
+  log: LogLine[] = [];
+  logSkipped = 0;
+  logSeq = 0;
+  compared: HeldComparison[] = [];
+  resources: ResourcesPicture | null = null;
+  status: Status | null = null;
+  /** Counts changes of the chart and of the comparison, which are not drawn by comparing. */
+  chartVersion = 0;
+  comparedVersion = 0;
+
+  constructor(view: Partial<ViewState> = {}) {
+    this.view = { ...FIRST_VIEW, ...view };
+  }
+
+  /**
+   * Changes what is shown. What belongs to another run is forgotten; all else is kept, because the server
+   * does not tell again what it has told.
+   */
+  show(change: Partial<ViewState>): void {
+    const before = this.view;
+    this.view = { ...before, ...change };
+    if (this.view.run !== before.run) this.forgetRun(change);
+  }
+
+  private forgetRun(change: Partial<ViewState>): void {
+    this.view = {
+      ...this.view,
+      trial: change.trial ?? null,
+      chart: { ...this.view.chart, metric: "", axis: "", chosen: [], ...change.chart },
+      table: { ...FIRST_VIEW.table, ...change.table },
+    };
+    this.run = null;
+    this.chart = null;
+    this.table = null;
+    this.trial = null;
+    this.log = [];
+    this.logSkipped = 0;
+    this.logSeq = 0;
+    this.problem = null;
+    this.chartVersion += 1;
+  }
+
+  /** Takes what a frame tells. Where it answers a look at another run, what it tells of that is nothing. */
+  apply(frame: Frame, asked: Look): void {
+    const { picture } = frame;
+    if (picture.runs) this.runs = picture.runs;
+    if (picture.resources) this.resources = picture.resources;
+    if (picture.compared) this.applyCompared(frame, picture.compared);
+    if ((asked.run ?? null) !== this.view.run) return;
+    this.problem = picture.problem ?? null;
+    if (picture.run) this.run = picture.run;
+    if (picture.table) this.table = picture.table;
+    if (picture.trial) this.trial = picture.trial;
+    if (picture.log) this.applyLog(picture.log);
+    if (picture.chart) this.applyChart(frame, picture.chart);
+  }
+
+  private applyLog(log: { lines: LogLine[]; skipped: number; last_seq: number }): void {
+    const fresh = log.lines.filter((line) => line.seq > this.logSeq);
+    if (this.logSeq === 0) this.logSkipped = log.skipped;
+    this.logSeq = Math.max(this.logSeq, log.last_seq);
+    if (!fresh.length) return;
+    const all = [...this.log, ...fresh];
+    this.logSkipped += Math.max(0, all.length - MOST_LOG_LINES);
+    this.log = all.slice(-MOST_LOG_LINES);
+  }
+
+  private applyCompared(frame: Frame, compared: ComparedPicture[]): void {
+    this.compared = compared.map((told) => ({
+      told,
+      curve: Curve.of(frame.column(told.x), frame.column(told.y)),
+    }));
+    this.comparedVersion += 1;
+  }
+
+  private applyChart(frame: Frame, told: ChartPicture): void {
+    const held = this.chart;
+    const goesOn = held && held.told.metric === told.metric && held.told.axis === told.axis;
+    const curves = goesOn ? held.curves : new Map<number, Curve>();
+    const shown = new Set(told.shown);
+    for (const trial of [...curves.keys()]) if (!shown.has(trial)) curves.delete(trial);
+    for (const one of told.curves) {
+      const curve = curves.get(one.trial) ?? new Curve();
+      if (!curve.splice(one.start, frame.column(one.x), frame.column(one.y))) {
+        throw new FrameError(`points of trial ${one.trial} are missing`);
+      }
+      curves.set(one.trial, curve);
+    }
+    const { band, best } = told.is_overview || !goesOn ? overviewOf(frame, told) : held;
+    this.chart = { told, curves, band, best };
+    this.chartVersion += 1;
+  }
+}
+
+function overviewOf(frame: Frame, { band, best }: ChartPicture): Pick<HeldChart, "band" | "best"> {
+  const copy = (column: Column) => Float64Array.from(frame.column(column));
+  return {
+    band: band
+      ? {
+          x: copy(band.x),
+          low: copy(band.low),
+          middle: copy(band.middle),
+          high: copy(band.high),
+          numTrials: band.num_trials,
+        }
+      : null,
+    best: best ? Curve.of(frame.column(best.x), frame.column(best.y)) : null,
+  };
+}

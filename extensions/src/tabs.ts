@@ -1,0 +1,34 @@
+// Which views of a run there are.
+import type { State, Tab } from "./state";
+
+export const TAB_NAMES: Record<Tab, string> = {
+  curves: "Curves",
+  throughput: "Throughput",
+  advice: "Advice",
+  analysis: "Analysis",
+  log: "What happened",
+  compare: "Compare",
+  resources: "Machines",
+};
+
+/** Views that there is something to see in; an advice that tries no configurations has no curves. */
+export function tabsOf({ view, run }: State): Tab[] {
+  const hasTrials = !run || run.kind === "sweep" || Object.keys(run.counts).length > 0;
+  const isAdvised = Boolean(run && (run.kind === "advice" || run.card.length));
+  const offered: Record<Tab, boolean> = {
+    advice: isAdvised,
+    curves: view.run !== null && hasTrials,
+    throughput: view.run !== null && hasTrials,
+    analysis: view.run !== null,
+    log: view.run !== null,
+    compare: true,
+    resources: true,
+  };
+  return (Object.keys(TAB_NAMES) as Tab[]).filter((tab) => offered[tab]);
+}
+
+/** The chosen view, or the first one where the chosen one is not offered. */
+export function tabOf(state: State): Tab {
+  const tabs = tabsOf(state);
+  return tabs.includes(state.view.tab) ? state.view.tab : tabs[0];
+}

@@ -1,0 +1,102 @@
+// Analysis figures: built in Python, drawn by plotly.
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Controller } from "../controller";
+import { loadPlotly, themed, type Figure } from "../figures";
+import { wordsOf } from "./doing";
+import { Empty } from "./pieces";
+
+const FETCH_AGAIN_MS = 15_000;
+const FINISHED = new Set(["complete", "stopped", "failed", "lost"]);
+
+export function Analysis({ controller }: { controller: Controller }) {
+  const { run, view } = controller.state;
+  if (!run) return <Empty title="Reading the run …" />;
+  const names = run.figures;
+  if (!names.length) return <Empty title="Nothing to analyse yet" />;
+  const name = names.includes(view.figure) ? view.figure : names[0];
+  return (
+    <section class="workbench-analysis" aria-label="Analysis">
+      <div class="workbench-bar">
+        <select aria-label="Figure" value={name} onChange={(event) => controller.show({ figure: event.currentTarget.value })}>
+          {names.map((one) => (
+            <option key={one} value={one}>
+              {one.replaceAll("_", " ")}
+            </option>
+          ))}
+        </select>
+      </div>
+      <FigureBox key={`${run.run_id}/${name}`} controller={controller} runId={run.run_id} name={name} live={!FINISHED.has(run.state)} />
+    </section>
+  );
+}
+
+interface FigureBoxProps {
+  controller: Controller;
+  runId: string;
+  name: string;
+  live: boolean;
+}
+
+function FigureBox({ controller, runId, name, live }: FigureBoxProps) {
+  const element = useRef<HTMLDivElement>(null);
+  const [figure, setFigure] = useState<Figure | null>(null);
+  const [problem, setProblem] = useState("");
+  const [drawn, setDrawn] = useState(false);
+  const { theme } = controller;
+
+  useEffect(() => {
+    let gone = false;
+    const path = `runs/${encodeURIComponent(runId)}/figures/${encodeURIComponent(name)}`;
+    const fetchFigure = async () => {
+      if (controller.hidden) return;
+      try {
+        const found = await controller.json<Figure>(path);
+        if (gone) return;
+        setFigure(found);
+        setProblem("");
+      } catch (error) {
+        if (!gone) setProblem(wordsOf(error));
+      }
+    };
+    void fetchFigure();
+    const timer = live ? setInterval(fetchFigure, FETCH_AGAIN_MS) : undefined;
+    return () => {
+      gone = true;
+      clearInterval(timer);
+    };
+  }, [runId, name, live]);
+
+  useEffect(() => {
+    const target = element.current;
+    if (!figure || !target) return;
+    let gone = false;
+    loadPlotly(controller.host.baseUrl).then(
+      (plotly) => {
+        if (gone) return;
+        const { data, layout } = themed(figure, theme);
+        void plotly.react(target, data, layout, { responsive: true, displaylogo: false });
+        setDrawn(true);
+      },
+      (error: unknown) => setProblem(wordsOf(error)),
+    );
+    return () => {
+      gone = true;
+    };
+  }, [figure, theme]);
+
+  useEffect(() => () => void (element.current && window.Plotly?.purge(element.current)), []);
+
+  return (
+    <>
+      {problem ? <p class="workbench-notice">{problem}</p> : null}
+      {drawn || problem ? null : <Empty title="Drawing the figure …" />}
+      <div class="workbench-figure" ref={element} dir="ltr" role="figure" aria-label={titleOf(figure) ?? name} />
+    </>
+  );
+}
+
+function titleOf(figure: Figure | null): string | null {
+  const title = figure?.layout.title as { text?: string; subtitle?: { text?: string } } | undefined;
+  if (!title?.text) return null;
+  return title.subtitle?.text ? `${title.text}: ${title.subtitle.text}` : title.text;
+}

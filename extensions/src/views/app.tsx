@@ -1,0 +1,156 @@
+// How the views are put together: for a side bar, for a main area, for the output of a notebook cell.
+import type { Controller } from "../controller";
+import type { Tab } from "../state";
+import { TAB_NAMES, tabOf, tabsOf } from "../tabs";
+import { Advice } from "./advice";
+import { Analysis } from "./analysis";
+import { Chart } from "./chart";
+import { Comparison } from "./comparison";
+import { Dialogs } from "./dialogs";
+import { Head } from "./head";
+import { Log } from "./log";
+import { Empty } from "./pieces";
+import { Resources } from "./resources";
+import { Runs } from "./runs";
+import { StatusLine } from "./status";
+import { Throughput } from "./throughput";
+import { Trial } from "./trial";
+import { Trials } from "./trials";
+
+export interface ViewProps {
+  controller: Controller;
+}
+
+/** `now` is another object at every drawing, because what is shown changes in place. */
+export function App({ controller }: ViewProps & { now: object }) {
+  return (
+    <>
+      <Body controller={controller} />
+      <StatusLine controller={controller} />
+      <Dialogs controller={controller} />
+    </>
+  );
+}
+
+function Body({ controller }: ViewProps) {
+  if (controller.form === "output") return <Output controller={controller} />;
+  if (controller.form === "panel") return <Panel controller={controller} />;
+  return <Wide controller={controller} />;
+}
+
+function Output({ controller }: ViewProps) {
+  return (
+    <section class="workbench-main" aria-label="Run">
+      <Head controller={controller} />
+      <Chart controller={controller} />
+      <Trials controller={controller} />
+    </section>
+  );
+}
+
+function Panel({ controller }: ViewProps) {
+  const { run, trial } = controller.state.view;
+  return (
+    <>
+      <Runs controller={controller} />
+      {run === null ? null : (
+        <section class="workbench-main" aria-label="Run">
+          <Head controller={controller} />
+          <Chart controller={controller} />
+          {trial === null ? <Trials controller={controller} /> : <Trial controller={controller} />}
+        </section>
+      )}
+    </>
+  );
+}
+
+function Wide({ controller }: ViewProps) {
+  const { run } = controller.state.view;
+  return (
+    <div class="workbench-columns">
+      <Runs controller={controller} />
+      <section class="workbench-main" aria-label="Run">
+        {run === null ? (
+          <Empty title="No run is chosen">
+            <p>Choose one from the list, or start one.</p>
+          </Empty>
+        ) : (
+          <Head controller={controller} />
+        )}
+        <Tabs controller={controller} />
+        <TabBody controller={controller} />
+      </section>
+    </div>
+  );
+}
+
+function Tabs({ controller }: ViewProps) {
+  const { state } = controller;
+  const tabs = tabsOf(state);
+  const chosen = tabOf(state);
+  const move = (event: KeyboardEvent) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (!by) return;
+    const next = tabs[(tabs.indexOf(chosen) + by + tabs.length) % tabs.length];
+    controller.show({ tab: next });
+    const list = event.currentTarget as HTMLElement;
+    list.querySelector<HTMLElement>(`[data-tab="${next}"]`)?.focus();
+  };
+  return (
+    <div class="workbench-tabs" role="tablist" aria-label="Views of the run" onKeyDown={move}>
+      {tabs.map((tab) => (
+        <button
+          key={tab}
+          type="button"
+          role="tab"
+          data-tab={tab}
+          aria-selected={tab === chosen}
+          tabIndex={tab === chosen ? 0 : -1}
+          onClick={() => controller.show({ tab })}
+        >
+          {TAB_NAMES[tab]}
+          {tab === "compare" && state.view.compared.length ? ` (${state.view.compared.length})` : ""}
+        </button>
+      ))}
+    </div>
+  );
+}
+
+function TabBody({ controller }: ViewProps) {
+  const tab = tabOf(controller.state);
+  return (
+    <div class={`workbench-tab workbench-tab-${tab}`} role="tabpanel" aria-label={TAB_NAMES[tab]} key={tab}>
+      {viewOf(tab, controller)}
+    </div>
+  );
+}
+
+function viewOf(tab: Tab, controller: Controller) {
+  if (tab === "compare") return <Comparison controller={controller} />;
+  if (tab === "resources") return <Resources controller={controller} />;
+  if (controller.state.view.run === null) return null;
+  switch (tab) {
+    case "curves":
+      return <Curves controller={controller} />;
+    case "throughput":
+      return <Throughput controller={controller} />;
+    case "analysis":
+      return <Analysis controller={controller} />;
+    case "advice":
+      return <Advice controller={controller} />;
+    case "log":
+      return <Log controller={controller} />;
+  }
+}
+
+function Curves({ controller }: ViewProps) {
+  return (
+    <div class="workbench-beside">
+      <div class="workbench-beside-main">
+        <Chart controller={controller} />
+        <Trials controller={controller} />
+      </div>
+      {controller.state.view.trial === null ? null : <Trial controller={controller} />}
+    </div>
+  );
+}

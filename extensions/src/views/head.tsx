@@ -1,0 +1,153 @@
+// How a run stands, and what can be done with it.
+import type { Controller } from "../controller";
+import { count, formatDuration, formatNumber, formatPercent } from "../format";
+import type { Offer, RunPicture } from "../types";
+import { asksFirst, doOffer } from "./doing";
+import { Empty, ProgressBar, StateMark } from "./pieces";
+
+const ACTIVE = new Set<RunPicture["state"]>(["waiting", "running", "stopping"]);
+
+const REASONS: Record<string, string> = {
+  trials: "all trials are done",
+  time: "the time is up",
+  target: "the target is reached",
+  plateau: "no progress any more",
+  exhausted: "everything was tried",
+  person: "by a person",
+};
+
+export function Head({ controller }: { controller: Controller }) {
+  const { run, problem, view } = controller.state;
+  if (!run) {
+    return (
+      <header class="workbench-head workbench-head-empty">
+        <Empty title={problem ? problem.problem : "Reading the run …"}>
+          {problem?.next_step ? <p>{problem.next_step}</p> : null}
+          {problem ? <p class="workbench-muted">{view.run}</p> : null}
+        </Empty>
+      </header>
+    );
+  }
+  return (
+    <header class="workbench-head">
+      <div class="workbench-bar">
+        <h2 class="workbench-run-title" title={run.run_id}>
+          <bdi>{run.name}</bdi>
+        </h2>
+        <span role="status" aria-live="polite">
+          <StateMark state={run.state} reason={run.reason ? (REASONS[run.reason] ?? run.reason) : null} />
+        </span>
+        <span class="workbench-gap" />
+        <Offers controller={controller} run={run} />
+      </div>
+      <ProgressBar part={run.loading ?? run.progress} label={run.loading == null ? "Progress" : "Reading events"} />
+      <Facts run={run} />
+      {run.message ? <p class="workbench-notice">{run.message}</p> : null}
+      {problem ? <p class="workbench-notice">{problem.problem}</p> : null}
+    </header>
+  );
+}
+
+function Facts({ run }: { run: RunPicture }) {
+  const objective = run.objectives[0];
+  const value = run.best && objective ? run.best.values[objective.metric] : null;
+  return (
+    <dl class="workbench-facts">
+      {run.kind === "advice" ? null : (
+        <div class="workbench-fact-best">
+          <dt>
+            best <bdi>{objective?.metric}</bdi>
+          </dt>
+          <dd>
+            <span class="workbench-number">{formatNumber(value)}</span>
+            {run.best ? <small>trial {run.best.trial}</small> : null}
+          </dd>
+        </div>
+      )}
+      {objective?.target == null ? null : <Fact label="target" value={formatNumber(objective.target)} />}
+      <Fact label="progress" value={run.loading == null ? formatPercent(run.progress) : "reading …"} />
+      {ACTIVE.has(run.state) ? <Fact label="time left" value={formatDuration(run.left_s)} /> : null}
+      <Fact label="elapsed" value={formatDuration(run.elapsed_s)} />
+      {run.kind === "advice" ? null : <Counts run={run} />}
+    </dl>
+  );
+}
+
+function Fact({ label, value }: { label: string; value: string }) {
+  return (
+    <div>
+      <dt>{label}</dt>
+      <dd class="workbench-number">{value}</dd>
+    </div>
+  );
+}
+
+const ORDER = ["running", "waiting", "complete", "pruned", "stopped", "failed"];
+
+function Counts({ run }: { run: RunPicture }) {
+  const total = Object.values(run.counts).reduce((sum, one) => sum + one, 0);
+  return (
+    <div class="workbench-fact-counts">
+      <dt>{count(total, "trial")}</dt>
+      <dd>
+        {ORDER.filter((state) => run.counts[state]).map((state) => (
+          <span key={state} class={`workbench-count workbench-state-${state}`}>
+            <span class="workbench-dot" aria-hidden="true" />
+            <b class="workbench-number">{run.counts[state]}</b> {state}
+          </span>
+        ))}
+      </dd>
+    </div>
+  );
+}
+
+const SHOWN_AS_BUTTONS = new Set<Offer["kind"]>(["stop", "resume", "extend", "set", "enqueue", "report", "export"]);
+
+function Offers({ controller, run }: { controller: Controller; run: RunPicture }) {
+  const buttons = controller.form === "output" ? [] : run.offers.filter((offer) => SHOWN_AS_BUTTONS.has(offer.kind));
+  const stop = controller.form === "output" ? run.offers.filter((offer) => offer.kind === "stop") : [];
+  return (
+    <div class="workbench-offers" role="group" aria-label="What can be done with the run">
+      {[...stop, ...buttons].map((offer) => (
+        <OfferButton key={offer.kind} offer={offer} controller={controller} trial={null} params={run.best?.params ?? {}} />
+      ))}
+      {controller.host.openRun && controller.form !== "wide" ? (
+        <button type="button" title="In a tab of its own" onClick={() => controller.openRun(run.run_id)}>
+          Open
+        </button>
+      ) : null}
+      {run.offers.length ? (
+        <button
+          type="button"
+          class="workbench-quiet"
+          title="The same from a terminal and from Python"
+          onClick={() => controller.ask({ kind: "commands", offers: run.offers, title: run.name })}
+        >
+          Commands
+        </button>
+      ) : null}
+    </div>
+  );
+}
+
+interface OfferButtonProps {
+  offer: Offer;
+  controller: Controller;
+  trial: number | null;
+  params: Record<string, unknown>;
+}
+
+export function OfferButton({ offer, controller, trial, params }: OfferButtonProps) {
+  const asks = asksFirst(offer);
+  return (
+    <button
+      type="button"
+      class={offer.dangerous ? "workbench-danger" : undefined}
+      title={offer.command}
+      onClick={() => (asks ? controller.ask({ kind: "offer", offer, trial, params }) : doOffer(controller, offer))}
+    >
+      {offer.label}
+      {asks && !offer.label.endsWith("…") ? "…" : ""}
+    </button>
+  );
+}

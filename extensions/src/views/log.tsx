@@ -1,0 +1,63 @@
+// What happened, in words; what needs attention stands out.
+import { useState } from "preact/hooks";
+import type { Controller } from "../controller";
+import { count, formatClock } from "../format";
+import type { LogLine } from "../types";
+import { Empty } from "./pieces";
+
+const MARKS: Record<LogLine["level"], string> = { info: "", good: "✓", warning: "!", error: "✕" };
+const MOST_SHOWN = 300;
+
+export function Log({ controller }: { controller: Controller }) {
+  const { log, logSkipped } = controller.state;
+  const [onlyAlerts, setOnlyAlerts] = useState(false);
+  const alerts = log.filter(isAlert);
+  const lines = (onlyAlerts ? alerts : log).slice(-MOST_SHOWN).reverse();
+  return (
+    <section class="workbench-log" aria-label="What happened">
+      <div class="workbench-bar">
+        <label>
+          <input type="checkbox" checked={onlyAlerts} onChange={() => setOnlyAlerts(!onlyAlerts)} /> only alerts
+        </label>
+        <span class="workbench-muted">{count(alerts.length, "alert")}, newest first</span>
+      </div>
+      {lines.length ? (
+        <ol aria-label="Events">
+          {lines.map((line, index) => (
+            <Line key={`${line.seq}/${lines.length - index}`} line={line} controller={controller} />
+          ))}
+          {logSkipped && !onlyAlerts ? <li class="workbench-muted">{count(logSkipped, "older line")} left out</li> : null}
+        </ol>
+      ) : (
+        <Empty title={onlyAlerts ? "No alerts" : "Nothing has happened yet"} />
+      )}
+    </section>
+  );
+}
+
+function isAlert(line: LogLine): boolean {
+  return line.level === "warning" || line.level === "error";
+}
+
+function Line({ line, controller }: { line: LogLine; controller: Controller }) {
+  const { trial } = line;
+  return (
+    <li class={`workbench-log-${line.level}`}>
+      <time class="workbench-number">{formatClock(line.time_unix_s)}</time>
+      <span class="workbench-log-mark" role={MARKS[line.level] ? "img" : undefined} aria-label={MARKS[line.level] ? line.level : undefined}>
+        {MARKS[line.level]}
+      </span>
+      <bdi class="workbench-log-text">{line.text}</bdi>
+      {trial == null ? null : (
+        <button type="button" class="workbench-link" onClick={() => showTrial(controller, trial)}>
+          trial {trial}
+        </button>
+      )}
+    </li>
+  );
+}
+
+function showTrial(controller: Controller, trial: number): void {
+  controller.show({ tab: "curves" });
+  controller.chooseTrial(trial);
+}

@@ -1,0 +1,147 @@
+// One trial in full: what was tried, how, how far it came, and why it ended.
+import type { ComponentChildren } from "preact";
+import type { Controller } from "../controller";
+import { count, formatDuration, formatNumber, formatValue } from "../format";
+import type { TrialPicture } from "../types";
+import { OfferButton } from "./head";
+import { Empty, StateMark } from "./pieces";
+import { StepParts } from "./throughput";
+
+export function Trial({ controller }: { controller: Controller }) {
+  const { view } = controller.state;
+  const trial = controller.state.trial?.number === view.trial ? controller.state.trial : null;
+  return (
+    <aside class="workbench-trial" aria-label={`Trial ${view.trial}`}>
+      <header class="workbench-bar">
+        <h2>Trial {view.trial}</h2>
+        {trial ? <StateMark state={trial.state} reason={trial.reason} /> : null}
+        <span class="workbench-gap" />
+        <button type="button" class="workbench-quiet" aria-label="Close the trial" onClick={() => controller.chooseTrial(null)}>
+          ✕
+        </button>
+      </header>
+      {trial ? <Body trial={trial} controller={controller} /> : <Empty title="Reading the trial …" />}
+    </aside>
+  );
+}
+
+function Body({ trial, controller }: { trial: TrialPicture; controller: Controller }) {
+  const { offers } = trial;
+  return (
+    <>
+      {offers.length ? (
+        <div class="workbench-offers">
+          {offers.map((offer) => (
+            <OfferButton key={offer.kind} offer={offer} controller={controller} trial={trial.number} params={trial.params} />
+          ))}
+          <button
+            type="button"
+            class="workbench-quiet"
+            onClick={() => controller.ask({ kind: "commands", offers, title: `trial ${trial.number}` })}
+          >
+            Commands
+          </button>
+        </div>
+      ) : null}
+      {trial.message ? <p class="workbench-notice">{trial.message}</p> : null}
+      <Pairs title="Result" pairs={Object.entries(trial.values)} />
+      <Pairs title="Configuration" pairs={Object.entries(trial.params)} />
+      <Part title="Plan">
+        <p>
+          <bdi>{trial.plan || "–"}</bdi>
+        </p>
+      </Part>
+      <Pairs title="Course" pairs={courseOf(trial)} />
+      <Part title="Time of a step">
+        <StepParts parts={trial.parts_s} />
+      </Part>
+      <Setbacks trial={trial} />
+      <Printed title="Traceback" text={trial.traceback} open />
+      <Printed title="End of its log" text={trial.log} />
+    </>
+  );
+}
+
+function courseOf(trial: TrialPicture): [string, unknown][] {
+  const course: [string, unknown][] = [
+    ["step", formatNumber(trial.step)],
+    ["epoch", formatNumber(trial.epoch)],
+    ["duration", formatDuration(trial.duration_s)],
+    ["samples/s", formatNumber(trial.samples_per_s)],
+    ["attempts", trial.attempts],
+    ["proposed by", trial.source],
+    ["seed", String(trial.seed)],
+  ];
+  if (trial.workers.length) course.push(["workers", trial.workers.join(", ")]);
+  return course;
+}
+
+function Part({ title, children }: { title: string; children: ComponentChildren }) {
+  return (
+    <section>
+      <h3>{title}</h3>
+      {children}
+    </section>
+  );
+}
+
+function Pairs({ title, pairs }: { title: string; pairs: [string, unknown][] }) {
+  if (!pairs.length) return null;
+  return (
+    <Part title={title}>
+      <dl class="workbench-pairs">
+        {pairs.map(([name, value]) => (
+          <div key={name}>
+            <dt>
+              <bdi>{name}</bdi>
+            </dt>
+            <dd class="workbench-number">
+              <bdi>{formatValue(value)}</bdi>
+            </dd>
+          </div>
+        ))}
+      </dl>
+    </Part>
+  );
+}
+
+function Setbacks({ trial }: { trial: TrialPicture }) {
+  if (!trial.setbacks.length && !trial.resizes.length) return null;
+  return (
+    <Part title={count(trial.setbacks.length + trial.resizes.length, "attempt that ended early", "attempts that ended early")}>
+      <ul class="workbench-setbacks">
+        {trial.setbacks.map((one) => (
+          <li key={one.attempt}>
+            <b>
+              attempt {one.attempt}: {one.reason}
+            </b>{" "}
+            <bdi>{one.message}</bdi>
+            {Object.entries(one.next_plan).map(([name, value]) => (
+              <span key={name} class="workbench-muted">
+                {" "}
+                then {name} = {formatValue(value)}
+              </span>
+            ))}
+          </li>
+        ))}
+        {trial.resizes.map((text) => (
+          <li key={text}>
+            <bdi>{text}</bdi>
+          </li>
+        ))}
+      </ul>
+    </Part>
+  );
+}
+
+function Printed({ title, text, open = false }: { title: string; text?: string | null; open?: boolean }) {
+  if (!text) return null;
+  return (
+    <details open={open}>
+      <summary>{title}</summary>
+      <pre tabIndex={0} role="group" dir="ltr" aria-label={title}>
+        {text}
+      </pre>
+    </details>
+  );
+}

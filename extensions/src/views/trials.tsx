@@ -1,0 +1,211 @@
+// The table of trials. Only the rows on the screen exist; the server sorts, filters and sends windows.
+import { useEffect, useRef } from "preact/hooks";
+import type { Controller } from "../controller";
+import { formatNumber, formatValue } from "../format";
+import { FIRST_VIEW, type TrialState, type ViewState } from "../state";
+import type { TableColumn, TablePicture, TrialRow } from "../types";
+import { Empty, Search, StateFilter, StateMark } from "./pieces";
+
+const TRIAL_STATES: readonly TrialState[] = ["waiting", "running", "complete", "pruned", "stopped", "failed"];
+const ROW_PX = 27;
+const HEAD_PX = 30;
+/** Rows that are asked for around those on the screen, and how close to their end more are asked for. */
+const MARGIN_ROWS = 30;
+const CLOSE_ROWS = 10;
+const MOST_ROWS = 200;
+
+export function Trials({ controller }: { controller: Controller }) {
+  const { table, view } = controller.state;
+  const change = (part: Partial<ViewState["table"]>) => controller.show({ table: { ...view.table, ...part } });
+  const filtered = view.table.text !== "" || view.table.states.length > 0;
+  return (
+    <section class="workbench-trials" aria-label="Trials">
+      {controller.form === "output" ? null : (
+        <div class="workbench-bar">
+          <h2>Trials</h2>
+          {table ? <span class="workbench-muted workbench-number">{table.total}</span> : null}
+          <span class="workbench-gap" />
+          <Search label="Filter trials" value={view.table.text} onInput={(text) => change({ text })} />
+          <StateFilter
+            label="State of trials"
+            states={TRIAL_STATES}
+            chosen={view.table.states}
+            onChange={(states) => change({ states })}
+          />
+        </div>
+      )}
+      {table && (table.total || filtered) ? <Table controller={controller} /> : null}
+      {table && !table.total ? (
+        <Empty title={filtered ? "No trial matches" : "No trials yet"}>
+          {filtered ? (
+            <button type="button" onClick={() => change(FIRST_VIEW.table)}>
+              Show all
+            </button>
+          ) : null}
+        </Empty>
+      ) : null}
+      {table ? null : <Empty title="Reading the trials …" />}
+      {table && controller.form === "output" && table.total > table.rows.length ? (
+        <p class="workbench-muted">
+          {table.rows.length} of {table.total} trials
+        </p>
+      ) : null}
+    </section>
+  );
+}
+
+function Table({ controller }: { controller: Controller }) {
+  const { view } = controller.state;
+  const table = controller.state.table!;
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    if (box.current) box.current.scrollTop = 0;
+  }, [view.run, view.table]);
+  const columns = columnsOf(table);
+  const below = controller.form === "output" ? 0 : Math.max(0, table.total - table.offset - table.rows.length);
+  return (
+    <div
+      ref={box}
+      class="workbench-table"
+      tabIndex={0}
+      role="region"
+      aria-label="Table of trials"
+      onScroll={(event) => scrolled(controller, event.currentTarget)}
+    >
+      <table aria-rowcount={table.total + 1}>
+        <thead>
+          <tr aria-rowindex={1}>
+            <Header controller={controller} column={{ key: "number", label: "trial", kind: "number" }} />
+            <Header controller={controller} column={{ key: "state", label: "state", kind: "state" }} />
+            {columns.map((column) => (
+              <Header key={column.key} controller={controller} column={column} />
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          <Spacer rows={table.offset} columns={columns.length + 2} />
+          {table.rows.map((row, index) => (
+            <Row key={row.number} row={row} columns={columns} controller={controller} index={table.offset + index} />
+          ))}
+          <Spacer rows={below} columns={columns.length + 2} />
+        </tbody>
+      </table>
+    </div>
+  );
+}
+
+interface ShownColumn extends TableColumn {
+  /** Its place among the cells of a row. */
+  index: number;
+  /** Numbers stand at the end of their column, so that their digits stand below each other. */
+  numeric: boolean;
+}
+
+/** The columns after number and state. */
+function columnsOf(table: TablePicture): ShownColumn[] {
+  return table.columns
+    .map((column, index) => ({ ...column, index, numeric: isNumeric(table, column, index) }))
+    .filter(({ key }) => key !== "number" && key !== "state");
+}
+
+function isNumeric(table: TablePicture, column: TableColumn, index: number): boolean {
+  if (column.kind === "value" || column.kind === "course") return true;
+  return table.rows.some(({ cells }) => typeof cells[index] === "number");
+}
+
+/** Takes the place of rows that are not on the screen. */
+function Spacer({ rows, columns }: { rows: number; columns: number }) {
+  if (!rows) return null;
+  return (
+    <tr aria-hidden="true" class="workbench-spacer">
+      <td colSpan={columns} style={{ blockSize: `${rows * ROW_PX}px` }} />
+    </tr>
+  );
+}
+
+function scrolled(controller: Controller, box: HTMLElement): void {
+  const { table } = controller.state;
+  if (!table || controller.form === "output") return;
+  const first = Math.max(0, Math.floor(box.scrollTop / ROW_PX));
+  const last = Math.min(table.total, first + Math.ceil((box.clientHeight - HEAD_PX) / ROW_PX) + 1);
+  const { offset, limit } = controller.window;
+  const enoughAbove = offset === 0 || first - CLOSE_ROWS >= offset;
+  const enoughBelow = offset + limit >= Math.min(table.total, last + CLOSE_ROWS);
+  if (enoughAbove && enoughBelow) return;
+  controller.showWindow({
+    offset: Math.max(0, first - MARGIN_ROWS),
+    limit: Math.min(MOST_ROWS, last - first + 2 * MARGIN_ROWS),
+  });
+}
+
+interface HeaderProps {
+  controller: Controller;
+  column: TableColumn & { numeric?: boolean };
+}
+
+function Header({ controller, column }: HeaderProps) {
+  const { view } = controller.state;
+  const sorted = view.table.sort === column.key;
+  const order = sorted ? (view.table.descending ? "descending" : "ascending") : "none";
+  const sort = () => {
+    // The best values stand first at the first click, wherever the largest are the best.
+    const descending = sorted ? !view.table.descending : column.kind === "value" && isMaximized(controller, column.key);
+    controller.show({ table: { ...view.table, sort: column.key, descending } });
+  };
+  return (
+    <th scope="col" aria-sort={order} class={column.numeric ? "workbench-numeric" : undefined}>
+      <button type="button" onClick={sort}>
+        <bdi>{column.label}</bdi>
+        <span aria-hidden="true">{sorted ? (view.table.descending ? "▾" : "▴") : ""}</span>
+      </button>
+    </th>
+  );
+}
+
+function isMaximized(controller: Controller, key: string): boolean {
+  const { run } = controller.state;
+  return Boolean(run?.objectives.some(({ metric, goal }) => goal === "maximize" && key.includes(metric)));
+}
+
+interface RowProps {
+  row: TrialRow;
+  columns: ShownColumn[];
+  controller: Controller;
+  index: number;
+}
+
+function Row({ row, columns, controller, index }: RowProps) {
+  const { view } = controller.state;
+  const chosen = row.number === view.trial || view.chart.chosen.includes(row.number);
+  const choose = (event: MouseEvent) => {
+    const add = event.ctrlKey || event.metaKey || event.shiftKey;
+    controller.chooseTrial(!add && row.number === view.trial ? null : row.number, add);
+  };
+  const classes = [chosen ? "workbench-chosen" : "", row.is_best ? "workbench-best" : ""].join(" ");
+  return (
+    <tr class={classes} aria-rowindex={index + 2} onClick={choose}>
+      <th scope="row">
+        <button type="button" class="workbench-link" aria-pressed={chosen} aria-label={`Trial ${row.number}`}>
+          {row.number}
+        </button>
+        {row.is_best ? <span class="workbench-star" title="best" role="img" aria-label="best">★</span> : null}
+      </th>
+      <td>
+        <StateMark state={row.state} reason={row.reason} />
+      </td>
+      {columns.map((column) => (
+        <Cell key={column.key} cell={row.cells[column.index]} numeric={column.numeric} />
+      ))}
+    </tr>
+  );
+}
+
+function Cell({ cell, numeric }: { cell: TrialRow["cells"][number]; numeric: boolean }) {
+  const text = typeof cell === "number" ? formatNumber(cell) : formatValue(cell);
+  const classes = [numeric ? "workbench-numeric" : "", cell == null ? "workbench-absent" : ""].join(" ");
+  return (
+    <td class={classes} title={text.length > 24 ? text : undefined}>
+      <bdi>{text}</bdi>
+    </td>
+  );
+}

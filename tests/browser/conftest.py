@@ -1,0 +1,51 @@
+"""A browser for all tests, a Jupyter server and pages for those of the live view."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.browser.lab import BUILT, CHROMIUM, Jupyter, chromium, new_page
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """One browser for the tests of a file: while it is driven, nothing else in this process has a loop."""
+    if CHROMIUM is None:
+        pytest.skip("no browser: apt-get install chromium")
+    pytest.importorskip("playwright.sync_api")
+    with chromium() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def live_browser(browser: Any) -> Any:
+    """The browser, where there is a front end for it."""
+    if not BUILT.exists():
+        pytest.skip("the front end is not built: make front-end")
+    return browser
+
+
+@pytest.fixture(scope="module")
+def shared_jupyter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter]:
+    server = Jupyter(tmp_path_factory.mktemp("jupyter"))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def jupyter(shared_jupyter: Jupyter) -> Jupyter:
+    """A JupyterLab that the tests of a file share, with the runs of all of them; up, whoever killed it."""
+    return shared_jupyter.start()
+
+
+@pytest.fixture
+def page(live_browser: Any) -> Iterator[Any]:
+    """A page of a person who was here never before; no script on it may fail."""
+    made = new_page(live_browser)
+    yield made
+    complaints = list(made.complaints)
+    made.context.close()
+    assert complaints == []

@@ -1,0 +1,402 @@
+"""The live view in a real JupyterLab and a real browser, with runs in a real store."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import struct
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser.lab import (
+    EXTENSIONS,
+    ROOT,
+    Jupyter,
+    LiveRun,
+    execute,
+    finished_run,
+    lab_is_there,
+    new_page,
+    notebook,
+    open_lab,
+    wait_until,
+)
+from workbench.store import Store
+
+pytestmark = pytest.mark.browser
+
+PANEL = "#workbench-panel"
+TAB = ".jp-MainAreaWidget .workbench-wide"
+OUTPUT = ".jp-OutputArea .workbench-cell"
+AXE = EXTENSIONS / "node_modules" / "axe-core" / "axe.min.js"
+KERNEL_IS_IDLE = (
+    "() => window.jupyterapp.shell.currentWidget.context?.sessionContext?.session?.kernel?.status === 'idle'"
+)
+SLOW_FUNCTION = """
+import pathlib, subprocess, time
+
+def train(config, report):
+    child = subprocess.Popen(["sleep", "600"])
+    (pathlib.Path(__file__).parent / f"{child.pid}.child").touch()
+    for step in range(1, 2000):
+        time.sleep(0.05)
+        if report(step=step, loss=config["x"] / step):
+            return
+"""
+SLOW_EXPERIMENT = """
+name: slow
+train: "slow_function:train"
+objectives: [{metric: loss, goal: minimize}]
+search: {x: {low: 1.0, high: 2.0}}
+budget: {trials: 2}
+resources: {concurrency: 1}
+sampler: random
+"""
+
+
+class Points:
+    """What a page was told of curves, put together from the frames as the protocol says."""
+
+    def __init__(self, page: Any) -> None:
+        self.curves: dict[int, list[tuple[float, float]]] = {}
+        self.num_sockets = 0
+        page.on("websocket", self._listen)
+
+    def _listen(self, socket: Any) -> None:
+        if "workbench/api/live" in socket.url:
+            self.num_sockets += 1
+            socket.on("framereceived", lambda payload: self._take(payload))
+
+    def _take(self, frame: bytes | str) -> None:
+        assert isinstance(frame, bytes)
+        (length,) = struct.unpack_from("<I", frame)
+        picture = json.loads(frame[4 : 4 + length])
+        numbers = frame[4 + length :]
+        for curve in (picture.get("chart") or {}).get("curves", ()):
+            known = self.curves.setdefault(curve["trial"], [])
+            assert curve["start"] <= len(known)
+            x, y = (self._column(numbers, curve[name]) for name in ("x", "y"))
+            known[curve["start"] :] = zip(x, y, strict=True)
+
+    @staticmethod
+    def _column(numbers: bytes, column: dict[str, Any]) -> tuple[float, ...]:
+        letter = {"f32": "f", "f64": "d"}[column["type"]]
+        return struct.unpack_from(f"<{column['count']}{letter}", numbers, column["offset"])
+
+
+def violations(page: Any, selector: str) -> list[str]:
+    """Ask axe-core about our nodes only: JupyterLab's own page has its own."""
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: make front-end")
+    page.add_script_tag(path=str(AXE))
+    found = page.evaluate("async (selector) => (await axe.run(selector)).violations", selector)
+    return [f"{item['id']}: {item['nodes'][0]['html'][:200]}" for item in found]
+
+
+def show_panel(page: Any) -> Any:
+    execute(page, "workbench:show-panel")
+    page.wait_for_selector(f"{PANEL} .workbench-panel", state="visible")
+    return page.locator(PANEL)
+
+
+def run_all(page: Any, jupyter: Jupyter, name: str) -> None:
+    open_lab(page, jupyter, name)
+    page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
+    page.wait_for_function(KERNEL_IS_IDLE)
+    execute(page, "notebook:run-all-cells")
+
+
+def restart_kernel(page: Any) -> None:
+    page.evaluate(
+        "() => { void window.jupyterapp.shell.currentWidget.context.sessionContext.restartKernel(); }"
+    )
+    page.wait_for_timeout(500)
+    page.wait_for_function(KERNEL_IS_IDLE)
+
+
+def test_the_panel_opens_by_shortcut_palette_and_menu_and_the_tab_by_the_launcher(page, jupyter) -> None:
+    finished_run(jupyter.store_url)
+    open_lab(page, jupyter)
+    panel = page.locator(f"{PANEL} .workbench-panel")
+    assert not panel.is_visible()
+
+    page.locator("#jp-main-dock-panel").click()
+    page.keyboard.press("Alt+Shift+W")
+    panel.wait_for(state="visible")
+    panel.get_by_text("digits-small").first.wait_for()
+
+    execute(page, "filebrowser:activate")
+    panel.wait_for(state="hidden")
+    execute(page, "apputils:activate-command-palette")
+    page.locator(".lm-CommandPalette-input").fill("panel of runs")
+    page.locator(".lm-CommandPalette-item", has_text="Show the panel of runs").click()
+    panel.wait_for(state="visible")
+
+    execute(page, "filebrowser:activate")
+    page.locator(".lm-MenuBar-item", has_text="View").click()
+    page.locator(".lm-Menu-item", has_text="Workbench Panel").click()
+    panel.wait_for(state="visible")
+
+    if not page.locator(".jp-LauncherCard").count():
+        execute(page, "launcher:create")
+    page.locator(".jp-LauncherCard", has_text="Workbench").click()
+    page.locator(TAB).wait_for(state="visible")
+    assert not page.locator(".jp-Launcher").count(), "the tab takes the place of the launcher"
+
+
+@pytest.mark.ray
+def test_a_run_is_started_by_clicking_and_its_points_arrive(page, jupyter, ray_head) -> None:
+    shutil.copy(ROOT / "search_spaces" / "digits.yaml", jupyter.root / "digits.yaml")
+    points = Points(page)
+    open_lab(page, jupyter)
+    panel = show_panel(page)
+
+    panel.get_by_role("button", name=re.compile("^Start")).click()
+    dialog = page.get_by_role("dialog")
+    choice = dialog.get_by_label("Experiment file")
+    choice.select_option(value="digits.yaml")
+    dialog.get_by_label("Settings").fill("training.epochs=3\nbudget.trials=3")
+    dialog.get_by_role("button", name="Start", exact=True).click()
+
+    tab = page.locator(TAB)
+    tab.wait_for(state="visible", timeout=60_000)
+    tab.get_by_role("img", name=re.compile("val_accuracy.*best so far 0")).wait_for(timeout=90_000)
+    wait_until(lambda: page.wait_for_timeout(200) or any(points.curves.values()), timeout_s=60)
+    tab.locator(".workbench-head [role=status]", has_text="complete").wait_for(timeout=90_000)
+    with Store.open(jupyter.store_url) as store:
+        newest = store.run("last")
+    assert newest.run_id.startswith("digits")
+    assert newest.state == "complete"
+
+
+@pytest.mark.ray
+def test_a_stopped_trial_takes_its_processes_along(page, jupyter, ray_head) -> None:
+    (jupyter.root / "slow_function.py").write_text(SLOW_FUNCTION)
+    (jupyter.root / "slow.yaml").write_text(SLOW_EXPERIMENT)
+    headers = {"Content-Type": "application/json"}
+    action = json.dumps({"kind": "start", "arguments": {"path": "slow.yaml"}}).encode()
+    run_id = jupyter.request("workbench/api/actions", data=action, method="POST", headers=headers)["run_id"]
+    open_lab(page, jupyter)
+    execute(page, "workbench:open", run=run_id)
+    tab = page.locator(TAB)
+
+    child = int(wait_until(lambda: next(jupyter.root.glob("*.child"), None), timeout_s=90).stem)
+    tab.get_by_role("button", name="Trial 0").click(timeout=30_000)
+    trial = tab.get_by_role("complementary", name="Trial 0")
+    trial.get_by_role("button", name=re.compile("Stop")).click()
+    page.get_by_role("dialog").get_by_role("button", name=re.compile("Stop")).click()
+
+    wait_until(lambda: page.wait_for_timeout(100) or not Path(f"/proc/{child}").exists(), timeout_s=30)
+    trial.get_by_text("stopped").first.wait_for()
+    tab.get_by_role("button", name=re.compile("^Stop")).first.click()
+    page.get_by_role("dialog").get_by_role("button", name=re.compile("^Stop")).click()
+    with Store.open(jupyter.store_url) as store:
+        wait_until(lambda: store.run(run_id).state == "stopped", timeout_s=30)
+
+
+def test_after_a_reload_everything_is_as_it_was_left(page, jupyter) -> None:
+    first, second = (finished_run(jupyter.store_url, name=name) for name in ("reload-one", "reload-two"))
+    open_lab(page, jupyter)
+    panel = show_panel(page)
+    panel.get_by_role("button", name=re.compile("reload-one")).click()
+    execute(page, "workbench:open", run=second)
+    tab = page.locator(TAB)
+    tab.get_by_role("button", name="Trial 1").click()
+    tab.get_by_role("tab", name="What happened").click()
+    page.wait_for_timeout(1500)  # JupyterLab saves its layout when a person pauses
+    page.reload()
+    lab_is_there(page)
+
+    tab.get_by_role("tab", name="What happened", selected=True).wait_for()
+    tab.get_by_role("heading", name="reload-two").wait_for()
+    tab.get_by_role("tab", name="Curves").click()
+    tab.get_by_role("complementary", name="Trial 1").wait_for()
+    panel.get_by_role("heading", name="reload-one").wait_for()
+    assert first != second
+
+
+def test_a_killed_server_comes_back_under_load_without_gaps(page, jupyter) -> None:
+    with LiveRun(jupyter.store_url, reports_per_s=30) as live:
+        points = Points(page)
+        open_lab(page, jupyter)
+        execute(page, "workbench:open", run=live.run_id)
+        chart = page.locator(TAB).get_by_role("img", name=re.compile("best so far"))
+        chart.wait_for()
+        wait_until(lambda: page.wait_for_timeout(100) or len(points.curves.get(3, ())) > 20)
+        jupyter.kill()
+        steps = live.steps
+        page.locator(f"{TAB} .workbench-status-connection").wait_for()
+        wait_until(lambda: live.steps > steps + 30)
+        jupyter.start()
+        sockets = points.num_sockets
+        wait_until(lambda: page.wait_for_timeout(100) or points.num_sockets > sockets, timeout_s=30)
+        live.end()
+
+        def is_whole() -> bool:
+            page.wait_for_timeout(100)
+            return all(points.curves[trial][-1][0] == live.steps for trial in range(4))
+
+        wait_until(is_whole, timeout_s=20)
+    for trial in range(4):
+        assert [x for x, _ in points.curves[trial]] == list(range(1, live.steps + 1))
+
+
+def test_a_run_in_a_cell_is_live_whatever_becomes_of_the_kernel(page, jupyter) -> None:
+    with LiveRun(jupyter.store_url) as live:
+        points = Points(page)
+        notebook(jupyter.root, "live.ipynb", f"import workbench as wb\nwb.attach('{live.run_id}')")
+        run_all(page, jupyter, "live.ipynb")
+        output = page.locator(OUTPUT)
+        output.get_by_role("img", name=re.compile("best so far")).wait_for(timeout=40_000)
+        restart_kernel(page)
+        known = len(points.curves[0])
+        wait_until(lambda: page.wait_for_timeout(100) or len(points.curves[0]) > known + 20)
+        assert output.get_by_role("img", name=re.compile("best so far")).is_visible()
+
+
+def test_a_saved_notebook_shows_its_run_without_a_kernel_and_its_snapshot_without_a_server(
+    page, jupyter, live_browser, tmp_path
+) -> None:
+    run_id = finished_run(jupyter.store_url, name="kept")
+    notebook(jupyter.root, "kept.ipynb", f"import workbench as wb\nwb.attach('{run_id}')")
+    run_all(page, jupyter, "kept.ipynb")
+    page.locator(OUTPUT).get_by_role("img", name=re.compile("best so far 0.95")).wait_for(timeout=40_000)
+    assert violations(page, OUTPUT) == []
+    execute(page, "docmanager:save")
+    kept = jupyter.root / "kept.ipynb"
+    wait_until(lambda: page.wait_for_timeout(100) or "image/svg+xml" in kept.read_text())
+    again = new_page(live_browser)
+    again.context.route(re.compile("/api/(kernels|sessions)"), lambda route: route.abort())
+    open_lab(again, jupyter, "kept.ipynb")
+    again.locator(OUTPUT).get_by_role("img", name=re.compile("best so far 0.95")).wait_for()
+    again.context.close()
+
+    lost = new_page(live_browser)
+    lost.context.route(re.compile("/workbench/"), lambda route: route.abort())
+    open_lab(lost, jupyter, "kept.ipynb")
+    snapshot = lost.locator(f"{OUTPUT} img[alt='curves of kept']")
+    snapshot.wait_for()
+    assert snapshot.evaluate("image => image.complete && image.naturalWidth > 100")
+    assert "val_accuracy = 0.95" in lost.locator(OUTPUT).inner_text()
+    lost.context.close()
+
+
+def test_every_theme_is_followed_and_readable_for_all(page, jupyter) -> None:
+    run_id = finished_run(jupyter.store_url, name="themed")
+    open_lab(page, jupyter)
+    panel = show_panel(page)
+    execute(page, "workbench:open", run=run_id)
+    tab = page.locator(TAB)
+    for theme in ("JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast"):
+        execute(page, "apputils:change-theme", theme=theme)
+        page.wait_for_function("(theme) => document.body.dataset.jpThemeName === theme", arg=theme)
+        tab.get_by_role("img", name=re.compile("best so far")).wait_for()
+        page.wait_for_timeout(500)
+        expected = "light" if "Light" in theme else "dark"
+        assert panel.locator(".workbench").get_attribute("data-theme") == expected
+        assert violations(page, PANEL) == [], theme
+        assert violations(page, TAB) == [], theme
+
+
+def test_settings_say_where_the_panel_stands_and_how_a_chart_begins(page, jupyter) -> None:
+    settings = jupyter.folder / "config/lab/user-settings/@workbench/lab/plugin.jupyterlab-settings"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.write_text(json.dumps({"side": "right", "axis": "time"}))
+    try:
+        run_id = finished_run(jupyter.store_url, name="set")
+        open_lab(page, jupyter)
+        page.locator(f"#jp-right-stack {PANEL}").wait_for(state="attached")
+        show_panel(page)
+        execute(page, "workbench:open", run=run_id)
+        axis = page.locator(TAB).get_by_label("Horizontal axis")
+        axis.wait_for()
+        assert axis.input_value() == "time"
+    finally:
+        settings.unlink()
+
+
+def test_every_view_of_a_run_is_readable_for_all(page, jupyter) -> None:
+    shutil.copy(ROOT / "search_spaces" / "digits.yaml", jupyter.root / "digits.yaml")
+    run_id = finished_run(jupyter.store_url, name="read")
+    open_lab(page, jupyter)
+    execute(page, "workbench:open", run=run_id)
+    tab = page.locator(TAB)
+    tab.get_by_role("button", name="Trial 1").click()
+    tab.get_by_role("complementary", name="Trial 1").wait_for()
+    for name in tab.get_by_role("tab").all_inner_texts():
+        tab.get_by_role("tab", name=name).click()
+        page.wait_for_timeout(800)
+        assert violations(page, TAB) == [], name
+    tab.get_by_role("button", name=re.compile("^Start")).click()
+    page.get_by_role("dialog").locator("option[value='digits.yaml']").wait_for(state="attached")
+    assert violations(page, "dialog[open]") == []
+
+
+@pytest.fixture
+def plain_jupyter(tmp_path: Path) -> Iterator[Jupyter]:
+    """A JupyterLab that does not find our extension."""
+    server = Jupyter(tmp_path / "jupyter", has_extension=False).start()
+    yield server
+    server.stop()
+
+
+def test_without_the_extension_a_widget_brings_the_view_along(page, plain_jupyter) -> None:
+    with LiveRun(plain_jupyter.store_url) as live:
+        attach = f"import workbench as wb\nrun = wb.attach('{live.run_id}')"
+        notebook(plain_jupyter.root, "widget.ipynb", f"{attach}\nrun", "wb.live(run)")
+        run_all(page, plain_jupyter, "widget.ipynb")
+        snapshot, widget = (page.locator(".jp-OutputArea-output").nth(index) for index in (0, 1))
+        widget.get_by_role("img", name=re.compile("best so far")).wait_for(timeout=40_000)
+        snapshot.locator("img[alt='curves of under-load']").wait_for()
+        assert not page.evaluate("() => window.jupyterapp.commands.hasCommand('workbench:open')")
+
+
+def test_where_no_server_answers_the_kernel_sends_the_pictures(page, plain_jupyter) -> None:
+    page.context.route(re.compile("/workbench/"), lambda route: route.abort())
+    with LiveRun(plain_jupyter.store_url) as live:
+        notebook(plain_jupyter.root, "kernel.ipynb", f"import workbench as wb\nwb.live('{live.run_id}')")
+        run_all(page, plain_jupyter, "kernel.ipynb")
+        picture = page.locator(".jp-OutputArea-output").get_by_role("img", name=re.compile("best so far"))
+        picture.wait_for(timeout=40_000)
+        before = picture.get_attribute("aria-label")
+        wait_until(lambda: page.wait_for_timeout(200) or picture.get_attribute("aria-label") != before)
+
+
+def test_an_alert_becomes_a_notification(page, jupyter) -> None:
+    with LiveRun(jupyter.store_url) as live:
+        open_lab(page, jupyter)
+        execute(page, "workbench:open", run=live.run_id)
+        page.locator(TAB).get_by_role("img", name=re.compile("best so far")).wait_for()
+        live.fail_trial(2)
+        page.locator(".Toastify__toast", has_text="trial 2").first.wait_for()
+
+
+def test_nothing_runs_while_nobody_sees_the_view(page, jupyter) -> None:
+    with LiveRun(jupyter.store_url):
+        closed: list[str] = []
+        page.on("websocket", lambda socket: socket.on("close", lambda _: closed.append(socket.url)))
+        open_lab(page, jupyter)
+        panel = show_panel(page)
+        panel.get_by_role("img", name=re.compile("best so far")).wait_for()
+        execute(page, "filebrowser:activate")
+        wait_until(
+            lambda: page.wait_for_timeout(100) or [url for url in closed if "workbench/api/live" in url]
+        )
+
+
+def test_somebody_without_the_token_is_refused_everywhere(live_browser, jupyter) -> None:
+    stranger = new_page(live_browser)
+    answer = stranger.goto(f"{jupyter.url}workbench")
+    assert "/login" in stranger.url
+    assert answer is not None
+    for path in ("workbench/api/runs", "workbench/api/experiments", "workbench/api/live"):
+        with pytest.raises(urllib.error.HTTPError) as refused:
+            urllib.request.urlopen(jupyter.url + path, timeout=10)
+        assert refused.value.code == 403
+    stranger.context.close()
