@@ -19,6 +19,7 @@ BENCHMARKS = (
     "advisor_choice",
     "advisor_on_off",
     "advisor_device",
+    "live_view",
 )
 
 if __name__ == "__main__":

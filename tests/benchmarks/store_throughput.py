@@ -23,6 +23,7 @@ from typing import Any
 
 from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
+from workbench.history.reports import Batch
 from workbench.plots.series import RunSeries
 from workbench.store import RunWriter, Store
 
@@ -179,8 +180,10 @@ def append_batches(
 def read_and_thin(store: Store, run_id: str, experiment: Experiment) -> None:
     """Turn a stored run into the curves that are drawn."""
     series = RunSeries(experiment)
-    for chunk in store.event_rows(run_id):
-        series.add_rows(chunk)
+    for chunk in store.event_rows(run_id, types=["trial_reported"]):
+        batch = Batch([trial or 0 for _, _, trial, _, _ in chunk], [payload for *_, payload in chunk])
+        for trial, reports in batch.take(None, len(chunk)):
+            series.add_reports(trial, reports)
     series.thinned(THINNED_POINTS)
 
 
