@@ -3,12 +3,14 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MADE := $(VENV)/.made
+NODE_MODULES := extensions/node_modules/typescript/package.json
+NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix extensions
 
 export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check format slow faults bench bench-advisor bench-choice clean
+.PHONY: help env demo test check front-end format slow faults bench bench-advisor bench-choice clean
 
 help:  ## Say what can be made.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -25,14 +27,23 @@ demo: env  ## Tune a small network on real data and write a report.
 	$(BIN)/workbench sweep search_spaces/digits.yaml
 	$(BIN)/workbench report last --to digits-report.html
 
-test: check  ## Check the code and run the whole suite.
-	$(BIN)/python -m pytest
+test: check front-end  ## Check the code and run the whole suite.
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 check: env  ## Lint, formatting, types, layers.
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+front-end: env $(NODE_MODULES)  ## Check, test and build the front end.
+	$(NPM) run check
+	$(NPM) test
+	$(NPM) run build
+
+$(NODE_MODULES): extensions/package-lock.json | $(MADE)
+	$(NPM) ci
+	@touch $@
 
 format: env  ## Put the code into its one form.
 	$(BIN)/ruff check --fix

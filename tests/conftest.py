@@ -17,11 +17,18 @@ settings.register_profile(
 settings.load_profile("shared")
 
 
+@pytest.hookimpl(tryfirst=True)  # before groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let tests with processes of their own try once more: a busy machine may start one late."""
+    """Keep tests with processes of their own one after another, and let them try once more.
+
+    A busy machine may start a process late. Where the suite runs on several processes, those with Ray share
+    one, and so do those with a browser.
+    """
     for item in items:
-        if item.get_closest_marker("ray") or item.get_closest_marker("browser"):
+        group = next((name for name in ("browser", "ray") if item.get_closest_marker(name)), None)
+        if group is not None:
             item.add_marker(pytest.mark.flaky(reruns=1))
+            item.add_marker(pytest.mark.xdist_group(group))
 
 
 @pytest.fixture(scope="session")

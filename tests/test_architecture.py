@@ -25,9 +25,13 @@ OWNERS = {
     "pynvml": {"resources"},
     "sklearn": {"data"},
     "pandas": {"data", "run"},
-    "pyarrow": {"artifacts", "data"},
+    "pyarrow": {"artifacts", "data", "history"},
     "click": {"cli"},
     "rich": {"cli"},
+    "anywidget": {"widgets"},
+    "ipywidgets": {"widgets"},
+    "jupyter_server": {"server"},
+    "tornado": {"server"},
 }
 BANNED_NAMES = {"utils", "util", "helpers", "common", "misc", "base", "core", "manager", "handler"}
 
@@ -108,6 +112,8 @@ def test_the_top_level_holds_nothing_else() -> None:
         ("workbench", "torch ray optuna plotly pandas sklearn pyarrow"),
         ("workbench.run", "torch ray optuna plotly pandas"),
         ("workbench.cli", "torch ray optuna plotly pandas"),
+        ("workbench.widgets", "torch ray optuna plotly pandas"),
+        ("workbench.server.extension", "torch ray optuna plotly pandas"),
         ("workbench.training", "torch ray"),
         ("workbench.sweeps.coordinator", "torch optuna sqlalchemy"),
     ],

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from workbench.run import Run, advise, attach, sweep
     from workbench.space import Choice, Fixed, Float, Int, Space
     from workbench.store import Store
+    from workbench.widgets import live
 
 __version__ = "0.1.0"
 
@@ -39,6 +40,7 @@ _HOMES = {
     "run": ("Run", "advise", "attach", "sweep"),
     "space": ("Choice", "Fixed", "Float", "Int", "Space"),
     "store": ("Store",),
+    "widgets": ("live",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -66,6 +68,7 @@ __all__ = [
     "__version__",
     "advise",
     "attach",
+    "live",
     "sweep",
 ]
 
