@@ -185,7 +185,7 @@ def new_page(browser: Any, **options: Any) -> Any:
     page = context.new_page()
     page.set_default_timeout(15_000)
     page.complaints = []
-    page.on("pageerror", lambda error: page.complaints.append(str(error)))
+    page.on("pageerror", lambda error: page.complaints.append(error.stack or str(error)))
     return page
 
 
