@@ -94,6 +94,21 @@ def test_convergence_by_epoch_is_exactly_this(small_run):
     )
 
 
+def test_what_a_failed_trial_had_reported_is_not_the_best_so_far():
+    run = RunData.of(
+        EXPERIMENT,
+        [
+            DriverStarted(time_unix_s=1000.0, pid=1, host="here", num_cpus=1),
+            *trial_events(0, {"rate": 0.1, "kind": "a", "fixed": 5}, [0.2, 0.6], "complete"),
+            *trial_events(1, {"rate": 1.0, "kind": "a", "fixed": 5}, [0.9, 0.95], "failed"),
+            *trial_events(2, {"rate": 0.2, "kind": "a", "fixed": 5}, [0.3, 0.7]),
+        ],
+    )
+    data = prepare_convergence(run)
+    assert data.best_y == (0.3, 0.7)
+    assert 1 in {line.trial for line in data.lines}
+
+
 @pytest.mark.parametrize(
     ("axis", "title", "first_x"),
     [("step", "Step", (1.0,)), ("time", "Time since the run began (s)", (51.0,))],

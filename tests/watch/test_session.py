@@ -68,3 +68,25 @@ def test_a_run_that_is_shown_again_is_told_from_the_beginning(
 def test_what_is_no_message_is_refused(watch: Watch) -> None:
     with pytest.raises(ExperimentError, match="no message"):
         Session(watch).hear("{}")
+
+
+def test_a_comparison_that_was_closed_is_told_again(tmp_path: Path, watch: Watch) -> None:
+    run_id = record_run(tmp_path)
+    session = Session(watch)
+    for number, compared in enumerate(([run_id], [], [run_id])):
+        session.hear(json.dumps({"type": "look", "number": number, "look": {"compared": compared}}))
+        if compared:
+            wait_for_comparison(session)
+
+
+def wait_for_comparison(session: Session) -> None:
+    deadline = time.monotonic() + 10
+    while True:
+        assert time.monotonic() < deadline
+        raw = session.next_frame()
+        if raw is not None:
+            frame = read_frame(raw)
+            session.hear(json.dumps({"type": "taken", "frame": frame.head["frame"]}))
+            if frame.head.get("compared"):
+                return
+        time.sleep(0.02)

@@ -11,10 +11,12 @@ from typing import Any
 import pytest
 
 from tests.frames import read_frame
-from tests.run.recorded import record_run
+from tests.run.recorded import EXPERIMENT, begin, record_run, trial_events
 from workbench.errors import RunNotFoundError, StoreError, StoreUnavailableError
+from workbench.experiment import Experiment
 from workbench.store import Store
 from workbench.watch import watch as watching
+from workbench.watch.heads import head_of
 from workbench.watch.painter import Allowance, Painter, runs_picture
 from workbench.watch.protocol import Look, RunsLook
 from workbench.watch.watch import Watch
@@ -54,6 +56,21 @@ def test_the_list_of_runs_knows_their_progress_and_best_after_a_moment(tmp_path:
     assert (item().name, item().state) == ("digits-small", "complete")
     wait_until(lambda: item().best is not None)
     assert (item().best, item().progress, item().num_trials) == ("val_accuracy 0.95", 1.0, 5)
+
+
+def test_a_lost_run_says_so_and_its_clock_stands(tmp_path: Path, watch: Watch) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        with store.writer(run_id, owner_pid=1, owner_host="gone", lease_timeout_s=0.3) as writer:
+            writer.append(*begin(), *trial_events(0, at_s=0), *trial_events(1, at_s=0, state="running"))
+    wait_until(lambda: watch.store.run(run_id).state == "lost")
+    tail = watch.tail(run_id)
+    tail.catch_up()
+    first = head_of(tail)
+    time.sleep(0.2)
+    assert head_of(tail).elapsed_s == first.elapsed_s
+    assert first.left_s is None
+    assert first.message == "its driver is gone; trial 1 had not ended; resume goes on with it"
 
 
 def test_runs_are_found_by_words_and_states(tmp_path: Path, watch: Watch) -> None:

@@ -56,6 +56,7 @@ def bundle(
     max_curves: int = 60,
     max_points: int = 20_000,
     always: Iterable[int] = (),
+    never_best: Iterable[int] = (),
 ) -> Bundle:
     """Bound the curves of one metric, whatever their number.
 
@@ -66,13 +67,14 @@ def bundle(
         max_curves: How many trials are kept one by one.
         max_points: Points in all kept curves together.
         always: Trials to keep however bad they are.
+        never_best: Trials whose values do not count as the best so far, as those of failed ones.
 
     Returns:
         The bounded curves.
     """
     usable = [usable for curve in curves if len(usable := _where_known(curve, axis))]
     sign = 1.0 if goal == "maximize" else -1.0
-    wanted = set(always)
+    wanted, excluded = set(always), set(never_best)
     ranked = sorted(usable, key=lambda curve: (curve.trial not in wanted, -_peak(sign * curve.value)))
     kept = ranked[:max_curves]
     points_each = max(max_points // max(len(kept), 1), FEWEST_POINTS)
@@ -81,7 +83,7 @@ def bundle(
     return Bundle(
         curves=tuple(curve.thinned(points_each) for curve in kept),
         band=band,
-        best=_best_so_far(usable, axis, sign),
+        best=_best_so_far([curve for curve in usable if curve.trial not in excluded], axis, sign),
         num_trials=len(usable),
     )
 

@@ -16,6 +16,7 @@ import numpy as np
 
 from workbench.errors import ExperimentError
 from workbench.events import TrialState
+from workbench.history import History
 from workbench.plots.bundling import bundle
 from workbench.plots.run_data import RunData
 from workbench.plots.series import AXES, THROUGHPUT, Axis, Curve, Floats, Goal
@@ -217,7 +218,9 @@ def _curves_data(
     if axis not in AXES:
         raise ExperimentError(f"unknown axis {axis!r}", field="axis", allowed=AXES)
     always = (*chosen, *(() if best_trial is None else (best_trial,)))
-    bounded = bundle(curves, axis, goal, max_curves=max_curves, always=always)
+    bounded = bundle(
+        curves, axis, goal, max_curves=max_curves, always=always, never_best=_never_best(run.history)
+    )
     x_title, scale = {"step": ("Step", 1.0), "epoch": ("Epoch", 1.0)}.get(axis) or _time_title(curves)
     band = [] if bounded.band is None else [bounded.band.low, bounded.band.high]
     drawn = np.concatenate([*(curve.value for curve in bounded.curves), *band, np.empty(0)])
@@ -255,6 +258,15 @@ def _curves_data(
         axis=axis,
         x_unit=scale,
     )
+
+
+def _never_best(history: History) -> list[int]:
+    """Return the trials that can be no run's best any more, whatever they had reported."""
+    return [
+        trial.number
+        for trial in history.in_state("failed", "complete")
+        if trial.state == "failed" or not history.is_feasible(trial)
+    ]
 
 
 def _without_best(data: CurvesData) -> CurvesData:

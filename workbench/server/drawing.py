@@ -6,10 +6,9 @@ import multiprocessing
 import tempfile
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
 
 from workbench.errors import RunError
 from workbench.watch.watch import Watch
@@ -28,6 +27,7 @@ class Drawer:
         self._lock = threading.Lock()
         self._pool: ProcessPoolExecutor | None = None
         self._timer: threading.Timer | None = None
+        self._num_waiting = 0
         self._drawn: dict[tuple[str, str, int], str] = {}
 
     def figure(self, run_id: str, name: str) -> str:
@@ -50,9 +50,7 @@ class Drawer:
     def close(self) -> None:
         """End the process."""
         with self._lock:
-            if self._timer is not None:
-                self._timer.cancel()
-            self._end()
+            self._end(self._pool)
 
     def _draw(self, draw: Callable[..., str], run_id: str, name: str) -> str:
         store = self._watch.store
@@ -60,38 +58,62 @@ class Drawer:
         with self._lock:
             if key in self._drawn:
                 return self._drawn[key]
-            future = self._submit(draw, store.url, str(store.artifacts), run_id, name)
+            pool, future = self._submit(draw, store.url, str(store.artifacts), run_id, name)
         try:
             text = future.result(timeout=_TIMEOUT_S)
-        except BrokenProcessPool as error:
-            self.close()
-            raise RunError(f"the process that drew {name} of {run_id} died") from error
+        except (BrokenProcessPool, CancelledError) as error:
+            with self._lock:
+                self._end(pool)
+            raise RunError(f"the process that drew {name} of {run_id} ended: try again") from error
         except TimeoutError as error:
-            self.close()
+            with self._lock:
+                self._end(pool)
             raise RunError(f"{name} of {run_id} was not drawn within {_TIMEOUT_S:g} s") from error
+        finally:
+            self._idle_from_now()
         with self._lock:
             while len(self._drawn) >= _KEPT:
                 del self._drawn[next(iter(self._drawn))]
             self._drawn[key] = text
         return text
 
-    def _submit(self, draw: Callable[..., str], *arguments: Any) -> Future[str]:
-        if self._pool is None:
-            # Not forked: the server has threads.
-            self._pool = ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
+    def _submit(self, draw: Callable[..., str], *arguments: str) -> tuple[ProcessPoolExecutor, Future[str]]:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = threading.Timer(_IDLE_S, self.close)
-        self._timer.daemon = True
-        self._timer.start()
-        return self._pool.submit(draw, *arguments)
+        try:
+            pool = self._pool or _one_process()
+            future = pool.submit(draw, *arguments)
+        except BrokenProcessPool:  # it died while nobody needed it
+            self._end(self._pool)
+            pool = _one_process()
+            future = pool.submit(draw, *arguments)
+        self._pool = pool
+        self._num_waiting += 1
+        return pool, future
 
-    def _end(self) -> None:
-        if self._pool is not None:
-            for process in list((self._pool._processes or {}).values()):
-                process.terminate()
-            self._pool.shutdown(wait=False, cancel_futures=True)
-            self._pool = None
+    def _idle_from_now(self) -> None:
+        with self._lock:
+            self._num_waiting -= 1
+            if self._num_waiting == 0 and self._pool is not None:
+                self._timer = threading.Timer(_IDLE_S, self.close)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _end(self, pool: ProcessPoolExecutor | None) -> None:
+        """End a process, unless somebody who waited for it, too, has done so already."""
+        if pool is None or pool is not self._pool:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        pool.shutdown(wait=False, cancel_futures=True)
+        self._pool = None
+
+
+def _one_process() -> ProcessPoolExecutor:
+    # Not forked: the server has threads.
+    return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
 
 
 def draw_figure(url: str, artifacts: str, run_id: str, name: str) -> str:

@@ -9,7 +9,7 @@ from workbench.events import FINISHED_RUN_STATES
 from workbench.experiment.changing import values_of
 from workbench.history import History
 from workbench.run.progress import progress_of
-from workbench.run.words import format_number, plain
+from workbench.run.words import format_number, format_numbers, plain
 from workbench.store import RunRow, Store
 from workbench.watch.offers import offers_of_run
 from workbench.watch.protocol import Best, ObjectivePicture, RunItem, RunPicture, RunsLook
@@ -70,7 +70,7 @@ def choose(rows: list[RunRow], look: RunsLook) -> list[RunRow]:
 def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
     """Return the line of a run in the list of runs."""
     best = history.best()
-    progress = 1.0 if row.state == "complete" else progress_of(history, time.time())[0]
+    progress = 1.0 if row.state == "complete" else progress_of(history, _driven_until_unix_s(row))[0]
     value = None if best is None else best.values[history.objectives[0].metric]
     return _bare(row).model_copy(
         update={
@@ -89,7 +89,7 @@ def head_of(tail: RunTail) -> RunPicture:
         tail: The run, locked by the caller.
     """
     row, history, series = tail.row, tail.data.history, tail.data.series
-    now_s = time.time()
+    now_s = _driven_until_unix_s(row)
     progress, left_s = progress_of(history, now_s)
     ended = row.state in FINISHED_RUN_STATES
     best = history.best()
@@ -103,7 +103,7 @@ def head_of(tail: RunTail) -> RunPicture:
     until_s = history.ended_unix_s or (row.changed_unix_s if ended else now_s)
     return RunPicture(
         run_id=row.run_id, name=row.name, kind="advice" if tail.is_advice else "sweep", state=row.state,
-        reason=history.reason, message=history.message, created_unix_s=row.created_unix_s,
+        reason=history.reason, message=_message(tail), created_unix_s=row.created_unix_s,
         ended_unix_s=history.ended_unix_s,
         elapsed_s=history.active_s(now_s) if history.drivers else max(0.0, until_s - began_s),
         left_s=None if ended or row.state == "lost" else left_s,
@@ -127,6 +127,20 @@ def _bare(row: RunRow) -> RunItem:
         run_id=row.run_id, name=row.name, state=row.state, kind="sweep", created_unix_s=row.created_unix_s,
         owner=_owner(row), progress=None, best=None, num_trials=0,
     )  # fmt: skip
+
+
+def _driven_until_unix_s(row: RunRow) -> float:
+    """Return now, or when the driver was heard of last where it is gone."""
+    return row.heartbeat_unix_s or row.changed_unix_s if row.state == "lost" else time.time()
+
+
+def _message(tail: RunTail) -> str | None:
+    history = tail.data.history
+    if tail.row.state != "lost":
+        return history.message
+    running = [trial.number for trial in history.in_state("running", "waiting")]
+    words = [f"{format_numbers(running)} had not ended"] if running else []
+    return "; ".join(["its driver is gone", *words, *([] if tail.is_advice else ["resume goes on with it"])])
 
 
 def _owner(row: RunRow) -> str | None:

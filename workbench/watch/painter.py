@@ -80,6 +80,8 @@ class Painter:
             self._chart = ChartPainter()
             for part in ("run", "table", "trial", "log", "problem"):
                 self._told.pop(part, None)
+        if look.compared != self._look.compared:
+            self._told.pop("compared", None)
         if look.log_after is not None and (look.run != self._look.run or self._look.log_after is None):
             self._log_seq = look.log_after
         self._number, self._look, self._due_s = number, look, {}

@@ -65,12 +65,18 @@ class Watch:
 
         Raises:
             StoreError: If it cannot be opened.
+            StoreUnavailableError: If the watch was closed.
         """
+        return self._opened()[0]
+
+    def _opened(self) -> tuple[Store, Summaries]:
         with self._lock:
-            if self._store is None:
+            if self._ended.is_set():
+                raise StoreUnavailableError("nothing is followed any more: the server ends")
+            if self._store is None or self._summaries is None:
                 self._store = self._open_store()
                 self._summaries = Summaries(self._store)
-            return self._store
+            return self._store, self._summaries
 
     def close(self) -> None:
         """Follow nothing any more, and close the store."""
@@ -138,7 +144,7 @@ class Watch:
                 make = lambda: summary_of(tail.row, tail.data.history, is_advice=tail.is_advice)  # noqa: E731
                 return tail.shared("summary", make, 1.0)
         with self._lock:
-            summaries = self._summaries or Summaries(self.store)
+            _, summaries = self._opened()
             if summaries.is_stale(row):
                 self._to_summarise[row.run_id] = row
             return summaries.known(row)
