@@ -183,9 +183,7 @@ def test_behind_a_hub_and_its_proxy_runs_are_seen_and_asked_for(live_browser, hu
             return False
 
     wait_until(is_up, timeout_s=60, every_s=1)
-    page.get_by_label("Username").fill("ann@x")
-    page.get_by_label("Password").fill("secret")
-    page.get_by_role("button", name=re.compile("sign in", re.IGNORECASE)).click()
+    sign_in(page, "ann@x")
     page.wait_for_url(re.compile(r"^[^?]*/user/[^?]*/lab"), timeout=120_000)
     lab_is_there(page)
     execute(page, "workbench:show-panel")
@@ -206,4 +204,20 @@ def test_behind_a_hub_and_its_proxy_runs_are_seen_and_asked_for(live_browser, hu
     page.goto(re.sub("/lab.*", f"/workbench#run={run_id}", page.url))
     page.get_by_role("img", name=CHART).wait_for()
     assert "/user/" in page.url
+
+    other = new_page(live_browser)
+    other.goto(f"{url}hub/login?next=/hub/home")
+    sign_in(other, "bob")
+    other.wait_for_url(re.compile("/hub/home"))
+    for path in ("workbench", "workbench/api/runs", f"workbench/api/runs/{run_id}"):
+        answer = other.goto(re.sub("/workbench.*", f"/{path}", page.url))
+        assert answer.status == 403
+        assert "hubbed" not in other.content()
+    other.context.close()
     page.context.close()
+
+
+def sign_in(page: Any, name: str) -> None:
+    page.get_by_label("Username").fill(name)
+    page.get_by_label("Password").fill("secret")
+    page.get_by_role("button", name=re.compile("sign in", re.IGNORECASE)).click()

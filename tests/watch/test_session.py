@@ -87,6 +87,6 @@ def wait_for_comparison(session: Session) -> None:
         if raw is not None:
             frame = read_frame(raw)
             session.hear(json.dumps({"type": "taken", "frame": frame.head["frame"]}))
-            if frame.head.get("compared"):
+            if any(told["y"]["count"] for told in frame.head.get("compared") or ()):
                 return
         time.sleep(0.02)

@@ -15,6 +15,7 @@ from tests.run.recorded import EXPERIMENT, begin, record_run, trial_events
 from workbench.errors import RunNotFoundError, StoreError, StoreUnavailableError
 from workbench.experiment import Experiment
 from workbench.store import Store
+from workbench.watch import heads
 from workbench.watch import watch as watching
 from workbench.watch.heads import head_of
 from workbench.watch.painter import Allowance, Painter, runs_picture
@@ -166,3 +167,10 @@ def test_an_allowance_is_some_at_once_and_so_much_a_second() -> None:
     assert allowance.wait_s() == 0
     allowance.take(2000)
     assert 1.5 < allowance.wait_s() <= 2.0
+
+
+def test_every_figure_that_a_head_names_is_one_that_can_be_drawn() -> None:
+    from workbench.plots.figures import FIGURES
+
+    named = {"pareto", *heads.SWEEP_FIGURES, *heads.ADVICE_FIGURES}
+    assert set(FIGURES) - {"convergence", "throughput"} == named
