@@ -106,6 +106,7 @@ class Jupyter:
         return inherited | {
             **({} if self.python else {"PYTHONPATH": str(ROOT)}),
             "WORKBENCH_STORE": self.store_url,
+            "WORKBENCH_HOME": str(self.folder / "home"),
             "JUPYTER_CONFIG_DIR": str(self.folder / "config"),
             "JUPYTER_DATA_DIR": str(self.folder / "data"),
             "JUPYTER_RUNTIME_DIR": str(self.folder / "runtime"),
@@ -156,6 +157,9 @@ class Jupyter:
             except subprocess.TimeoutExpired:
                 self.kill()
         self._process = None
+        if (self.folder / "home").exists():  # a run was started here
+            command = [self.python or sys.executable, "-m", "workbench.cli", "shutdown"]
+            subprocess.run(command, env=self.environment, capture_output=True, timeout=60, check=True)
 
     def request(self, path: str, **options: Any) -> Any:
         """Ask the server as its owner; answer the JSON that it sends."""

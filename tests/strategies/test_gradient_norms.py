@@ -136,6 +136,17 @@ def test_sparse_gradients_and_parameters_without_any_are_counted_right() -> None
     assert norms == pytest.approx(expected_norms(6, Words), rel=1e-5)
 
 
+def test_later_steps_walk_through_no_hooks_but_those_of_the_person() -> None:
+    strategy = make("single", Worker())
+    first, *others = list(strategy._model.parameters())  # pyright: ignore
+    seen: list[int] = []
+    first.register_hook(lambda gradient: seen.append(1))
+    train(strategy, Worker(), 6, measure=True)
+    assert seen
+    assert first._backward_hooks
+    assert all(leaf._backward_hooks is None for leaf in others)
+
+
 def train_both(rank: int, num_workers: int, meeting: str, name: str, micro_batch: int) -> Any:
     group = Group(rank, num_workers, None, meeting)
     worker = Worker(rank, num_workers, group=group)

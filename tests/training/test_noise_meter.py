@@ -103,7 +103,7 @@ def assert_true(event: TrialReported) -> None:
 
 
 def test_one_worker_measures_the_true_noise_by_accumulated_micro_batches(tmp_path: Path) -> None:
-    reports = alone(line(18, micro_batch=64), tmp_path)
+    reports = alone(line(25, micro_batch=64), tmp_path)
     assert_true(reports[-1])
 
 
@@ -117,7 +117,7 @@ def test_one_worker_measures_the_true_noise_by_cutting_some_steps(tmp_path: Path
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
 def test_two_workers_measure_the_true_noise(strategy: str, tmp_path: Path) -> None:
     plan = {"strategy": strategy}
-    text = line(18, workers=2, **plan)
+    text = line(25, workers=2, **plan)
     (ended, events), _ = run_together(train, 2, text, str(tmp_path))
     assert ended.state == "complete", ended.traceback
     assert_true([event for event in events if isinstance(event, TrialReported)][-1])
@@ -182,9 +182,9 @@ def test_micro_batches_that_are_normalised_apart_are_measured(tmp_path: Path) ->
 
 
 def test_adascale_trains_at_the_gain_of_the_noise_so_far_and_goes_on_exactly(tmp_path: Path) -> None:
-    text = line(20, {"reference_batch": 64, "lr_rule": "adascale", "checkpoint_every": 18}, micro_batch=128)
+    text = line(27, {"reference_batch": 64, "lr_rule": "adascale", "checkpoint_every": 25}, micro_batch=128)
     alone(text, tmp_path / "whole")
-    alone(text, tmp_path / "broken", f"checkpoint_saved {18 * math.ceil(NUM_SAMPLES / GLOBAL_BATCH)}")
+    alone(text, tmp_path / "broken", f"checkpoint_saved {25 * math.ceil(NUM_SAMPLES / GLOBAL_BATCH)}")
     alone(text, tmp_path / "broken")
     whole, broken = content(tmp_path / "whole"), content(tmp_path / "broken")
     assert broken["noise"] == whole["noise"]

@@ -36,6 +36,7 @@ class WatchedBatch:
         self._batch = batch
         self._leaves = leaves
         self._handles: list[Any] = []
+        self._untouched: list[Tensor] = []
         self._weight = 1.0
         self._held: list[Tensor] = []
         self._held_bytes = 0
@@ -52,13 +53,18 @@ class WatchedBatch:
             self._let_go()
 
     def __enter__(self) -> WatchedBatch:
-        self._handles = [leaf.register_hook(self._hold) for leaf in self._leaves if leaf.requires_grad]
+        watched = [leaf for leaf in self._leaves if leaf.requires_grad]
+        self._untouched = [leaf for leaf in watched if not leaf._backward_hooks]
+        self._handles = [leaf.register_hook(self._hold) for leaf in watched]
         return self
 
     def __exit__(self, *_: object) -> None:
         for handle in self._handles:
             handle.remove()
-        self._handles, self._held = [], []
+        # A list of hooks that has become empty would still be walked through in every later backward pass.
+        for leaf in self._untouched:
+            leaf._backward_hooks = None
+        self._handles, self._untouched, self._held = [], [], []
 
     def sqr_norms(self, parameters: Sequence[Tensor], device: torch.device) -> Tensor:
         """Return the mean of the squared norms of the gradients of the micro batches, and that of the step.
