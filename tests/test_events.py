@@ -10,11 +10,8 @@ from workbench.errors import StoreError
 from workbench.events import (
     Noted,
     RunStateChanged,
-    TrialEnded,
-    TrialProposed,
     TrialReported,
     from_json,
-    json_schema,
     to_json,
 )
 
@@ -54,11 +51,3 @@ def test_events_are_frozen() -> None:
 def test_pruners_compare_epochs_where_there_are_epochs_and_steps_elsewhere() -> None:
     assert TrialReported(trial=0, step=120, epoch=3.0).rung == 3
     assert TrialReported(trial=0, step=120).rung == 120
-
-
-def test_the_schema_names_every_event() -> None:
-    defined = json_schema()["$defs"].values()
-    names = {item["properties"]["type"]["const"] for item in defined if "properties" in item}
-    assert {"trial_proposed", "trial_reported", "trial_ended", "run_state_changed"} <= names
-    assert TrialProposed(trial=0, params={}, configuration=0, seed=0).type in names
-    assert TrialEnded(trial=0, attempt=0, state="complete").type in names

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
@@ -391,8 +391,3 @@ def from_json(text: str | bytes) -> Event:
             f"an event cannot be read: {error.errors(include_url=False)[0]['msg']}",
             next_step="A newer version of the workbench may have written it: update this one.",
         ) from error
-
-
-def json_schema() -> dict[str, Any]:
-    """Return the JSON schema of all events, from which other languages take their types."""
-    return _ADAPTER.json_schema(mode="serialization")

@@ -25,6 +25,11 @@ export class Curve {
     return true;
   }
 
+  /** Whether anything of it can be drawn. */
+  get isVisible(): boolean {
+    return this.y.subarray(0, this.length).some(Number.isFinite);
+  }
+
   private grow(length: number): void {
     const capacity = Math.max(length, this.x.length * 2);
     for (const axis of ["x", "y"] as const) {

@@ -1,4 +1,5 @@
-// A connection to the kernel of a notebook that looks like a WebSocket to the transport.
+// A connection to the kernel of a notebook that looks like a WebSocket to the transport. All views of a widget
+// share its channel to the kernel: each connection has a name, by which it is answered alone.
 
 export interface KernelModel {
   send(content: unknown): void;
@@ -13,6 +14,7 @@ export class KernelSocket {
   onopen: (() => unknown) | null = null;
   onmessage: ((event: { data: ArrayBuffer }) => unknown) | null = null;
   onclose: (() => unknown) | null = null;
+  private readonly view = Array.from(crypto.getRandomValues(new Uint32Array(4))).join("-");
 
   constructor(private readonly model: KernelModel) {
     model.on("msg:custom", this.take);
@@ -20,16 +22,19 @@ export class KernelSocket {
   }
 
   send(text: string): void {
-    this.model.send({ said: text });
+    this.model.send({ view: this.view, said: text });
   }
 
+  /** Without words: the kernel then sends to this view no more. */
   close(): void {
     this.model.off("msg:custom", this.take);
+    this.model.send({ view: this.view });
   }
 
-  private readonly take = (_content: unknown, buffers: DataView[]): void => {
-    const [view] = buffers;
-    if (view) this.onmessage?.({ data: view.buffer.slice(view.byteOffset, view.byteOffset + view.byteLength) as ArrayBuffer });
+  private readonly take = (content: unknown, buffers: DataView[]): void => {
+    const [bytes] = buffers;
+    if ((content as { view?: string }).view !== this.view || !bytes) return;
+    this.onmessage?.({ data: bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer });
   };
 
   /** Tell whether a kernel answers a look at nothing but the list of runs within a few seconds. */
@@ -38,8 +43,6 @@ export class KernelSocket {
       const socket = new KernelSocket(model);
       const end = (answered: boolean): void => {
         clearTimeout(timer);
-        // Whichever frame it was: the next one may come.
-        if (answered) socket.send(JSON.stringify({ type: "taken", frame: Number.MAX_SAFE_INTEGER }));
         socket.close();
         resolve(answered);
       };

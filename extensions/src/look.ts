@@ -13,7 +13,6 @@ export interface Window {
 
 const MOST_CHOSEN = 40;
 const MOST_COMPARED = 12;
-const OUTPUT_ROWS = 8;
 
 export function lookOf(state: State, form: Form, window: Window): Look {
   const { view } = state;
@@ -30,7 +29,7 @@ export function lookOf(state: State, form: Form, window: Window): Look {
   const chart = chartOf(view, tab, trial);
   if (chart) look.chart = chart;
   if (tab === null || tab === "curves") {
-    look.table = { ...view.table, ...(form === "output" ? { offset: 0, limit: OUTPUT_ROWS } : window) };
+    look.table = { ...view.table, ...window };
   }
   return look;
 }

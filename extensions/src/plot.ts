@@ -4,6 +4,7 @@ import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 import type { Curve } from "./curve";
 import { formatDuration, formatNumber } from "./format";
+import { FONT, ticksOf } from "./ticks";
 import { extentOf, type Extent } from "./extent";
 import { paintBand, paintLine, paintNames, paintTarget, type Canvas } from "./paint";
 import type { Theme } from "./theme";
@@ -39,8 +40,8 @@ export interface Drawing {
   /** Of the value that the mouse is at. */
   yName: string;
   yRange: [number, number] | null;
-  /** Whether x is in seconds. */
-  isTime: boolean;
+  /** What x counts: seconds are written as durations, and between whole numbers there is nothing. */
+  xKind: "seconds" | "whole" | "number";
   logarithmic: boolean;
 }
 
@@ -49,9 +50,7 @@ export interface PlotEvents {
   onZoom(zoomed: boolean): void;
 }
 
-const TIME_STEPS = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 864000];
 const NEAR_PX = 18;
-const FONT = "11px system-ui, sans-serif";
 
 export class LinesPlot {
   private plot: uPlot | null = null;
@@ -81,7 +80,7 @@ export class LinesPlot {
   draw(drawing: Drawing, theme: Theme): void {
     this.drawing = drawing;
     this.extent = extentOf(drawing);
-    const shape = JSON.stringify([drawing.xTitle, drawing.yName, drawing.isTime, drawing.logarithmic, theme]);
+    const shape = JSON.stringify([drawing.xTitle, drawing.yName, drawing.xKind, drawing.logarithmic, theme]);
     this.theme = theme;
     if (shape !== this.shape) {
       this.shape = shape;
@@ -139,8 +138,8 @@ export class LinesPlot {
     const { theme } = this;
     const axis = {
       stroke: theme.muted,
-      grid: { stroke: theme.line, width: 1 },
-      ticks: { stroke: theme.line, width: 1, size: 4 },
+      grid: { stroke: theme.grid, width: 1 },
+      ticks: { stroke: theme.grid, width: 1, size: 4 },
       font: FONT,
       labelFont: FONT,
     };
@@ -160,8 +159,7 @@ export class LinesPlot {
           labelSize: 16,
           size: 28,
           gap: 3,
-          ...(drawing.isTime ? { incrs: TIME_STEPS } : {}),
-          values: (_, ticks) => ticks.map(drawing.isTime ? formatDuration : formatNumber),
+          ...ticksOf(drawing.xKind),
         },
         { ...axis, size: 52, gap: 4, values: (_, ticks) => ticks.map((tick) => (tick == null ? "" : formatNumber(tick))) },
       ],
@@ -269,7 +267,7 @@ export class LinesPlot {
     if (!plot || !drawing) return;
     const x = line.curve.x[index];
     const y = line.curve.y[index];
-    const at = drawing.isTime ? formatDuration(x) : `${drawing.xTitle} ${formatNumber(x)}`;
+    const at = drawing.xKind === "seconds" ? formatDuration(x) : `${drawing.xTitle} ${formatNumber(x)}`;
     this.hint.textContent = `${line.label}\n${drawing.yName} ${formatNumber(y)} at ${at}`;
     const left = plot.valToPos(x, "x");
     const top = plot.valToPos(y, "y");

@@ -1,65 +1,110 @@
-// The command and the Python that do the same as a filled-in form.
-import type { Offer } from "./types";
+// The command and the Python that do the same as an action, while a form is filled in. The server writes them in
+// workbench/watch/same.py; tests/same.json holds both to the same letters.
+import type { Action, Done } from "./types";
 
-export interface Same {
-  command: string;
-  python: string;
+export type Same = Pick<Done, "command" | "python">;
+
+/** What is done, to which run, and what it is asked with. */
+export type Asked = Required<Action>;
+
+const PLAIN = /^[A-Za-z][A-Za-z0-9_./-]*$/;
+const NO_TEXT = new Set(["true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"]);
+const SAFE_IN_SHELL = /^[\w@%+=:,./-]+$/;
+
+export function sameAs(asked: Asked): Same {
+  return { command: ["workbench", ...wordsOf(asked)].map(quoted).join(" "), python: pythonOf(asked) };
 }
 
 /** As a POSIX shell reads it. */
-export function quoted(text: string): string {
-  return /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
+function quoted(text: string): string {
+  return SAFE_IN_SHELL.test(text) ? text : `'${text.replaceAll("'", `'"'"'`)}'`;
 }
 
-export function setting(name: string, value: unknown): string {
-  return `--set ${quoted(`${name}=${typeof value === "string" ? value : JSON.stringify(value)}`)}`;
-}
-
-/** What an offer says, with what was filled in; as the offer has it where nothing was. */
-export function sameAs(offer: Offer, runId: string, filled: Record<string, unknown>): Same {
-  const entries = Object.entries(filled);
-  if (!entries.length) return offer;
-  const run = `wb.attach(${inPython(runId)})`;
-  switch (offer.kind) {
-    case "set":
-    case "extend":
-      return {
-        command: ["workbench", offer.kind, runId, ...options(entries)].join(" "),
-        python: `${run}.${offer.kind}(${inArguments(entries)})`,
-      };
+function wordsOf({ kind, run, arguments: given }: Asked): string[] {
+  const runId = run ?? "";
+  switch (kind) {
+    case "start": {
+      const { path, settings, name } = given as unknown as StartArguments;
+      return ["sweep", path, ...assignments(settings ?? {}), ...(name ? ["--name", name] : [])];
+    }
+    case "stop_trial":
+      return ["stop", runId, ...options(given)];
     case "enqueue":
-      return {
-        command: ["workbench enqueue", runId, ...entries.map(([name, value]) => setting(name, value))].join(" "),
-        python: `${run}.enqueue(${inPython(filled)})`,
-      };
+      return ["enqueue", runId, ...assignments(given["params"] as Record<string, unknown>)];
+    case "save_report":
+      return ["report", runId, ...options(given)];
+    default:
+      return [kind, runId, ...options(given)];
+  }
+}
+
+interface StartArguments {
+  path: string;
+  settings?: Record<string, unknown>;
+  name?: string;
+}
+
+function pythonOf({ kind, run: runId, arguments: given }: Asked): string {
+  if (kind === "start") return pythonOfStart(given as unknown as StartArguments);
+  const run = `wb.attach(${inPython(runId)})`;
+  switch (kind) {
+    case "stop_trial":
+      return `${run}.stop(${keywords(given)})`;
+    case "enqueue":
+      return `${run}.enqueue(${inPython(given["params"])})`;
+    case "save_report":
+      return `${run}.report(${inPython(given["to"])})`;
     case "export": {
-      const { to, ...rest } = filled;
-      const words = to === undefined ? [] : [inPython(String(to))];
-      const more = Object.entries(rest);
-      return {
-        command: ["workbench export", runId, ...options(entries)].join(" "),
-        python: `${run}.export(${[...words, ...(more.length ? [inArguments(more)] : [])].join(", ")})`,
-      };
+      const { to, ...rest } = given;
+      return `${run}.export(${[inPython(to), keywords(rest)].filter(Boolean).join(", ")})`;
     }
     default:
-      return offer;
+      return `${run}.${kind}(${keywords(given)})`;
   }
 }
 
-function options(entries: [string, unknown][]): string[] {
-  return entries.map(([name, value]) => `--${name} ${quoted(typeof value === "string" ? value : JSON.stringify(value))}`);
+function pythonOfStart({ path, settings, name }: StartArguments): string {
+  const all = { ...settings, ...(name ? { name } : {}) };
+  if (!Object.keys(all).length) return `wb.sweep(${inPython(path)})`;
+  return `from workbench.run import read_experiment\nwb.sweep(read_experiment(${inPython(path)}, ${inPython(all)}))`;
 }
 
-function inArguments(entries: [string, unknown][]): string {
-  return entries.map(([name, value]) => `${name}=${inPython(value)}`).join(", ");
+function options(given: Record<string, unknown>): string[] {
+  return Object.entries(given).flatMap(([name, value]) => [`--${name}`, typeof value === "string" ? value : inYaml(value)]);
 }
 
-function inPython(value: unknown): string {
-  if (value === null) return "None";
-  if (typeof value === "boolean") return value ? "True" : "False";
-  if (Array.isArray(value)) return `[${value.map(inPython).join(", ")}]`;
+function assignments(settings: Record<string, unknown>): string[] {
+  return Object.entries(settings).flatMap(([name, value]) => ["--set", `${name}=${assigned(value)}`]);
+}
+
+/** YAML that reads back as the value: text stands plain where nothing else is written so. */
+function assigned(value: unknown): string {
+  const isPlain = typeof value === "string" && PLAIN.test(value) && !NO_TEXT.has(value.toLowerCase());
+  return isPlain ? value : inYaml(value);
+}
+
+function keywords(given: Record<string, unknown>): string {
+  return Object.entries(given).map(([name, value]) => `${name}=${inPython(value)}`).join(", ");
+}
+
+const inYaml = (value: unknown): string => written(value, { null: "null", true: "true", false: "false" });
+const inPython = (value: unknown): string => written(value, { null: "None", true: "True", false: "False" });
+
+function written(value: unknown, constants: Record<"null" | "true" | "false", string>): string {
+  if (value == null) return constants.null;
+  if (typeof value === "boolean") return constants[`${value}`];
+  if (typeof value === "number") return number(value);
+  if (Array.isArray(value)) return `[${value.map((one) => written(one, constants)).join(", ")}]`;
   if (typeof value === "object") {
-    return `{${Object.entries(value).map(([key, one]) => `${JSON.stringify(key)}: ${inPython(one)}`).join(", ")}}`;
+    return `{${Object.entries(value).map(([key, one]) => `${JSON.stringify(key)}: ${written(one, constants)}`).join(", ")}}`;
   }
   return JSON.stringify(value);
+}
+
+/** As Python writes it, which turns to powers of ten elsewhere than JavaScript. */
+function number(value: number): string {
+  const [digits, power] = value.toExponential().split("e");
+  const exponent = Number(power);
+  if (exponent >= -4 && exponent < 16) return String(value);
+  return `${digits}e${exponent < 0 ? "-" : "+"}${String(Math.abs(exponent)).padStart(2, "0")}`;
 }

@@ -9,6 +9,7 @@ export interface Theme {
   muted: string;
   faint: string;
   line: string;
+  grid: string;
   surface: string;
   accent: string;
   best: string;
@@ -34,6 +35,7 @@ export function readTheme(root: HTMLElement): Theme {
     muted: colour("muted"),
     faint: colour("faint"),
     line: colour("line"),
+    grid: colour("grid"),
     surface: colour("surface"),
     accent: colour("accent"),
     best: colour("best"),

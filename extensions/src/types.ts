@@ -2,42 +2,9 @@
 
 /** Something to be done, sent by POST. */
 export interface Action {
-  kind: "start" | "stop" | "stop_trial" | "resume" | "extend" | "set" | "enqueue" | "replay" | "export" | "report";
+  kind: "start" | "stop" | "stop_trial" | "resume" | "extend" | "set" | "enqueue" | "replay" | "export" | "save_report";
   run?: string | null;
   arguments?: Record<string, unknown>;
-}
-
-/** A plan and a learning rate are recommended, with predictions, reasons and runners-up. */
-export interface AdviceGiven {
-  time_unix_s?: number;
-  type: "advice_given";
-  /** As `Advice` of the advisor writes it. */
-  advice: Record<string, JsonValue>;
-}
-
-/** The run measures and recommends, and tries no configurations of its own. */
-export interface AdviceRequested {
-  time_unix_s?: number;
-  type: "advice_requested";
-  objective: "time" | "money" | "energy" | "throughput";
-  host: string;
-  /** Package name to version. */
-  versions?: Record<string, string>;
-}
-
-/** An attempt ended early; the trial goes on with the next one, now or when the run is resumed. */
-export interface AttemptEnded {
-  time_unix_s?: number;
-  /** Number of the trial that it happened to, from 0. */
-  trial: number;
-  type: "attempt_ended";
-  attempt: number;
-  reason: "oom" | "diverged" | "error" | "lost" | "timeout" | "storage" | "stopped" | "resized";
-  message: string;
-  /** What of its plan is different in the attempts from here on. */
-  next_plan?: Record<string, JsonValue>;
-  /** Whether going on counts against max_retries. */
-  is_retry?: boolean;
 }
 
 /** An attempt of a trial that ended early. */
@@ -63,21 +30,6 @@ export interface Best {
   /** NaN and infinities are texts. */
   values: Record<string, number | string>;
   params: Record<string, unknown>;
-}
-
-/** A candidate was trained for a while beside others, to see which comes further in the same time. */
-export interface CandidateTried {
-  time_unix_s?: number;
-  type: "candidate_tried";
-  plan: Record<string, JsonValue>;
-  /** At the global batch of the plan. */
-  lr: number;
-  /** Seconds of training so far, evaluations included. */
-  elapsed_s: number;
-  step: number;
-  epoch: number;
-  values?: Record<string, number>;
-  reached_target?: boolean;
 }
 
 /** Curves of one run, or of several beside each other. */
@@ -116,46 +68,12 @@ export interface ChartPicture {
   best: StairPicture | null;
 }
 
-/** A checkpoint lies complete at its path. */
-export interface CheckpointSaved {
-  time_unix_s?: number;
-  /** Number of the trial that it happened to, from 0. */
-  trial: number;
-  type: "checkpoint_saved";
-  attempt: number;
-  step: number;
-  path: string;
-  /** Whether it is the best of the trial so far. */
-  best?: boolean;
-}
-
-/** The checkpoints of a finished trial were given up for better ones. */
-export interface CheckpointsDeleted {
-  time_unix_s?: number;
-  /** Number of the trial that it happened to, from 0. */
-  trial: number;
-  type: "checkpoints_deleted";
-  /** The setting that asks for it. */
-  reason: "keep_best" | "max_checkpoints_size";
-  size_bytes: number;
-}
-
 /** Where the numbers of a column lie in a frame. */
 export interface Column {
   /** In bytes from the beginning of the numbers, a multiple of 8. */
   offset: number;
   count: number;
   type: "f32" | "f64";
-}
-
-/** The driver carried out, or refused, a command. */
-export interface CommandHandled {
-  time_unix_s?: number;
-  type: "command_handled";
-  command: number;
-  kind: string;
-  done: boolean;
-  message: string;
 }
 
 /** The best so far of a run that is compared with others. */
@@ -186,17 +104,11 @@ export interface Done {
   python: string;
 }
 
-/** A process became the driver of the run; a second one of a run means a restart. */
-export interface DriverStarted {
-  time_unix_s?: number;
-  type: "driver_started";
-  pid: number;
-  host: string;
-  /** CPUs that the cluster offers in total. */
-  num_cpus: number;
-  num_gpus?: number;
-  /** Package name to version. */
-  versions?: Record<string, string>;
+/** A file that a run can be started from. */
+export interface ExperimentFile {
+  /** Below the folder of the server. */
+  path: string;
+  name: string;
 }
 
 /** One GPU; what it does not tell is None. */
@@ -210,8 +122,6 @@ export interface GpuPicture {
   power_w: number | null;
   temperature_c: number | null;
 }
-
-export type JsonValue = unknown;
 
 /** Something that happened, in words. */
 export interface LogLine {
@@ -266,16 +176,6 @@ export interface NodePicture {
   no_gpus_because: string | null;
 }
 
-/** Something that a person should know. */
-export interface Noted {
-  time_unix_s?: number;
-  type: "noted";
-  level: "info" | "warning" | "error";
-  message: string;
-  /** The trial that it is about, if it is about one. */
-  trial?: number | null;
-}
-
 /** What a run optimises. */
 export interface ObjectivePicture {
   metric: string;
@@ -285,7 +185,7 @@ export interface ObjectivePicture {
 
 /** Something that can be done with a run or trial, and the command and the Python that do the same. */
 export interface Offer {
-  kind: "stop" | "resume" | "extend" | "set" | "enqueue" | "stop_trial" | "report" | "export" | "replay" | "attach";
+  kind: "stop" | "resume" | "extend" | "set" | "enqueue" | "stop_trial" | "report" | "save_report" | "export" | "replay" | "attach";
   label: string;
   command: string;
   python: string;
@@ -311,106 +211,12 @@ export interface Picture {
   resources?: ResourcesPicture | null;
 }
 
-/** The steps of a plan were timed: a few, by warm workers that did nothing else, or those of a trial. */
-export interface PlanMeasured {
-  time_unix_s?: number;
-  type: "plan_measured";
-  /** What a sample costs, as a hash: model and values, optimizer, shape of the data, device, size of a worker, versions. Only measurements of one setting belong to one model of step times. */
-  setting: string;
-  /** workers, micro_batch, accumulation, global_batch, precision, strategy, recompute. */
-  plan: Record<string, JsonValue>;
-  /** The trial that showed it, maybe beside others. */
-  by_trial?: number | null;
-  workers_per_node?: number[];
-  /** Name of the device of a worker. */
-  device?: string;
-  /** False where memory ran out, or would have. */
-  fits?: boolean;
-  /** Why it does not fit. */
-  message?: string | null;
-  /** Samples of the training data. */
-  num_train_samples?: number | null;
-  /** Steps that were timed, after the warm-up. */
-  num_steps?: number;
-  /** Median of the timed steps. */
-  step_time_s?: number | null;
-  /** Interquartile range of them. */
-  step_time_spread_s?: number | null;
-  /** Median seconds a step: data, forward, backward, communication, update. */
-  parts_s?: Record<string, number>;
-  /** Over all workers. */
-  samples_per_s?: number | null;
-  /** The most that one worker held at any moment. */
-  peak_bytes?: number | null;
-  /** Operations of a step, over all workers. */
-  step_flops?: number | null;
-  /** Part of the device's peak rate in use. */
-  utilisation?: number | null;
-  /** Mean of all devices in use, where metered. */
-  power_w?: number | null;
-  /** What a checkpoint of the training takes. */
-  state_bytes?: number | null;
-}
-
-/** A finished trial of an earlier run teaches the sampler of this one. */
-export interface PriorTrialAdded {
-  time_unix_s?: number;
-  type: "prior_trial_added";
-  from_run_id: string;
-  from_trial: number;
-  params: Record<string, JsonValue>;
-  state: "complete" | "pruned";
-  values: Record<string, number>;
-  /** (step, value) pairs. */
-  reports?: [number, number][];
-}
-
 /** Why a look cannot be answered, or an action not done. */
 export interface Problem {
   problem: string;
   field?: string | null;
   allowed?: string | null;
   next_step?: string | null;
-}
-
-/** A range of learning rates was tested, rising step by step. */
-export interface RatesTested {
-  time_unix_s?: number;
-  type: "rates_tested";
-  setting: string;
-  global_batch: number;
-  rates: number[];
-  /** Smoothed, mean over the seeds; one a rate. */
-  losses: number[];
-  num_seeds: number;
-  /** None where no rate made the loss fall. */
-  suggested?: number | null;
-  highest_stable?: number | null;
-}
-
-/** The run proposes again, in their order, what another run proposed, and nothing else. */
-export interface ReplayPlanned {
-  time_unix_s?: number;
-  type: "replay_planned";
-  of_run_id: string;
-  proposals: TrialProposed[];
-}
-
-/** What it really brought a trial to go on with more workers. */
-export interface ResizeMeasured {
-  time_unix_s?: number;
-  /** Number of the trial that it happened to, from 0. */
-  trial: number;
-  type: "resize_measured";
-  /** The attempt that was measured. */
-  attempt: number;
-  from_workers: number;
-  to_workers: number;
-  samples_per_s: number;
-  /** Seconds from the decision to training again; None where something else came between. */
-  restart_s?: number | null;
-  /** Seconds that it ends earlier at this speed, the restart deducted. */
-  saving_s?: number | null;
 }
 
 /** Machines and what they are doing. */
@@ -457,8 +263,8 @@ export interface RunPicture {
   metrics: string[];
   /** What is searched. */
   params: string[];
-  /** What is in force by now and can be changed, by dotted path. */
-  settings: Record<string, unknown>;
+  /** What is in force by now and can be changed. */
+  settings: Partial<Record<"resources.concurrency" | "budget.trials" | "budget.time" | "budget.plateau", unknown>>;
   experiment_hash: string;
   /** Analysis figures that it can be drawn with. */
   figures: string[];
@@ -467,16 +273,6 @@ export interface RunPicture {
   /** Part of its events that was read; None when all are. */
   loading: number | null;
   offers: Offer[];
-}
-
-/** The run entered another state. */
-export interface RunStateChanged {
-  time_unix_s?: number;
-  type: "run_state_changed";
-  state: "waiting" | "running" | "stopping" | "complete" | "stopped" | "failed" | "lost";
-  /** Why: trials, time, target, plateau, exhausted, person, error. */
-  reason?: string | null;
-  message?: string | null;
 }
 
 /** The list of runs. */
@@ -493,14 +289,6 @@ export interface RunsPicture {
   items: RunItem[];
   /** Runs that the look asks for, shown or not. */
   total: number;
-}
-
-/** Settings of the experiment have other values in this run from here on. */
-export interface SettingsChanged {
-  time_unix_s?: number;
-  type: "settings_changed";
-  /** New values by dotted path, such as budget.trials. */
-  settings: Record<string, JsonValue>;
 }
 
 /** The best value so far: a stair. */
@@ -543,33 +331,6 @@ export interface TakenMessage {
   frame: number;
 }
 
-/** A trial is finished and will not run again. */
-export interface TrialEnded {
-  time_unix_s?: number;
-  /** Number of the trial that it happened to, from 0. */
-  trial: number;
-  type: "trial_ended";
-  attempt: number;
-  state: "complete" | "pruned" | "stopped" | "failed";
-  /** Why it failed. */
-  reason?: "oom" | "diverged" | "error" | "lost" | "timeout" | "storage" | null;
-  message?: string | null;
-  traceback?: string | null;
-  /** The trial's result, by metric. */
-  values?: Record<string, number>;
-  /** The last step reported. */
-  step?: number;
-  /** False where its searched micro batch did not fit, and a smaller one took its place. */
-  fits?: boolean;
-}
-
-/** Somebody asked for a configuration to be tried next. */
-export interface TrialEnqueued {
-  time_unix_s?: number;
-  type: "trial_enqueued";
-  params: Record<string, JsonValue>;
-}
-
 /** One trial in full. */
 export interface TrialPicture {
   number: number;
@@ -599,81 +360,6 @@ export interface TrialPicture {
   offers: Offer[];
 }
 
-/** An attempt knows its data and its device, and so its plan in full. */
-export interface TrialPlanned {
-  time_unix_s?: number;
-  /** Number of the trial that it happened to, from 0. */
-  trial: number;
-  type: "trial_planned";
-  attempt?: number;
-  /** workers, micro_batch, accumulation, global_batch, precision, strategy, recompute. */
-  plan: Record<string, JsonValue>;
-}
-
-/** The study proposed a configuration; the trial is waiting from here on. */
-export interface TrialProposed {
-  time_unix_s?: number;
-  /** Number of the trial that it happened to, from 0. */
-  trial: number;
-  type: "trial_proposed";
-  params: Record<string, JsonValue>;
-  /** Number of the configuration; its repeats share it. */
-  configuration: number;
-  /** Which repeat of the configuration this is, from 0. */
-  repeat?: number;
-  /** Seed of everything random in the training. */
-  seed: number;
-  source?: "sampler" | "enqueued";
-}
-
-/** A trial reported metrics, speed, or both. */
-export interface TrialReported {
-  time_unix_s?: number;
-  /** Number of the trial that it happened to, from 0. */
-  trial: number;
-  type: "trial_reported";
-  attempt?: number;
-  /** Optimizer steps done, or the step that a function reported. */
-  step: number;
-  /** Epochs done; whole at an evaluation. */
-  epoch?: number | null;
-  /** Seconds since this attempt began. */
-  elapsed_s?: number;
-  /** Metrics by name, means over workers. */
-  values?: Record<string, number>;
-  samples_per_s?: number | null;
-  /** Seconds a step, by part: data, forward, backward, update. */
-  parts_s?: Record<string, number>;
-  /** |G|^2, the squared norm of the true gradient, smoothed over steps. */
-  gradient_signal_sqr?: number | null;
-  /** tr(Sigma), the variance of the gradient of one sample, smoothed likewise. */
-  gradient_noise?: number | null;
-  /** Whether an earlier attempt reported it, and the driver died before it came. */
-  told_again?: boolean;
-}
-
-/** A trial is to go on with more workers, because that seems to pay; its attempt ends with this. */
-export interface TrialResized {
-  time_unix_s?: number;
-  /** Number of the trial that it happened to, from 0. */
-  trial: number;
-  type: "trial_resized";
-  /** The attempt that ends. */
-  attempt: number;
-  from_workers: number;
-  to_workers: number;
-  /** Measured with the workers that it has. */
-  samples_per_s: number;
-  /** What earlier trials reached with as many workers. */
-  expected_samples_per_s: number;
-  /** Seconds of training left if it went on as it is. */
-  left_s: number;
-  /** Seconds that starting again is thought to cost. */
-  assumed_restart_s: number;
-  /** Seconds that it ends earlier, the restart deducted. */
-  expected_saving_s: number;
-}
-
 /** A row of it. */
 export interface TrialRow {
   number: number;
@@ -683,43 +369,3 @@ export interface TrialRow {
   /** By column. */
   cells: (number | boolean | string | null)[];
 }
-
-/** An attempt at a trial has its workers and begins. */
-export interface TrialStarted {
-  time_unix_s?: number;
-  /** Number of the trial that it happened to, from 0. */
-  trial: number;
-  type: "trial_started";
-  attempt: number;
-  worker_pids: number[];
-  hosts?: string[];
-  /** The plan, as far as it is known before the data is loaded. */
-  plan?: Record<string, JsonValue>;
-  /** Path of the checkpoint that it goes on from. */
-  resumed_from?: string | null;
-}
-
-export type RunEvent =
-  | AdviceGiven
-  | AdviceRequested
-  | AttemptEnded
-  | CandidateTried
-  | CheckpointSaved
-  | CheckpointsDeleted
-  | CommandHandled
-  | DriverStarted
-  | Noted
-  | PlanMeasured
-  | PriorTrialAdded
-  | RatesTested
-  | ReplayPlanned
-  | ResizeMeasured
-  | RunStateChanged
-  | SettingsChanged
-  | TrialEnded
-  | TrialEnqueued
-  | TrialPlanned
-  | TrialProposed
-  | TrialReported
-  | TrialResized
-  | TrialStarted;

@@ -38,6 +38,9 @@ ARGUMENTS = [
     "--disable-component-update",
     "--disable-sync",
 ]
+KERNEL_IS_IDLE = (
+    "() => window.jupyterapp.shell.currentWidget.context?.sessionContext?.session?.kernel?.status === 'idle'"
+)
 ELSEWHERE = re.compile(r"^https?://(?!127\.0\.0\.1|localhost)")
 TOKEN = "a-token-of-the-tests"
 
@@ -212,6 +215,13 @@ def execute(page: Any, command: str, **arguments: Any) -> None:
         "([command, args]) => { void window.jupyterapp.commands.execute(command, args); }",
         [command, arguments],
     )
+
+
+def run_all(page: Any, jupyter: Jupyter, name: str) -> None:
+    open_lab(page, jupyter, name)
+    page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
+    page.wait_for_function(KERNEL_IS_IDLE)
+    execute(page, "notebook:run-all-cells")
 
 
 class LiveRun:

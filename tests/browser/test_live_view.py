@@ -8,7 +8,6 @@ import shutil
 import struct
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +15,8 @@ import pytest
 
 from tests.browser.lab import (
     EXTENSIONS,
+    KERNEL_IS_IDLE,
     ROOT,
-    Jupyter,
     LiveRun,
     execute,
     finished_run,
@@ -25,6 +24,7 @@ from tests.browser.lab import (
     new_page,
     notebook,
     open_lab,
+    run_all,
     wait_until,
 )
 from workbench.store import Store
@@ -35,9 +35,6 @@ PANEL = "#workbench-panel"
 TAB = ".jp-MainAreaWidget .workbench-wide"
 OUTPUT = ".jp-OutputArea .workbench-cell"
 AXE = EXTENSIONS / "node_modules" / "axe-core" / "axe.min.js"
-KERNEL_IS_IDLE = (
-    "() => window.jupyterapp.shell.currentWidget.context?.sessionContext?.session?.kernel?.status === 'idle'"
-)
 SLOW_FUNCTION = """
 import pathlib, subprocess, time
 
@@ -103,13 +100,6 @@ def show_panel(page: Any) -> Any:
     execute(page, "workbench:show-panel")
     page.wait_for_selector(f"{PANEL} .workbench-panel", state="visible")
     return page.locator(PANEL)
-
-
-def run_all(page: Any, jupyter: Jupyter, name: str) -> None:
-    open_lab(page, jupyter, name)
-    page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
-    page.wait_for_function(KERNEL_IS_IDLE)
-    execute(page, "notebook:run-all-cells")
 
 
 def restart_kernel(page: Any) -> None:
@@ -342,36 +332,6 @@ def test_every_view_of_a_run_is_readable_for_all(page, jupyter) -> None:
     tab.get_by_role("button", name=re.compile("^Start")).click()
     page.get_by_role("dialog").locator("option[value='digits.yaml']").wait_for(state="attached")
     assert violations(page, "dialog[open]") == []
-
-
-@pytest.fixture
-def plain_jupyter(tmp_path: Path) -> Iterator[Jupyter]:
-    """A JupyterLab that does not find our extension."""
-    server = Jupyter(tmp_path / "jupyter", has_extension=False).start()
-    yield server
-    server.stop()
-
-
-def test_without_the_extension_a_widget_brings_the_view_along(page, plain_jupyter) -> None:
-    with LiveRun(plain_jupyter.store_url) as live:
-        attach = f"import workbench as wb\nrun = wb.attach('{live.run_id}')"
-        notebook(plain_jupyter.root, "widget.ipynb", f"{attach}\nrun", "wb.live(run)")
-        run_all(page, plain_jupyter, "widget.ipynb")
-        snapshot, widget = (page.locator(".jp-OutputArea-output").nth(index) for index in (0, 1))
-        widget.get_by_role("img", name=re.compile("best so far")).wait_for(timeout=40_000)
-        snapshot.locator("img[alt='curves of under-load']").wait_for()
-        assert not page.evaluate("() => window.jupyterapp.commands.hasCommand('workbench:open')")
-
-
-def test_where_no_server_answers_the_kernel_sends_the_pictures(page, plain_jupyter) -> None:
-    page.context.route(re.compile("/workbench/"), lambda route: route.abort())
-    with LiveRun(plain_jupyter.store_url) as live:
-        notebook(plain_jupyter.root, "kernel.ipynb", f"import workbench as wb\nwb.live('{live.run_id}')")
-        run_all(page, plain_jupyter, "kernel.ipynb")
-        picture = page.locator(".jp-OutputArea-output").get_by_role("img", name=re.compile("best so far"))
-        picture.wait_for(timeout=40_000)
-        before = picture.get_attribute("aria-label")
-        wait_until(lambda: page.wait_for_timeout(200) or picture.get_attribute("aria-label") != before)
 
 
 def test_an_alert_becomes_a_notification(page, jupyter) -> None:

@@ -54,6 +54,13 @@ def jp_server_config(store_path: Path) -> dict[str, Any]:
     }
 
 
+@pytest.fixture(autouse=True)
+def server_that_ends(jp_serverapp, jp_asyncio_loop):
+    """Let the server end as a server does: nothing of it is left pending."""
+    yield
+    jp_asyncio_loop.run_until_complete(jp_serverapp.cleanup_extensions())
+
+
 @pytest.fixture
 def post(jp_fetch) -> Callable[..., Any]:
     async def send(*parts: str, body: Any, **options: Any) -> Any:

@@ -162,6 +162,24 @@ class TestWhatIsSent:
         )
         assert [item["name"] for item in browser.head["compared"]] == ["digits-small", "other"]
 
+    async def test_a_run_that_nobody_has_read_yet_is_not_told_as_one_without_trials(self, connect, store):
+        browser = await connect()
+        runs = []
+        for name in ("first", "second"):
+            runs.append(store.create_run(Experiment(**{**EXPERIMENT, "name": name})))
+            with store.writer(runs[-1], owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+                writer.append(*begin(), *trial_events(0, at_s=1, accuracy=0.7))
+        for run_id in runs:
+            await browser.show(run=run_id, chart={"axis": "step"}, table={}, compared=runs)
+            told: set[str] = set()
+            # What is compared was told with the first run, and has not changed since.
+            while not {"run", "table", "chart"} <= told:
+                head = (await browser.take()).head
+                told |= head.keys()
+                assert head.get("table", {"total": 1})["total"] == 1
+                assert head.get("run", {"counts": {"complete": 1}})["counts"] == {"complete": 1}
+                assert all(item["y"]["count"] for item in head.get("compared", ()))
+
     async def test_an_unknown_run_is_a_problem_and_the_connection_goes_on(self, connect, run_id):
         browser = await connect()
         await browser.show(run="no-such-run")
@@ -225,6 +243,22 @@ class TestBounds:
         place = [column["key"] for column in browser.head["table"]["columns"]].index("value:val_accuracy")
         values = [row["cells"][place] for row in browser.head["table"]["rows"]]
         assert values == pytest.approx([(299 - n) / 300 for n in range(10, 15)])
+
+
+class TestTheEnd:
+    async def test_a_server_that_ends_leaves_no_connection_and_nothing_pending(
+        self, connect, run_id, jp_serverapp
+    ):
+        browsers = [await connect(), await connect()]
+        for browser in browsers:
+            await browser.show(run=run_id, chart={"axis": "step"})
+            await browser.take()
+        browsers[1].connection.close()
+        await jp_serverapp.cleanup_extensions()
+        while await asyncio.wait_for(browsers[0].connection.read_message(), 5) is not None:
+            pass
+        pending = [repr(task) for task in asyncio.all_tasks()]
+        assert [task for task in pending if "LiveSocket" in task] == []
 
 
 class TestHostile:

@@ -60,7 +60,7 @@ class TestReading:
     async def test_one_trial_is_told_in_full(self, jp_fetch, run_id):
         found = json.loads((await jp_fetch("workbench", "api", "runs", run_id, "trials", "1")).body)
         assert (found["state"], found["reason"]) == ("failed", "oom")
-        assert "32 x 2" in found["plan"]
+        assert "32 x 2 accumulated x 1 worker, " in found["plan"]
         assert found["params"]["lr"] == 0.1
 
     async def test_figures_are_plotly_documents(self, jp_fetch, run_id):
@@ -71,6 +71,7 @@ class TestReading:
     async def test_the_report_is_a_page_in_a_sandbox(self, jp_fetch, run_id):
         answer = await jp_fetch("workbench", "api", "runs", run_id, "report")
         assert b"<!DOCTYPE html>" in answer.body
+        assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
         assert "sandbox" in answer.headers["Content-Security-Policy"]
         assert "allow-same-origin" not in answer.headers["Content-Security-Policy"]
 
@@ -187,6 +188,24 @@ class TestAsking:
         assert caught.value.code == 409
         assert "complete already" in problem["problem"]
         assert store.commands(run_id) == []
+
+    async def test_a_report_is_saved_once_and_never_over_another_file(self, post, run_id, jp_root_dir):
+        body = {"kind": "save_report", "run": run_id, "arguments": {"to": "mine.html"}}
+        done = json.loads((await post("actions", body=body)).body)
+        assert "<!DOCTYPE html>" in (jp_root_dir / "mine.html").read_text()
+        assert done["command"] == f"workbench report {run_id} --to mine.html"
+        assert done["python"] == f'wb.attach("{run_id}").report("mine.html")'
+        (jp_root_dir / "mine.html").write_text("a person's own")
+        with pytest.raises(HTTPClientError) as caught:
+            await post("actions", body=body)
+        assert json.loads(caught.value.response.body)["field"] == "to"
+        assert (jp_root_dir / "mine.html").read_text() == "a person's own"
+
+    async def test_an_export_without_a_folder_goes_where_its_command_says(self, post, run_id, jp_root_dir):
+        body = {"kind": "export", "run": run_id, "arguments": {"to": ""}}
+        done = json.loads((await post("actions", body=body)).body)
+        assert done["command"] == f"workbench export {run_id} --to best"
+        assert (jp_root_dir / "best" / "experiment.yaml").exists()
 
     @pytest.mark.parametrize(
         ("body", "field"),

@@ -42,6 +42,44 @@ def test_without_a_built_front_end_there_is_an_error_in_words(tmp_path: Path, bu
         wb.live(run)
 
 
+def test_two_views_of_a_widget_are_sent_what_each_of_them_shows(tmp_path: Path, built: Path) -> None:
+    run_id = record_run(tmp_path)
+    shown = wb.live(run_id, store=str(tmp_path / "store.sqlite"))
+    sent: dict[str, queue.Queue[bytes]] = {"left": queue.Queue(), "right": queue.Queue()}
+    shown.send = lambda content, buffers: sent[content["view"]].put(buffers[0])  # pyright: ignore
+    looks = {"left": {"run": run_id, "table": {"limit": 1}}, "right": {"runs": {}}}
+    try:
+        for view, look in looks.items():
+            said = json.dumps({"type": "look", "number": 1, "look": look})
+            shown._handle_custom_msg({"view": view, "said": said}, [])
+        seen: dict[str, set[str]] = {"left": set(), "right": set()}
+        while not (seen["left"] >= {"run", "table"} and "runs" in seen["right"]):
+            for view, told in seen.items():
+                if sent[view].empty():
+                    time.sleep(0.02)
+                    continue
+                head = read_frame(sent[view].get()).head
+                told.update(head)
+                said = json.dumps({"type": "taken", "frame": head["frame"]})
+                shown._handle_custom_msg({"view": view, "said": said}, [])
+        assert "runs" not in seen["left"]
+        assert not {"run", "table"} & seen["right"]
+        left, right = (shown._senders[view] for view in ("left", "right"))
+        shown._handle_custom_msg({"view": "left"}, [])
+        ends_soon(left)
+        assert right.alive
+    finally:
+        shown.close()
+    ends_soon(right)
+
+
+def ends_soon(sender: live_view.KernelSender) -> None:
+    deadline = time.monotonic() + 15
+    while sender.alive:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
 def test_a_kernel_sends_frames_one_at_a_time_and_nothing_to_who_says_nonsense(tmp_path: Path) -> None:
     run = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
     sent: queue.Queue[bytes] = queue.Queue()
@@ -63,7 +101,4 @@ def test_a_kernel_sends_frames_one_at_a_time_and_nothing_to_who_says_nonsense(tm
         assert seen["run"]["best"]["trial"] == 1
     finally:
         sender.end()
-    deadline = time.monotonic() + 15
-    while sender.alive:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    ends_soon(sender)

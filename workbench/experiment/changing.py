@@ -7,14 +7,15 @@ run keeps the experiment that it was started with, and its hash.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from workbench.errors import ExperimentError
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
 
-CHANGEABLE = ("resources.concurrency", "budget.trials", "budget.time", "budget.plateau")
+Setting = Literal["resources.concurrency", "budget.trials", "budget.time", "budget.plateau"]
+CHANGEABLE: tuple[Setting, ...] = get_args(Setting)
 
 
 def change(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
@@ -60,7 +61,7 @@ def _write(path: str, value: float | str | None) -> str:
     return f"{value:g} s" if path == "budget.time" else str(value)
 
 
-def values_of(experiment: Experiment) -> dict[str, Any]:
+def values_of(experiment: Experiment) -> dict[Setting, Any]:
     """Return the settings that may change, by dotted path; None for a limit that there is not."""
     return {
         "resources.concurrency": experiment.resources.concurrency,

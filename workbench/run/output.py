@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from workbench.run.view import RunView
 
 RUN_MIME_TYPE = "application/vnd.workbench.run+json"
-HEIGHT_PX = 470
+HEIGHT_PX = 520
 # A snapshot is made while somebody waits for a cell; a larger run is left to the live view.
 MOST_EVENTS = 100_000
 _MOST_CURVES = 12

@@ -44,7 +44,8 @@ def format_plan(plan: Mapping[str, Any]) -> str:
     """Write how a trial uses hardware, its global batch in full; "" where none was made."""
     if "micro_batch" not in plan or "global_batch" not in plan:
         return f"{plan['workers']} workers" if plan.get("workers", 1) != 1 else ""
-    batch = "global batch {global_batch} = {micro_batch} x {accumulation} accumulated x {workers} workers"
+    batch = "global batch {global_batch} = {micro_batch} x {accumulation} accumulated x {workers} worker"
+    batch += "s" if plan["workers"] != 1 else ""
     words = [plan[name] for name in ("strategy", "precision") if name in plan]
     if plan.get("recompute", "none") != "none":
         words.append("blocks recomputed")

@@ -1,15 +1,14 @@
 """What a browser may ask for: the same as on the command line, and by the same roads.
 
 What is only left for a driver (stop, change, enqueue) is left here, in a thread. What starts processes or
-loads much (start, resume, extend, replay, export) is done by the command line itself, in a process of its
-own, so that the server stays small and quick.
+loads much (start, resume, extend, replay, export, report) is done by the command line itself, in a process of
+its own, so that the server stays small and quick.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -18,8 +17,8 @@ from typing import Any
 
 from workbench.errors import ExperimentError, RunError
 from workbench.run import Run
-from workbench.watch.offers import enqueue, stop_trial
-from workbench.watch.protocol import Action, Done
+from workbench.watch.protocol import Action, Done, ExperimentFile
+from workbench.watch.same import folder_of, report_of, same_as, words_of
 from workbench.watch.watch import Watch
 
 _TIMEOUT_S = 180.0
@@ -59,45 +58,45 @@ class Asker:
         if action.run is None:
             raise ExperimentError("which run is not said", field="run", allowed="a run id, or last")
         run = Run(self._watch.store, self._watch.store.run(action.run).run_id)
-        match action.kind:
+        return self._ask(run, action.kind, arguments)
+
+    def _ask(self, run: Run, kind: str, arguments: dict[str, Any]) -> Done:
+        match kind:
             case "stop":
-                return _done(run, "stop", [], "stop()", run.stop())
+                return _done(run, kind, {}, run.stop())
             case "stop_trial":
                 trial = _take_whole(arguments, "trial")
-                command, python = stop_trial(run.run_id, trial)
-                return Done(run_id=run.run_id, answer=run.stop(trial=trial), command=command, python=python)
+                return _done(run, kind, {"trial": trial}, run.stop(trial=trial))
             case "enqueue":
                 params = arguments.pop("params", None)
                 if not isinstance(params, dict):
                     raise ExperimentError("is no configuration", field="params", allowed="values by name")
-                command, python = enqueue(run.run_id, params)
-                answer = run.enqueue(params)
-                return Done(run_id=run.run_id, answer=answer, command=command, python=python)
+                return _done(run, kind, {"params": params}, run.enqueue(params))
             case "set":
                 limits = _limits(arguments)
-                return _done(run, "set", _options(limits), f"set({_python(limits)})", run.set(**limits))
+                return _done(run, kind, limits, run.set(**limits))
             case "extend":
                 limits = _limits(arguments, without=("concurrency",))
-                found = self._command("extend", run.run_id, *_options(limits), "--json")
-                told = f"extend({_python(limits)})"
-                return _done(run, "extend", _options(limits), told, found.get("answer"))
+                found = self._command(*words_of(kind, run.run_id, limits), "--json")
+                return _done(run, kind, limits, found.get("answer"))
             case "resume":
-                self._command("resume", run.run_id, "--detach", "--json")
-                return _done(run, "resume", [], "resume()", "the run goes on")
+                self._command(*words_of(kind, run.run_id, {}), "--detach", "--json")
+                return _done(run, kind, {}, "the run goes on")
             case "replay":
-                found = self._command("replay", run.run_id, "--detach", "--json")
-                done = _done(run, "replay", [], "replay()", "the run is tried again")
+                found = self._command(*words_of(kind, run.run_id, {}), "--detach", "--json")
+                done = _done(run, kind, {}, "the run is tried again")
                 return done.model_copy(update={"run_id": found.get("run_id", run.run_id)})
             case "export":
-                return self._export(run, arguments)
-            case "report":
-                path = self._below_root(f"{run.name}-report.html")
-                self._command("report", run.run_id, "--to", str(path))
-                return _done(
-                    run, "report", ["--to", path.name], f"report({path.name!r})", f"wrote {path.name}"
-                )
+                trial = _take_whole(arguments, "trial") if arguments.get("trial") is not None else None
+                to, _ = self._take_place(arguments, folder_of(trial))
+                return self._write(run, kind, {"to": to, **({} if trial is None else {"trial": trial})})
+            case _:
+                to, path = self._take_place(arguments, report_of(run.run_id))
+                if path.exists():
+                    raise ExperimentError(f"there is a {to} already", field="to", next_step="Name another.")
+                return self._write(run, "save_report", {"to": to})
 
-    def experiments(self) -> list[dict[str, str]]:
+    def experiments(self) -> list[ExperimentFile]:
         """Return the experiment files below the server's folder, by path."""
         found = []
         for path in sorted(self._files(self._root, _MAX_DEPTH)):
@@ -105,7 +104,7 @@ class Asker:
                 break
             if _looks_like_experiment(path):
                 name = path.relative_to(self._root).as_posix()
-                found.append({"path": name, "name": path.stem})
+                found.append(ExperimentFile(path=name, name=path.stem))
         return found
 
     def _files(self, folder: Path, depth: int) -> list[Path]:
@@ -132,32 +131,29 @@ class Asker:
                 "cannot be started so", field="arguments",
                 allowed="path of an experiment file, settings by dotted path, name",
             )  # fmt: skip
-        path = self._below_root(given)
-        if not path.is_file():
+        if not self._below_root(given).is_file():
             raise ExperimentError(f"there is no file {given}", field="path")
-        words = [word for key, value in settings.items() for word in ("--set", f"{key}={json.dumps(value)}")]
-        words += ["--name", str(name)] if name else []
-        found = self._command("sweep", given, *words, "--detach", "--json")
-        shown = " ".join(["workbench sweep", *(shlex.quote(word) for word in (given, *words))])
+        asked = {"path": given, "settings": settings, "name": name}
+        found = self._command(*words_of("start", "", asked), "--detach", "--json")
         return Done(
-            run_id=found.get("run_id"), answer="the run is on its way", command=shown,
-            python=f"wb.sweep({given!r})" if not settings
-            else f"wb.sweep(wb.read_experiment({given!r}, {settings!r}))",
-        )  # fmt: skip
+            run_id=found.get("run_id"),
+            answer="the run is on its way",
+            **same_as("start", "", asked)._asdict(),
+        )
 
-    def _export(self, run: Run, arguments: dict[str, Any]) -> Done:
-        trial = _take_whole(arguments, "trial") if arguments.get("trial") is not None else None
-        given = arguments.pop("to", None) or f"{run.name}-best"
+    def _write(self, run: Run, kind: str, asked: dict[str, Any]) -> Done:
+        self._command(*words_of(kind, run.run_id, asked))
+        return _done(run, kind, asked, f"wrote {asked['to']}")
+
+    def _take_place(self, arguments: dict[str, Any], otherwise: str) -> tuple[str, Path]:
+        """Return where something is to be written, as it is shown and as it is, or refuse."""
+        given = arguments.pop("to", None) or otherwise
         if not isinstance(given, str) or given.startswith("-"):
             raise ExperimentError(
-                f"{given!r} is no folder", field="to", allowed="a path below the server's folder"
+                f"{given!r} is no place", field="to", allowed="a path below the server's folder"
             )
-        to = self._below_root(given)
-        name = to.relative_to(self._root).as_posix()
-        words = ["--to", name, *(["--trial", str(trial)] if trial is not None else [])]
-        self._command("export", run.run_id, *words)
-        python = f"export({name!r})" if trial is None else f"export({name!r}, trial={trial})"
-        return _done(run, "export", words, python, f"wrote {name}")
+        path = self._below_root(given)
+        return path.relative_to(self._root).as_posix(), path
 
     def _below_root(self, given: str) -> Path:
         """Return a path below the server's folder, or refuse: nothing else is a browser's business."""
@@ -216,14 +212,5 @@ def _take_whole(arguments: dict[str, Any], name: str) -> int:
     return value
 
 
-def _options(limits: Mapping[str, Any]) -> list[str]:
-    return [word for name, value in limits.items() for word in (f"--{name}", str(value))]
-
-
-def _python(limits: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name}={value!r}" for name, value in limits.items())
-
-
-def _done(run: Run, command: str, words: Sequence[str], python: str, answer: str | None) -> Done:
-    shown = " ".join(["workbench", command, run.run_id, *(shlex.quote(word) for word in words)])
-    return Done(run_id=run.run_id, answer=answer, command=shown, python=f"wb.attach({run.run_id!r}).{python}")
+def _done(run: Run, kind: str, asked: Mapping[str, Any], answer: str | None) -> Done:
+    return Done(run_id=run.run_id, answer=answer, **same_as(kind, run.run_id, asked)._asdict())

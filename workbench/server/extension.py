@@ -71,6 +71,7 @@ class WorkbenchExtension(ExtensionApp):
             "workbench_watch": watch,
             "workbench_asker": Asker(watch, root),
             "workbench_drawer": Drawer(watch),
+            "workbench_live": set(),
             # Of its own, so that a store that does not answer holds up nobody else's threads.
             "workbench_threads": ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="workbench"),
             # What takes long waits for its own kind only.
@@ -101,6 +102,8 @@ class WorkbenchExtension(ExtensionApp):
     async def stop_extension(self) -> None:
         """Let go of the store and of everything that was started."""
         settings: dict[str, Any] = self.settings
+        for connection in list(settings["workbench_live"]):
+            await connection.end()
         settings["workbench_drawer"].close()
         settings["workbench_watch"].close()
         for name in ("workbench_threads", "workbench_slow_threads"):

@@ -20,6 +20,7 @@ from workbench.watch.session import MAX_MESSAGE_BYTES, TICK_S, Session
 from workbench.watch.watch import Watch
 
 _PATIENCE_S = 120.0
+_GOING_AWAY = 1001
 _POLICY_VIOLATION = 1008
 _INTERNAL_ERROR = 1011
 
@@ -31,6 +32,7 @@ class LiveSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):  # pyright: 
 
     def initialize(self) -> None:
         """Begin without anybody to send to."""
+        self._open: set[LiveSocket] = self.settings["workbench_live"]
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._end_listening: Any = None
@@ -59,6 +61,9 @@ class LiveSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):  # pyright: 
         self._session = Session(watch)
         self._end_listening = watch.listen(lambda: loop.add_callback(self._woken.set))
         self._task = asyncio.create_task(self._send_what_changes())
+        self._open.add(self)
+        # Not when the browser goes: its task has then still to end.
+        self._task.add_done_callback(lambda _: self._open.discard(self))
 
     def on_message(self, message: str | bytes) -> None:
         """Take in what the browser says."""
@@ -76,6 +81,15 @@ class LiveSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):  # pyright: 
             self._end_listening()
         if self._task is not None:
             self._task.cancel()
+
+    async def end(self) -> None:
+        """Close the connection, and return when nothing of it runs any more."""
+        self.close(_GOING_AWAY, "the server ends")
+        if self._end_listening is not None:
+            self._end_listening()
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
 
     async def _send_what_changes(self) -> None:
         threads: ThreadPoolExecutor = self.settings["workbench_threads"]

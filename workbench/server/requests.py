@@ -140,8 +140,7 @@ class LookHandler(_WorkbenchHandler):
             return painter.paint()
 
         frame = await self.in_thread(paint)
-        self.set_header("Content-Type", "application/octet-stream")
-        await self.finish(frame or b"")
+        await self.finish(frame or b"", set_content_type="application/octet-stream")
 
 
 class RunsHandler(_WorkbenchHandler):
@@ -234,10 +233,9 @@ class ReportHandler(_WorkbenchHandler):
         """Answer the report."""
         found = await self.in_thread(_run, self.watch, run_id)
         page = await self.in_slow_thread(self.drawer.report, found.run_id)
-        self.set_header("Content-Type", "text/html; charset=utf-8")
         # In a sandbox without an origin: what people wrote into a run cannot reach the server from there.
         self.set_header("Content-Security-Policy", "sandbox allow-scripts")
-        await self.finish(page)
+        await self.finish(page, set_content_type="text/html; charset=utf-8")
 
 
 class ExperimentsHandler(_WorkbenchHandler):
@@ -248,7 +246,8 @@ class ExperimentsHandler(_WorkbenchHandler):
     @translated
     async def get(self) -> None:
         """Answer their paths."""
-        self.answer(await self.in_thread(self.asker.experiments))
+        found = await self.in_thread(self.asker.experiments)
+        self.answer([file.model_dump() for file in found])
 
 
 class ActionsHandler(_WorkbenchHandler):

@@ -100,9 +100,8 @@ class Painter:
         if tail is not None:
             with tail.lock:
                 seq = tail.cursor
-                for paint_part in (
-                    self._paint_head, self._paint_chart, self._paint_table, self._paint_trial, self._paint_log
-                ):  # fmt: skip
+                # A run that nobody has read yet is not one without trials.
+                for paint_part in self._parts_of_run() if tail.is_begun else ():
                     with self._noting_problem():
                         parts |= paint_part(tail, numbers)
                 if tail.problem is not None:
@@ -116,6 +115,9 @@ class Painter:
         self._frame += 1
         picture = Picture(look=self._number, frame=self._frame, seq=seq, problem=self._problem, **parts)
         return encode(picture, numbers)
+
+    def _parts_of_run(self) -> tuple[Callable[[RunTail, Numbers], dict[str, Any]], ...]:
+        return self._paint_head, self._paint_chart, self._paint_table, self._paint_trial, self._paint_log
 
     @property
     def frame(self) -> int:
@@ -156,10 +158,13 @@ class Painter:
         return self._changed("resources", self._watch.resources) if self._look.resources else {}
 
     def _paint_compared(self, numbers: Numbers) -> dict[str, Any]:
-        if not self._look.compared or not self._is_due("compared"):
+        if not self._look.compared:
+            return {}
+        tails = [self._watch.tail(run_id) for run_id in self._look.compared]
+        are_begun = all(tail.is_begun or tail.problem is not None for tail in tails)
+        if not are_begun or not self._is_due("compared"):
             return {}
         # The columns of a frame are put in it only where the curves have changed.
-        tails = [self._watch.tail(run_id) for run_id in self._look.compared]
         seen = tuple((tail.run_id, tail.cursor) for tail in tails)
         if self._told.get("compared") == seen:
             return {}

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.events import Reason, RunState, TrialState
+from workbench.experiment.changing import Setting
 
 MAX_WINDOW = 200
 MAX_COMPARED = 12
@@ -142,8 +143,9 @@ class Offer(_Told):
     """Something that can be done with a run or trial, and the command and the Python that do the same."""
 
     kind: Literal[
-        "stop", "resume", "extend", "set", "enqueue", "stop_trial", "report", "export", "replay", "attach"
-    ]
+        "stop", "resume", "extend", "set", "enqueue", "stop_trial", "report", "save_report", "export",
+        "replay", "attach",
+    ]  # fmt: skip
     label: str
     command: str
     python: str
@@ -170,7 +172,7 @@ class RunPicture(_Told):
     objectives: tuple[ObjectivePicture, ...]
     metrics: tuple[str, ...] = Field(description="What was reported, objectives first.")
     params: tuple[str, ...] = Field(description="What is searched.")
-    settings: Json = Field(description="What is in force by now and can be changed, by dotted path.")
+    settings: dict[Setting, Any] = Field(description="What is in force by now and can be changed.")
     experiment_hash: str
     figures: tuple[str, ...] = Field(description="Analysis figures that it can be drawn with.")
     card: tuple[str, ...] = Field(description="The advice in words, where there is one.")
@@ -375,7 +377,7 @@ class Action(_Asked):
     """Something to be done, sent by POST."""
 
     kind: Literal[
-        "start", "stop", "stop_trial", "resume", "extend", "set", "enqueue", "replay", "export", "report"
+        "start", "stop", "stop_trial", "resume", "extend", "set", "enqueue", "replay", "export", "save_report"
     ]
     run: Name | None = None
     arguments: Json = Field(default_factory=dict)
@@ -388,3 +390,10 @@ class Done(_Told):
     answer: str | None = Field(description="What the driver said; None if it has not answered yet.")
     command: str = Field(description="The command that does the same.")
     python: str
+
+
+class ExperimentFile(_Told):
+    """A file that a run can be started from."""
+
+    path: str = Field(description="Below the folder of the server.")
+    name: str

@@ -79,6 +79,11 @@ class RunTail:
         behind = self.row.last_seq - self.cursor
         return self.cursor / self.row.last_seq if behind > CHUNK_EVENTS else None
 
+    @property
+    def is_begun(self) -> bool:
+        """Whether anything of it was read, or there is nothing to read."""
+        return self.cursor > 0 or self.row.last_seq == 0
+
     def advance(self) -> bool:
         """Read the next events, at most a chunk of them.
 

@@ -32,8 +32,6 @@ class LiveView(anywidget.AnyWidget):
     run_id = traitlets.Unicode(help="The run.").tag(sync=True)
     height = traitlets.Int(HEIGHT_PX, help="In pixels.").tag(sync=True)
     snapshot = traitlets.Unicode(help="HTML that is shown where no server has the run.").tag(sync=True)
-    # Here, as a widget that could not be made is closed all the same.
-    _sender: KernelSender | None = None
 
     def __init__(self, run: Run, height: int = HEIGHT_PX) -> None:
         """Make a view of a run.
@@ -54,21 +52,30 @@ class LiveView(anywidget.AnyWidget):
             _esm=_VIEW.read_text(encoding="utf-8"), run_id=run.run_id, height=height, snapshot=snapshot(run)
         )
         self._run = run
+        self._senders: dict[str, KernelSender] = {}
         self.on_msg(self._hear)
 
     def close(self) -> None:
         """Send nothing any more, and remove the view."""
-        if self._sender is not None:
-            self._sender.end()
+        # A widget that could not be made is closed all the same.
+        for sender in getattr(self, "_senders", {}).values():
+            sender.end()
         super().close()
 
     def _hear(self, _widget: Any, content: Any, _buffers: Any) -> None:
-        said = content.get("said") if isinstance(content, dict) else None
-        if not isinstance(said, str):
+        """Hand what one of the views says to the sender of that view: what each shows is its own."""
+        view, said = (content.get(name) if isinstance(content, dict) else None for name in ("view", "said"))
+        if not isinstance(view, str):
             return
-        if self._sender is None or not self._sender.alive:
-            self._sender = KernelSender(self._run, lambda frame: self.send({}, buffers=[frame]))
-        self._sender.hear(said)
+        self._senders = {name: sender for name, sender in self._senders.items() if sender.alive}
+        sender = self._senders.get(view)
+        if isinstance(said, str):
+            if sender is None:
+                sender = KernelSender(self._run, lambda frame: self.send({"view": view}, buffers=[frame]))
+                self._senders[view] = sender
+            sender.hear(said)
+        elif sender is not None:
+            sender.end()
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         bundle = super()._repr_mimebundle_(**options)
@@ -79,7 +86,7 @@ class LiveView(anywidget.AnyWidget):
 
 
 class KernelSender:
-    """Sends frames from this process, as the server does from its own; ends when nobody listens."""
+    """Sends frames to one view, as the server does from its own process; ends when nobody listens."""
 
     def __init__(self, run: Run, send: Any) -> None:
         """Begin to send.

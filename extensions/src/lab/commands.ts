@@ -4,7 +4,7 @@ import type { ReadonlyPartialJSONObject } from "@lumino/coreutils";
 
 import type { Host } from "../host";
 import type { ViewState } from "../state";
-import type { Done, Problem, RunsPicture } from "../types";
+import type { Done, ExperimentFile, Problem, RunsPicture } from "../types";
 import { workbenchIcon } from "./icon";
 import { COMMANDS } from "./names";
 import type { SidePanel, Tabs } from "./panels";
@@ -69,7 +69,7 @@ async function askForRun(host: Host): Promise<string | null> {
 async function start(host: Host, given: string | null): Promise<string | null> {
   let path = given;
   if (path === null) {
-    const offered = await get<{ path: string; name: string }[]>(host, "workbench/api/experiments");
+    const offered = await get<ExperimentFile[]>(host, "workbench/api/experiments");
     path = await choose("Start a run", offered.map((item) => item.path), "There is no experiment file here.");
   }
   if (path === null) return null;

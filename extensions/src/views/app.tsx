@@ -42,24 +42,34 @@ function Output({ controller }: ViewProps) {
   return (
     <section class="workbench-main" aria-label="Run">
       <Head controller={controller} />
-      <Chart controller={controller} />
-      <Trials controller={controller} />
+      <CurvesOrAdvice controller={controller} />
     </section>
   );
 }
 
 function Panel({ controller }: ViewProps) {
-  const { run, trial } = controller.state.view;
+  const { run } = controller.state.view;
   return (
     <>
       <Runs controller={controller} />
       {run === null ? null : (
         <section class="workbench-main" aria-label="Run">
           <Head controller={controller} />
-          <Chart controller={controller} />
-          {trial === null ? <Trials controller={controller} /> : <Trial controller={controller} />}
+          <CurvesOrAdvice controller={controller} />
         </section>
       )}
+    </>
+  );
+}
+
+/** Where there are no tabs, what there is to see comes in one piece. */
+function CurvesOrAdvice({ controller }: ViewProps) {
+  const { trial } = controller.state.view;
+  if (!tabsOf(controller.state).includes("curves")) return <Advice controller={controller} />;
+  return (
+    <>
+      <Chart controller={controller} />
+      {trial === null || controller.form === "output" ? <Trials controller={controller} /> : <Trial controller={controller} />}
     </>
   );
 }

@@ -2,7 +2,7 @@
 import { useMemo } from "preact/hooks";
 import type { Controller } from "../controller";
 import { Curve } from "../curve";
-import { formatNumber } from "../format";
+import { count, formatNumber } from "../format";
 import type { Drawing, Line } from "../plot";
 import type { HeldChart, ViewState } from "../state";
 import type { Theme } from "../theme";
@@ -20,7 +20,7 @@ const NO_DRAWING: Drawing = {
   xTitle: "",
   yName: "",
   yRange: null,
-  isTime: false,
+  xKind: "number",
   logarithmic: false,
 };
 
@@ -41,11 +41,7 @@ export function Chart({ controller, throughput = false }: ChartProps) {
           label={labelOf(chart)}
           onChoose={(key, add) => controller.chooseTrial(Number(key), add)}
         />
-        {chart && !chart.curves.size ? (
-          <p class="workbench-chart-empty">
-            {view.chart.shown === "chosen" ? "Choose trials in the table below." : "No trial has reported this yet."}
-          </p>
-        ) : null}
+        {chart && !drawnOf(chart).length ? <p class="workbench-chart-empty">{whyEmpty(chart, view)}</p> : null}
       </div>
       {chart ? <Legend chart={chart} /> : <div class="workbench-legend" />}
     </section>
@@ -109,7 +105,9 @@ function Controls({ controller, throughput }: Required<ChartProps>) {
 
 function Legend({ chart }: { chart: HeldChart }) {
   const { told } = chart;
-  const states = [...new Set(told.states)];
+  const drawn = drawnOf(chart);
+  const states = [...new Set(told.states.filter((_, index) => drawn.includes(told.shown[index])))];
+  const unseen = told.shown.length - drawn.length;
   return (
     <div class="workbench-legend">
       {told.best_trial == null ? null : (
@@ -133,11 +131,24 @@ function Legend({ chart }: { chart: HeldChart }) {
         </span>
       ) : null}
       <span class="workbench-gap" />
-      <span class="workbench-number">
-        {told.shown.length} of {told.num_trials} trials drawn
-      </span>
+      {told.num_trials ? (
+        <span class="workbench-number">
+          {drawn.length} of {count(told.num_trials, "trial")} drawn
+          {unseen ? `, ${unseen} reported no number` : ""}
+        </span>
+      ) : null}
     </div>
   );
+}
+
+/** Trials with a curve on the screen: one of nothing but NaN has none. */
+function drawnOf({ told, curves }: HeldChart): number[] {
+  return told.shown.filter((trial) => curves.get(trial)?.isVisible);
+}
+
+function whyEmpty({ told }: HeldChart, view: ViewState): string {
+  if (view.chart.shown === "chosen" && !view.chart.chosen.length) return "Choose trials in the table below.";
+  return told.num_trials ? "No number was reported." : "No trial has reported this yet.";
 }
 
 function drawingOf(chart: HeldChart, view: ViewState, theme: Theme): Drawing {
@@ -149,7 +160,7 @@ function drawingOf(chart: HeldChart, view: ViewState, theme: Theme): Drawing {
     xTitle: told.x_title,
     yName: told.metric,
     yRange: told.y_range ?? null,
-    isTime: false,
+    xKind: told.axis === "step" ? "whole" : "number",
     logarithmic: view.chart.logarithmic,
   };
 }
@@ -176,7 +187,7 @@ function linesOf(chart: HeldChart, view: ViewState, theme: Theme): Line[] {
     const place = chosen.indexOf(trial);
     if (place < 0 && trial !== told.best_trial) return plain.push(line);
     const isBest = trial === told.best_trial;
-    const colour = place < 0 ? theme.best : theme.categories[place % theme.categories.length];
+    const colour = isBest ? theme.best : theme.categories[place % theme.categories.length];
     return marked.push({
       ...line,
       colour,
@@ -198,5 +209,5 @@ function labelOf(chart: HeldChart | null): string {
   const last = best && best.length ? best.y[best.length - 1] : null;
   const value = last === null ? "" : `; best so far ${formatNumber(last)}`;
   const trial = told.best_trial == null ? "" : ` by trial ${told.best_trial}`;
-  return `${told.y_title} by ${told.x_title}, ${told.num_trials} trials${value}${trial}`;
+  return `${told.y_title} by ${told.x_title}, ${count(told.num_trials, "trial")}${value}${trial}`;
 }

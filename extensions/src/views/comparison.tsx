@@ -1,7 +1,7 @@
 // Several runs beside each other: the best so far over time.
 import { useMemo } from "preact/hooks";
 import type { Controller } from "../controller";
-import { formatDuration, formatNumber } from "../format";
+import { count, formatDuration, formatNumber } from "../format";
 import type { Drawing } from "../plot";
 import type { HeldComparison } from "../state";
 import type { Theme } from "../theme";
@@ -23,25 +23,27 @@ export function Comparison({ controller }: { controller: Controller }) {
       <PlotBox
         drawing={drawing}
         theme={theme}
-        label={`Best so far of ${state.compared.length} runs over time`}
+        label={`Best so far of ${count(state.compared.length, "run")} over time`}
         onChoose={(runId) => controller.openRun(runId)}
       />
-      <table class="workbench-compared">
-        <thead>
-          <tr>
-            <th scope="col">run</th>
-            <th scope="col">metric</th>
-            <th scope="col">best so far</th>
-            <th scope="col">reached after</th>
-            <td />
-          </tr>
-        </thead>
-        <tbody>
-          {state.view.compared.map((runId) => (
-            <Row key={runId} runId={runId} controller={controller} />
-          ))}
-        </tbody>
-      </table>
+      <div class="workbench-compared-box" tabIndex={0} role="region" aria-label="Compared runs">
+        <table class="workbench-compared">
+          <thead>
+            <tr>
+              <th scope="col">run</th>
+              <th scope="col">metric</th>
+              <th scope="col">best so far</th>
+              <th scope="col">reached after</th>
+              <td />
+            </tr>
+          </thead>
+          <tbody>
+            {state.view.compared.map((runId) => (
+              <Row key={runId} runId={runId} controller={controller} />
+            ))}
+          </tbody>
+        </table>
+      </div>
     </section>
   );
 }
@@ -102,7 +104,7 @@ function drawingOf(compared: HeldComparison[], theme: Theme): Drawing {
     xTitle: "time since the run began",
     yName: [...new Set(compared.map(({ told }) => told.metric))].join(", "),
     yRange: null,
-    isTime: true,
+    xKind: "seconds",
     logarithmic: false,
   };
 }

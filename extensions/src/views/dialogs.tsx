@@ -2,10 +2,10 @@
 import { useState } from "preact/hooks";
 import type { Controller, Question } from "../controller";
 import { formatDuration, parseValue } from "../format";
-import { sameAs, type Same } from "../same";
-import type { Offer, Problem } from "../types";
+import { sameAs } from "../same";
+import type { Action, Offer, Problem, RunPicture } from "../types";
 import { doAction, problemIn } from "./doing";
-import { Code, Dialog, Field } from "./pieces";
+import { Dialog, Field, ProblemNotice, TheSame } from "./pieces";
 import { StartDialog } from "./start";
 
 export function Dialogs({ controller }: { controller: Controller }) {
@@ -33,32 +33,6 @@ function CommandsDialog({ question, onClose }: { question: CommandsQuestion; onC
   );
 }
 
-function TheSame({ same, name }: { same: Same; name: string }) {
-  return (
-    <>
-      <Code label={`command: ${name}`} text={same.command} />
-      <Code label={`Python: ${name}`} text={same.python} />
-    </>
-  );
-}
-
-export function ProblemNotice({ problem }: { problem: Problem | null }) {
-  return (
-    <div role="alert">
-      {problem ? (
-        <div class="workbench-notice workbench-notice-error">
-          <p>
-            {problem.field ? <code>{problem.field}: </code> : null}
-            {problem.problem}
-          </p>
-          {problem.allowed ? <p>Allowed: {problem.allowed}</p> : null}
-          {problem.next_step ? <p>{problem.next_step}</p> : null}
-        </div>
-      ) : null}
-    </div>
-  );
-}
-
 interface OfferDialogProps {
   controller: Controller;
   question: OfferQuestion;
@@ -71,12 +45,13 @@ function OfferDialog({ controller, question, onClose }: OfferDialogProps) {
   const [values, setValues] = useState(() => Object.fromEntries(fields.map((one) => [one.key, one.value])));
   const [problem, setProblem] = useState<Problem | null>(null);
   const [busy, setBusy] = useState(false);
+  const asked = argumentsOf(question, filledIn(fields, values));
   const submit = async (event: Event) => {
     event.preventDefault();
     setBusy(true);
     setProblem(null);
     try {
-      await doAction(controller, offer, argumentsOf(question, filledIn(fields, values)));
+      await doAction(controller, offer, asked);
       onClose();
     } catch (error) {
       setProblem(problemIn(error));
@@ -94,6 +69,7 @@ function OfferDialog({ controller, question, onClose }: OfferDialogProps) {
                 id={id}
                 dir="auto"
                 value={values[field.key]}
+                placeholder={field.otherwise}
                 onInput={(event) => setValues({ ...values, [field.key]: event.currentTarget.value })}
               />
             )}
@@ -113,10 +89,16 @@ function OfferDialog({ controller, question, onClose }: OfferDialogProps) {
       </form>
       <details open={offer.kind === "attach"}>
         <summary>The same from a terminal and from Python</summary>
-        <TheSame same={sameAs(offer, controller.state.run?.run_id ?? "", filledIn(fields, values))} name={offer.label} />
+        <TheSame same={sameOf(offer, controller.state.run?.run_id ?? "", asked)} name={offer.label} />
       </details>
     </Dialog>
   );
+}
+
+/** Following and opening are nothing that a server is asked for: the offer says what there is to say. */
+function sameOf(offer: Offer, run: string, asked: Record<string, unknown>) {
+  if (offer.kind === "attach" || offer.kind === "report") return offer;
+  return sameAs({ kind: offer.kind satisfies Action["kind"], run, arguments: asked });
 }
 
 const EXPLANATIONS: Partial<Record<Offer["kind"], string>> = {
@@ -127,6 +109,7 @@ const EXPLANATIONS: Partial<Record<Offer["kind"], string>> = {
   enqueue: "The run tries this configuration next.",
   replay: "A new run proposes again, in their order, the configurations that this one tried.",
   export: "Writes the configuration, the weights, the command and the environment of a trial.",
+  save_report: "Writes the report as one page that needs no network. A file that is there already is kept.",
 };
 
 interface FormField {
@@ -134,6 +117,8 @@ interface FormField {
   label: string;
   value: string;
   hint?: string;
+  /** What counts where nothing is filled in; such a field is a text, whatever it looks like. */
+  otherwise?: string;
 }
 
 function fieldsOf(controller: Controller, question: OfferQuestion): FormField[] {
@@ -153,9 +138,11 @@ function fieldsOf(controller: Controller, question: OfferQuestion): FormField[] 
         label: key,
         value: question.params[key] === undefined ? "" : written(question.params[key]),
       }));
+    case "save_report":
+      return [placeField("File", `${run?.run_id}-report.html`)];
     case "export":
       return [
-        { key: "to", label: "Folder", value: question.trial === null ? "best" : `trial-${question.trial}`, hint: "below the server's own" },
+        placeField("Folder", question.trial === null ? "best" : `trial-${question.trial}`),
         { key: "trial", label: "Trial", value: question.trial === null ? "" : String(question.trial), hint: "empty: the best" },
       ];
     default:
@@ -163,8 +150,12 @@ function fieldsOf(controller: Controller, question: OfferQuestion): FormField[] 
   }
 }
 
-function limitFields(settings: Record<string, unknown>): FormField[] {
-  const now = (path: string) => {
+function placeField(label: string, otherwise: string): FormField {
+  return { key: "to", label, value: otherwise, otherwise, hint: "below the server's own folder" };
+}
+
+function limitFields(settings: RunPicture["settings"]): FormField[] {
+  const now = (path: keyof RunPicture["settings"]) => {
     const value = settings[path];
     if (value == null) return "no limit now";
     return `now ${path === "budget.time" && typeof value === "number" ? formatDuration(value) : written(value)}`;
@@ -178,8 +169,12 @@ function limitFields(settings: Record<string, unknown>): FormField[] {
 }
 
 function filledIn(fields: FormField[], values: Record<string, string>): Record<string, unknown> {
-  const filled = fields.filter(({ key }) => values[key].trim() !== "");
-  return Object.fromEntries(filled.map(({ key }) => [key, parseValue(values[key])]));
+  return Object.fromEntries(
+    fields.flatMap(({ key, otherwise }) => {
+      const text = values[key].trim() || (otherwise ?? "");
+      return text ? [[key, otherwise === undefined ? parseValue(text) : text]] : [];
+    }),
+  );
 }
 
 function argumentsOf(question: OfferQuestion, filled: Record<string, unknown>): Record<string, unknown> {

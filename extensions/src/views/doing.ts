@@ -2,7 +2,7 @@
 import { ActionError, type Controller } from "../controller";
 import type { Action, Done, Offer, Problem } from "../types";
 
-const ASKS_FOR_MORE = new Set<Offer["kind"]>(["extend", "set", "enqueue", "export", "attach"]);
+const ASKS_FOR_MORE = new Set<Offer["kind"]>(["extend", "set", "enqueue", "replay", "save_report", "export", "attach"]);
 
 /** Whether a person is asked: it cannot be taken back, or something has to be filled in. */
 export function asksFirst(offer: Offer): boolean {

@@ -6,6 +6,7 @@ import { asksFirst, doOffer } from "./doing";
 import { Empty, ProgressBar, StateMark } from "./pieces";
 
 const ACTIVE = new Set<RunPicture["state"]>(["waiting", "running", "stopping"]);
+const FAILED = new Set<RunPicture["state"]>(["failed", "lost"]);
 
 const REASONS: Record<string, string> = {
   trials: "all trials are done",
@@ -28,27 +29,30 @@ export function Head({ controller }: { controller: Controller }) {
       </header>
     );
   }
+  // In a notebook each line that the head takes is one that curves and trials lack.
+  const isOutput = controller.form === "output";
   return (
     <header class="workbench-head">
       <div class="workbench-bar">
-        <h2 class="workbench-run-title" title={run.run_id}>
+        <h2 class="workbench-run-title" title={`${run.name} (${run.run_id})`}>
           <bdi>{run.name}</bdi>
         </h2>
         <span role="status" aria-live="polite">
           <StateMark state={run.state} reason={run.reason ? (REASONS[run.reason] ?? run.reason) : null} />
         </span>
+        {isOutput ? <Facts run={run} isBrief /> : null}
         <span class="workbench-gap" />
         <Offers controller={controller} run={run} />
       </div>
       <ProgressBar part={run.loading ?? run.progress} label={run.loading == null ? "Progress" : "Reading events"} />
-      <Facts run={run} />
-      {run.message ? <p class="workbench-notice">{run.message}</p> : null}
+      {isOutput ? null : <Facts run={run} />}
+      {run.message ? <p class={`workbench-notice${FAILED.has(run.state) ? " workbench-notice-error" : ""}`}>{run.message}</p> : null}
       {problem ? <p class="workbench-notice">{problem.problem}</p> : null}
     </header>
   );
 }
 
-function Facts({ run }: { run: RunPicture }) {
+function Facts({ run, isBrief = false }: { run: RunPicture; isBrief?: boolean }) {
   const objective = run.objectives[0];
   const value = run.best && objective ? run.best.values[objective.metric] : null;
   return (
@@ -65,7 +69,9 @@ function Facts({ run }: { run: RunPicture }) {
         </div>
       )}
       {objective?.target == null ? null : <Fact label="target" value={formatNumber(objective.target)} />}
-      <Fact label="progress" value={run.loading == null ? formatPercent(run.progress) : "reading …"} />
+      {isBrief && !ACTIVE.has(run.state) ? null : (
+        <Fact label="progress" value={run.loading == null ? formatPercent(run.progress) : "reading …"} />
+      )}
       {ACTIVE.has(run.state) ? <Fact label="time left" value={formatDuration(run.left_s)} /> : null}
       <Fact label="elapsed" value={formatDuration(run.elapsed_s)} />
       {run.kind === "advice" ? null : <Counts run={run} />}
@@ -86,6 +92,7 @@ const ORDER = ["running", "waiting", "complete", "pruned", "stopped", "failed"];
 
 function Counts({ run }: { run: RunPicture }) {
   const total = Object.values(run.counts).reduce((sum, one) => sum + one, 0);
+  if (!total) return <Fact label="trials" value="0" />;
   return (
     <div class="workbench-fact-counts">
       <dt>{count(total, "trial")}</dt>
@@ -101,7 +108,9 @@ function Counts({ run }: { run: RunPicture }) {
   );
 }
 
-const SHOWN_AS_BUTTONS = new Set<Offer["kind"]>(["stop", "resume", "extend", "set", "enqueue", "report", "export"]);
+const SHOWN_AS_BUTTONS = new Set<Offer["kind"]>([
+  "stop", "resume", "extend", "replay", "set", "enqueue", "report", "save_report", "export",
+]);
 
 function Offers({ controller, run }: { controller: Controller; run: RunPicture }) {
   const buttons = controller.form === "output" ? [] : run.offers.filter((offer) => SHOWN_AS_BUTTONS.has(offer.kind));
@@ -143,7 +152,7 @@ export function OfferButton({ offer, controller, trial, params }: OfferButtonPro
     <button
       type="button"
       class={offer.dangerous ? "workbench-danger" : undefined}
-      title={offer.command}
+      title={offer.kind === "report" ? `As a page; ${offer.command} writes it to a file` : offer.command}
       onClick={() => (asks ? controller.ask({ kind: "offer", offer, trial, params }) : doOffer(controller, offer))}
     >
       {offer.label}

@@ -2,6 +2,8 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { formatPercent } from "../format";
+import type { Same } from "../same";
+import type { Problem } from "../types";
 
 export function StateMark({ state, reason }: { state: string; reason?: string | null }) {
   return (
@@ -90,6 +92,33 @@ async function copyText(text: string): Promise<void> {
   area.select();
   document.execCommand("copy");
   area.remove();
+}
+
+/** The command and the Python that do the same as something on the screen. */
+export function TheSame({ same, name }: { same: Same; name: string }) {
+  return (
+    <>
+      <Code label={`command: ${name}`} text={same.command} />
+      <Code label={`Python: ${name}`} text={same.python} />
+    </>
+  );
+}
+
+export function ProblemNotice({ problem }: { problem: Problem | null }) {
+  return (
+    <div role="alert">
+      {problem ? (
+        <div class="workbench-notice workbench-notice-error">
+          <p>
+            {problem.field ? <code>{problem.field}: </code> : null}
+            {problem.problem}
+          </p>
+          {problem.allowed ? <p>Allowed: {problem.allowed}</p> : null}
+          {problem.next_step ? <p>{problem.next_step}</p> : null}
+        </div>
+      ) : null}
+    </div>
+  );
 }
 
 interface DialogProps {

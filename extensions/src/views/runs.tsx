@@ -15,6 +15,8 @@ const RUN_STATES: readonly RunState[] = [
   "lost",
 ];
 
+const ACTIVE = new Set<RunState>(["waiting", "running", "stopping"]);
+
 export function Runs({ controller }: { controller: Controller }) {
   const { runs, view } = controller.state;
   const filtered = view.runs.text !== "" || view.runs.states.length > 0;
@@ -92,7 +94,7 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
         class="workbench-run-button"
         aria-current={chosen ? "true" : undefined}
         onClick={() => controller.chooseRun(item.run_id)}
-        title={item.run_id}
+        title={`${item.name} (${item.run_id})`}
       >
         <span class="workbench-run-line">
           <bdi class="workbench-run-name">{item.name}</bdi>
@@ -101,13 +103,13 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
         <span class="workbench-run-line workbench-muted">
           <StateMark state={item.state} />
           <span>{item.kind === "advice" ? "advice" : count(item.num_trials, "trial")}</span>
-          {item.owner ? <bdi class="workbench-run-owner">{item.owner}</bdi> : null}
+          {item.owner && ACTIVE.has(item.state) ? <bdi class="workbench-run-owner">{item.owner}</bdi> : null}
         </span>
         <span class="workbench-run-line">
           <bdi class="workbench-run-best workbench-number">{item.best ?? "–"}</bdi>
         </span>
       </button>
-      {item.state === "running" || item.state === "stopping" ? (
+      {ACTIVE.has(item.state) && item.state !== "waiting" ? (
         <ProgressBar part={item.progress} label={`Progress of ${item.name}`} />
       ) : null}
       {controller.form === "wide" ? (

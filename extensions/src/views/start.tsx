@@ -2,16 +2,10 @@
 import { useEffect, useState } from "preact/hooks";
 import type { Controller } from "../controller";
 import { parseSettings } from "../format";
-import { quoted, setting } from "../same";
-import type { Problem } from "../types";
-import { ProblemNotice } from "./dialogs";
+import { sameAs } from "../same";
+import type { ExperimentFile, Problem } from "../types";
 import { problemIn } from "./doing";
-import { Code, Dialog, Empty, Field } from "./pieces";
-
-interface ExperimentFile {
-  path: string;
-  name: string;
-}
+import { Dialog, Empty, Field, ProblemNotice, TheSame } from "./pieces";
 
 export function StartDialog({ controller, onClose }: { controller: Controller; onClose(): void }) {
   const [files, setFiles] = useState<ExperimentFile[] | null>(null);
@@ -31,15 +25,17 @@ export function StartDialog({ controller, onClose }: { controller: Controller; o
     );
   }, []);
 
+  const parsed = parseSettings(settings);
+  const named = name.trim() ? { name: name.trim() } : {};
+  const asked = { path, settings: parsed.settings, ...named };
+
   const submit = async (event: Event) => {
     event.preventDefault();
-    const parsed = parseSettings(settings);
     if (parsed.problem) return setProblem({ problem: parsed.problem });
     setBusy(true);
     setProblem(null);
     try {
-      const named = name.trim() ? { name: name.trim() } : {};
-      const done = await controller.act({ kind: "start", arguments: { path, settings: parsed.settings, ...named } });
+      const done = await controller.act({ kind: "start", arguments: asked });
       if (done.run_id) controller.openRun(done.run_id);
       onClose();
     } catch (error) {
@@ -94,17 +90,11 @@ export function StartDialog({ controller, onClose }: { controller: Controller; o
             </button>
           </div>
           <details>
-            <summary>The same from a terminal</summary>
-            <Code label="command" text={commandOf(path, settings, name)} />
+            <summary>The same from a terminal and from Python</summary>
+            <TheSame same={sameAs({ kind: "start", run: null, arguments: asked })} name="Start" />
           </details>
         </form>
       )}
     </Dialog>
   );
-}
-
-function commandOf(path: string, settings: string, name: string): string {
-  const options = Object.entries(parseSettings(settings).settings).map(([key, value]) => setting(key, value));
-  const named = name.trim() ? [`--name ${quoted(name.trim())}`] : [];
-  return ["workbench sweep", quoted(path), ...options, ...named].join(" ");
 }

@@ -45,11 +45,6 @@ export function Trials({ controller }: { controller: Controller }) {
         </Empty>
       ) : null}
       {table ? null : <Empty title="Reading the trials …" />}
-      {table && controller.form === "output" && table.total > table.rows.length ? (
-        <p class="workbench-muted">
-          {table.rows.length} of {table.total} trials
-        </p>
-      ) : null}
     </section>
   );
 }
@@ -62,7 +57,7 @@ function Table({ controller }: { controller: Controller }) {
     if (box.current) box.current.scrollTop = 0;
   }, [view.run, view.table]);
   const columns = columnsOf(table);
-  const below = controller.form === "output" ? 0 : Math.max(0, table.total - table.offset - table.rows.length);
+  const below = Math.max(0, table.total - table.offset - table.rows.length);
   return (
     <div
       ref={box}
@@ -125,7 +120,7 @@ function Spacer({ rows, columns }: { rows: number; columns: number }) {
 
 function scrolled(controller: Controller, box: HTMLElement): void {
   const { table } = controller.state;
-  if (!table || controller.form === "output") return;
+  if (!table) return;
   const first = Math.max(0, Math.floor(box.scrollTop / ROW_PX));
   const last = Math.min(table.total, first + Math.ceil((box.clientHeight - HEAD_PX) / ROW_PX) + 1);
   const { offset, limit } = controller.window;

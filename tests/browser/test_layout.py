@@ -1,0 +1,231 @@
+"""What a person sees of runs at one look: nothing covers anything, nothing is cut, nothing untrue is said."""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+import shutil
+import uuid
+from typing import Any
+
+import pytest
+
+from tests.browser.lab import ROOT, TOKEN, Jupyter, finished_run, notebook, run_all, wait_until
+from tests.run.recorded import EXPERIMENT, START_UNIX_S, append, begin, finish, trial_events
+from workbench.events import Event, RunStateChanged, TrialReported
+from workbench.experiment import Experiment
+from workbench.store import Store
+from workbench.watch.same import same_as
+
+pytestmark = pytest.mark.browser
+
+LONG_NAME = "a-transformer-of-twelve-layers-on-all-of-the-text-with-a-cosine-schedule-and-mor"
+# What is written on a canvas since it was last wiped, with the place that it takes.
+NOTE_TEXTS = """
+const { fillText, clearRect } = CanvasRenderingContext2D.prototype;
+CanvasRenderingContext2D.prototype.clearRect = function (...at) {
+  this.canvas.texts = [];
+  return clearRect.apply(this, at);
+};
+CanvasRenderingContext2D.prototype.fillText = function (text, x, y, ...more) {
+  const width = this.measureText(text).width;
+  const left = { center: x - width / 2, right: x - width }[this.textAlign] ?? x;
+  (this.canvas.texts ??= []).push({ text, left, right: left + width, y: Math.round(y) });
+  return fillText.call(this, text, x, y, ...more);
+};
+"""
+TEXTS = "() => document.querySelector('.workbench-comparison canvas').texts"
+ROWS_IN_SIGHT = """(cell) => {
+  const box = (selector) => cell.querySelector(selector).getBoundingClientRect();
+  const view = box(".workbench"), table = box(".workbench-table");
+  const head = box("thead"), plot = box(".workbench-plot-canvas");
+  const found = [...cell.querySelectorAll("tbody tr:not(.workbench-spacer)")];
+  const rows = found.map((row) => row.getBoundingClientRect());
+  const bottom = Math.min(view.bottom, table.bottom);
+  return {
+    rows: rows.filter((row) => row.top >= head.bottom - 1 && row.bottom <= bottom + 1).length,
+    plot: plot.height,
+    isApart: plot.bottom <= table.top && plot.top >= view.top,
+  };
+}"""
+
+
+def store_run(url: str, name: str, *events: Event) -> str:
+    with Store.open(url) as store:
+        run_id = store.create_run(Experiment(**{**EXPERIMENT, "name": name}))
+        append(store, run_id, [*begin(), *events])
+    return run_id
+
+
+def run_of_trials(url: str, name: str, num_trials: int, every_s: float = 1.0) -> str:
+    trials = (
+        trial_events(number, at_s=number * every_s, accuracy=0.5 + 0.4 * number / num_trials)
+        for number in range(num_trials)
+    )
+    return store_run(
+        url, name, *(event for trial in trials for event in trial), *finish(num_trials * every_s)
+    )
+
+
+def run_of_nothing_but_nan(url: str) -> str:
+    events = [
+        event.model_copy(update={"values": {"val_accuracy": math.nan}})
+        if isinstance(event, TrialReported) else event
+        for number in range(3)
+        for event in trial_events(number, at_s=number, state="failed", reason="diverged")
+    ]  # fmt: skip
+    return store_run(url, "nan-only", *events, *finish(9))
+
+
+def failed_run(url: str) -> str:
+    ended = RunStateChanged(
+        state="failed", reason="error", message="too many failures", time_unix_s=START_UNIX_S + 9
+    )
+    return store_run(url, "failing", *trial_events(0, at_s=1, state="failed", reason="error"), ended)
+
+
+def open_page(page: Any, jupyter: Jupyter, run_id: str) -> None:
+    page.goto(f"{jupyter.url}workbench?token={TOKEN}#run={run_id}")
+    page.locator(".workbench-head .workbench-run-title").wait_for()
+
+
+def press(page: Any, name: str) -> Any:
+    """Press a button of the run that asks a person, and return the dialog with all of it in sight."""
+    offers = page.get_by_role("group", name="What can be done with the run")
+    offers.get_by_role("button", name=f"{name}…", exact=True).click()
+    return shown_in_full(page)
+
+
+def shown_in_full(page: Any) -> Any:
+    dialog = page.get_by_role("dialog")
+    details = dialog.locator("details")
+    details.wait_for(state="attached")
+    details.evaluate("details => { details.open = true; }")
+    return dialog
+
+
+def test_marks_of_the_time_axis_do_not_cover_each_other(page, jupyter) -> None:
+    page.add_init_script(NOTE_TEXTS)
+    for every_s in (2.0, 40.0, 1500.0):
+        name = f"every-{every_s:g}-s-{uuid.uuid4().hex[:6]}"
+        run_id = run_of_trials(jupyter.store_url, name, 14, every_s)
+        open_page(page, jupyter, run_id)
+        page.get_by_label(f"Compare {name}", exact=True).check()
+        page.get_by_role("tab", name=re.compile("^Compare")).click()
+        page.get_by_role("img", name=re.compile("^Best so far of 1 ")).wait_for()
+        for width in range(720, 1480, 80):
+            page.set_viewport_size({"width": width, "height": 800})
+            page.wait_for_timeout(150)
+            texts = page.evaluate(TEXTS)
+            times = sorted(
+                (one for one in texts if re.search(r"\d (s|min|h)( |$)", one["text"])),
+                key=lambda one: one["left"],
+            )
+            assert len({one["y"] for one in times}) == 1
+            assert len(times) >= 2, (width, texts)
+            for one, other in itertools.pairwise(times):
+                assert one["right"] + 4 <= other["left"], (width, one, other)
+        page.get_by_label(f"Compare {name}", exact=True).uncheck()
+
+
+def test_a_cell_shows_curves_and_at_least_four_rows_of_trials(page, jupyter) -> None:
+    names = ("many", LONG_NAME)
+    cells = [
+        f"import workbench as wb\nwb.attach('{run_of_trials(jupyter.store_url, name, 30)}')" for name in names
+    ]
+    notebook(jupyter.root, "rows.ipynb", *cells)
+    run_all(page, jupyter, "rows.ipynb")
+    outputs = page.locator(".jp-OutputArea .workbench-cell")
+    wait_until(lambda: page.wait_for_timeout(200) or outputs.count() == 2, timeout_s=60)
+    for index in range(2):
+        output = outputs.nth(index)
+        output.scroll_into_view_if_needed()
+        output.get_by_role("img", name=re.compile("best so far")).wait_for()
+        output.get_by_role("button", name="Trial 3", exact=True).wait_for()
+        page.wait_for_timeout(300)
+        seen = output.evaluate(ROWS_IN_SIGHT)
+        assert seen["rows"] >= 4
+        assert seen["plot"] >= 180
+        assert seen["isApart"]
+    # All trials are there, below the first.
+    output = outputs.nth(0)
+    output.get_by_role("region", name="Table of trials").evaluate("table => { table.scrollTop = 10_000; }")
+    output.get_by_role("button", name="Trial 29", exact=True).wait_for()
+
+
+def test_every_dialog_shows_the_command_and_the_python_of_what_it_does(page, jupyter) -> None:
+    shutil.copy(ROOT / "search_spaces" / "digits.yaml", jupyter.root / "digits.yaml")
+    run_id = finished_run(jupyter.store_url, name="asked")
+    open_page(page, jupyter, run_id)
+    page.get_by_role("button", name=re.compile("^Start")).click()
+    dialog = shown_in_full(page)
+    dialog.get_by_label("Experiment file").select_option(value="digits.yaml")
+    dialog.get_by_label("Settings").fill("training.epochs=3\nsampler=random\nsearch.lr=0.00001")
+    dialog.get_by_label("Name").fill("it's mine")
+    settings = {"training.epochs": 3, "sampler": "random", "search.lr": 1e-5}
+    started = {"path": "digits.yaml", "settings": settings, "name": "it's mine"}
+    assert dialog.locator(".workbench-code pre").all_inner_texts() == [*same_as("start", "", started)]
+    page.keyboard.press("Escape")
+
+    for name, kind, arguments in (
+        ("Replay", "replay", {}),
+        ("Extend", "extend", {"trials": 10}),
+        ("Export the best", "export", {"to": "best"}),
+        ("Save report", "save_report", {"to": f"{run_id}-report.html"}),
+    ):
+        dialog = press(page, name)
+        assert dialog.locator(".workbench-code pre").all_inner_texts() == [*same_as(kind, run_id, arguments)]
+        if "to" in arguments:
+            place = dialog.get_by_label(re.compile("Folder|File"))
+            place.fill("")
+            # What is left empty counts as what is shown.
+            assert dialog.locator(".workbench-code pre").all_inner_texts() == [
+                *same_as(kind, run_id, arguments)
+            ]
+        page.keyboard.press("Escape")
+
+
+def test_a_report_opens_as_a_page_and_is_saved_where_nothing_is(page, jupyter) -> None:
+    run_id = finished_run(jupyter.store_url, name="told")
+    open_page(page, jupyter, run_id)
+    with page.context.expect_page() as opened:
+        page.get_by_role("button", name="Report", exact=True).click()
+    opened.value.get_by_role("heading").first.wait_for()
+    assert opened.value.url.endswith(f"/workbench/api/runs/{run_id}/report")
+    assert not list(jupyter.root.glob("*.html"))
+
+    saved = jupyter.root / f"{run_id}-report.html"
+    dialog = press(page, "Save report")
+    dialog.get_by_role("button", name="Save report").click()
+    dialog.wait_for(state="hidden", timeout=60_000)
+    assert "<!DOCTYPE html>" in saved.read_text()
+    saved.write_text("changed by a person")
+    dialog = press(page, "Save report")
+    dialog.get_by_role("button", name="Save report").click()
+    dialog.get_by_role("alert").get_by_text("already").wait_for()
+    assert saved.read_text() == "changed by a person"
+
+
+@pytest.mark.parametrize("width", [320, 1400])
+def test_runs_of_every_kind_fit_and_say_what_is_so(page, jupyter, width) -> None:
+    url = jupyter.store_url
+    expected = {
+        run_of_nothing_but_nan(url): "0 of 3 trials drawn, 3 reported no number",
+        failed_run(url): "too many failures",
+        store_run(url, "empty"): "No trials yet",
+        run_of_trials(url, "thousand", 1000): "60 of 1000 trials drawn",
+        run_of_trials(url, LONG_NAME, 1): "1 of 1 trial drawn",
+    }
+    page.set_viewport_size({"width": width, "height": 900})
+    for run_id, words in expected.items():
+        open_page(page, jupyter, run_id)
+        page.get_by_text(words, exact=True).first.wait_for()
+        page.wait_for_timeout(300)
+        too_wide = page.evaluate(
+            "() => [...document.querySelectorAll(':is(.workbench, .workbench-main, .workbench-runs)')]"
+            ".filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.className)"
+        )
+        assert too_wide == [], (run_id, width)
+    page.get_by_role("button", name="Trial 0", exact=True).click()
+    page.get_by_role("complementary", name="Trial 0").get_by_text(re.compile("x 1 worker,")).wait_for()
