@@ -61,7 +61,7 @@ def _write(path: str, value: float | str | None) -> str:
     return f"{value:g} s" if path == "budget.time" else str(value)
 
 
-def values_of(experiment: Experiment) -> dict[Setting, Any]:
+def values_of(experiment: Experiment) -> dict[str, Any]:
     """Return the settings that may change, by dotted path; None for a limit that there is not."""
     return {
         "resources.concurrency": experiment.resources.concurrency,

@@ -32,7 +32,7 @@ class LiveSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):  # pyright: 
 
     def initialize(self) -> None:
         """Begin without anybody to send to."""
-        self._open: set[LiveSocket] = self.settings["workbench_live"]
+        self._sockets: set[LiveSocket] = self.settings["workbench_live"]
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._end_listening: Any = None
@@ -61,9 +61,9 @@ class LiveSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):  # pyright: 
         self._session = Session(watch)
         self._end_listening = watch.listen(lambda: loop.add_callback(self._woken.set))
         self._task = asyncio.create_task(self._send_what_changes())
-        self._open.add(self)
+        self._sockets.add(self)
         # Not when the browser goes: its task has then still to end.
-        self._task.add_done_callback(lambda _: self._open.discard(self))
+        self._task.add_done_callback(lambda _: self._sockets.discard(self))
 
     def on_message(self, message: str | bytes) -> None:
         """Take in what the browser says."""

@@ -6,7 +6,7 @@ import time
 
 from workbench.advisor.card import lines_of
 from workbench.events import FINISHED_RUN_STATES
-from workbench.experiment.changing import values_of
+from workbench.experiment.changing import CHANGEABLE, values_of
 from workbench.history import History
 from workbench.run.progress import progress_of
 from workbench.run.words import format_number, format_numbers, plain
@@ -89,7 +89,7 @@ def head_of(tail: RunTail) -> RunPicture:
         tail: The run, locked by the caller.
     """
     row, history, series = tail.row, tail.data.history, tail.data.series
-    now_s = _driven_until_unix_s(row)
+    now_s, in_force = _driven_until_unix_s(row), values_of(history.in_force)
     progress, left_s = progress_of(history, now_s)
     ended = row.state in FINISHED_RUN_STATES
     best = history.best()
@@ -114,7 +114,7 @@ def head_of(tail: RunTail) -> RunPicture:
             for item in history.objectives
         ),
         metrics=tuple(dict.fromkeys([item.metric for item in history.objectives] + series.metrics)),
-        params=tuple(history.experiment.search.root), settings=values_of(history.in_force),
+        params=tuple(history.experiment.search.root), settings={path: in_force[path] for path in CHANGEABLE},
         experiment_hash=row.experiment_hash, figures=figures,
         card=tuple(lines_of(tail.data.advice.advice)) if tail.data.advice.advice else (),
         loading=tail.loading,
