@@ -45,7 +45,7 @@ def test_digits_are_pictures_with_the_classes_that_there_are() -> None:
 def test_the_samples_that_are_shown_are_those_of_their_targets() -> None:
     inputs = np.repeat(np.arange(200.0, dtype=np.float32)[:, None], 2, axis=1)
     seen = preview(of_arrays(inputs, np.arange(200) % 2, class_names=("even", "odd")), num_samples=200)
-    assert [sample["cells"] for sample in seen["samples"]] == inputs.tolist()
+    assert [list(sample["cells"].values()) for sample in seen["samples"]] == inputs.tolist()
     assert [sample["target"] for sample in seen["samples"]] == ["even", "odd"] * 100
 
 

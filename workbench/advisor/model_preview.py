@@ -12,6 +12,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.advisor.memory import MemoryForecast, Usual
+from workbench.advisor.quantities import format_bytes
 from workbench.experiment import Experiment
 from workbench.training.model_picture import picture_model
 
@@ -65,4 +66,15 @@ def _memory(forecast: MemoryForecast) -> dict[str, Any]:
         "fits": forecast.fits,
         "largest_micro_batch": forecast.largest_micro_batch,
         "device": forecast.device,
+        "words": _words(forecast),
     }
+
+
+def _words(forecast: MemoryForecast) -> str:
+    """Say whether it fits, and how sure that is."""
+    fit = "fits into" if forecast.fits else "does not fit into"
+    whose = "a GPU of this machine" if forecast.device == "cuda" else "this machine"
+    return (
+        f"{fit} the {format_bytes(forecast.limit_bytes)} of {whose}; estimated from shapes alone, without "
+        "what libraries take"
+    )

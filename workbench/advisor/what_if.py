@@ -38,21 +38,21 @@ _GOALS: tuple[Goal, ...] = ("time", "money", "energy", "throughput")
 
 @dataclass(frozen=True)
 class Wish:
-    """What somebody fixes of a plan; what is None is chosen as the experiment allows and the goal asks.
+    """What somebody fixes of a plan; what is None is chosen as the experiment allows and the objective asks.
 
     Attributes:
         workers: Workers of a trial, from 1 to 1,024.
         global_batch: Samples per optimizer step.
         micro_batch: Samples that one worker takes at once.
         precision: fp32, bf16 or fp16.
-        goal: What the rest is chosen for.
+        objective: What the rest is chosen for.
     """
 
     workers: int | None = None
     global_batch: int | None = None
     micro_batch: int | None = None
     precision: str | None = None
-    goal: Goal = "time"
+    objective: Goal = "time"
 
 
 class WhatIf:
@@ -93,7 +93,7 @@ class WhatIf:
             "workers": list(self._choices.workers),
             "global_batch": list(self._choices.global_batches),
             "precision": list(precisions),
-            "goal": list(_GOALS),
+            "objective": list(_GOALS),
         }
 
     def ask(self, wish: Wish) -> dict[str, Any]:
@@ -103,25 +103,36 @@ class WhatIf:
             wish: What is fixed.
 
         Returns:
-            A candidate in plain values, with `fits` (None where nobody knows), `rows` (the candidate in
-            words), `compared` (with the choice of the advice, in words) and `limits` (where the models do not
-            reach, in sentences).
+            A candidate in plain values. Each predicted number has a value (None where it is not known), low,
+            high, and words where the models do not reach; `fits` is None where nobody knows; `rows` is the
+            candidate in words, `words` compares it with the choice of the advice, and `limits` gathers all
+            that is not known, in sentences.
 
         Raises:
             ExperimentError: If there is no such plan, or nothing was measured that tells of it.
         """
-        choices = self._narrowed(wish)
-        plan, fits = self._best(choices, wish)
-        time_s, limits = self._time_to_target(plan)
+        plan, fits = self._best(self._narrowed(wish), wish)
+        time_s, unknown = self._time_to_target(plan)
         candidate = self._candidate(plan, time_s)
-        told = dataclasses.asdict(candidate) | {"written": candidate.written}
+        told: dict[str, Any] = dataclasses.asdict(candidate) | {"written": candidate.written}
+        compared = compare(told, mapping(self._advice.get("choice")), wish.objective)
+        words = {
+            "step_time_s": self._beyond(plan, candidate),
+            "memory_bytes": _about_memory(fits),
+            "time_to_target_s": unknown,
+        }
+        for name, said in words.items():
+            told[name] = {"value": None, **(told[name] or {}), "words": said}
+        no_meter = wish.objective == "energy" and candidate.power_w is None
+        metered = (
+            "nothing metered what the devices use, so plans are compared by time alone" if no_meter else None
+        )
         return {
             **told,
             "fits": fits,
             "rows": [list(row) for row in rows_of(told)],
-            "compared": compare(told, mapping(self._advice.get("choice")), wish.goal),
-            "limits": [*self._limits(plan, candidate, fits, wish), *limits],
-            "controls": self.controls(),
+            "words": f"{plan.text}: {compared or 'it cannot be compared with what was advised'}",
+            "limits": [said for said in (*words.values(), metered) if said is not None],
         }
 
     def _narrowed(self, wish: Wish) -> Choices:
@@ -163,7 +174,7 @@ class WhatIf:
         if not fitting:
             return min(plans, key=lambda plan: plan.micro_batch), False
         plan = best_plans(
-            fitting, knowledge, wish.goal,
+            fitting, knowledge, wish.objective,
             base_batch=self._experiment.training.reference_batch, noise_scale=self._noise_scale,
         )[0]  # fmt: skip
         need = knowledge.memory(plan)
@@ -187,27 +198,27 @@ class WhatIf:
             num_train_samples=self._num_train_samples, time_s=time_s,
         )  # fmt: skip
 
-    def _time_to_target(self, plan: PlanChoice) -> tuple[Estimate | None, list[str]]:
-        """Carry the time of the choice, or of a candidate that was tried, over to a plan."""
+    def _time_to_target(self, plan: PlanChoice) -> tuple[Estimate | None, str | None]:
+        """Carry the time of the choice, or of a candidate that was tried, over to a plan; or say why not."""
         choice = mapping(self._advice.get("choice"))
         told = [mapping(self._advice.get(name)) for name in ("choice", "runner_up", "reference")]
         for candidate in (*told, *rows(self._advice.get("others"))):
             known = Interval.of(candidate.get("time_to_target_s"))
             if known is not None and candidate.get("plan") == plan.written():
-                return Estimate(known.value, known.low, known.high, known.extrapolated), []
+                return Estimate(known.value, known.low, known.high, known.extrapolated), None
         of_choice = Interval.of(choice.get("time_to_target_s"))
         if of_choice is None:
-            return None, ["no training was seen to the target, so the time to it is not known"]
+            return None, "no training was seen to the target, so the time to it is not known"
         chosen = plan_of(mapping(choice.get("plan")))
         own_s, its_s = self._knowledge.step_times([plan, chosen])
         factor = own_s.value / plan.global_batch / (its_s.value / chosen.global_batch)
         spread = 1.0
         if plan.global_batch != chosen.global_batch:
             if self._noise_scale is None:
-                return None, [
+                return None, (
                     f"the gradient noise was not measured, so what a sample is worth at a batch of "
                     f"{plan.global_batch} rather than {chosen.global_batch} is not known"
-                ]
+                )
             base = self._experiment.training.reference_batch
             worth, its_worth = (
                 float(efficiency(each.global_batch, base, self._noise_scale)) for each in (plan, chosen)
@@ -218,29 +229,28 @@ class WhatIf:
             of_choice.low * factor * own_s.low / own_s.value / spread,
             of_choice.high * factor * own_s.high / own_s.value * spread,
             of_choice.extrapolated or own_s.extrapolated,
-        ), []
+        ), None
 
-    def _limits(self, plan: PlanChoice, candidate: Candidate, fits: bool | None, wish: Wish) -> list[str]:
-        """Say where the models do not reach."""
-        said = []
-        if candidate.step_time_s.extrapolated:
-            counts = sorted({plan_of(each.plan).workers for each in self._timed(plan.variant)})
-            batches = sorted({plan_of(each.plan).micro_batch for each in self._timed(plan.variant)})
-            said.append(
-                f"beyond what was measured: micro batches of {batches[0]} to {batches[-1]} on "
-                f"{', '.join(map(str, counts))} worker{'s' * (counts != [1])}"
-            )
-        if fits is None:
-            said.append("what a worker holds, or may hold, is not known")
-        elif not fits:
-            said.append("it does not fit into the memory of a worker")
-        if wish.goal == "energy" and candidate.power_w is None:
-            said.append("nothing metered what the devices use, so plans are compared by time alone")
-        return said
+    def _beyond(self, plan: PlanChoice, candidate: Candidate) -> str | None:
+        """Say what was measured, where a plan lies beyond that."""
+        if not candidate.step_time_s.extrapolated:
+            return None
+        timed = [plan_of(each.plan) for each in self._timed(plan.variant)]
+        counts, batches = ({each.workers for each in timed}, [each.micro_batch for each in timed])
+        return (
+            f"beyond what was measured: micro batches of {min(batches)} to {max(batches)} on "
+            f"{', '.join(map(str, sorted(counts)))} worker{'s' * (counts != {1})}"
+        )
 
     def _timed(self, variant: Variant) -> list[PlanMeasured]:
         known = self._knowledge.measured
         return [each for each in known if each.step_time_s is not None and variant_of(each.plan) == variant]
+
+
+def _about_memory(fits: bool | None) -> str | None:
+    if fits is None:
+        return "what a worker holds, or may hold, is not known"
+    return None if fits else "it does not fit into the memory of a worker"
 
 
 def _nodes(measured: Sequence[PlanMeasured]) -> list[int]:

@@ -43,7 +43,7 @@ def what_if_plan(
     table = make_table(show_header=False)
     for name, text in told["rows"]:
         table.add_row(name, text)
-    table.add_row("beside the advice", told["compared"] or "cannot be compared")
     make_console().print(table)
+    click.echo(f"\n{told['words']}")
     for limit in told["limits"]:
         print_note(limit)

@@ -66,7 +66,6 @@ def preview(
         "class_counts": counts,
         "num_counted": None if targets is None else len(targets),
         "target_histogram": _histogram(datasets, targets),
-        "columns": None,
         "samples": _samples(datasets, inputs, shown_targets),
         "load_samples_per_s": loaded,
         "needed_samples_per_s": needed_samples_per_s,
@@ -141,7 +140,8 @@ def _text(datasets: Datasets, tokens: np.ndarray) -> dict[str, Any]:
 
 
 def _row(values: np.ndarray) -> dict[str, Any]:
-    return {"kind": "row", "cells": [float(value) for value in values.reshape(-1)[:MOST_CELLS]]}
+    numbers = values.reshape(-1)[:MOST_CELLS]
+    return {"kind": "row", "cells": {f"input {place}": float(value) for place, value in enumerate(numbers)}}
 
 
 def _target(datasets: Datasets, target: np.ndarray) -> str:

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
 
 from workbench.errors import ExperimentError, WorkbenchError
 
@@ -110,7 +110,7 @@ def _leaving(name: str, inside: list[str], shapes: dict[str, tuple[int, ...]]) -
 
 
 def _first_tensor(returned: Any) -> Tensor | None:
-    leaves = torch.utils._pytree.tree_leaves(returned)
+    leaves = tree_leaves(returned)
     return next((leaf for leaf in leaves if isinstance(leaf, Tensor)), None)
 
 

@@ -27,8 +27,8 @@ def picture_data(
         num_samples: Samples to show, at least 1.
 
     Returns:
-        Plain values, as `data.preview.preview` returns them; for a table also `columns`, and its first rows
-        as they are written in place of what training is given.
+        Plain values, as `data.preview.preview` returns them; of a table the first rows as they are written,
+        in place of what training is given.
 
     Raises:
         ExperimentError: If the experiment names no data, or the name or an option is wrong.
@@ -54,12 +54,12 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
     if not component.is_reference:
         rows = check_options(component.name, component.options).written_rows(num_samples)
         if rows is not None:
-            seen |= {"columns": rows[0], "samples": [_row(cells) for cells in rows[1]]}
+            names, written = rows
+            seen["samples"] = [
+                {"kind": "row", "cells": dict(zip(names[:-1], cells, strict=False)), "target": cells[-1]}
+                for cells in written
+            ]
     return seen
-
-
-def _row(cells: list[str]) -> dict[str, Any]:
-    return {"kind": "row", "cells": cells[:-1], "target": cells[-1]}
 
 
 if __name__ == "__main__":
