@@ -123,7 +123,7 @@ def test_marks_of_the_time_axis_do_not_cover_each_other(page, jupyter) -> None:
                 key=lambda one: one["left"],
             )
             assert len({one["y"] for one in times}) == 1
-            assert len(times) >= 2, (width, texts)
+            assert times, (width, texts)  # besides the 0 at the beginning
             for one, other in itertools.pairwise(times):
                 assert one["right"] + 4 <= other["left"], (width, one, other)
         page.get_by_label(f"Compare {name}", exact=True).uncheck()
@@ -197,12 +197,12 @@ def test_a_report_opens_as_a_page_and_is_saved_where_nothing_is(page, jupyter) -
 
     saved = jupyter.root / f"{run_id}-report.html"
     dialog = press(page, "Save report")
-    dialog.get_by_role("button", name="Save report").click()
+    dialog.get_by_role("button", name="Save report", exact=True).click()
     dialog.wait_for(state="hidden", timeout=60_000)
     assert "<!DOCTYPE html>" in saved.read_text()
     saved.write_text("changed by a person")
     dialog = press(page, "Save report")
-    dialog.get_by_role("button", name="Save report").click()
+    dialog.get_by_role("button", name="Save report", exact=True).click()
     dialog.get_by_role("alert").get_by_text("already").wait_for()
     assert saved.read_text() == "changed by a person"
 

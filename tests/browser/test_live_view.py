@@ -141,7 +141,7 @@ def test_the_panel_opens_by_shortcut_palette_and_menu_and_the_tab_by_the_launche
 
 
 @pytest.mark.ray
-def test_a_run_is_started_by_clicking_and_its_points_arrive(page, jupyter, ray_head) -> None:
+def test_a_run_is_started_by_clicking_and_its_points_arrive(page, jupyter) -> None:
     shutil.copy(ROOT / "search_spaces" / "digits.yaml", jupyter.root / "digits.yaml")
     points = Points(page)
     open_lab(page, jupyter)
@@ -155,7 +155,7 @@ def test_a_run_is_started_by_clicking_and_its_points_arrive(page, jupyter, ray_h
     dialog.get_by_role("button", name="Start", exact=True).click()
 
     tab = page.locator(TAB)
-    tab.wait_for(state="visible", timeout=60_000)
+    tab.wait_for(state="visible", timeout=120_000)  # a Ray head starts
     tab.get_by_role("img", name=re.compile("val_accuracy.*best so far 0")).wait_for(timeout=90_000)
     wait_until(lambda: page.wait_for_timeout(200) or any(points.curves.values()), timeout_s=60)
     tab.locator(".workbench-head [role=status]", has_text="complete").wait_for(timeout=90_000)
@@ -166,7 +166,7 @@ def test_a_run_is_started_by_clicking_and_its_points_arrive(page, jupyter, ray_h
 
 
 @pytest.mark.ray
-def test_a_stopped_trial_takes_its_processes_along(page, jupyter, ray_head) -> None:
+def test_a_stopped_trial_takes_its_processes_along(page, jupyter) -> None:
     (jupyter.root / "slow_function.py").write_text(SLOW_FUNCTION)
     (jupyter.root / "slow.yaml").write_text(SLOW_EXPERIMENT)
     headers = {"Content-Type": "application/json"}
