@@ -34,10 +34,6 @@ def check(
     except ExperimentError as error:
         cause = error.__cause__
         return None, list(findings(cause, Experiment)) if isinstance(cause, ValidationError) else [error]
-    from workbench.sweeps import preflight
+    from workbench.sweeps.preflight import find_problems
 
-    try:
-        preflight.check(experiment, on_this_machine=on_this_machine)
-    except WorkbenchError as error:
-        return experiment, [error]
-    return experiment, []
+    return experiment, list(find_problems(experiment, on_this_machine=on_this_machine))

@@ -24,11 +24,11 @@ def state_of(draft: Draft) -> dict[str, Any]:
     return plain({
         "revision": draft.revision,
         "document": draft.document,
-        "problems": [problem_of(error) for error in draft.problems],
+        "problems": [error.to_json() for error in draft.problems],
         "yaml": draft.yaml,
-        "yaml_problem": problem_of(draft.yaml_problem),
+        "yaml_problem": _told(draft.yaml_problem),
         "python": draft.python,
-        "python_problem": problem_of(draft.python_problem),
+        "python_problem": _told(draft.python_problem),
         "hash": draft.hash,
         "command": command_of(draft),
         "can_undo": draft.undo_label is not None,
@@ -44,16 +44,8 @@ def state_of(draft: Draft) -> dict[str, Any]:
     })  # fmt: skip
 
 
-def problem_of(error: WorkbenchError | None) -> dict[str, str | None] | None:
-    """Return an error as plain values: problem, field, allowed, next_step; None for none."""
-    if error is None:
-        return None
-    return {
-        "problem": error.problem,
-        "field": error.field,
-        "allowed": error.allowed,
-        "next_step": error.next_step,
-    }
+def _told(error: WorkbenchError | None) -> dict[str, Any] | None:
+    return None if error is None else error.to_json()
 
 
 def command_of(draft: Draft) -> str:
