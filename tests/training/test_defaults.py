@@ -17,7 +17,7 @@ FIELDS: dict[str, Any] = {
 @pytest.mark.parametrize(
     ("fields", "params"),
     [
-        ({"search": {"lr": {"low": 1e-4, "high": 0.1}, "width": {"choices": [8]}}}, {"lr": 1e-3, "width": 32}),
+        ({"search": {"lr": {"low": 0.1, "high": 1.0}, "width": {"choices": [8]}}}, {"lr": 1e-3, "width": 32}),
         ({"search": {"lr": {"low": 1e-4, "high": 0.1}}, "training": {"optimizer": "sgd"}}, {"lr": 0.1}),
         ({"search": {"global_batch": {"low": 1, "high": 512}}, "training": {"reference_batch": 64}},
          {"global_batch": 64}),
