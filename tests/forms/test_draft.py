@@ -15,6 +15,7 @@ from workbench.experiment import Experiment
 from workbench.forms import Draft
 from workbench.forms.state import state_of
 from workbench.run import read_experiment
+from workbench.study import Study
 
 
 def digits() -> Draft:
@@ -228,7 +229,9 @@ def test_what_is_saved_is_opened_again_and_never_overwrites_by_accident(tmp_path
     draft = digits()
     path = tmp_path / "mine.yaml"
     draft.save(path)
+    assert draft.is_saved
     draft.edit([("training.epochs", 3)])
+    assert not draft.is_saved
     with pytest.raises(DataError, match="already"):
         draft.save(path)
     assert read_experiment(path).hash() != draft.hash
@@ -237,8 +240,19 @@ def test_what_is_saved_is_opened_again_and_never_overwrites_by_accident(tmp_path
     opened.open(path)
     assert opened.experiment == draft.experiment
     assert opened.hash == draft.hash
+    assert opened.is_saved
     with pytest.raises(DataError):
         draft.save(tmp_path / "nowhere" / "mine.yaml")
+
+
+def test_what_was_saved_proposes_what_the_form_would_propose(tmp_path: Path) -> None:
+    draft = digits()
+    draft.edit([("search.lr.log", True), ("seed", 7)])
+    draft.save(tmp_path / "mine.yaml")
+    clicked, headless = Study(draft.experiment), Study(read_experiment(tmp_path / "mine.yaml"))
+    first = [clicked.ask().params for _ in range(5)]
+    assert [headless.ask().params for _ in range(5)] == first
+    assert len({json.dumps(params) for params in first}) == 5
 
 
 def test_a_wrong_draft_is_not_saved(tmp_path: Path) -> None:

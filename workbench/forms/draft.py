@@ -69,6 +69,7 @@ class Draft:
         self.problems: list[WorkbenchError] = []
         self.notes: list[str] = []
         self.saved_path: Path | None = None
+        self._saved: Experiment | None = None
         self.revision = 0
         self._is_experiment = True
         self._address: str | None = None
@@ -117,6 +118,11 @@ class Draft:
     def hash(self) -> str | None:
         """The identity of the experiment; None where something is wrong with it."""
         return None if self.problems or not self._is_experiment else self.experiment.hash()
+
+    @property
+    def is_saved(self) -> bool:
+        """Whether the file at `saved_path` says what the draft says."""
+        return self._is_experiment and self.experiment == self._saved
 
     @property
     def undo_label(self) -> str | None:
@@ -233,7 +239,7 @@ class Draft:
         """
         path = Path(path).expanduser()
         experiment = read_experiment(path)
-        self.saved_path = path
+        self.saved_path, self._saved = path, experiment
         self.replace(experiment, f"open {path.name}")
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
@@ -258,7 +264,7 @@ class Draft:
             write_experiment(self.experiment, path)
         except OSError as error:
             raise DataError(f"cannot write {path}: {error.strerror}", field="path") from error
-        self.saved_path = path
+        self.saved_path, self._saved = path, self.experiment
         self._tell()
 
     def follow_notebook(self) -> None:

@@ -35,6 +35,7 @@ def state_of(draft: Draft) -> dict[str, Any]:
         "undo_label": draft.undo_label,
         "can_redo": draft.can_redo,
         "saved_path": None if draft.saved_path is None else str(draft.saved_path),
+        "is_saved": draft.is_saved,
         "address": draft.address,
         "notes": draft.notes,
         "sections": sections_of(draft.document, own_names),
