@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from workbench import widgets
     from workbench.errors import WorkbenchError
     from workbench.experiment import (
         Budget,
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from workbench.run import Run, advise, attach, sweep
     from workbench.space import Choice, Fixed, Float, Int, Space
     from workbench.store import Store
-    from workbench.widgets import live
+    from workbench.widgets import app, live
 
 __version__ = "0.1.0"
 
@@ -40,7 +41,7 @@ _HOMES = {
     "run": ("Run", "advise", "attach", "sweep"),
     "space": ("Choice", "Fixed", "Float", "Int", "Space"),
     "store": ("Store",),
-    "widgets": ("live",),
+    "widgets": ("app", "live"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -67,14 +68,18 @@ __all__ = [
     "WorkbenchError",
     "__version__",
     "advise",
+    "app",
     "attach",
     "live",
     "sweep",
+    "widgets",
 ]
 
 
 def __getattr__(name: str) -> Any:
     home = _HOME_OF.get(name)
+    if name == "widgets":
+        return importlib.import_module("workbench.widgets")
     if home is None:
         raise AttributeError(f"module 'workbench' has no attribute {name!r}")
     found = getattr(importlib.import_module(f"workbench.{home}"), name)

@@ -189,7 +189,7 @@ def _check_what_is_reported(experiment: Experiment) -> None:
     named = [metric.name for metric in experiment.metrics]
     if any(":" in name for name in named):
         return
-    reported = [*LOOP_METRICS, *(f"val_{name}" for name in named or METRICS.names())]
+    reported = reported_metrics(named)
     wanted = [(f"objectives.{index}.metric", item.metric) for index, item in enumerate(experiment.objectives)]
     wanted += [
         (f"constraints.{index}.metric", item.metric) for index, item in enumerate(experiment.constraints)
@@ -199,10 +199,15 @@ def _check_what_is_reported(experiment: Experiment) -> None:
             raise _unknown(field, f"nothing reports {metric!r}", reported)
 
 
+def reported_metrics(named: list[str]) -> list[str]:
+    """Return what the training loop reports, where it computes these metrics; all there are for none."""
+    return [*LOOP_METRICS, *(f"val_{name}" for name in named or METRICS.names())]
+
+
 def _check_configurations(experiment: Experiment) -> None:
     """Resolve a sample of configurations, so that settings which exclude each other show before a trial."""
     rng = random.Random(experiment.seed)
-    known = _optimizers()
+    known = optimizers()
     for _ in range(NUM_SAMPLED_CONFIGURATIONS if experiment.search.root else 1):
         settings = resolve(experiment, experiment.search.sample(rng))
         optimizer = settings.training.optimizer
@@ -214,8 +219,8 @@ def _check_configurations(experiment: Experiment) -> None:
 
 
 @functools.cache
-def _optimizers() -> frozenset[str]:
-    """Read the names of torch's optimizers off its source, which is faster than importing it."""
+def optimizers() -> frozenset[str]:
+    """Return the names of torch's optimizers, read off its source, which is faster than importing it."""
     source = find_source("torch.optim")
     names = bound_names(ast.parse(source.read_text(encoding="utf-8"))) if source else ()
     return frozenset(name.lower() for name in names if name[0].isupper() and name != "Optimizer")

@@ -43,14 +43,7 @@ class LiveView(anywidget.AnyWidget):
         Raises:
             WorkbenchError: If the front end was not built.
         """
-        if not _VIEW.exists():
-            raise WorkbenchError(
-                f"the front end is not built: there is no {_VIEW}",
-                next_step="Install the package with npm at hand, or run: make front-end",
-            )
-        super().__init__(
-            _esm=_VIEW.read_text(encoding="utf-8"), run_id=run.run_id, height=height, snapshot=snapshot(run)
-        )
+        super().__init__(_esm=read_view(_VIEW), run_id=run.run_id, height=height, snapshot=snapshot(run))
         self._run = run
         self._senders: dict[str, KernelSender] = {}
         self.on_msg(self._hear)
@@ -85,6 +78,23 @@ class LiveView(anywidget.AnyWidget):
         return bundle
 
 
+def read_view(path: Path) -> str:
+    """Return the code of a view.
+
+    Args:
+        path: Where the front end is built to.
+
+    Raises:
+        WorkbenchError: If it was not built.
+    """
+    if not path.exists():
+        raise WorkbenchError(
+            f"the front end is not built: there is no {path}",
+            next_step="Install the package with npm at hand, or run: make front-end",
+        )
+    return path.read_text(encoding="utf-8")
+
+
 class KernelSender:
     """Sends frames to one view, as the server does from its own process; ends when nobody listens."""
 
@@ -95,6 +105,7 @@ class KernelSender:
             run: What is shown; its store is opened once more, for reading from another thread.
             send: Takes the bytes of a frame.
         """
+        self.run_id = run.run_id
         url, artifacts = run.store.url, str(run.store.artifacts)
         self._send = send
         self._watch = Watch(lambda: Store.open(url, artifacts))
