@@ -1,9 +1,9 @@
 // The advice: measured on request, shown as its card, applied in full or in part, overruled, asked further.
-import { useId, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { FigureBox } from "./figure";
 import type { Advised, AdvicePicture, Json, Mapping } from "./protocol";
 import { Slowly } from "./slowly";
-import { Group, useAsked, type FormProps } from "./typed";
+import { Group, useAsked, useOwnId, type FormProps } from "./typed";
 import { WhatIf } from "./what_if";
 import { parsed, textOf } from "./written";
 
@@ -30,7 +30,7 @@ export function AdvicePart({ form, themeName }: FormProps & { themeName: string 
 }
 
 function Measure({ form, isMeasuring, isFirst }: FormProps & { isMeasuring: boolean; isFirst: boolean }) {
-  const id = useId();
+  const id = useOwnId();
   const [time, setTime] = useState("1m");
   const [objective, setObjective] = useState("time");
   return (
@@ -80,11 +80,11 @@ function Measure({ form, isMeasuring, isFirst }: FormProps & { isMeasuring: bool
 function Advice({ form, picture, themeName }: FormProps & { picture: AdvicePicture; themeName: string }) {
   return (
     <>
-      <article class="workbench-card" aria-label="Advice">
+      <div class="workbench-card">
         <pre tabIndex={0} role="group" aria-label="Advice in words" dir="auto">
           {picture.card.join("\n")}
         </pre>
-      </article>
+      </div>
       {picture.apply.length ? (
         <Apply key={JSON.stringify(picture.apply.map((one) => [one.path, one.value]))} form={form} apply={picture.apply} />
       ) : null}

@@ -1,5 +1,5 @@
 // The form: one part or all of them as tabs, the text beside it, and what holds for all: files, undo, identity.
-import { useId, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import type { KernelModel } from "../kernel_socket";
 import { AdvicePart } from "./advice_part";
 import type { Conversation } from "./conversation";
@@ -13,7 +13,7 @@ import { RunPart } from "./run_part";
 import { SpacePart } from "./space_part";
 import { Tabs } from "./tabs";
 import { Texts } from "./texts";
-import { problemsAt, ProblemsUnder, ProblemWords, TextInput, useTyped, type FormProps } from "./typed";
+import { problemsAt, ProblemsUnder, ProblemWords, TextInput, useOwnId, useTyped, type FormProps } from "./typed";
 
 export const PART_TITLES: Record<PartName, string> = {
   model: "Model",
@@ -71,7 +71,7 @@ function Bar({ form, isWhole, onPart, text }: BarProps) {
   const state = form.state!;
   const undoWords = state.undo_label ? `Undo: ${state.undo_label}` : "Undo";
   return (
-    <header class="workbench-bar workbench-form-head">
+    <div class="workbench-bar workbench-form-head">
       {isWhole ? <NameField form={form} /> : null}
       <button type="button" title={undoWords} aria-label={undoWords} disabled={!state.can_undo} onClick={() => form.say({ type: "undo" })}>
         ↶ Undo
@@ -87,12 +87,12 @@ function Bar({ form, isWhole, onPart, text }: BarProps) {
       ) : null}
       <span class="workbench-gap" />
       <Identity form={form} onPart={onPart} />
-    </header>
+    </div>
   );
 }
 
 function NameField({ form }: FormProps) {
-  const id = useId();
+  const id = useOwnId();
   const { name } = form.state!.document;
   const typed = useTyped(form, typeof name === "string" ? name : "", (text) =>
     text.trim() ? form.edit([["name", text.trim()]], "Name") : form.say({ type: "remove", path: "name" }),
@@ -153,7 +153,7 @@ interface PartProps extends AppProps {
 
 function Part(props: PartProps) {
   const { form, parts, part, isWhole, onPart } = props;
-  const id = useId();
+  const id = useOwnId();
   const body = (
     <>
       {homeless(form.state!, part).map((problem) => (
@@ -166,9 +166,9 @@ function Part(props: PartProps) {
   );
   if (!isWhole) {
     return (
-      <section class="workbench-form-part" aria-label={PART_TITLES[part]}>
+      <div class="workbench-form-part" role="group" aria-label={PART_TITLES[part]}>
         {body}
-      </section>
+      </div>
     );
   }
   const tabs = parts.map((name) => ({ name, title: PART_TITLES[name], num_problems: problemsOf(form.state!, name).length }));

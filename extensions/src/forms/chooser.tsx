@@ -1,8 +1,7 @@
 // Choosing what a section is about: an entry of a list, or a name of one's own.
-import { useId } from "preact/hooks";
 import type { Json, Named } from "./protocol";
 import { isMapping } from "./space";
-import { ProblemsUnder, problemsAt, TextInput, useTyped, type FormProps } from "./typed";
+import { problemsAt, ProblemsUnder, TextInput, useOwnId, useTyped, type FormProps } from "./typed";
 import { writtenOf } from "./written";
 
 interface ChooserProps extends FormProps {
@@ -14,7 +13,7 @@ interface ChooserProps extends FormProps {
 }
 
 export function Chooser({ form, path, label, offered, hint }: ChooserProps) {
-  const id = useId();
+  const id = useOwnId();
   const chosen = chosenName(form.state!.document[path]);
   const field = form.state!.sections.find((one) => one.name === path)?.fields.find((one) => one.path === path);
   const names = (field?.choices ?? offered.map((one) => one.name)).map(writtenOf);

@@ -23,8 +23,7 @@ export function DataPart({ form }: FormProps) {
         hint="One of these, a function of this notebook by its name, or package.module:function."
       />
       {section && fieldsOf(section).length ? (
-        <Group title={section.title}>
-          {section.help ? <p class="workbench-hint">{section.help}</p> : null}
+        <Group title="Settings of the data">
           <SectionFields form={form} section={section} />
         </Group>
       ) : null}
@@ -155,7 +154,7 @@ function Samples({ samples, names }: { samples: Sample[]; names: string[] | null
 function Rows({ rows, names }: { rows: Extract<Sample, { kind: "row" }>[]; names: string[] | null }) {
   const columns = Object.keys(rows[0].cells);
   return (
-    <div class="workbench-form-table" tabIndex={0} role="region" aria-label="Some rows">
+    <div class="workbench-form-table" tabIndex={0} role="group" aria-label="Some rows">
       <table>
         <thead>
           <tr>

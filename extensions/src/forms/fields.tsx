@@ -1,8 +1,7 @@
 // Forms that are generated from what the kernel says of fields: their kind, bounds, unit, choices and help.
-import { useId } from "preact/hooks";
 import type { Field, Json, Section } from "./protocol";
 import { beginning } from "./space";
-import { ProblemsUnder, problemsAt, TextInput, useTyped, type FormProps } from "./typed";
+import { problemsAt, ProblemsUnder, Sentence, TextInput, useOwnId, useTyped, type FormProps } from "./typed";
 import { boundsOf, parsed, textOf, valueOf, writtenOf } from "./written";
 
 /** Sections whose fields may be searched, each under the last word of its path. */
@@ -28,10 +27,25 @@ export function SectionFields({ form, section, onSearch }: SectionProps) {
   );
 }
 
-/** Without the choice of what the section is about, which stands above it. */
+/** Without the choice of what the section is about, which stands above it, and without what nothing reads. */
 export function fieldsOf(section: Section): Field[] {
   const isChosenAbove = section.name === "model" || section.name === "data";
-  return isChosenAbove ? section.fields.filter((one) => one.path !== section.name) : section.fields;
+  return section.fields.filter((one) => one.applies !== false && !(isChosenAbove && one.path === section.name));
+}
+
+/** A section that can be closed; then it says what is written in it. */
+export function FoldedSection({ form, section, title, isOpen, onSearch }: SectionProps & { title?: string; isOpen: boolean }) {
+  const written = fieldsOf(section).filter((one) => one.value !== null);
+  return (
+    <details class="workbench-form-details" open={isOpen}>
+      <summary>
+        {title ?? section.title}
+        <small>{written.map((one) => `${one.label.toLowerCase()} ${writtenOf(one.value)}`).join(", ")}</small>
+      </summary>
+      {section.help ? <p class="workbench-hint"><Sentence text={section.help} /></p> : null}
+      <SectionFields form={form} section={section} onSearch={onSearch} />
+    </details>
+  );
 }
 
 interface FieldRowProps extends FormProps {
@@ -40,22 +54,25 @@ interface FieldRowProps extends FormProps {
 }
 
 function FieldRow({ form, field, onSearch }: FieldRowProps) {
-  const id = useId();
+  const id = useOwnId();
   const problems = problemsAt(form, field.path);
-  const help = [field.help, boundsOf(field)].filter(Boolean).join(" ");
+  const bounds = boundsOf(field);
+  const help = [field.help, bounds ? `Allowed: ${bounds}.` : ""].filter(Boolean).join(" ");
   const name = field.path.split(".").at(-1)!;
+  // A duration and a size are written with their units.
+  const unit = field.kind === "duration" || field.kind === "size" ? null : field.unit;
   return (
     <div class={`workbench-form-field${problems.length ? " workbench-form-wrong" : ""}`} data-path={field.path}>
       <label for={id}>{field.label}</label>
       <div class="workbench-form-control">
         {field.is_searched ? (
           <button type="button" id={id} class="workbench-link" onClick={() => onSearch?.(name)}>
-            searched
+            searched: see the search space
           </button>
         ) : (
           <FieldInput form={form} field={field} id={id} isWrong={problems.length > 0} />
         )}
-        {field.unit && !field.is_searched ? <span class="workbench-form-unit">{field.unit}</span> : null}
+        {unit && !field.is_searched ? <span class="workbench-form-unit">{unit}</span> : null}
         {onSearch && !field.is_searched ? (
           <button
             type="button"
@@ -73,7 +90,7 @@ function FieldRow({ form, field, onSearch }: FieldRowProps) {
       </div>
       <ProblemsUnder id={`${id}-problem`} problems={problems} />
       <p id={`${id}-help`} class="workbench-hint">
-        {help}
+        <Sentence text={help} />
       </p>
     </div>
   );
@@ -136,7 +153,7 @@ export function FieldInput({ form, field, id, isWrong, onValue }: FieldInputProp
         describedBy={describedBy}
         isWrong={isWrong}
         list={list}
-        placeholder={writtenOf(field.default)}
+        placeholder={field.default === null && field.allows_none ? "none" : writtenOf(field.default)}
         isNumeric={["number", "whole"].includes(field.kind)}
       />
       {list ? (

@@ -1,7 +1,7 @@
 // The model: chosen or named, configured, and drawn layer by layer with what it costs.
 import { formatBytes } from "../format";
 import { Chooser } from "./chooser";
-import { fieldsOf, SectionFields } from "./fields";
+import { fieldsOf, FoldedSection, SectionFields } from "./fields";
 import type { Layer, ModelPicture } from "./protocol";
 import { Slowly } from "./slowly";
 import { Group, ProblemWords, useAsked, type FormProps } from "./typed";
@@ -11,7 +11,8 @@ export function ModelPart({ form, onSearch }: FormProps & { onSearch(): void }) 
   const state = form.state!;
   const { model, data, training, plan } = state.document;
   useAsked(model && data ? JSON.stringify([model, data, training, plan]) : null, () => form.ask("model"));
-  const sections = state.sections.filter((one) => one.name === "model" || one.name === "loss");
+  const settings = state.sections.find((one) => one.name === "model");
+  const loss = state.sections.find((one) => one.name === "loss");
   return (
     <>
       <Chooser
@@ -21,14 +22,12 @@ export function ModelPart({ form, onSearch }: FormProps & { onSearch(): void }) 
         offered={state.models}
         hint="One of these, a function or class of this notebook by its name, or package.module:function."
       />
-      {sections.map((section) =>
-        fieldsOf(section).length ? (
-          <Group key={section.name} title={section.title}>
-            {section.help ? <p class="workbench-hint">{section.help}</p> : null}
-            <SectionFields form={form} section={section} onSearch={onSearch} />
-          </Group>
-        ) : null,
-      )}
+      {settings && fieldsOf(settings).length ? (
+        <Group title="Settings of the model">
+          <SectionFields form={form} section={settings} onSearch={onSearch} />
+        </Group>
+      ) : null}
+      {loss ? <FoldedSection form={form} section={loss} title="Loss and metrics" isOpen={false} /> : null}
       {model && !data ? <p class="workbench-form-empty">Choose data, too: its shape decides what the layers are.</p> : null}
       {model && data ? (
         <Group title="Layers">
@@ -53,11 +52,11 @@ function Layers({ picture }: { picture: ModelPicture }) {
       ))}
       <dl class="workbench-facts workbench-form-facts">
         <Fact label="Parameters" value={formatCount(picture.num_parameters)} />
-        <Fact label="FLOPs a sample" value={picture.flops_per_sample == null ? "not known" : formatCount(picture.flops_per_sample)} />
+        <Fact label="FLOPs to train on a sample" value={picture.flops_per_sample == null ? "not known" : formatCount(picture.flops_per_sample)} />
         {memory ? <Fact label={`Memory of a worker at ${memory.micro_batch} samples`} value={formatBytes(memory.bytes)} /> : null}
       </dl>
       {memory ? <MemoryBar memory={memory} /> : null}
-      <div class="workbench-form-table" tabIndex={0} role="region" aria-label="Layers of the model">
+      <div class="workbench-form-table" tabIndex={0} role="group" aria-label="Layers of the model">
         <table>
           <thead>
             <tr>
@@ -91,10 +90,14 @@ function LayerRow({ layer, most, total }: { layer: Layer; most: number; total: n
       <td class="workbench-numeric">{layer.num_parameters ? layer.num_parameters.toLocaleString("en") : "–"}</td>
       <td>
         <span class="workbench-form-share">
-          <span class="workbench-form-bar" aria-hidden="true">
-            <span style={{ inlineSize: `${(layer.num_parameters / most) * 100}%` }} />
-          </span>
-          {layer.num_parameters ? `${(share * 100).toFixed(share < 0.1 ? 1 : 0)} %` : ""}
+          {layer.num_parameters ? (
+            <>
+              <span class="workbench-form-bar" aria-hidden="true">
+                <span style={{ inlineSize: `${(layer.num_parameters / most) * 100}%` }} />
+              </span>
+              {(share * 100).toFixed(share < 0.1 ? 1 : 0)} %
+            </>
+          ) : null}
         </span>
       </td>
     </tr>

@@ -23,6 +23,7 @@ export type Said =
   | { type: "preset"; name: string }
   | { type: "open"; path: string }
   | { type: "save"; path: string; overwrite: boolean }
+  | { type: "address"; address: string | null }
   | { type: "ask"; part: Slow; question: number; arguments: Mapping };
 
 export type FieldKind = "number" | "whole" | "choice" | "text" | "switch" | "duration" | "size" | "names" | "mapping";
@@ -49,6 +50,8 @@ export interface Field {
   /** Tells a null that is written from nothing that is. */
   is_written?: boolean;
   is_searched?: boolean;
+  /** Whether anything reads it as things stand; true where nothing is said. */
+  applies?: boolean;
 }
 
 export interface Section {

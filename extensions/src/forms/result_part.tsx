@@ -1,10 +1,10 @@
 // The result: the best configuration beside the default one, the leaderboard, and what can be done next.
-import { useEffect, useId, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { formatNumber, formatValue } from "../format";
 import { Code, StateMark } from "../views/pieces";
 import type { ResultPicture, Row } from "./protocol";
 import { Slowly } from "./slowly";
-import { Group, type FormProps } from "./typed";
+import { Group, useOwnId, type FormProps } from "./typed";
 import { parsed } from "./written";
 
 const FINISHED = new Set(["complete", "stopped", "failed", "lost"]);
@@ -100,7 +100,7 @@ function Leaderboard({ picture: { leaderboard, metric } }: { picture: ResultPict
   const metrics = [metric, ...Object.keys(leaderboard[0].values).filter((one) => one !== metric)];
   return (
     <Group title="Leaderboard">
-      <div class="workbench-form-table" tabIndex={0} role="region" aria-label="Leaderboard">
+      <div class="workbench-form-table" tabIndex={0} role="group" aria-label="Best trials">
         <table>
           <thead>
             <tr>
@@ -149,7 +149,7 @@ function LeaderboardRow({ row, metrics, names, isBest }: { row: Row; metrics: st
 }
 
 function Next({ form, picture, onOtherData }: FormProps & { picture: ResultPicture; onOtherData(): void }) {
-  const id = useId();
+  const id = useOwnId();
   const [to, setTo] = useState("best");
   const [trials, setTrials] = useState("10");
   const { run_id } = picture;

@@ -1,16 +1,16 @@
 // The run: goal, budget and hardware, what is said before it starts, one button, and then the run itself.
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { KernelModel } from "../kernel_socket";
 import { showRun } from "../run_in_cell";
 import { Code } from "../views/pieces";
-import { SectionFields } from "./fields";
+import { FoldedSection } from "./fields";
 import type { PreflightPicture } from "./protocol";
 import { Slowly } from "./slowly";
-import { Group, ProblemWords, useAsked, type FormProps } from "./typed";
+import { Group, ProblemWords, TextInput, useAsked, useOwnId, useTyped, type FormProps } from "./typed";
 
 /** In the order in which a person decides; further ones of the kernel follow. */
 const ORDER = ["objectives", "budget", "early_stop", "resources", "sampler", "constraints", "experiment"];
-const OPEN_AT_FIRST = new Set(["objectives", "budget", "early_stop"]);
+const OPEN_AT_FIRST = new Set(["objectives", "budget"]);
 const ELSEWHERE = new Set(["model", "loss", "data", "training", "plan", "search"]);
 const HEIGHT_PX = 620;
 
@@ -26,11 +26,7 @@ export function RunPart({ form, model, runId }: RunPartProps) {
   return (
     <>
       {sections.map((section) => (
-        <details key={section.name} class="workbench-form-details" open={OPEN_AT_FIRST.has(section.name)}>
-          <summary>{section.title}</summary>
-          {section.help ? <p class="workbench-hint">{section.help}</p> : null}
-          <SectionFields form={form} section={section} />
-        </details>
+        <FoldedSection key={section.name} form={form} section={section} isOpen={OPEN_AT_FIRST.has(section.name)} />
       ))}
       <Start form={form} />
       {runId ? <LiveRun key={runId} model={model} runId={runId} snapshot={form.part("start")?.picture?.snapshot ?? ""} /> : null}
@@ -45,18 +41,15 @@ function placeOf(name: string): number {
 
 function Start({ form }: FormProps) {
   const { state } = form;
-  const [isCluster, setIsCluster] = useState(false);
-  const [address, setAddress] = useState("");
-  const given = { address: isCluster ? address.trim() || "auto" : null };
-  const hash = state!.hash;
-  useAsked(hash === null ? null : JSON.stringify([hash, given]), () => form.ask("preflight", given));
+  const { hash, address = null } = state!;
+  useAsked(hash === null ? null : JSON.stringify([hash, address]), () => form.ask("preflight"));
   const preflight = form.part("preflight");
   const start = form.part("start");
   const isRefused = preflight?.status === "failed" || (preflight?.picture?.problems.length ?? 0) > 0;
   const isStarting = start?.status === "working";
   return (
     <Group title="Start" level={2}>
-      <Where isCluster={isCluster} onCluster={setIsCluster} address={address} onAddress={setAddress} />
+      <Where form={form} address={address} />
       {hash === null ? (
         <p class="workbench-notice">The experiment has problems; each is said under its field. What is listed above leads there.</p>
       ) : (
@@ -69,7 +62,7 @@ function Start({ form }: FormProps) {
           type="button"
           class="workbench-primary workbench-form-start"
           disabled={hash === null || isRefused || isStarting}
-          onClick={() => form.ask("start", given)}
+          onClick={() => form.ask("start")}
         >
           {isStarting ? "Starting …" : "Start the run"}
         </button>
@@ -85,36 +78,29 @@ function Start({ form }: FormProps) {
   );
 }
 
-interface WhereProps {
-  isCluster: boolean;
-  onCluster(is: boolean): void;
-  address: string;
-  onAddress(address: string): void;
-}
-
-function Where({ isCluster, onCluster, address, onAddress }: WhereProps) {
-  const id = useId();
+function Where({ form, address }: FormProps & { address: string | null }) {
+  const id = useOwnId();
+  const [wantsCluster, setWantsCluster] = useState(address !== null);
+  const say = (text: string): number => form.say({ type: "address", address: text.trim() || null });
+  const typed = useTyped(form, address ?? "", say);
+  const choose = (isCluster: boolean) => {
+    setWantsCluster(isCluster);
+    if (!isCluster && address !== null) say("");
+  };
+  const isCluster = wantsCluster || address !== null;
   return (
-    <fieldset class="workbench-form-where">
-      <legend>Where</legend>
+    <div class="workbench-form-where" role="radiogroup" aria-labelledby={`${id}-where`}>
+      <span id={`${id}-where`}>Where</span>
       <label class="workbench-check">
-        <input type="radio" name={id} checked={!isCluster} onChange={() => onCluster(false)} />
+        <input type="radio" name={id} checked={!isCluster} onChange={() => choose(false)} />
         this machine
       </label>
       <label class="workbench-check">
-        <input type="radio" name={id} checked={isCluster} onChange={() => onCluster(true)} />
+        <input type="radio" name={id} checked={isCluster} onChange={() => choose(true)} />
         a Ray cluster
       </label>
-      {isCluster ? (
-        <input
-          aria-label="Address of the cluster"
-          dir="ltr"
-          placeholder="auto, or head:6379"
-          value={address}
-          onChange={(event) => onAddress(event.currentTarget.value)}
-        />
-      ) : null}
-    </fieldset>
+      {isCluster ? <TextInput typed={typed} label="Address of the cluster" placeholder="auto, or head:6379" /> : null}
+    </div>
   );
 }
 

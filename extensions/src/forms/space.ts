@@ -105,17 +105,23 @@ export interface Scale {
   isWhole: boolean;
 }
 
-/** A scale that shows a range with some room on both sides. */
-export function scaleOf(low: number, high: number, isLog: boolean, isWhole: boolean): Scale {
+/** A scale that shows a range with some room on both sides, as far as the field allows. */
+export function scaleOf(low: number, high: number, isLog: boolean, isWhole: boolean, field: Field | null = null): Scale {
+  const scale = roomy(low, high, isLog, isWhole);
+  const ends = { low: Math.max(scale.low, field?.low ?? -Infinity), high: Math.min(scale.high, field?.high ?? Infinity) };
+  return { ...scale, low: Math.min(low, isLog && ends.low <= 0 ? scale.low : ends.low), high: Math.max(high, ends.high) };
+}
+
+function roomy(low: number, high: number, isLog: boolean, isWhole: boolean): Scale {
   if (isLog && low > 0 && high > 0) {
-    const from = 10 ** (Math.floor(Math.log10(low) + 1e-9) - 1);
-    const to = 10 ** (Math.ceil(Math.log10(high) - 1e-9) + 1);
+    const from = power(Math.floor(Math.log10(low) + 1e-9) - 1);
+    const to = power(Math.ceil(Math.log10(high) - 1e-9) + 1);
     return { low: isWhole ? Math.max(1, from) : from, high: to, log: true, isWhole };
   }
   const width = high - low || Math.abs(low) || 1;
-  const unit = 10 ** Math.floor(Math.log10(width));
-  const from = Math.floor((low - width / 2) / unit) * unit;
-  return { low: low >= 0 ? Math.max(0, from) : from, high: Math.ceil((high + width / 2) / unit) * unit, log: false, isWhole };
+  const unit = power(Math.floor(Math.log10(width)));
+  const from = round(Math.floor((low - width / 2) / unit) * unit);
+  return { low: low >= 0 ? Math.max(0, from) : from, high: round(Math.ceil((high + width / 2) / unit) * unit), log: false, isWhole };
 }
 
 export function partOf(scale: Scale, value: number): number {
@@ -143,7 +149,7 @@ export function stepped(scale: Scale, value: number, by: number): number {
     if (Math.abs(by) >= 10) next = value * 10 ** Math.sign(by);
     else {
       // Down from 1.0e-3 is 9.9e-4: the digit that counts is that of the smaller number.
-      const size = 10 ** Math.floor(Math.log10(by < 0 ? value * (1 - 1e-9) : value * (1 + 1e-9)));
+      const size = power(Math.floor(Math.log10(by < 0 ? value * (1 - 1e-9) : value * (1 + 1e-9))));
       next = value + by * size * 0.1;
     }
     next = Number(next.toPrecision(2));
@@ -152,7 +158,12 @@ export function stepped(scale: Scale, value: number, by: number): number {
 }
 
 function fineness({ low, high }: Scale): number {
-  return 10 ** Math.floor(Math.log10((high - low) / 50));
+  return power(Math.floor(Math.log10((high - low) / 50)));
+}
+
+/** Ten to that power, to the last digit. */
+function power(exponent: number): number {
+  return Number(`1e${exponent}`);
 }
 
 /** Without the digits that arithmetic in halves leaves behind. */

@@ -1,10 +1,12 @@
 // The search space: one row for each parameter, with its kind, its values, when it exists, and what would be sampled.
-import { useId, useState } from "preact/hooks";
-import { SectionFields } from "./fields";
+import type { RefObject } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Conversation } from "./conversation";
+import { FoldedSection } from "./fields";
 import type { Field, Json, Sampled } from "./protocol";
 import { RangeSlider, ChoiceBars } from "./slider";
 import { beginning, rowsOf, scaleOf, withKind, type Kind, type SearchRow } from "./space";
-import { PathInput, problemsAt, ProblemsUnder, ProblemWords, TextInput, useAsked, useTyped, type FormProps } from "./typed";
+import { PathInput, problemsAt, ProblemsUnder, ProblemWords, Sentence, TextInput, useAsked, useOwnId, useTyped, type FormProps } from "./typed";
 import { WhenEditor } from "./when";
 import { listOf, listText, numberOr, parsed, textOf, writtenOf } from "./written";
 
@@ -19,10 +21,20 @@ export function SpacePart({ form }: FormProps) {
   useAsked(JSON.stringify(state.document.search ?? null), () => form.ask("samples"));
   const sampled = new Map(samples?.picture?.parameters.map((one) => [one.name, one]));
   const fields = state.sections.filter(({ name }) => SEARCHED_SECTIONS.includes(name)).flatMap((section) => section.fields);
-  const focusRow = (name: string) => requestAnimationFrame(() => document.getElementById(`workbench-parameter-${name}`)?.focus());
+  const rowsElement = useRef<HTMLDivElement>(null);
+  const adding = useRef<HTMLDivElement>(null);
+  // The row comes with the answer of the kernel.
+  const awaited = useRef<string | null>(null);
+  const focusRow = (name: string) => (awaited.current = name);
+  useEffect(() => {
+    const found = [...rowsElement.current!.querySelectorAll<HTMLElement>("[data-parameter]")].find((one) => one.dataset.parameter === awaited.current);
+    if (!found) return;
+    awaited.current = null;
+    found.focus();
+  });
   return (
     <>
-      <ProblemsUnder id="search-problems" problems={problemsAt(form, "search")} />
+      <ProblemsUnder problems={problemsAt(form, "search")} />
       {samples?.problem ? <p class="workbench-notice">{<ProblemWords problem={samples.problem} withField />}</p> : null}
       {rows.length ? null : (
         <p class="workbench-form-empty">
@@ -30,7 +42,7 @@ export function SpacePart({ form }: FormProps) {
           “search” beside a setting.
         </p>
       )}
-      <div class="workbench-form-rows">
+      <div class="workbench-form-rows" ref={rowsElement}>
         {rows.map((row) => (
           <ParameterRow
             key={row.name}
@@ -39,18 +51,23 @@ export function SpacePart({ form }: FormProps) {
             others={rows.filter((one) => one.name !== row.name)}
             sampled={sampled.get(row.name) ?? null}
             field={fields.find((one) => nameOf(one) === row.name) ?? null}
+            onRenamed={focusRow}
+            onRemoved={() => adding.current?.querySelector("input")?.focus()}
           />
         ))}
       </div>
-      <AddParameter form={form} fields={fields.filter((one) => !rows.some((row) => row.name === nameOf(one)))} onAdded={focusRow} />
+      <AddParameter element={adding} form={form} fields={fields.filter((one) => !rows.some((row) => row.name === nameOf(one)))} onAdded={focusRow} />
       {state.sections
         .filter(({ name }) => name === "training" || name === "plan")
         .map((section) => (
-          <details key={section.name} class="workbench-form-details" open={section.name === "training"}>
-            <summary>{section.title}: what is not searched</summary>
-            {section.help ? <p class="workbench-hint">{section.help}</p> : null}
-            <SectionFields form={form} section={section} onSearch={focusRow} />
-          </details>
+          <FoldedSection
+            key={section.name}
+            form={form}
+            section={section}
+            title={`${section.title}, the same in every trial`}
+            isOpen={false}
+            onSearch={focusRow}
+          />
         ))}
     </>
   );
@@ -65,9 +82,11 @@ interface RowProps extends FormProps {
   others: SearchRow[];
   sampled: Sampled | null;
   field: Field | null;
+  onRenamed(name: string): void;
+  onRemoved(): void;
 }
 
-function ParameterRow({ form, row, others, sampled, field }: RowProps) {
+function ParameterRow({ form, row, others, sampled, field, onRenamed, onRemoved }: RowProps) {
   const path = `search.${row.name}`;
   const change = (kind: Kind | "auto") => {
     if (kind !== "auto") return form.edit([[path, withKind(row, kind)]], `Search ${row.name} as ${KIND_NAMES[kind]}`);
@@ -77,10 +96,9 @@ function ParameterRow({ form, row, others, sampled, field }: RowProps) {
   };
   const share = sampled && sampled.exists_share < 1 ? Math.round(sampled.exists_share * 100) : null;
   return (
-    <fieldset class="workbench-form-row" data-parameter={row.name}>
-      <legend class="workbench-form-hidden">{row.name}</legend>
+    <div class="workbench-form-row" role="group" aria-label={row.name}>
       <div class="workbench-form-row-head">
-        <NameInput form={form} name={row.name} />
+        <NameInput form={form} name={row.name} onRenamed={onRenamed} />
         <select
           aria-label={`Kind of ${row.name}`}
           value={row.kind}
@@ -91,36 +109,40 @@ function ParameterRow({ form, row, others, sampled, field }: RowProps) {
               {KIND_NAMES[kind]}
             </option>
           ))}
-          {field?.allows_auto ? <option value="auto">auto: left to the advisor</option> : null}
+          {field?.allows_auto ? <option value="auto">auto</option> : null}
         </select>
         <button
           type="button"
           class="workbench-quiet workbench-form-remove"
           aria-label={`Remove ${row.name}`}
           title="Search it no more"
-          onClick={() => form.say({ type: "remove", path })}
+          onClick={() => {
+            form.say({ type: "remove", path });
+            onRemoved();
+          }}
         >
           ✕
         </button>
       </div>
       <div class="workbench-form-row-body">
-        <Values form={form} row={row} sampled={sampled} />
+        <Values form={form} row={row} sampled={sampled} field={field} />
       </div>
-      <ProblemsUnder id={`${path}-problems`} problems={problemsAt(form, path)} />
+      <ProblemsUnder problems={problemsAt(form, path)} />
       <div class="workbench-form-row-foot">
+        {isRange(row) ? <RangeOptions form={form} row={row} /> : null}
         <WhenEditor form={form} row={row} others={others} />
         {share !== null ? <span class="workbench-muted">exists in {share} % of configurations</span> : null}
-        {field?.help ? <span class="workbench-muted workbench-form-row-help">{field.help}</span> : null}
+        {field?.help ? <span class="workbench-muted workbench-form-row-help"><Sentence text={field.help} /></span> : null}
       </div>
-    </fieldset>
+    </div>
   );
 }
 
-function NameInput({ form, name }: FormProps & { name: string }) {
+function NameInput({ form, name, onRenamed }: FormProps & { name: string; onRenamed(name: string): void }) {
   const typed = useTyped(form, name, (text) => form.say({ type: "rename", path: `search.${name}`, name: text.trim() }));
   return (
     <input
-      id={`workbench-parameter-${name}`}
+      data-parameter={name}
       class="workbench-form-name"
       aria-label={`Name of ${name}`}
       dir="ltr"
@@ -129,16 +151,24 @@ function NameInput({ form, name }: FormProps & { name: string }) {
       value={typed.text}
       onInput={(event) => typed.type(event.currentTarget.value)}
       onBlur={() => typed.commit()}
-      onKeyDown={(event) => event.key === "Enter" && typed.commit()}
+      onKeyDown={(event) => {
+        if (event.key !== "Enter") return;
+        typed.commit();
+        onRenamed(typed.text.trim());
+      }}
     />
   );
 }
 
-function Values({ form, row, sampled }: Omit<RowProps, "others" | "field">) {
+function isRange(row: SearchRow): boolean {
+  return row.kind === "float" || row.kind === "int";
+}
+
+function Values({ form, row, sampled, field }: Omit<RowProps, "others" | "onRenamed" | "onRemoved">) {
   switch (row.kind) {
     case "float":
     case "int":
-      return <RangeEditor form={form} row={row} sampled={sampled} />;
+      return <RangeEditor form={form} row={row} sampled={sampled} field={field} />;
     case "choices":
       return <ChoicesEditor form={form} row={row} sampled={sampled?.kind === "choices" ? sampled : null} />;
     case "fixed":
@@ -151,20 +181,26 @@ interface EditorProps extends FormProps {
   sampled: Sampled | null;
 }
 
-function RangeEditor({ form, row, sampled }: EditorProps) {
+/** A whole number is no less a float: the kind is said along with it. */
+function setRange(form: Conversation, row: SearchRow, changes: [string, Json][], label: string, removals: string[] = []): number {
   const path = `search.${row.name}`;
-  // A whole number is no less a float: the kind is said along with it.
-  const set = (changes: [string, Json][], label: string, removals: string[] = []) =>
-    form.edit([...changes.map(([key, value]): [string, Json] => [`${path}.${key}`, value]), [`${path}.type`, row.kind]], label, removals);
+  const written = changes.map(([key, value]): [string, Json] => [`${path}.${key}`, value]);
+  return form.edit([...written, [`${path}.type`, row.kind]], `${row.name}: ${label}`, removals.map((key) => `${path}.${key}`));
+}
+
+function RangeEditor({ form, row, sampled, field }: EditorProps & { field: Field | null }) {
+  const path = `search.${row.name}`;
+  const id = useOwnId();
   const bound = (key: "low" | "high") => (
     <PathInput
       form={form}
       path={`${path}.${key}`}
       label={key}
       shown={writtenOf(row[key])}
-      send={(text) => set([[key, text.trim() === "" ? null : numberOr(text)]], `${row.name}: ${key}`)}
+      send={(text) => setRange(form, row, [[key, text.trim() === "" ? null : numberOr(text)]], key)}
       isNumeric
       class="workbench-form-bound"
+      problemId={`${id}-${key}`}
     />
   );
   const { low, high } = row;
@@ -177,45 +213,54 @@ function RangeEditor({ form, row, sampled }: EditorProps) {
           name={row.name}
           low={low}
           high={high}
-          scale={scaleOf(low, high, row.log, row.kind === "int")}
+          scale={scaleOf(low, high, row.log, row.kind === "int", field)}
           sampled={sampled}
-          onChange={(change) => set(Object.entries(change), `${row.name}: ${Object.keys(change).join(", ")}`)}
+          onChange={(change) => setRange(form, row, Object.entries(change), Object.keys(change).join(", "))}
         />
       ) : (
         <div class="workbench-form-slider" />
       )}
       {bound("high")}
-      <div class="workbench-form-more">
-        <label class="workbench-check">
-          <input
-            type="checkbox"
-            checked={row.log}
-            aria-label={`${row.name} logarithmic`}
-            onChange={(event) =>
-              event.currentTarget.checked
-                ? set([["log", true]], `${row.name}: logarithmic`)
-                : set([], `${row.name}: even`, [`${path}.log`])
-            }
-          />
-          log
-        </label>
-        <PathInput
-          form={form}
-          path={`${path}.step`}
-          label="step"
-          shown={writtenOf(row.step)}
-          placeholder="none"
-          send={(text) =>
-            text.trim() === "" ? set([], `${row.name}: no step`, [`${path}.step`]) : set([["step", numberOr(text)]], `${row.name}: step`)
-          }
-          isNumeric
-          class="workbench-form-step"
-        />
-        {problemsAt(form, `${path}.log`).length ? (
-          <ProblemsUnder id={`${path}-log`} problems={problemsAt(form, `${path}.log`)} />
-        ) : null}
-      </div>
+      {(["low", "high"] as const).map((key) => (
+        <div key={key} class="workbench-form-range-problems">
+          <ProblemsUnder id={`${id}-${key}`} problems={problemsAt(form, `${path}.${key}`)} label={key} />
+        </div>
+      ))}
     </div>
+  );
+}
+
+function RangeOptions({ form, row }: FormProps & { row: SearchRow }) {
+  const path = `search.${row.name}`;
+  const setStep = (text: string): number =>
+    text.trim() === "" ? setRange(form, row, [], "no step", ["step"]) : setRange(form, row, [["step", numberOr(text)]], "step");
+  return (
+    <>
+      <label class="workbench-check">
+        <input
+          type="checkbox"
+          checked={row.log}
+          aria-label={`${row.name} logarithmic`}
+          onChange={(event) =>
+            event.currentTarget.checked
+              ? setRange(form, row, [["log", true]], "logarithmic")
+              : setRange(form, row, [], "even", ["log"])
+          }
+        />
+        log
+      </label>
+      <PathInput
+        form={form}
+        path={`${path}.step`}
+        label="step"
+        shown={writtenOf(row.step)}
+        placeholder="none"
+        send={setStep}
+        isNumeric
+        class="workbench-form-step"
+      />
+      <ProblemsUnder problems={problemsAt(form, `${path}.log`)} />
+    </>
   );
 }
 
@@ -247,8 +292,14 @@ function FixedEditor({ form, row }: FormProps & { row: SearchRow }) {
   return <PathInput form={form} path={`search.${row.name}.value`} label="value, the same in every trial" shown={textOf(row.value)} send={send} />;
 }
 
-function AddParameter({ form, fields, onAdded }: FormProps & { fields: Field[]; onAdded(name: string): void }) {
-  const id = useId();
+interface AddProps extends FormProps {
+  element: RefObject<HTMLDivElement>;
+  fields: Field[];
+  onAdded(name: string): void;
+}
+
+function AddParameter({ element, form, fields, onAdded }: AddProps) {
+  const id = useOwnId();
   const [name, setName] = useState("");
   const add = () => {
     const wanted = name.trim();
@@ -261,7 +312,7 @@ function AddParameter({ form, fields, onAdded }: FormProps & { fields: Field[]; 
   };
   const typed = { text: name, type: setName, commit: () => undefined, choose: setName };
   return (
-    <div class="workbench-bar workbench-form-add">
+    <div class="workbench-bar workbench-form-add" ref={element}>
       <label for={id}>Search also</label>
       <TextInput
         typed={typed}

@@ -1,7 +1,7 @@
 // The experiment as YAML and as Python, in step with the form and as good to edit.
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { Tabs } from "./tabs";
-import { ProblemWords, useTyped, type FormProps } from "./typed";
+import { ProblemWords, useOwnId, useTyped, type FormProps } from "./typed";
 
 const NAMES = { yaml: "YAML", python: "Python" };
 type Language = keyof typeof NAMES;
@@ -13,9 +13,9 @@ const MOST_LINES = 34;
 
 export function Texts({ form }: FormProps) {
   const [language, setLanguage] = useState<Language>("yaml");
-  const id = useId();
+  const id = useOwnId();
   return (
-    <section class="workbench-form-texts" aria-label="The same as text">
+    <div class="workbench-form-texts" role="group" aria-label="The same as text">
       <Tabs
         id={id}
         label="Language"
@@ -26,12 +26,12 @@ export function Texts({ form }: FormProps) {
       <div role="tabpanel" id={`${id}-panel`} aria-labelledby={`${id}-${language}`}>
         <TextEditor key={language} form={form} language={language} />
       </div>
-    </section>
+    </div>
   );
 }
 
 function TextEditor({ form, language }: FormProps & { language: Language }) {
-  const id = useId();
+  const id = useOwnId();
   const state = form.state!;
   const problem = state[`${language}_problem`];
   const timer = useRef<ReturnType<typeof setTimeout>>();

@@ -1,11 +1,17 @@
 // Fields to type in, which keep what is typed until the kernel has answered, and say what is wrong below.
 import type { ComponentChildren } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Conversation } from "./conversation";
 import type { Problem } from "./protocol";
 
 export interface FormProps {
   form: Conversation;
+}
+
+/** A name that nothing else on the page has: Preact's own begin anew in each form of a notebook. */
+export function useOwnId(): string {
+  const [id] = useState(() => `workbench-${Array.from(crypto.getRandomValues(new Uint32Array(2))).join("-")}`);
+  return id;
 }
 
 export interface Typed {
@@ -97,25 +103,33 @@ export function ProblemWords({ problem, withField = false }: { problem: Problem;
   return (
     <span class="workbench-form-problem">
       {withField && problem.field ? <code>{problem.field}: </code> : null}
-      {ended(problem.problem)}
+      {capitalised(ended(problem.problem))}
       {problem.allowed ? ` Allowed: ${ended(problem.allowed)}` : ""}
       {problem.next_step ? ` ${problem.next_step}` : ""}
     </span>
   );
 }
 
+function capitalised(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
 function ended(text: string): string {
   const trimmed = text.trim();
-  const first = trimmed.charAt(0).toUpperCase() + trimmed.slice(1);
-  return /[.!?…]$/.test(first) ? first : `${first}.`;
+  return /[.!?…]$/.test(trimmed) ? trimmed : `${trimmed}.`;
+}
+
+/** A sentence in which `names` are written as code. */
+export function Sentence({ text }: { text: string }) {
+  return <>{text.split("`").map((part, at) => (at % 2 ? <code key={at}>{part}</code> : part))}</>;
 }
 
 /** Where problems of a field appear; always there, so that a reader of the screen hears when one comes. */
-export function ProblemsUnder({ id, problems }: { id: string; problems: Problem[] }) {
+export function ProblemsUnder({ id, problems, label }: { id?: string; problems: Problem[]; label?: string }) {
   return (
     <div id={id} class="workbench-form-under" role="status">
       {problems.map((problem) => (
-        <ProblemWords key={problem.problem} problem={problem} />
+        <ProblemWords key={problem.problem} problem={label ? { ...problem, problem: `${label}: ${problem.problem}` } : problem} />
       ))}
     </div>
   );
@@ -136,11 +150,13 @@ interface PathInputProps extends FormProps {
   list?: string;
   isLabelSeen?: boolean;
   class?: string;
+  /** Where its problems are said, if that is not directly below. */
+  problemId?: string;
 }
 
 /** An input for one path that is generated from no type: a bound of a range, a list of choices. */
-export function PathInput({ form, path, label, shown, send, isLabelSeen = true, ...rest }: PathInputProps) {
-  const id = useId();
+export function PathInput({ form, path, label, shown, send, isLabelSeen = true, problemId, ...rest }: PathInputProps) {
+  const id = useOwnId();
   const typed = useTyped(form, shown, send);
   const problems = problemsAt(form, path);
   return (
@@ -150,27 +166,27 @@ export function PathInput({ form, path, label, shown, send, isLabelSeen = true, 
         typed={typed}
         id={id}
         label={isLabelSeen ? undefined : label}
-        describedBy={`${id}-problem`}
+        describedBy={problemId ?? `${id}-problem`}
         isWrong={problems.length > 0}
         {...rest}
       />
-      <ProblemsUnder id={`${id}-problem`} problems={problems} />
+      {problemId ? null : <ProblemsUnder id={`${id}-problem`} problems={problems} />}
     </div>
   );
 }
 
 /** A group with a heading that a reader of the screen can jump to. */
 export function Group({ title, level = 3, children, aside }: { title: string; level?: 2 | 3; children: ComponentChildren; aside?: ComponentChildren }) {
-  const id = useId();
+  const id = useOwnId();
   const Heading = level === 2 ? "h2" : "h3";
   return (
-    <section class="workbench-form-group" aria-labelledby={id}>
+    <div class="workbench-form-group" role="group" aria-labelledby={id}>
       <div class="workbench-form-group-head">
         <Heading id={id}>{title}</Heading>
         {aside}
       </div>
       {children}
-    </section>
+    </div>
   );
 }
 

@@ -1,10 +1,10 @@
 // What another plan would do, answered from the fitted models as soon as a control is moved.
-import { useId, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import { formatBytes, formatDuration } from "../format";
 import { FieldInput } from "./fields";
 import type { Field, Mapping, Predicted, WhatIfPicture } from "./protocol";
 import { Slowly } from "./slowly";
-import { Group, useAsked, type FormProps } from "./typed";
+import { Group, useAsked, useOwnId, type FormProps } from "./typed";
 import { formatCount } from "./words";
 
 export function WhatIf({ form, controls }: FormProps & { controls: Field[] }) {
@@ -31,7 +31,7 @@ export function WhatIf({ form, controls }: FormProps & { controls: Field[] }) {
 }
 
 function Control({ form, field, onValue }: FormProps & { field: Field; onValue: (value: Mapping[string]) => void }) {
-  const id = useId();
+  const id = useOwnId();
   return (
     <div class="workbench-form-input">
       <label for={id}>{field.label}</label>

@@ -75,10 +75,9 @@ export function textOf(value: Json | undefined): string {
 /** What a field allows, in a few words; empty where its type says nothing more. */
 export function boundsOf(field: Field): string {
   const { low, high } = field;
-  const unit = field.unit ? ` ${field.unit}` : "";
-  const words = [
-    low != null ? `${field.low_open ? "above" : "from"} ${formatNumber(low)}` : "",
-    high != null ? `${field.high_open ? "below" : "to"} ${formatNumber(high)}` : "",
-  ].filter(Boolean);
-  return words.length ? words.join(" ") + unit : "";
+  const isWhole = field.kind === "whole";
+  const from = low == null ? "" : !field.low_open ? `at least ${formatNumber(low)}` : isWhole ? `at least ${formatNumber(low + 1)}` : `above ${formatNumber(low)}`;
+  const to = high == null ? "" : `${field.high_open ? "below" : "at most"} ${formatNumber(high)}`;
+  if (low != null && high != null && !field.low_open && !field.high_open) return `${formatNumber(low)} to ${formatNumber(high)}`;
+  return [from, to].filter(Boolean).join(", ");
 }
