@@ -27,6 +27,10 @@ from pydantic import (
 
 from workbench.errors import ExperimentError
 
+MOST_EXACT = 2**53
+"""Up to here a float tells whole numbers apart; samplers compute with floats."""
+_Whole = Annotated[int, Field(ge=-MOST_EXACT, le=MOST_EXACT)]
+
 
 class DomainSection(BaseModel):
     """What every kind of parameter shares."""
@@ -45,6 +49,8 @@ class NumberSection(DomainSection):
     log: bool = Field(False, description="Sample the logarithm evenly.")
 
     def _check_range(self, low: float, high: float, step: float | None) -> None:
+        if not math.isfinite(high - low):
+            raise ExperimentError("the range is wider than numbers are", field="high", next_step="Lower it.")
         if low > high:
             raise ExperimentError(
                 f"{low} is above high = {high}",
@@ -69,6 +75,8 @@ class NumberSection(DomainSection):
             raise ExperimentError(
                 f"{step} is wider than the range", field="step", allowed=f"up to {high - low}"
             )
+        if step is not None and not (high - low) / step <= MOST_EXACT:
+            raise ExperimentError("more steps than can be counted", field="step", next_step="Raise it.")
 
     @model_serializer(mode="wrap")
     def _write_type_where_bounds_do_not_tell(self, handler: SerializerFunctionWrapHandler) -> Any:
@@ -147,8 +155,8 @@ class Int(NumberSection):
     """A whole number from low to high, both included."""
 
     type: Literal["int"] = "int"
-    low: int
-    high: int
+    low: _Whole
+    high: _Whole
     step: int | None = Field(None, gt=0, description="Distance between allowed values, from low upwards.")
 
     @model_validator(mode="after")

@@ -56,6 +56,12 @@ class WorkbenchError(Exception):
             message += f". {self.next_step}"
         return message
 
+    def to_json(self) -> dict[str, str | None]:
+        """Return its parts as plain values."""
+        return {
+            "field": self.field, "problem": self.problem, "allowed": self.allowed, "next_step": self.next_step
+        }  # fmt: skip
+
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders; the default would call __init__ with the whole message.
         return _rebuild, (type(self), self.problem, self.field, self.allowed, self.next_step)

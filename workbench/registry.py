@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.metadata
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from workbench.errors import ExperimentError, UnknownNameError
+
+_KEPT_S = 5.0
 
 
 def load_object(reference: str, *, field: str | None = None) -> Any:
@@ -64,11 +67,13 @@ class Registry:
         self.kind = kind
         self._table = dict(table)
         self._group = group
+        self._found: list[importlib.metadata.EntryPoint] = []
+        self._found_at_s: float | None = None
 
     def references(self) -> dict[str, str]:
         """Return every known name with its `module:object`, built-in ones first."""
         known = dict(self._table)
-        for entry_point in importlib.metadata.entry_points(group=self._group) if self._group else ():
+        for entry_point in self._entry_points():
             if known.get(entry_point.name, entry_point.value) != entry_point.value:
                 raise ExperimentError(
                     f"{entry_point.value!r} registers the {self.kind} {entry_point.name!r}, "
@@ -77,6 +82,14 @@ class Registry:
                 )
             known[entry_point.name] = entry_point.value
         return known
+
+    def _entry_points(self) -> list[importlib.metadata.EntryPoint]:
+        # Looking through all packages takes as long as a person notices, and forms ask at each key.
+        now_s = time.monotonic()
+        if self._group and (self._found_at_s is None or now_s - self._found_at_s > _KEPT_S):
+            self._found = list(importlib.metadata.entry_points(group=self._group))
+            self._found_at_s = now_s
+        return self._found
 
     def names(self) -> list[str]:
         """Return every known name, built-in ones first."""

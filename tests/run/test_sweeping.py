@@ -138,9 +138,10 @@ def test_a_run_is_changed_extended_and_replayed_from_the_shell(folder: Path) -> 
     assert num_trials < 50
     assert "budget.trials 50 -> 2" in _finish("show", "last")[1]
 
-    extended = json.loads(_finish("extend", "last", "--trials", "1", "--json")[1])
+    extended = json.loads(_finish("extend", "last", "--trials", "1", "--set", "x=0.125", "--json")[1])
     assert extended["settings"]["budget.trials"] == max(2, num_trials) + 1
     assert len(run.wait(timeout_s=60).trials) == max(2, num_trials) + 1
+    assert 0.125 in run.trials["x"].tolist(), "what was asked for was tried first"
 
     code, out, _ = _finish("replay", "last")
     assert code == 0
@@ -159,6 +160,7 @@ def test_a_run_is_changed_extended_and_replayed_from_the_shell(folder: Path) -> 
         (["set", "last", "--concurrency", "many"], 2, "resources.concurrency"),
         (["extend", "last"], 2, "nothing to extend"),
         (["extend", "last", "--time", "1h"], 2, "budget.time"),
+        (["extend", "last", "--trials", "1", "--set", "z=1"], 2, "z: no such parameter"),
         (["replay", "last"], 1, "proposed nothing"),
     ],
 )

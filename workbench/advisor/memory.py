@@ -5,6 +5,7 @@ Nothing of it is measured: see `training.memory_estimate` for what such an estim
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -60,6 +61,60 @@ class MemoryForecast:
         return plain | {"fits": self.fits, "largest_micro_batch": self.largest_micro_batch}
 
 
+@dataclass(frozen=True)
+class Usual:
+    """The one configuration that stands for all trials of an experiment, and where it would train.
+
+    Attributes:
+        params: The configuration.
+        plan: Its plan in full.
+        limit_bytes: What one worker has on this machine.
+        device: On what: "cpu" or "cuda".
+    """
+
+    params: dict[str, JsonValue]
+    plan: dict[str, JsonValue]
+    limit_bytes: int
+    device: str
+
+    @classmethod
+    def of(cls, experiment: Experiment, params: Mapping[str, JsonValue] | None = None) -> Usual:
+        """Look at an experiment and at this machine.
+
+        Args:
+            experiment: The experiment.
+            params: The configuration; None for the first that the seed of the experiment draws.
+
+        Raises:
+            ExperimentError: If it trains no model, or settings exclude each other.
+        """
+        if experiment.train is not None:
+            raise ExperimentError("what a train function holds is only known when it runs", field="train")
+        chosen = drawn_params(experiment) if params is None else dict(params)
+        here = inventory()
+        on_gpu = bool(here.gpus) and experiment.resources.gpus_per_worker != 0
+        device = "cuda" if on_gpu else "cpu"
+        plan = resolve(experiment, chosen, device=device, has_bf16=on_gpu).plan()
+        limit_bytes = min(gpu.memory_bytes for gpu in here.gpus) if on_gpu else here.memory_bytes
+        return cls(chosen, plan, limit_bytes, device)
+
+    @property
+    def micro_batches(self) -> tuple[int, int]:
+        """The micro batch of the plan, and another to draw the line through."""
+        micro_batch = self.plan["micro_batch"]
+        assert isinstance(micro_batch, int)
+        return micro_batch, 2 * micro_batch
+
+    @property
+    def decided(self) -> dict[str, JsonValue]:
+        """What of the plan an estimate is told."""
+        return {name: self.plan[name] for name in ("workers", "strategy", "precision", "recompute")}
+
+    def forecast(self, steps: Sequence[StepMemory]) -> MemoryForecast:
+        """Return what follows from estimates at `micro_batches`."""
+        return MemoryForecast(self.params, self.plan, steps[0], fit_law(steps), self.limit_bytes, self.device)
+
+
 def forecast_memory(experiment: Experiment) -> MemoryForecast:
     """Estimate the memory of a worker for one configuration of an experiment.
 
@@ -70,16 +125,5 @@ def forecast_memory(experiment: Experiment) -> MemoryForecast:
         ExperimentError: If it trains no model, or the model cannot be run without values.
         WorkbenchError: If data or model cannot be made.
     """
-    if experiment.train is not None:
-        raise ExperimentError("what a train function holds is only known when it runs", field="train")
-    params = drawn_params(experiment)
-    here = inventory()
-    on_gpu = bool(here.gpus) and experiment.resources.gpus_per_worker != 0
-    device = "cuda" if on_gpu else "cpu"
-    plan = resolve(experiment, params, device=device, has_bf16=on_gpu).plan()
-    micro_batch = plan["micro_batch"]
-    assert isinstance(micro_batch, int)
-    decided = {name: plan[name] for name in ("workers", "strategy", "precision", "recompute")}
-    steps = estimate_memory(experiment, params, (micro_batch, 2 * micro_batch), plan=decided)
-    limit_bytes = min(gpu.memory_bytes for gpu in here.gpus) if on_gpu else here.memory_bytes
-    return MemoryForecast(params, plan, steps[0], fit_law(steps), limit_bytes, device)
+    usual = Usual.of(experiment)
+    return usual.forecast(estimate_memory(experiment, usual.params, usual.micro_batches, plan=usual.decided))

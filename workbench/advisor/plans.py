@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from workbench.advisor.advice import Estimate, Goal, MemoryNeed
 from workbench.advisor.choices import Choices, Variant
 from workbench.events import PlanMeasured
+from workbench.performance.goodput import efficiency
 from workbench.performance.memory import MARGIN, MemoryLaw
 from workbench.performance.step_time import Measurement, Point, StepTimeModel, fit
 from workbench.performance.topology import Topology
@@ -25,6 +26,10 @@ from workbench.workers.admission import Placement
 # More micro steps than memory asks for are rarely faster: so many ways to divide a batch are compared.
 _MOST_DIVISIONS = 3
 _MOST_ACCUMULATION = 4096
+# Where nobody measured it, the noise scale is taken to be so many reference batches.
+_NOISE_PRIOR = 4.0
+SAME = 0.03
+"""Plans whose predicted times differ by less are equal: then the one with fewer workers is taken."""
 
 
 @dataclass(frozen=True)
@@ -310,6 +315,37 @@ def _divisions(
         if rest == 0 and allowed and (known is None or known.fits(plan)):
             num_found += 1
             yield plan
+
+
+def best_plans(
+    plans: Sequence[PlanChoice], knowledge: Knowledge, goal: Goal, *, base_batch: int,
+    noise_scale: float | None,
+) -> list[PlanChoice]:  # fmt: skip
+    """Return the best plan of each global batch, the batch that should reach the target first, first.
+
+    Args:
+        plans: What to choose among; step times of their variants were measured.
+        knowledge: What was measured.
+        goal: What the plans should be best for.
+        base_batch: The batch whose samples count as 1.
+        noise_scale: The gradient noise scale in samples, where it was measured.
+    """
+    step_times_s = dict(zip(plans, (each.value for each in knowledge.step_times(plans)), strict=True))
+
+    def cost(plan: PlanChoice) -> float:
+        return step_times_s[plan] * knowledge.price(plan, goal) / plan.global_batch
+
+    best: dict[int, PlanChoice] = {}
+    for plan in sorted(plans, key=lambda plan: (plan.workers, plan.accumulation)):
+        other = best.get(plan.global_batch)
+        if other is None or cost(plan) < (1.0 - SAME) * cost(other):
+            best[plan.global_batch] = plan
+    if goal == "throughput":
+        return sorted(best.values(), key=cost)
+    scale = noise_scale or _NOISE_PRIOR * base_batch
+    return sorted(
+        best.values(), key=lambda plan: cost(plan) / float(efficiency(plan.global_batch, base_batch, scale))
+    )
 
 
 def spread(values: Sequence[int], count: int) -> list[int]:

@@ -19,11 +19,19 @@ from workbench.advisor.advice import Goal
 from workbench.advisor.batch_finder import find_fastest
 from workbench.advisor.bench import Bench
 from workbench.advisor.choices import Choices, choices_of, drawn_params
-from workbench.advisor.plans import Knowledge, PlanChoice, Variant, enumerate_plans, spread, variant_of
+from workbench.advisor.plans import (
+    SAME,
+    Knowledge,
+    PlanChoice,
+    Variant,
+    best_plans,
+    enumerate_plans,
+    spread,
+    variant_of,
+)
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
-from workbench.performance.goodput import efficiency
 from workbench.performance.memory import MemoryLaw
 from workbench.training.settings import resolve
 from workbench.training.task import PlanProbe
@@ -38,10 +46,6 @@ _BATCHES_FIRST, _BATCHES_MORE = 5, 3
 _MOST_WORKER_COUNTS = 5
 # Where plans turn out to be slow to measure, fewer are; but so many on each number of workers.
 _BATCHES_LEAST = 2
-# Where nobody measured it, the noise scale is taken to be so many reference batches.
-_NOISE_PRIOR = 4.0
-# Plans whose predicted times differ by less are equal: then the one with fewer workers is taken.
-_SAME = 0.03
 # Earlier measurements are forgotten where the experiment as it stands takes so much longer or shorter.
 _AGREES = 1.5
 
@@ -195,7 +199,7 @@ class Survey:
             self._bench.put(placement)
             found = self._probe(plan.workers, [plan.decided()], params)[0]
             measured[placement] = found.step_time_s or math.inf
-        if measured["spread"] < (1.0 - _SAME) * measured["pack"]:
+        if measured["spread"] < (1.0 - SAME) * measured["pack"]:
             self.placement = "spread"
         self._bench.put(self.placement)
         return True
@@ -290,24 +294,10 @@ class Survey:
                 field="plan",
                 next_step="Let plan.micro_batch, plan.recompute and plan.strategy be auto.",
             )
-        step_times_s = dict(zip(plans, (each.value for each in knowledge.step_times(plans)), strict=True))
-
-        def cost(plan: PlanChoice) -> float:
-            return step_times_s[plan] * knowledge.price(plan, goal) / plan.global_batch
-
-        best: dict[int, PlanChoice] = {}
-        for plan in sorted(plans, key=lambda plan: (plan.workers, plan.accumulation)):
-            other = best.get(plan.global_batch)
-            if other is None or cost(plan) < (1.0 - _SAME) * cost(other):
-                best[plan.global_batch] = plan
-        if goal == "throughput":
-            return sorted(best.values(), key=cost)
-        base = self._experiment.training.reference_batch
-        scale = noise_scale or _NOISE_PRIOR * base
-        return sorted(
-            best.values(),
-            key=lambda plan: cost(plan) / float(efficiency(plan.global_batch, base, scale)),
-        )
+        return best_plans(
+            plans, knowledge, goal,
+            base_batch=self._experiment.training.reference_batch, noise_scale=noise_scale,
+        )  # fmt: skip
 
 
 def num_affordable(most: int, left_s: float, plan_s: float) -> int:

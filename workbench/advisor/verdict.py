@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.advisor.advice import Advice, Candidate, Estimate, Goal, NoiseStatus
+from workbench.advisor.candidates import PREDICTED, candidate_of
 from workbench.advisor.choices import Choices, believed_rate
 from workbench.advisor.plans import Knowledge, PlanChoice, plan_of
 from workbench.advisor.race import Race, Standing
@@ -20,16 +21,12 @@ from workbench.events import PlanMeasured, RatesTested
 from workbench.experiment import Experiment
 from workbench.performance.goodput import efficiency
 from workbench.performance.noise import MOST_NOISE_SCALES
-from workbench.training.learning_rate import rule_in_force
-from workbench.training.settings import TrialSettings, resolve
 from workbench.workers.admission import Placement
 
 # Of one training to a target, where nine of ten others should lie: other seeds, other noise.
 _ONE_TRAINING = 1.35
 # What is added on both sides to the range of several.
 _SEVERAL_TRAININGS = 1.1
-# What a predicted time to a target may be off by, beyond its step time.
-_PREDICTED = 2.0
 _MOST_OTHERS = 6
 _EDGE = 1.05
 
@@ -112,36 +109,12 @@ def _says_something(standing: Standing[Rival]) -> bool:
     return standing.time_s is not None or bool(standing.times_s) or standing.value is not None
 
 
-def _resolved(found: Findings, plan: PlanChoice, lr: float) -> TrialSettings:
-    params: dict[str, JsonValue] = {**found.choices.params, "lr": lr, "global_batch": plan.global_batch}
-    samples = found.reference.num_train_samples
-    return resolve(found.experiment, params, num_train_samples=samples, decided=plan.decided(),
-                   device="cuda" if plan.variant.precision == "fp16" else "cpu")  # fmt: skip
-
-
 def _candidate(
     found: Findings, plan: PlanChoice, lr: float, time_s: Estimate | None, reasons: Sequence[str]
 ) -> Candidate:
-    settings = _resolved(found, plan, lr)
-    step_s = found.knowledge.step_times([plan])[0]
-    samples = found.reference.num_train_samples or plan.global_batch
-    return Candidate(
-        plan=plan.written(),
-        lr=settings.lr,
-        lr_rule=rule_in_force(
-            settings.training.lr_rule,
-            optimizer=settings.training.optimizer,
-            going_up=plan.global_batch >= settings.training.reference_batch,
-        ),
-        warmup_epochs=settings.warmup_epochs,
-        samples_per_s=step_s.inverse(plan.global_batch),
-        step_time_s=step_s,
-        epoch_time_s=step_s.times(math.ceil(samples / plan.global_batch)),
-        memory_bytes=found.knowledge.memory(plan),
-        power_w=found.knowledge.power_w(plan),
-        time_to_target_s=time_s,
-        reasons=tuple(reasons),
-    )
+    samples = found.reference.num_train_samples
+    return candidate_of(found.experiment, found.choices.params, found.knowledge, plan, lr,
+                        num_train_samples=samples, time_s=time_s, reasons=reasons)  # fmt: skip
 
 
 def _raced(found: Findings, standing: Standing[Rival]) -> Candidate:
@@ -178,7 +151,7 @@ def _predicted(found: Findings, plan: PlanChoice, lr: float) -> Candidate:
         reasons.append(f"a sample is worth {worth:.2f} of one at a batch of {base}, by the gradient noise")
         epochs = found.experiment.training.epochs / worth
         whole = candidate.epoch_time_s.times(epochs)
-        time_s = Estimate(whole.value, whole.low / _PREDICTED, whole.high * _PREDICTED, whole.extrapolated)
+        time_s = Estimate(whole.value, whole.low / PREDICTED, whole.high * PREDICTED, whole.extrapolated)
     return dataclasses.replace(candidate, time_to_target_s=time_s, reasons=tuple(reasons))
 
 

@@ -92,6 +92,8 @@ def set_limits(
 @click.option("--trials", type=int, help="How many more configurations.")
 @click.option("--time", "time_limit", metavar="DURATION", help="How much more time, such as 1h.")
 @click.option("--plateau", type=int, help="How many more configurations without a better one.")
+@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
+              help="A configuration to try next, as in enqueue.")  # fmt: skip
 @launcher_option
 @address_option
 @store_option
@@ -101,13 +103,14 @@ def set_limits(
     "workbench extend last --trials 50 --time 1h",
 )
 def extend(
-    run_id: str, trials: int | None, time_limit: str | None, plateau: int | None, launcher: str,
-    address: str | None, as_json: bool,
+    run_id: str, trials: int | None, time_limit: str | None, plateau: int | None,
+    assignments: tuple[str, ...], launcher: str, address: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Let a run go on for longer: one under way, or one that has ended, which gets a new driver."""
     run = attach(run_id)
     answer = run.extend(
-        trials=trials, time=time_limit, plateau=plateau, launcher=launcher, address=address
+        trials=trials, time=time_limit, plateau=plateau, launcher=launcher, address=address,
+        enqueue=read_settings(assignments) or None,
     )  # fmt: skip
     if as_json:
         print_json({"run_id": run.run_id, "settings": run.to_json()["settings"], "answer": answer})

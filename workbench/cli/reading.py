@@ -82,12 +82,7 @@ def check(file: str | None, assignments: tuple[str, ...], schema: bool, memory: 
             raise
         from workbench.cli.entry import exit_code_of
 
-        print_json(
-            {
-                "ok": False, "problem": error.problem, "field": error.field,
-                "allowed": error.allowed, "next_step": error.next_step,
-            }
-        )  # fmt: skip
+        print_json({"ok": False, **error.to_json()})
         print_error(str(error))
         return exit_code_of(error)
     if as_json:

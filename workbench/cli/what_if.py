@@ -1,4 +1,4 @@
-"""Commands that answer from files what a run would find: nothing is run, torch and Ray are not loaded."""
+"""Commands that answer from measurements what a run would find; torch and Ray are not loaded."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from workbench.cli.options import example
 
 QUESTIONS = {
     "step-time": "workbench.cli.what_if_step_time:step_time",
+    "plan": "workbench.cli.what_if_plan:what_if_plan",
     "batch": "workbench.cli.what_if_batch:what_if_batch",
     "budget": "workbench.cli.what_if_budget:what_if_budget",
     "lr": "workbench.cli.what_if_lr:what_if_lr",
@@ -20,4 +21,4 @@ QUESTIONS = {
 )
 @example("workbench what-if lr --optimizer adamw --lr 3e-4 --from-batch 128 --to-batch 1024")
 def what_if() -> None:
-    """Answer from measurements in files: step times, the best batch, a learning rate, the next run."""
+    """Answer from measurements: other plans, step times, the best batch, a learning rate, the next run."""

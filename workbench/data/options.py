@@ -51,6 +51,17 @@ class DatasetOptions(BaseModel, ABC):
             DataError: If the source is missing or cannot be read or understood.
         """
 
+    def written_rows(self, num_rows: int) -> tuple[list[str], list[list[str]]] | None:
+        """Return the first rows as they are written, where the data set is a table.
+
+        Args:
+            num_rows: How many, at most.
+
+        Returns:
+            Names of the columns and the cells of each row, the target last; None where it is no table.
+        """
+        return None
+
 
 def existing_path(path: Path, *, field: str = "data.path") -> Path:
     """Return `path` with ~ expanded if there is something.

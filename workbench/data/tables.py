@@ -77,15 +77,25 @@ class TableOptions(DatasetOptions):
             class_names=tuple(made.facts["class_names"]),
         )
 
+    def written_rows(self, num_rows: int) -> tuple[list[str], list[list[str]]] | None:
+        """Return the first rows of the file; see DatasetOptions.written_rows."""
+        table = _read(existing_path(self.path), num_rows).head(num_rows)
+        names = [name for name in table.columns if name != self.target and name not in self.drop]
+        columns = [*names, self.target]
+        rows = [["" if missing else str(cell) for cell, missing in zip(row, gaps, strict=True)]
+                for row, gaps in zip(table[columns].to_numpy(object), table[columns].isna().to_numpy(),
+                                     strict=True)]  # fmt: skip
+        return [str(name) for name in columns], rows
 
-def _read(path: Path) -> pd.DataFrame:
+
+def _read(path: Path, num_rows: int | None = None) -> pd.DataFrame:
     import pandas as pd
 
     endings = [ending.lower() for ending in path.suffixes]
     separator = next((SEPARATORS[ending] for ending in endings if ending in SEPARATORS), None)
     try:
         if separator is not None:
-            return pd.read_csv(path, sep=separator)
+            return pd.read_csv(path, sep=separator, nrows=num_rows)
         if endings and endings[-1] in PARQUET_ENDINGS:
             return pd.read_parquet(path)
     except (OSError, ValueError, ImportError) as error:

@@ -26,13 +26,28 @@ from workbench.errors import ExperimentError
 
 Auto = Literal["auto"]
 PositiveInt = Annotated[int, Field(gt=0), BeforeValidator(lambda given: _no_truth_value(given))]
-OptionalBytes = Annotated[PositiveInt | None, BeforeValidator(lambda given: parse_size_bytes(given))]
-OptionalSeconds = Annotated[PositiveFloat | None, BeforeValidator(lambda given: parse_duration_s(given))]
+
+
+def _unit(name: str) -> Any:
+    """Say in the schema in which unit a number is meant: forms show it."""
+    return Field(json_schema_extra={"unit": name})
+
+
+OptionalBytes = Annotated[
+    PositiveInt | None, BeforeValidator(lambda given: parse_size_bytes(given)), _unit("bytes")
+]
+OptionalSeconds = Annotated[
+    PositiveFloat | None, BeforeValidator(lambda given: parse_duration_s(given)), _unit("s")
+]
+Epochs = Annotated[PositiveInt, _unit("epochs")]
+Samples = Annotated[PositiveInt, _unit("samples")]
+OpenSamples = Annotated[PositiveInt | Auto, _unit("samples")]
 
 SAMPLERS = ("tpe", "random", "grid", "qmc", "gp", "cmaes", "nsga2", "nsga3")
 PRUNERS = ("none", "asha", "hyperband", "median", "percentile", "patience", "wilcoxon")
 
-_READ_BY = {
+_LONGEST_S = 2**53
+READ_BY = {
     "reduction_factor": ("asha", "hyperband"),
     "percentile": ("percentile",),
     "startup_trials": ("median", "percentile"),
@@ -67,6 +82,26 @@ def parse_duration_s(given: Any) -> Any:
         )
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def write_duration(seconds: Any) -> Any:
+    """Turn seconds into a duration such as `1h30m`, where that says the same number.
+
+    Args:
+        seconds: A number of seconds.
+
+    Returns:
+        Text that `parse_duration_s` reads, or `seconds` itself where it is no whole number of seconds.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < _LONGEST_S:
+        return seconds
+    if seconds != int(seconds):
+        return seconds
+    rest_s, written = int(seconds), ""
+    for unit, unit_s in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, rest_s = divmod(rest_s, unit_s)
+        written += f"{count}{unit}" if count else ""
+    return written
 
 
 def parse_size_bytes(given: Any) -> Any:
@@ -146,14 +181,17 @@ class Constraint(Section):
 class Training(Section):
     """How a model is trained; every field may be searched."""
 
-    epochs: PositiveInt = Field(default=10, description="Passes over the training data.")
-    global_batch: PositiveInt | Auto = Field(
+    epochs: Epochs = Field(default=10, description="Passes over the training data.")
+    global_batch: OpenSamples = Field(
         default="auto", description="Samples per optimizer step, over all workers."
     )
-    reference_batch: PositiveInt = Field(default=128, description="The global batch at which `lr` is meant.")
-    lr: PositiveFloat | Auto = Field(default="auto", description="Learning rate at the reference batch.")
+    reference_batch: Samples = Field(default=128, description="The global batch at which `lr` is meant.")
+    lr: PositiveFloat | Auto = Field(
+        default="auto", title="Learning rate", description="Learning rate at the reference batch."
+    )
     lr_rule: Literal["auto", "constant", "linear", "sqrt", "legw", "adascale"] = Field(
         default="auto",
+        title="Learning rate rule",
         description="How the rate follows the global batch, as far as the rule holds; auto decides by "
         "optimizer and direction, legw warms up longer too, adascale follows the measured gradient noise.",
     )
@@ -170,14 +208,14 @@ class Training(Section):
     schedule: Literal["constant", "cosine", "linear", "one_cycle"] = Field(
         default="cosine", description="Course of the learning rate after warm-up."
     )
-    warmup_epochs: float | Auto = Field(
+    warmup_epochs: Annotated[float | Auto, _unit("epochs")] = Field(
         default="auto", description="Epochs over which the rate rises from near 0."
     )
     clip_norm: PositiveFloat | None = Field(
         default=None, description="Gradients are scaled down to at most this norm."
     )
-    evaluate_every: PositiveInt = Field(default=1, description="Epochs between evaluations.")
-    checkpoint_every: PositiveInt = Field(default=1, description="Epochs between checkpoints.")
+    evaluate_every: Epochs = Field(default=1, description="Epochs between evaluations.")
+    checkpoint_every: Epochs = Field(default=1, description="Epochs between checkpoints.")
     checkpoint_after: OptionalSeconds = Field(
         default=600.0,
         description="Within an epoch, a checkpoint is written when the last is so old; or null.",
@@ -201,9 +239,7 @@ class Plan(Section):
     """How a trial uses hardware: global_batch = micro_batch x accumulation x workers."""
 
     workers: PositiveInt | Auto = Field(default="auto", description="Data-parallel processes of a trial.")
-    micro_batch: PositiveInt | Auto = Field(
-        default="auto", description="Samples that one worker takes at once."
-    )
+    micro_batch: OpenSamples = Field(default="auto", description="Samples that one worker takes at once.")
     accumulation: PositiveInt | Auto = Field(default="auto", description="Micro batches per optimizer step.")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
         default="auto", description="Type of the arithmetic."
@@ -233,7 +269,7 @@ class EarlyStop(Section):
     """Which trials are stopped early, in units of epochs, or of steps for a `train` function."""
 
     pruner: Literal["none", "asha", "hyperband", "median", "percentile", "patience", "wilcoxon"] = "none"
-    grace: PositiveInt = Field(default=1, description="No trial is stopped before this many epochs.")
+    grace: Epochs = Field(default=1, description="No trial is stopped before this many epochs.")
     reduction_factor: int = Field(
         default=3, ge=2, description="asha, hyperband: one in this many goes on at each rung."
     )
@@ -243,14 +279,14 @@ class EarlyStop(Section):
     startup_trials: int = Field(
         default=5, ge=0, description="median, percentile: trials that are never stopped."
     )
-    patience: PositiveInt = Field(
+    patience: Epochs = Field(
         default=5, description="patience: epochs without improvement before a trial is stopped."
     )
     p_threshold: float = Field(default=0.1, gt=0, lt=1, description="wilcoxon: stop where p is below this.")
 
     @model_validator(mode="after")
     def _check_that_the_pruner_reads_it(self) -> Self:
-        for name, pruners in _READ_BY.items():
+        for name, pruners in READ_BY.items():
             if self.pruner not in pruners and name in self.model_dump():
                 raise ExperimentError(
                     f"the pruner {self.pruner} does not read it", field=name,
@@ -280,10 +316,13 @@ class Resources(Section):
         default="auto", description="Trials at once; auto fills the hardware."
     )
     cpus_per_worker: PositiveInt = Field(
-        default=1, description="CPU cores, and torch threads, of one worker."
+        default=1, title="CPU cores per worker", description="CPU cores, and torch threads, of one worker."
     )
     gpus_per_worker: float | Auto = Field(
-        default="auto", ge=0, description="GPUs of one worker; auto: 1 where there are any."
+        default="auto",
+        ge=0,
+        title="GPUs per worker",
+        description="GPUs of one worker; auto: 1 where there are any.",
     )
     placement: Literal["auto", "pack", "spread"] = Field(
         default="auto",

@@ -42,9 +42,10 @@ def read_yaml(text: str, *, source: str = "the text") -> dict[str, Any]:
     """
     try:
         document = YAML(typ="safe", pure=True).load(text)
-    except YAMLError as error:
+    # ValueError: dates and numbers that there are not; RecursionError: brackets without an end.
+    except (YAMLError, ValueError, RecursionError) as error:
         raise ExperimentError(f"{source} is no YAML: {' '.join(str(error).split())}") from error
-    if not isinstance(document, dict):
+    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise ExperimentError(
             f"{source} holds no mapping", allowed="an experiment: name, model, data, search, ..."
         )

@@ -1,12 +1,18 @@
-"""What a connected Ray cluster offers, node by node."""
+"""What a connected Ray cluster offers, node by node, and what one of this machine alone would offer."""
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from workbench.errors import ResourcesError
+from workbench.resources.inventory import inventory
+
+# As Ray reads a type off the name that the driver gives, so that both name measurements alike.
+_GPU_TYPE = re.compile(r"\w+\s+((?:[A-Z]+\s+)*[A-Z0-9]*\d[A-Z0-9]*)")
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,24 @@ def cluster_inventory() -> ClusterInventory:
             "this process is not connected to a cluster", next_step="Connect to one, or start a local one."
         )
     return read_nodes(ray.nodes())
+
+
+def likely_cluster() -> ClusterInventory:
+    """Return the cluster that this process is connected to, or else the one that this machine would be."""
+    ray = sys.modules.get("ray")
+    if ray is not None and ray.is_initialized():
+        return cluster_inventory()
+    here = inventory()
+    named = _GPU_TYPE.match(here.gpus[0].name) if here.gpus else None
+    node = NodeInventory(
+        node_id=here.host,
+        host=here.host,
+        num_cpus=float(here.num_cpus),
+        num_gpus=float(len(here.gpus)),
+        memory_bytes=here.memory_bytes,
+        gpu_type=named.group(1).replace(" ", "-") if named else None,
+    )
+    return ClusterInventory((node,))
 
 
 def read_nodes(nodes: Sequence[Mapping[str, Any]]) -> ClusterInventory:

@@ -127,6 +127,7 @@ class Run(RunView):
         trials: int | None = None,
         time: float | str | None = None,
         plateau: int | None = None,
+        enqueue: Mapping[str, JsonValue] | None = None,
         launcher: str = "ray",
         address: str | None = None,
     ) -> str | None:
@@ -138,6 +139,7 @@ class Run(RunView):
             trials: How many more configurations.
             time: How much more time, in seconds or such as 1h30m.
             plateau: How many more configurations without a better one.
+            enqueue: A configuration to try next, as in `enqueue`.
             launcher: As in `sweep`, where the run has ended.
             address: As in `sweep`, where the run has ended.
 
@@ -145,14 +147,18 @@ class Run(RunView):
             What the driver answered, or None if it has not yet: then it will when it can.
 
         Raises:
-            ExperimentError: If the run has no such limit, or would end at once all the same.
+            ExperimentError: If the run has no such limit, would end at once all the same, or `enqueue` is no
+                configuration of the search space.
             RunError: If it is just about to end.
         """
         given = {"budget.trials": trials, "budget.time": parse_duration_s(time), "budget.plateau": plateau}
         more = {path: value for path, value in given.items() if value is not None}
         limits = _longer_limits(self.history, more)
+        params = None if enqueue is None else self.experiment.search.check(enqueue)
         row = self.row
         number = self.store.command(self.run_id, "extend", limits)
+        if params is not None:  # carried out after the other, whoever drives
+            self.store.command(self.run_id, "enqueue", {"params": params})
         if row.state in ("waiting", "running", "stopping"):
             answer = self._answer(number, row.last_seq)
             if answer is not None or not self.finished:

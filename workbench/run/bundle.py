@@ -30,7 +30,7 @@ from workbench.artifacts import Artifacts
 from workbench.errors import RunError
 from workbench.experiment import Experiment, Plan
 from workbench.history import History, Trial
-from workbench.run.experiment_file import OBJECTS_FOLDER
+from workbench.run.experiment_file import write_experiment
 from workbench.run.pictures import write_report
 
 if TYPE_CHECKING:
@@ -165,11 +165,7 @@ def _write_files(run: RunView, trial: Trial, folder: Path) -> None:
 
     origin = read_origin(run.store.artifacts_of(run.run_id))
     experiment = _with_absolute_data(narrow(run.experiment, trial), Path(origin.directory))
-    (folder / "experiment.yaml").write_text(experiment.to_yaml(), encoding="utf-8")
-    for sha256, payload in experiment.payloads().items():
-        path = folder / OBJECTS_FOLDER / sha256
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(payload)
+    write_experiment(experiment, folder / "experiment.yaml")
     configuration = {
         "run_id": run.run_id,
         "trial": trial.number,

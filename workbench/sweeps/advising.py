@@ -18,7 +18,6 @@ from pydantic import JsonValue
 from workbench.advisor.advice import Estimate
 from workbench.advisor.choices import PLAN_FIELDS, Choices, choices_of, drawn_params
 from workbench.advisor.plans import Knowledge, PlanChoice, enumerate_plans
-from workbench.advisor.quantities import format_bytes, format_duration, format_short_time
 from workbench.advisor.recommend import bench_for, surroundings_of
 from workbench.advisor.survey import Surroundings, Survey
 from workbench.advisor.verdict import Findings, conclude
@@ -26,6 +25,7 @@ from workbench.errors import WorkbenchError
 from workbench.events import AdviceGiven, Noted, PlanMeasured
 from workbench.experiment import Experiment
 from workbench.store import Store
+from workbench.sweeps.forecast import forecast_of
 from workbench.sweeps.ledger import Ledger
 from workbench.training.settings import resolve
 
@@ -156,7 +156,7 @@ def measure_before_trials(store: Store, ledger: Ledger) -> AdvisedPlans | None:
         measured=(*advice.measured, *compared),
         settings={f"plan.{name}": value for name, value in decided.items()},
     )
-    forecast = _forecast(experiment, plans, samples, around, survey.reference.state_bytes)
+    forecast = _foretell(experiment, plans, samples, around, survey.reference.state_bytes)
     ledger.record(AdviceGiven(advice=advice.to_json()), Noted(level="info", message=forecast))
     return plans
 
@@ -253,7 +253,7 @@ def split_workers(
     return best, said
 
 
-def _forecast(
+def _foretell(
     experiment: Experiment, plans: AdvisedPlans, num_train_samples: int, around: Surroundings,
     state_bytes: int | None,
 ) -> str:  # fmt: skip
@@ -262,43 +262,8 @@ def _forecast(
     if fastest is None:
         return "no plan for the usual global batch fits: trials use defaults"
     plan, step_s = fastest
-    steps = math.ceil(num_train_samples / plan.global_batch) * experiment.training.epochs
-    trials = experiment.max_configurations()
-    most = experiment.resources.concurrency
-    at_once = max(1, around.capacity.num_workers // plan.workers)
-    at_once = at_once if most == "auto" else min(most, at_once)
-    said = (
-        f"trials train as {plan.text}, {at_once} at once; "
-        f"one takes about {format_short_time(step_s.value * steps)} "
-        f"({format_short_time(step_s.low * steps)} to {format_short_time(step_s.high * steps)}) of steps"
-    )
-    disk = "" if state_bytes is None else f"; checkpoints take {_disk(experiment, at_once, state_bytes)}"
-    budget_s = experiment.budget.time
-    if trials is None:
-        return f"{said}{disk}; the run ends by its time" if budget_s else f"{said}{disk}"
-    trainings = trials * experiment.repeats
-    rounds = math.ceil(trainings / at_once)
-    low_s, finish_s, high_s = (rounds * steps * each for each in (step_s.low, step_s.value, step_s.high))
-    hours = trainings * plan.workers * step_s.value * steps / 3600.0
-    ends = "by its trials" if budget_s is None or finish_s < budget_s else "by its time"
-    kind = "GPU" if around.on_gpu else "worker"
-    return (
-        f"{said}; {trainings} of them without early stopping take about {format_duration(finish_s)} "
-        f"({format_duration(low_s)} to {format_duration(high_s)}) and {hours:.2g} {kind} hours{disk}; "
-        f"the run ends {ends}"
-    )
-
-
-def _disk(experiment: Experiment, at_once: int, state_bytes: int) -> str:
-    """Say what the checkpoints of a run grow to: the last and the best one of each trial that keeps them."""
-    trials, kept = experiment.max_configurations(), experiment.resources.keep_best
-    trainings = None if trials is None else trials * experiment.repeats
-    if kept == "all":
-        if trainings is None:
-            return f"{format_bytes(2 * state_bytes)} a trial"
-        num_kept = trainings
-    else:
-        num_kept = kept + at_once if trainings is None else min(kept + at_once, trainings)
-    limit = experiment.resources.max_checkpoints_size
-    most = 2 * state_bytes * num_kept
-    return f"up to {format_bytes(most if limit is None else min(most, limit))}"
+    forecast = forecast_of(
+        experiment, plan, step_s, num_train_samples=num_train_samples, on_gpu=around.on_gpu,
+        num_places=around.capacity.num_workers, state_bytes=state_bytes,
+    )  # fmt: skip
+    return str(forecast)

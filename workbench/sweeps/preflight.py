@@ -11,12 +11,13 @@ import ast
 import difflib
 import functools
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from workbench.data import DATASETS, check_options
 from workbench.data.options import existing_path
-from workbench.errors import ExperimentError, ResourcesError
+from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.experiment import Component, Experiment, Plan, Training
 from workbench.models import LOSSES, METRICS, MODELS
 from workbench.models.configurations import check_value, configuration_type
@@ -45,25 +46,47 @@ def check(experiment: Experiment, *, on_this_machine: bool = True) -> None:
         DataError: If the data is not where the experiment says.
         ResourcesError: If this machine can never give what the experiment asks for.
     """
-    if experiment.resources.elastic:
-        _check_elastic(experiment)
-    if experiment.resources.advice == "always":
-        _check_advisable(experiment)
-    if experiment.train is not None:
-        _check_reference(experiment.train, "train")
-        _check_asks_for_worker(experiment)
-    else:
-        _check_model_and_data(experiment, on_this_machine)
-        _check_searched_parameters(experiment)
-        _check_metrics(experiment)
-        _check_configurations(experiment)
-    if experiment.sampler.name == "grid":
+    for problem in find_problems(experiment, on_this_machine=on_this_machine):
+        raise problem
+
+
+def find_problems(experiment: Experiment, *, on_this_machine: bool = True) -> Iterator[WorkbenchError]:
+    """Yield what keeps an experiment from being carried out, one problem for each field.
+
+    Args:
+        experiment: The experiment.
+        on_this_machine: As in `check`.
+    """
+    told: set[str | None] = set()
+    for look in _looks(experiment, on_this_machine):
         try:
-            next(experiment.search.grid(), None)
-        except ExperimentError as error:
-            raise error.at("search") from error
+            look()
+        except WorkbenchError as error:
+            if error.field not in told:
+                told.add(error.field)
+                yield error
+
+
+def _looks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[[], None]]:
+    """Yield what is to be looked at, each by itself."""
+    if experiment.resources.elastic:
+        yield partial(_check_elastic, experiment)
+    if experiment.resources.advice == "always":
+        yield partial(_check_advisable, experiment)
+    if experiment.train is not None:
+        yield partial(_check_reference, experiment.train, "train")
+        yield partial(_check_asks_for_worker, experiment)
+    else:
+        yield partial(_check_model, experiment)
+        yield partial(_check_data, experiment, on_this_machine)
+        yield partial(_check_loss_and_metrics, experiment)
+        yield partial(_check_searched_parameters, experiment)
+        yield partial(_check_what_is_reported, experiment)
+        yield partial(_check_configurations, experiment)
+    if experiment.sampler.name == "grid":
+        yield partial(_check_grid, experiment)
     if on_this_machine:
-        _check_resources(experiment)
+        yield partial(_check_resources, experiment)
 
 
 def _check_asks_for_worker(experiment: Experiment) -> None:
@@ -86,22 +109,35 @@ def _check_asks_for_worker(experiment: Experiment) -> None:
         )
 
 
-def _check_model_and_data(experiment: Experiment, on_this_machine: bool) -> None:
+def _check_grid(experiment: Experiment) -> None:
+    try:
+        next(experiment.search.grid(), None)
+    except ExperimentError as error:
+        raise error.at("search") from error
+
+
+def _check_model(experiment: Experiment) -> None:
     assert experiment.model is not None
-    assert experiment.data is not None
     _check_component(experiment.model, MODELS, "model")
-    _check_component(experiment.data, DATASETS, "data")
-    if not experiment.data.is_reference:
-        check_options(experiment.data.name, experiment.data.options)
-        path = experiment.data.options.get("path")
-        if on_this_machine and isinstance(path, str):
-            existing_path(Path(path))
     if not experiment.model.is_reference:
         known = configuration_type(experiment.model.name).model_fields
         for name, value in experiment.model.options.items():
             if name not in known:
                 raise _unknown(f"model.{name}", f"{experiment.model.name} has no such parameter", list(known))
             check_value(experiment.model.name, name, value, field=f"model.{name}")
+
+
+def _check_data(experiment: Experiment, on_this_machine: bool) -> None:
+    assert experiment.data is not None
+    _check_component(experiment.data, DATASETS, "data")
+    if not experiment.data.is_reference:
+        check_options(experiment.data.name, experiment.data.options)
+        path = experiment.data.options.get("path")
+        if on_this_machine and isinstance(path, str):
+            existing_path(Path(path))
+
+
+def _check_loss_and_metrics(experiment: Experiment) -> None:
     if experiment.loss is not None:
         _check_component(experiment.loss, LOSSES, "loss")
     for index, metric in enumerate(experiment.metrics):
@@ -148,12 +184,12 @@ def _corners(domain: Domain) -> Iterator[object]:
         yield from values
 
 
-def _check_metrics(experiment: Experiment) -> None:
+def _check_what_is_reported(experiment: Experiment) -> None:
     """Objectives and constraints must name something that the training loop reports."""
     named = [metric.name for metric in experiment.metrics]
     if any(":" in name for name in named):
         return
-    reported = [*LOOP_METRICS, *(f"val_{name}" for name in named or METRICS.names())]
+    reported = reported_metrics(named)
     wanted = [(f"objectives.{index}.metric", item.metric) for index, item in enumerate(experiment.objectives)]
     wanted += [
         (f"constraints.{index}.metric", item.metric) for index, item in enumerate(experiment.constraints)
@@ -163,10 +199,15 @@ def _check_metrics(experiment: Experiment) -> None:
             raise _unknown(field, f"nothing reports {metric!r}", reported)
 
 
+def reported_metrics(named: list[str]) -> list[str]:
+    """Return what the training loop reports, where it computes these metrics; all there are for none."""
+    return [*LOOP_METRICS, *(f"val_{name}" for name in named or METRICS.names())]
+
+
 def _check_configurations(experiment: Experiment) -> None:
     """Resolve a sample of configurations, so that settings which exclude each other show before a trial."""
     rng = random.Random(experiment.seed)
-    known = _optimizers()
+    known = optimizers()
     for _ in range(NUM_SAMPLED_CONFIGURATIONS if experiment.search.root else 1):
         settings = resolve(experiment, experiment.search.sample(rng))
         optimizer = settings.training.optimizer
@@ -178,8 +219,8 @@ def _check_configurations(experiment: Experiment) -> None:
 
 
 @functools.cache
-def _optimizers() -> frozenset[str]:
-    """Read the names of torch's optimizers off its source, which is faster than importing it."""
+def optimizers() -> frozenset[str]:
+    """Return the names of torch's optimizers, read off its source, which is faster than importing it."""
     source = find_source("torch.optim")
     names = bound_names(ast.parse(source.read_text(encoding="utf-8"))) if source else ()
     return frozenset(name.lower() for name in names if name[0].isupper() and name != "Optimizer")

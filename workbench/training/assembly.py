@@ -13,7 +13,7 @@ import torch
 from pydantic import JsonValue
 from torch import nn
 
-from workbench.data import Datasets, load
+from workbench.data import Datasets
 from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment, Objective
 from workbench.models.adapters import build_model, load_loss, load_metrics
@@ -21,6 +21,7 @@ from workbench.models.metrics import Metric, mean_over_samples
 from workbench.performance.profiler import StepProfiler
 from workbench.strategies import STRATEGIES
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
+from workbench.training.loading import load_datasets
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.settings import TrialSettings, resolve
 from workbench.training.source import Source
@@ -127,8 +128,7 @@ def load_trial_data(run_id: str, experiment: Experiment) -> Datasets:
     key = (run_id, component.model_dump_json(), experiment.seed)
     if _last_loaded is None or _last_loaded[0] != key:
         _last_loaded = None
-        data = component.load(field="data") if component.is_reference else component.name
-        _last_loaded = (key, load(data, component.options, seed=experiment.seed))
+        _last_loaded = (key, load_datasets(experiment))
     return _last_loaded[1]
 
 

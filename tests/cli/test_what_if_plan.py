@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.advisor.test_plans import make_experiment
+from tests.advisor.test_what_if import advice, measured
+from tests.cli.conftest import Shell
+from tests.run.recorded import append
+from workbench.events import AdviceGiven, AdviceRequested, RunStateChanged
+from workbench.store import Store
+
+
+@pytest.fixture
+def advised(shell: Shell) -> str:
+    with Store.open(None) as store:
+        run_id = store.create_run(make_experiment())
+        asked, given = AdviceRequested(objective="time", host="here"), AdviceGiven(advice=advice())
+        append(store, run_id, [asked, *measured(), given, RunStateChanged(state="complete")])
+    return run_id
+
+
+def test_a_stored_advice_is_asked_for_another_plan(shell: Shell, advised: str) -> None:
+    told = shell.json("what-if", "plan", advised, "--workers", "2", "--batch", "256")
+    assert told["plan"]["global_batch"] == 256
+    assert told["plan"]["workers"] == 2
+    assert told["fits"] is True
+    code, out, err = shell("what-if", "plan", advised, "--workers", "4", "--batch", "256")
+    assert code == 0
+    assert "256 = 64 x 1 x 4" in out
+    assert "beyond what was measured" in err
+
+
+def test_a_run_without_advice_says_so(shell: Shell) -> None:
+    with Store.open(None) as store:
+        run_id = store.create_run(make_experiment())
+    code, _, err = shell("what-if", "plan", run_id)
+    assert code != 0
+    assert "nothing was advised" in err

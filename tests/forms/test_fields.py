@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workbench.experiment import Experiment
+from workbench.forms.fields import datasets, models, sections_of
+
+DOCUMENT = {
+    "model": {"name": "mlp", "dropout": 0.5},
+    "data": {"name": "table", "path": "houses.csv"},
+    "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+    "search": {"lr": {"low": 0.1, "high": 1.0}, "num_layers": 3},
+    "budget": {"time": 5400.0},
+    "training": {"checkpoint_after": None},
+}
+
+
+def fields(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {field["path"]: field for section in sections_of(document) for field in section["fields"]}
+
+
+def chosen(field: dict[str, Any], **expected: Any) -> bool:
+    return {name: field[name] for name in expected} == expected
+
+
+def test_every_setting_of_an_experiment_but_its_space_and_function_has_a_field_with_help() -> None:
+    found = fields(DOCUMENT)
+    for section in ("training", "plan", "budget", "early_stop", "sampler", "resources"):
+        for name in Experiment.model_fields[section].annotation.model_fields:  # type: ignore[union-attr]
+            assert f"{section}.{name}" in found
+    assert {"name", "seed", "repeats", "model", "data", "loss", "metrics"} <= found.keys()
+    without = {path for path, field in found.items() if not field["help"]}
+    assert without == {"early_stop.pruner", "sampler.name", "objectives.0.goal"}
+
+
+def test_bounds_choices_and_units_come_from_the_types() -> None:
+    found = fields(DOCUMENT)
+    assert chosen(found["training.epochs"], kind="whole", unit="epochs", low=0, low_open=True, default=10)
+    assert chosen(found["training.momentum"], kind="number", low=0, high=1, low_open=False, high_open=True)
+    assert chosen(found["plan.micro_batch"], kind="whole", unit="samples", allows_auto=True, default="auto")
+    assert chosen(found["plan.precision"], kind="choice", choices=["auto", "fp32", "bf16", "fp16"])
+    assert chosen(found["training.measure_noise"], kind="switch", default=True, value=None)
+    assert chosen(found["resources.max_checkpoints_size"], kind="size", unit="bytes", allows_none=True)
+    assert chosen(found["resources.keep_best"], kind="whole", choices=["all"], default=10)
+    assert chosen(found["training.optimizer_options"], kind="mapping")
+    assert "fsdp" in found["plan.strategy"]["choices"]
+    assert "adamw" in found["training.optimizer"]["choices"]
+    assert "val_accuracy" in found["objectives.0.metric"]["choices"]
+
+
+def test_the_chosen_model_and_data_bring_their_own_fields() -> None:
+    found = fields(DOCUMENT)
+    assert chosen(found["model"], value="mlp", is_written=True)
+    assert chosen(found["model.dropout"], kind="number", value=0.5, default=0.0, high=1.0)
+    assert chosen(found["data.path"], kind="text", value="houses.csv")
+    assert chosen(found["data.drop"], kind="names", value=None, default=[])
+    other = fields(DOCUMENT | {"model": "convnet", "data": "digits"})
+    assert "model.num_blocks" in other
+    assert "model.hidden_width" not in other
+    assert "data.path" not in other
+
+
+def test_values_are_as_people_write_them_and_a_written_nothing_is_told_from_a_default() -> None:
+    found = fields(DOCUMENT)
+    assert chosen(found["budget.time"], kind="duration", value="1h30m")
+    assert chosen(found["training.checkpoint_after"], value=None, is_written=True, default="10m")
+    assert chosen(found["budget.trials"], value=None, is_written=False)
+
+
+def test_only_what_the_chosen_pruner_reads_applies() -> None:
+    found = fields(DOCUMENT | {"early_stop": {"pruner": "patience", "percentile": 3.0}})
+    applying = {path for path, field in found.items() if field.get("applies") is not False}
+    assert {"early_stop.patience", "early_stop.grace", "early_stop.percentile"} <= applying
+    assert not {"early_stop.reduction_factor", "early_stop.p_threshold"} & applying
+
+
+def test_what_is_searched_is_marked() -> None:
+    found = fields(DOCUMENT)
+    assert [path for path, field in found.items() if field["is_searched"]] == [
+        "model.num_layers",
+        "training.lr",
+    ]
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "x", [], [1], {"name": 1}, {"name": "horse", "a": 1}])
+def test_a_document_in_which_everything_is_wrong_still_has_its_fields(wrong: Any) -> None:
+    found = fields(dict.fromkeys(Experiment.model_fields, wrong))
+    assert {"training.epochs", "model", "seed"} <= found.keys()
+
+
+def test_own_names_can_be_chosen_beside_the_zoo() -> None:
+    section = next(one for one in sections_of(DOCUMENT, ["Net"]) if one["name"] == "model")
+    assert {"mlp", "Net"} <= set(section["fields"][0]["choices"])
+
+
+def test_models_and_data_sets_are_listed_with_a_sentence() -> None:
+    assert {"mlp", "transformer"} <= {model["name"] for model in models()}
+    assert {"digits", "table"} <= {data["name"] for data in datasets()}
+    assert all(one["help"] for one in models() + datasets())

@@ -1,0 +1,56 @@
+"""What a plan with a learning rate should bring, from what was measured: one candidate of an advice."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from pydantic import JsonValue
+
+from workbench.advisor.advice import Candidate, Estimate
+from workbench.advisor.plans import Knowledge, PlanChoice
+from workbench.experiment import Experiment
+from workbench.training.learning_rate import rule_in_force
+from workbench.training.settings import resolve
+
+PREDICTED = 2.0
+"""What a predicted time to a target may be off by, beyond its step time."""
+
+
+def candidate_of(
+    experiment: Experiment, params: Mapping[str, JsonValue], knowledge: Knowledge, plan: PlanChoice,
+    lr: float, *, num_train_samples: int | None, time_s: Estimate | None, reasons: Sequence[str] = (),
+) -> Candidate:  # fmt: skip
+    """Say what a plan should bring.
+
+    Args:
+        experiment: What is to be trained.
+        params: The configuration whose other parameters stand.
+        knowledge: What was measured.
+        plan: The plan.
+        lr: The rate at the reference batch.
+        num_train_samples: Samples of the training data; None where that is not known.
+        time_s: The time to the target, where something is known of it.
+        reasons: Why, in sentences.
+    """
+    asked: dict[str, JsonValue] = {**params, "lr": lr, "global_batch": plan.global_batch}
+    settings = resolve(experiment, asked, num_train_samples=num_train_samples, decided=plan.decided(),
+                       device="cuda" if plan.variant.precision == "fp16" else "cpu")  # fmt: skip
+    step_s = knowledge.step_times([plan])[0]
+    return Candidate(
+        plan=plan.written(),
+        lr=settings.lr,
+        lr_rule=rule_in_force(
+            settings.training.lr_rule,
+            optimizer=settings.training.optimizer,
+            going_up=plan.global_batch >= settings.training.reference_batch,
+        ),
+        warmup_epochs=settings.warmup_epochs,
+        samples_per_s=step_s.inverse(plan.global_batch),
+        step_time_s=step_s,
+        epoch_time_s=step_s.times(math.ceil((num_train_samples or plan.global_batch) / plan.global_batch)),
+        memory_bytes=knowledge.memory(plan),
+        power_w=knowledge.power_w(plan),
+        time_to_target_s=time_s,
+        reasons=tuple(reasons),
+    )

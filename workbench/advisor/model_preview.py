@@ -1,0 +1,80 @@
+"""The model of an experiment as a person looks at it before anything runs: layers, sizes, memory, operations.
+
+Finding that out is left to `training.model_picture`; here it is held against this machine and told as plain
+values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from workbench.advisor.memory import MemoryForecast, Usual
+from workbench.advisor.quantities import format_bytes
+from workbench.experiment import Experiment
+from workbench.training.model_picture import picture_model
+
+
+def preview_model(experiment: Experiment, params: Mapping[str, JsonValue] | None = None) -> dict[str, Any]:
+    """Look at the model of one configuration of an experiment; takes some seconds.
+
+    Args:
+        experiment: The experiment.
+        params: The configuration; None for the first that the seed of the experiment draws.
+
+    Returns:
+        Plain values: params and plan (what was looked at), layers, num_parameters, num_trained_parameters,
+        flops_per_sample (forward and backward), memory (None where it cannot be estimated), problems.
+
+    Raises:
+        ExperimentError: If it trains no model, or the model cannot be made or cannot take the data; it names
+            the field.
+        DataError: If the data cannot be read.
+        RunError: If the process that looks ends without an answer.
+    """
+    usual = Usual.of(experiment, params)
+    picture = picture_model(experiment, usual.params, usual.micro_batches, plan=usual.decided)
+    return {
+        "params": usual.params,
+        "plan": usual.plan,
+        "layers": list(picture.layers),
+        "num_parameters": picture.num_parameters,
+        "num_trained_parameters": picture.num_trained_parameters,
+        "flops_per_sample": picture.flops_per_sample,
+        "memory": _memory(usual.forecast(picture.steps)) if picture.steps else None,
+        "problems": [problem.to_json() for problem in picture.problems],
+    }
+
+
+def _memory(forecast: MemoryForecast) -> dict[str, Any]:
+    """Divide the peak of a step into what makes it up."""
+    step = forecast.step
+    parts = {
+        "parameters": step.parameters_bytes,
+        "gradients": step.gradients_bytes,
+        "optimizer": step.optimizer_bytes,
+    }
+    # What lives only during a step; of a large model at a tiny batch not all gradients are there at the peak.
+    parts["activations"] = max(0, forecast.peak_bytes - sum(parts.values()))
+    return {
+        "micro_batch": step.micro_batch,
+        "bytes": forecast.peak_bytes,
+        "parts": parts,
+        "limit_bytes": forecast.limit_bytes,
+        "fits": forecast.fits,
+        "largest_micro_batch": forecast.largest_micro_batch,
+        "device": forecast.device,
+        "words": _words(forecast),
+    }
+
+
+def _words(forecast: MemoryForecast) -> str:
+    """Say whether it fits, and how sure that is."""
+    fit = "fits into" if forecast.fits else "does not fit into"
+    whose = "a GPU of this machine" if forecast.device == "cuda" else "this machine"
+    return (
+        f"{fit} the {format_bytes(forecast.limit_bytes)} of {whose}; estimated from shapes alone, without "
+        "what libraries take"
+    )

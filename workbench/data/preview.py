@@ -1,0 +1,207 @@
+"""A data set as a person looks at it before training: sizes, classes, a few samples, how fast it loads.
+
+Samples are told as pictures, rows or text, whatever they are; drawing them is left to those who show them.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import math
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from workbench.data.splits import Datasets, Split
+
+NUM_SAMPLES = 12
+MOST_CELLS = 12
+MOST_CHARACTERS = 400
+LARGEST_PICTURE_PX = 128
+NUM_BINS = 20
+# Counting classes of data that must be read for it, and timing how fast it loads, may take so long.
+_COUNTING_S = 1.0
+_LOADING_S = 0.5
+_MOST_COUNTED = 20_000
+_READ_AT_ONCE = 128
+# What is worth a word: a class that is so much rarer than the most frequent one, and so few samples.
+_RARE = 10.0
+_FEW = 100
+
+
+def preview(
+    datasets: Datasets, *, num_samples: int = NUM_SAMPLES, seed: int = 0, batch: int = _READ_AT_ONCE,
+    needed_samples_per_s: float | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Describe a data set.
+
+    Args:
+        datasets: The data set.
+        num_samples: Samples to show, at least 1.
+        seed: Which ones.
+        batch: Samples that training takes at once, which is what loading is timed with.
+        needed_samples_per_s: How many training takes a second, where that is known.
+
+    Returns:
+        Plain values: name, task, sizes, input_shape, num_outputs, class_names, class_counts (of the train
+        samples that were looked at, num_counted of them; None where there are no classes), target_histogram
+        (None where targets are no numbers), samples, load_samples_per_s, needed_samples_per_s, warnings.
+    """
+    draw = np.random.default_rng(seed)
+    targets = _targets(datasets, draw)
+    shown = np.sort(draw.permutation(len(datasets.train))[:num_samples])
+    inputs, shown_targets = (np.asarray(part) for part in datasets.train.batch(shown))
+    counts = _class_counts(datasets, targets)
+    loaded = _load_samples_per_s(datasets.train, draw, batch)
+    splits = {"train": datasets.train, "validation": datasets.validation, "test": datasets.test}
+    return {
+        "name": datasets.name,
+        "task": datasets.task,
+        "sizes": {name: None if split is None else len(split) for name, split in splits.items()},
+        "input_shape": list(datasets.input_shape),
+        "num_outputs": datasets.num_outputs,
+        "class_names": list(datasets.class_names) if datasets.task == "classification" else [],
+        "class_counts": counts,
+        "num_counted": None if targets is None else len(targets),
+        "target_histogram": _histogram(datasets, targets),
+        "samples": _samples(datasets, inputs, shown_targets),
+        "load_samples_per_s": loaded,
+        "needed_samples_per_s": needed_samples_per_s,
+        "warnings": list(_warnings(datasets, inputs, counts, loaded, needed_samples_per_s)),
+    }
+
+
+def _targets(datasets: Datasets, draw: np.random.Generator) -> np.ndarray | None:
+    """Return the targets of the train samples, of as many as there is time for where they must be read."""
+    if datasets.task == "language_model":
+        return None
+    held = getattr(datasets.train, "targets", None)
+    if isinstance(held, np.ndarray):
+        return held
+    order, found = draw.permutation(len(datasets.train))[:_MOST_COUNTED], []
+    until_s = perf_counter() + _COUNTING_S
+    for first in range(0, len(order), _READ_AT_ONCE):
+        found.append(np.asarray(datasets.train.batch(order[first : first + _READ_AT_ONCE])[1]))
+        if perf_counter() > until_s:
+            break
+    return np.concatenate(found)
+
+
+def _class_counts(datasets: Datasets, targets: np.ndarray | None) -> list[int] | None:
+    if targets is None or datasets.task != "classification" or targets.ndim != 1:
+        return None
+    counted = np.bincount(targets.astype(np.int64), minlength=datasets.num_outputs)
+    return [int(count) for count in counted]
+
+
+def _histogram(datasets: Datasets, targets: np.ndarray | None) -> dict[str, list[float]] | None:
+    if targets is None or datasets.task != "regression":
+        return None
+    numbers = targets.astype(np.float64).reshape(len(targets), -1)[:, 0]
+    counts, edges = np.histogram(numbers[np.isfinite(numbers)], bins=NUM_BINS)
+    return {"edges": [float(edge) for edge in edges], "counts": [int(count) for count in counts]}
+
+
+def _load_samples_per_s(split: Split, draw: np.random.Generator, batch: int) -> float:
+    """Time batches in random order, as training reads them; the first does not count."""
+    order = draw.permutation(len(split))
+    batches = [order[first : first + batch] for first in range(0, len(order), batch)]
+    split.batch(batches[0])
+    num_read, began_s, spent_s = 0, perf_counter(), 0.0
+    while spent_s < _LOADING_S:
+        for indices in batches:
+            split.batch(indices)
+            num_read += len(indices)
+            spent_s = perf_counter() - began_s
+            if spent_s >= _LOADING_S:
+                break
+    return num_read / spent_s
+
+
+def _samples(datasets: Datasets, inputs: np.ndarray, targets: np.ndarray) -> list[dict[str, Any]]:
+    if datasets.vocabulary_size is not None:
+        contents = [_text(datasets, tokens) for tokens in inputs]
+    elif len(datasets.input_shape) == 3:
+        contents = [{"kind": "image", "png": png} for png in _pictures(inputs)]
+    else:
+        contents = [_row(values) for values in inputs]
+    return [
+        {**content, "target": _target(datasets, target)}
+        for content, target in zip(contents, targets, strict=True)
+    ]
+
+
+def _text(datasets: Datasets, tokens: np.ndarray) -> dict[str, Any]:
+    is_named = datasets.task == "language_model" and len(datasets.class_names) == datasets.vocabulary_size
+    words = [datasets.class_names[int(token)] if is_named else f"{int(token)} " for token in tokens]
+    return {"kind": "text", "text": "".join(words)[:MOST_CHARACTERS]}
+
+
+def _row(values: np.ndarray) -> dict[str, Any]:
+    numbers = values.reshape(-1)[:MOST_CELLS]
+    return {"kind": "row", "cells": {f"input {place}": float(value) for place, value in enumerate(numbers)}}
+
+
+def _target(datasets: Datasets, target: np.ndarray) -> str:
+    if datasets.task == "language_model":
+        return f"next: {_text(datasets, target.reshape(-1)[-1:])['text']!r}"
+    if datasets.task == "classification" and target.ndim == 0 and datasets.class_names:
+        return datasets.class_names[int(target)]
+    return ", ".join(f"{number:.4g}" for number in target.reshape(-1)[:MOST_CELLS])
+
+
+def _pictures(inputs: np.ndarray) -> list[str]:
+    """Return images as data URLs; the darkest and the brightest value of all of them are black and white."""
+    from PIL import Image
+
+    numbers = inputs.astype(np.float64)
+    known = numbers[np.isfinite(numbers)]
+    darkest, brightest = (known.min(), known.max()) if len(known) else (0.0, 1.0)
+    scaled = np.nan_to_num((numbers - darkest) / ((brightest - darkest) or 1.0)) * 255.0
+    pixels = np.clip(np.round(scaled), 0, 255).astype(np.uint8)
+    written = []
+    for picture in pixels:
+        image = Image.fromarray(picture.transpose(1, 2, 0) if len(picture) == 3 else picture[0])
+        image.thumbnail((LARGEST_PICTURE_PX, LARGEST_PICTURE_PX))
+        file = io.BytesIO()
+        image.save(file, format="PNG")
+        written.append(f"data:image/png;base64,{base64.b64encode(file.getvalue()).decode()}")
+    return written
+
+
+def _warnings(
+    datasets: Datasets, inputs: np.ndarray, counts: Sequence[int] | None, loaded: float, needed: float | None
+) -> list[str]:
+    """Say what a person should know before training."""
+    said = []
+    for name, split in (("train", datasets.train), ("validation", datasets.validation)):
+        if len(split) < _FEW:
+            said.append(f"{name} has {len(split)} samples: what it says is a matter of luck")
+    if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
+        said.append("some inputs are not finite: a training with them diverges")
+    if counts and datasets.task == "classification":
+        said += _imbalance(counts, datasets.class_names)
+    if needed is not None and math.isfinite(loaded) and loaded < needed:
+        said.append(
+            f"loading {loaded:,.0f} samples/s is slower than training takes them, {needed:,.0f} samples/s: "
+            "workers would wait"
+        )
+    return said
+
+
+def _imbalance(counts: Sequence[int], names: Sequence[str]) -> list[str]:
+    def named(number: int) -> str:
+        return names[number] if number < len(names) else f"class {number}"
+
+    absent = [named(number) for number, count in enumerate(counts) if count == 0]
+    if absent:
+        return [f"no train sample is of class {', '.join(absent[:5])}{', ...' * (len(absent) > 5)}"]
+    least, most = int(np.argmin(counts)), int(np.argmax(counts))
+    if counts[most] < _RARE * counts[least]:
+        return []
+    return [
+        f"{named(most)} is {counts[most] / counts[least]:.0f} times as frequent as {named(least)}: "
+        "accuracy alone says little"
+    ]

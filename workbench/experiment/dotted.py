@@ -1,0 +1,92 @@
+"""Settings of an experiment that is not checked yet, by dotted path: its document, changed in place.
+
+A path that leads nowhere is refused; whether a value is allowed is left to the experiment.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench.errors import ExperimentError
+
+_NAMED_PARTS = frozenset({"model", "data", "train", "loss", "sampler"})
+_MAX_DIGITS = 9
+
+
+def set_at(document: dict[str, Any], dotted: str, value: Any) -> None:
+    """Change the value at a dotted path; parts that are not written yet are added.
+
+    Args:
+        document: What an experiment file says.
+        dotted: A path, such as `training.epochs` or `objectives.0.target`.
+        value: The new value.
+
+    Raises:
+        ExperimentError: If the path leads nowhere.
+    """
+    keys = _keys(dotted)
+    place: Any = document
+    for depth, key in enumerate(keys[:-1]):
+        place = _step_into(place, key, keys[: depth + 1])
+    if isinstance(place, list):
+        place[_index(place, keys[-1], dotted)] = value
+    else:
+        place[keys[-1]] = value
+
+
+def remove_at(document: dict[str, Any], dotted: str) -> None:
+    """Remove what is at a dotted path; what is not there stays away.
+
+    Args:
+        document: What an experiment file says.
+        dotted: A path, such as `search.lr` or `constraints.0`.
+
+    Raises:
+        ExperimentError: If the path leads through a list to a place that it does not have.
+    """
+    *parents, last = _keys(dotted)
+    place: Any = document
+    for depth, key in enumerate(parents):
+        if isinstance(place, list):
+            place = place[_index(place, key, ".".join(parents[: depth + 1]))]
+        else:
+            place = place.get(key) if isinstance(place, dict) else None
+    if isinstance(place, list):
+        del place[_index(place, last, dotted)]
+    elif isinstance(place, dict):
+        place.pop(last, None)
+
+
+def _keys(dotted: str) -> list[str]:
+    keys = dotted.split(".")
+    if not all(keys):
+        raise ExperimentError(
+            "no setting is called so", field=dotted, allowed="a dotted path, such as training.epochs"
+        )
+    return keys
+
+
+def _step_into(place: Any, key: str, keys: list[str]) -> Any:
+    """Return what lies below `key`, made ready to be changed."""
+    field = ".".join(keys)
+    at: Any = _index(place, key, field) if isinstance(place, list) else key
+    inner = place[at] if isinstance(place, list) else place.get(at)
+    if keys[:-1] == ["search"] and at in place and not isinstance(inner, dict):
+        inner = {"value": inner}
+    elif inner is None:
+        inner = {}
+    elif isinstance(inner, str) and field in _NAMED_PARTS:
+        inner = {"name": inner}
+    elif not isinstance(inner, dict | list):
+        raise ExperimentError(f"is {inner!r} and has no parts", field=field, next_step=f"Set {field} itself.")
+    place[at] = inner
+    return inner
+
+
+def _index(place: list[Any], key: str, field: str) -> int:
+    is_number = key.isascii() and key.isdecimal() and len(key) <= _MAX_DIGITS
+    if not is_number or int(key) >= len(place):
+        raise ExperimentError(
+            f"{key!r} is no place in a list", field=field, allowed=f"a number from 0 to {len(place) - 1}"
+        )
+    return int(key)

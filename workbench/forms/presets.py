@@ -1,0 +1,77 @@
+"""Experiment files to begin with: those that come with the workbench, and those of a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import UnknownNameError
+
+_FOLDER = "search_spaces"
+_PACKAGE = Path(__file__).parents[1]
+_SUFFIXES = (".yaml", ".yml")
+_MAX_BYTES = 65_536
+_MAX_FILES = 100
+
+
+def presets(folder: Path | None = None) -> dict[str, Path]:
+    """Return the experiment files to begin with, by name.
+
+    Args:
+        folder: Where a person works: its files and those of its `search_spaces` come first; None for the
+            current folder.
+    """
+    here = Path.cwd() if folder is None else folder
+    found: dict[str, Path] = {}
+    # In a wheel they lie in the package, in a checkout beside it.
+    for place in (here, here / _FOLDER, _PACKAGE / _FOLDER, _PACKAGE.parent / _FOLDER):
+        for path in _files(place):
+            if _looks_like_experiment(path):
+                found.setdefault(path.stem, path)
+    return found
+
+
+def described(folder: Path | None = None) -> list[dict[str, Any]]:
+    """Return the names of the presets, each with what its first comment says; arguments as of `presets`."""
+    return [{"name": name, "help": _first_comment(path)} for name, path in presets(folder).items()]
+
+
+def preset_path(name: str, folder: Path | None = None) -> Path:
+    """Return the file of a preset.
+
+    Raises:
+        UnknownNameError: If there is none of that name.
+    """
+    found = presets(folder)
+    if name not in found:
+        raise UnknownNameError(f"there is no preset {name!r}", field="preset", allowed=list(found))
+    return found[name]
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES)[:_MAX_FILES]
+    except OSError:
+        return []
+
+
+def _looks_like_experiment(path: Path) -> bool:
+    keys = {line.partition(":")[0] for line in _lines(path)}
+    return "objectives" in keys and bool(keys & {"model", "train"})
+
+
+def _first_comment(path: Path) -> str:
+    words = []
+    for line in _lines(path):
+        if not line.startswith("#"):
+            break
+        words.append(line.lstrip("# ").strip())
+    return " ".join(words)
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            return file.read(_MAX_BYTES).splitlines()
+    except OSError:
+        return []

@@ -1,0 +1,63 @@
+"""What a search space would sample before it learns anything: how often which value, of each parameter."""
+
+from __future__ import annotations
+
+import math
+import random
+from typing import Any
+
+from workbench.domain import Domain, Float, Int, same_value
+from workbench.space import Space
+
+NUM_SAMPLES = 1000
+_NUM_BINS = 20
+_SEED = 0
+
+
+def sampled(space: Space, num_samples: int = NUM_SAMPLES) -> dict[str, Any]:
+    """Sample a search space blindly and count.
+
+    Args:
+        space: The search space.
+        num_samples: How many configurations, at least 1.
+
+    Returns:
+        `num_samples` and `parameters`: of each its name, `exists_share` from 0 to 1, `counts`, and the
+        `choices` or the `edges` of the bins that were counted, one more than bins.
+    """
+    rng = random.Random(_SEED)
+    drawn = [space.sample(rng) for _ in range(num_samples)]
+    parameters = []
+    for name, domain in space.root.items():
+        values = [params[name] for params in drawn if name in params]
+        counted = {"name": name, "exists_share": len(values) / num_samples}
+        parameters.append(counted | _counted(domain, values))
+    return {"num_samples": num_samples, "parameters": parameters}
+
+
+def _counted(domain: Domain, values: list[Any]) -> dict[str, Any]:
+    allowed = domain.values()
+    if isinstance(domain, Float | Int) and (allowed is None or _is_longer(allowed, _NUM_BINS)):
+        return _histogram(domain, values)
+    choices = list(allowed or ())
+    counts = [sum(same_value(value, choice) for value in values) for choice in choices]
+    return {"kind": "choices", "choices": choices, "counts": counts}
+
+
+def _is_longer(values: Any, most: int) -> bool:
+    # len() of a very long range is no number that Python can return.
+    return bool(values[most : most + 1])
+
+
+def _histogram(domain: Float | Int, values: list[float]) -> dict[str, Any]:
+    def place(value: float) -> float:
+        return math.log(value) if domain.log else float(value)
+
+    low, high = place(domain.low), place(domain.high)
+    counts = [0] * _NUM_BINS
+    for value in values:
+        share = (place(value) - low) / ((high - low) or 1.0)
+        counts[min(int(share * _NUM_BINS), _NUM_BINS - 1)] += 1
+    places = [low + (high - low) * (index / _NUM_BINS) for index in range(1, _NUM_BINS)]
+    inner = [math.exp(one) if domain.log else one for one in places]
+    return {"kind": "range", "edges": [domain.low, *inner, domain.high], "counts": counts}

@@ -1,0 +1,69 @@
+"""All that a form shows of a draft, as one document."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import WorkbenchError
+from workbench.forms.draft import Draft
+from workbench.forms.fields import datasets, models, sections_of
+from workbench.forms.presets import described
+from workbench.run.words import plain
+
+
+def state_of(draft: Draft) -> dict[str, Any]:
+    """Return all that a form shows of a draft, as plain values.
+
+    Args:
+        draft: What somebody is working on.
+    """
+    own_names = draft.notebook.names()
+    return plain({
+        "revision": draft.revision,
+        "document": draft.document,
+        "problems": [problem_of(error) for error in draft.problems],
+        "yaml": draft.yaml,
+        "yaml_problem": problem_of(draft.yaml_problem),
+        "python": draft.python,
+        "python_problem": problem_of(draft.python_problem),
+        "hash": draft.hash,
+        "command": command_of(draft),
+        "can_undo": draft.undo_label is not None,
+        "undo_label": draft.undo_label,
+        "can_redo": draft.can_redo,
+        "saved_path": None if draft.saved_path is None else str(draft.saved_path),
+        "address": draft.address,
+        "notes": draft.notes,
+        "sections": sections_of(draft.document, own_names),
+        "models": models() + [{"name": name, "help": "From this notebook."} for name in own_names],
+        "datasets": datasets(),
+        "presets": described(),
+    })  # fmt: skip
+
+
+def problem_of(error: WorkbenchError | None) -> dict[str, str | None] | None:
+    """Return an error as plain values: problem, field, allowed, next_step; None for none."""
+    if error is None:
+        return None
+    return {
+        "problem": error.problem,
+        "field": error.field,
+        "allowed": error.allowed,
+        "next_step": error.next_step,
+    }
+
+
+def command_of(draft: Draft) -> str:
+    """Return the command that runs the experiment, once it is saved."""
+    words = ["workbench", "sweep", str(draft.saved_path or default_path(draft))]
+    words += [] if draft.address is None else ["--address", draft.address]
+    return shlex.join(words)
+
+
+def default_path(draft: Draft) -> Path:
+    """Return a file that the experiment could be saved as."""
+    name = re.sub(r"[^\w.-]+", "-", draft.experiment.name).strip("-.")
+    return Path(f"{name or 'experiment'}.yaml")

@@ -1,0 +1,141 @@
+"""The layers of a model as one forward pass meets them: what each is, what comes out, what it holds.
+
+Works on any `torch.nn.Module` and on torch's fake tensors. Where inputs come from is left to training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from workbench.errors import ExperimentError, WorkbenchError
+
+
+@dataclass(frozen=True)
+class Layer:
+    """One module of a model.
+
+    Attributes:
+        name: Where it is: `blocks.0.attention`.
+        kind: The name of its class.
+        depth: How many modules it lies in, beside the model itself.
+        output_shape: Shape of what it returns for one sample, or of all samples where they do not come
+            first; None where it returns no tensor, or is not called itself.
+        num_parameters: Parameters of it and of what lies in it, shared ones only where they come first.
+        shares: The module whose parameters it uses, too; "" where it has its own.
+    """
+
+    name: str
+    kind: str
+    depth: int
+    output_shape: tuple[int, ...] | None
+    num_parameters: int
+    shares: str = ""
+
+
+def describe_layers(model: nn.Module, inputs: Tensor) -> list[Layer]:
+    """Send a batch through a model and describe its modules, in the order in which they were defined.
+
+    Args:
+        model: The model.
+        inputs: A batch that it takes, samples first.
+
+    Raises:
+        ExperimentError: If the model cannot take it; it names the module that could not.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    inside: list[str] = []
+    modules = {name: module for name, module in model.named_modules() if name}
+    handles = [
+        handle
+        for name, module in modules.items()
+        for handle in (
+            module.register_forward_pre_hook(_entering(name, inside)),
+            module.register_forward_hook(_leaving(name, inside, shapes)),
+        )
+    ]
+    try:
+        model(inputs)
+    except (WorkbenchError, *needs_values()):
+        raise
+    except Exception as error:  # it is a person's code
+        raise refuse_inputs(error, inputs, f"{inside[-1]}, " if inside else "") from error
+    finally:
+        for handle in handles:
+            handle.remove()
+    return list(_layers(model, modules, shapes, len(inputs)))
+
+
+def needs_values() -> tuple[type[Exception], ...]:
+    """Return what torch raises where code asks fake tensors for values."""
+    from torch._subclasses import fake_tensor
+
+    return (
+        fake_tensor.DataDependentOutputException,
+        fake_tensor.DynamicOutputShapeException,
+        fake_tensor.UnsupportedOperatorException,
+    )
+
+
+def refuse_inputs(error: Exception, inputs: Tensor, where: str) -> ExperimentError:
+    """Return what a model says to inputs that it cannot take as an error of ours."""
+    said = str(error).strip().splitlines() or ["no message"]
+    return ExperimentError(
+        f"cannot take the data: {where}{type(error).__name__}: {said[0]}",
+        field="model",
+        allowed=f"{str(inputs.dtype).removeprefix('torch.')} inputs of shape {('batch', *inputs.shape[1:])}",
+        next_step="Change the model, or choose data that it can take.",
+    )
+
+
+def _entering(name: str, inside: list[str]) -> Callable[..., None]:
+    def hook(_module: nn.Module, _inputs: Any) -> None:
+        inside.append(name)
+
+    return hook
+
+
+def _leaving(name: str, inside: list[str], shapes: dict[str, tuple[int, ...]]) -> Callable[..., None]:
+    def hook(_module: nn.Module, _inputs: Any, returned: Any) -> None:
+        inside.pop()
+        tensor = _first_tensor(returned)
+        if tensor is not None:
+            shapes.setdefault(name, tuple(tensor.shape))
+
+    return hook
+
+
+def _first_tensor(returned: Any) -> Tensor | None:
+    leaves = tree_leaves(returned)
+    return next((leaf for leaf in leaves if isinstance(leaf, Tensor)), None)
+
+
+def _layers(
+    model: nn.Module, modules: dict[str, nn.Module], shapes: dict[str, tuple[int, ...]], num_samples: int
+) -> Iterator[Layer]:
+    owners: dict[int, str] = {}
+    held, shares = dict.fromkeys(modules, 0), dict.fromkeys(modules, "")
+    for name, module in [("", model), *modules.items()]:
+        for parameter in module.parameters(recurse=False):
+            owner = owners.setdefault(id(parameter), name)
+            if owner != name:
+                shares[name] = shares[name] or owner
+                continue
+            for outer in _outwards(name):
+                held[outer] += parameter.numel()
+    for name, module in modules.items():
+        shape = shapes.get(name)
+        if shape is not None and shape[:1] == (num_samples,):
+            shape = shape[1:]
+        yield Layer(name, type(module).__name__, name.count("."), shape, held[name], shares[name])
+
+
+def _outwards(name: str) -> Iterator[str]:
+    """Yield a module's name and those of all that it lies in."""
+    while name:
+        yield name
+        name = name.rpartition(".")[0]
