@@ -1,4 +1,4 @@
-"""A page with nothing but a form on it, and the kernel's side of it: a real draft, and pictures as recorded."""
+"""A page with nothing but a form on it, and its kernel: a real draft, and pictures as recorded."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _HTML = """<!doctype html>
     off: (name, listener) => listeners.delete(listener),
     send: async (content) => window.fromKernel(await window.toKernel(content)),
   }};
-  const show = () => widget.render({{ model, el: document.querySelector("main").appendChild(document.createElement("div")) }});
+  const place = () => document.querySelector("main").appendChild(document.createElement("div"));
+  const show = () => widget.render({{ model, el: place() }});
   window.showAgain = show;
   show();
 </script></body></html>"""

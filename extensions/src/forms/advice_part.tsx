@@ -102,7 +102,8 @@ function Apply({ form, apply }: FormProps & { apply: Advised[] }) {
   const taken = apply.filter((one) => !left.includes(one.path));
   const send = () => {
     const label = taken.length === apply.length ? "Apply the advice" : "Apply part of the advice";
-    form.edit(taken.map((one): [string, Json] => [one.path, valueOf(one)]), label);
+    const removals = taken.flatMap((one) => one.removals ?? []);
+    form.edit(taken.map((one): [string, Json] => [one.path, valueOf(one)]), label, removals);
   };
   return (
     <Group title="Apply it">

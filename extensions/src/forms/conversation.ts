@@ -102,7 +102,8 @@ export class Conversation {
   private takePart({ name, question, status, progress, picture, problem }: PartAnswer): void {
     const asked = this.questions.get(name);
     // A part may be told unasked, such as a run that was started elsewhere; an old answer counts for nothing.
-    if (asked !== undefined && question !== asked) return;
+    // One that another view of the widget asked later is as good: both show one experiment.
+    if (asked !== undefined && question < asked) return;
     const before = this.part(name);
     this.held.set(name, {
       status,

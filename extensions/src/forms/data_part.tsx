@@ -54,7 +54,8 @@ function Preview({ picture }: { picture: DataPicture }) {
       </dl>
       <Split sizes={picture.sizes} />
       <Samples samples={picture.samples} names={class_names} />
-      {class_counts ? <Balance counts={class_counts} names={class_names} /> : null}
+      {class_counts ? <Balance counts={class_counts} names={class_names} numCounted={picture.num_counted ?? null} numSamples={picture.sizes.train} /> : null}
+      {picture.target_histogram ? <Targets histogram={picture.target_histogram} /> : null}
     </>
   );
 }
@@ -100,12 +101,23 @@ function Split({ sizes }: { sizes: DataPicture["sizes"] }) {
   );
 }
 
-function Balance({ counts, names }: { counts: number[]; names: string[] | null }) {
+interface BalanceProps {
+  counts: number[];
+  names: string[] | null;
+  /** How many were looked at, of how many. */
+  numCounted: number | null;
+  numSamples: number;
+}
+
+function Balance({ counts, names, numCounted, numSamples }: BalanceProps) {
   const most = Math.max(...counts, 1);
   const total = counts.reduce((sum, one) => sum + one, 0) || 1;
   return (
     <div>
-      <h4>Classes of the training samples</h4>
+      <h4>
+        Classes of the training samples
+        {numCounted !== null && numCounted < numSamples ? `, of which ${numCounted.toLocaleString("en")} were looked at` : ""}
+      </h4>
       <ul class="workbench-form-bars workbench-form-classes">
         {counts.map((count, at) => (
           <li key={at}>
@@ -119,6 +131,32 @@ function Balance({ counts, names }: { counts: number[]; names: string[] | null }
           </li>
         ))}
       </ul>
+    </div>
+  );
+}
+
+/** How the numbers lie that a regression is to say. */
+function Targets({ histogram: { edges, counts } }: { histogram: NonNullable<DataPicture["target_histogram"]> }) {
+  const most = Math.max(...counts, 1);
+  const ends = [formatNumber(edges[0]), formatNumber(edges.at(-1))];
+  return (
+    <div dir="ltr">
+      <h4>Targets of the training samples</h4>
+      <svg
+        class="workbench-form-targets"
+        viewBox={`0 0 ${counts.length} 100`}
+        preserveAspectRatio="none"
+        role="img"
+        aria-label={`Targets from ${ends[0]} to ${ends[1]}`}
+      >
+        {counts.map((count, at) => (
+          <rect key={at} x={at + 0.05} width={0.9} y={100 - (count / most) * 98} height={(count / most) * 98} />
+        ))}
+      </svg>
+      <div class="workbench-form-ends" aria-hidden="true">
+        <span>{ends[0]}</span>
+        <span>{ends[1]}</span>
+      </div>
     </div>
   );
 }
@@ -190,5 +228,5 @@ function targetOf(target: Json, names: string[] | null): string {
 }
 
 function nameOf(at: number, names: string[] | null): string {
-  return names?.[at] ?? String(at);
+  return names?.[at] || String(at);
 }

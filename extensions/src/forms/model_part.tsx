@@ -2,9 +2,9 @@
 import { formatBytes } from "../format";
 import { Chooser } from "./chooser";
 import { fieldsOf, FoldedSection, SectionFields } from "./fields";
-import type { Layer, ModelPicture } from "./protocol";
+import type { Layer, Memory, ModelPicture } from "./protocol";
 import { Slowly } from "./slowly";
-import { Group, ProblemWords, useAsked, type FormProps } from "./typed";
+import { capitalised, ended, Group, ProblemWords, useAsked, type FormProps } from "./typed";
 import { formatCount } from "./words";
 
 export function ModelPart({ form, onSearch }: FormProps & { onSearch(): void }) {
@@ -54,6 +54,7 @@ function Layers({ picture }: { picture: ModelPicture }) {
         <Fact label="Parameters" value={formatCount(picture.num_parameters)} />
         <Fact label="FLOPs to train on a sample" value={picture.flops_per_sample == null ? "not known" : formatCount(picture.flops_per_sample)} />
         {memory ? <Fact label={`Memory of a worker at ${memory.micro_batch} samples`} value={formatBytes(memory.bytes)} /> : null}
+        {memory?.largest_micro_batch ? <Fact label="Largest micro batch that fits" value={formatCount(memory.largest_micro_batch)} /> : null}
       </dl>
       {memory ? <MemoryBar memory={memory} /> : null}
       <div class="workbench-form-table" tabIndex={0} role="group" aria-label="Layers of the model">
@@ -87,7 +88,9 @@ function LayerRow({ layer, most, total }: { layer: Layer; most: number; total: n
       </th>
       <td class="workbench-muted">{layer.kind}</td>
       <td>{layer.output_shape ? layer.output_shape.join(" × ") : "–"}</td>
-      <td class="workbench-numeric">{layer.num_parameters ? layer.num_parameters.toLocaleString("en") : "–"}</td>
+      <td class="workbench-numeric">
+        {layer.shares ? `those of ${layer.shares}` : layer.num_parameters ? layer.num_parameters.toLocaleString("en") : "–"}
+      </td>
       <td>
         <span class="workbench-form-share">
           {layer.num_parameters ? (
@@ -113,9 +116,9 @@ export function Fact({ label, value }: { label: string; value: string }) {
   );
 }
 
-function MemoryBar({ memory }: { memory: NonNullable<ModelPicture["memory"]> }) {
+function MemoryBar({ memory }: { memory: Memory }) {
   const parts = Object.entries(memory.parts).filter(([, bytes]) => bytes > 0);
-  if (!parts.length) return memory.words ? <p class="workbench-hint">{memory.words}</p> : null;
+  const words = memory.words ? capitalised(ended(memory.words)) : "";
   return (
     <div class="workbench-parts">
       <div class="workbench-parts-bar" aria-hidden="true">
@@ -134,7 +137,7 @@ function MemoryBar({ memory }: { memory: NonNullable<ModelPicture["memory"]> }) 
           </div>
         ))}
       </dl>
-      {memory.words ? <p class="workbench-hint">{memory.words}</p> : null}
+      {words ? <p class={memory.fits === false ? "workbench-form-problem" : "workbench-hint"}>{words}</p> : null}
     </div>
   );
 }

@@ -112,14 +112,28 @@ export interface Layer {
   kind: string;
   depth: number;
   output_shape: (number | string)[] | null;
+  /** With those of what lies in it. */
   num_parameters: number;
+  /** The layer whose parameters it uses; empty where it has its own. */
+  shares?: string;
+}
+
+/** What a worker holds at the peak of a step, and of what. */
+export interface Memory {
+  micro_batch: number;
+  bytes: number;
+  parts: Record<string, number>;
+  fits?: boolean;
+  /** The largest micro batch that fits. */
+  largest_micro_batch?: number | null;
+  words?: string | null;
 }
 
 export interface ModelPicture {
   layers: Layer[];
   num_parameters: number;
   flops_per_sample: number | null;
-  memory: { micro_batch: number; bytes: number; parts: Record<string, number>; words?: string | null } | null;
+  memory: Memory | null;
   problems: Problem[];
 }
 
@@ -135,6 +149,10 @@ export interface DataPicture {
   input_shape: number[] | null;
   class_names: string[] | null;
   class_counts: number[] | null;
+  /** How many train samples were looked at. */
+  num_counted?: number | null;
+  /** Of a regression. */
+  target_histogram?: { edges: number[]; counts: number[] } | null;
   samples: Sample[];
   load_samples_per_s: number | null;
   needed_samples_per_s: number | null;
@@ -164,6 +182,8 @@ export interface Advised {
   now: Json;
   value: Json;
   reason?: string | null;
+  /** Paths of what it replaces: a parameter that is then searched no more. */
+  removals?: string[];
 }
 
 export interface AdvicePicture {
@@ -191,6 +211,8 @@ export interface WhatIfPicture {
   fits: boolean | null;
   time_to_target_s: Predicted;
   words?: string | null;
+  /** What the answer does not know, each in a sentence. */
+  limits?: string[];
 }
 
 export interface PreflightPicture {
@@ -210,15 +232,23 @@ export interface Row {
   state: string;
   values: Record<string, number | string>;
   params: Mapping;
+  duration_s?: number | null;
 }
 
 export interface ResultPicture {
   run_id: string;
   state: string;
+  /** How many trials are in which state, in words. */
+  counts?: string;
   metric: string;
   best: Row | null;
   /** What the configuration of defaults came to, or why that is not known. */
-  default_comparison: { words: string; default: Row | null; enqueue: Mapping | null } | null;
+  default_comparison: {
+    words: string;
+    default: Row | null;
+    enqueue: Mapping | null;
+    try_it?: { command: string; python: string } | null;
+  } | null;
   leaderboard: Row[];
   commands: { label: string; command: string; python: string }[];
 }

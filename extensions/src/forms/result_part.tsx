@@ -1,10 +1,10 @@
 // The result: the best configuration beside the default one, the leaderboard, and what can be done next.
 import { useEffect, useState } from "preact/hooks";
-import { formatNumber, formatValue } from "../format";
+import { formatDuration, formatNumber, formatValue } from "../format";
 import { Code, StateMark } from "../views/pieces";
 import type { ResultPicture, Row } from "./protocol";
 import { Slowly } from "./slowly";
-import { Group, useOwnId, type FormProps } from "./typed";
+import { capitalised, ended, Group, useOwnId, type FormProps } from "./typed";
 import { parsed } from "./written";
 
 const FINISHED = new Set(["complete", "stopped", "failed", "lost"]);
@@ -40,6 +40,7 @@ function Result({ form, picture, onOtherData }: FormProps & { picture: ResultPic
         <StateMark state={picture.state} />
         <span class="workbench-muted">
           run <bdi>{picture.run_id}</bdi>
+          {picture.counts ? `: ${picture.counts}` : ""}
         </span>
       </div>
       {best ? (
@@ -70,7 +71,7 @@ function Comparison({ form, picture }: FormProps & { picture: ResultPicture }) {
   if (!found) return null;
   return (
     <Group title="Beside the default configuration">
-      <p>{found.words}</p>
+      <p>{capitalised(ended(found.words))}</p>
       {found.default && best ? (
         <dl class="workbench-facts workbench-form-facts">
           <div>
@@ -91,6 +92,13 @@ function Comparison({ form, picture }: FormProps & { picture: ResultPicture }) {
         </div>
       ) : null}
       <Done form={form} part="enqueue" />
+      {found.try_it ? (
+        <details class="workbench-form-details">
+          <summary>The same from a terminal and from Python</summary>
+          <Code label="command: try the default" text={found.try_it.command} />
+          <Code label="Python: try the default" text={found.try_it.python} />
+        </details>
+      ) : null}
     </Group>
   );
 }
@@ -116,6 +124,9 @@ function Leaderboard({ picture: { leaderboard, metric } }: { picture: ResultPict
                   {name}
                 </th>
               ))}
+              <th scope="col" class="workbench-numeric">
+                took
+              </th>
             </tr>
           </thead>
           <tbody>
@@ -144,6 +155,7 @@ function LeaderboardRow({ row, metrics, names, isBest }: { row: Row; metrics: st
       {names.map((name) => (
         <td key={name}>{name in row.params ? formatValue(row.params[name]) : "–"}</td>
       ))}
+      <td class="workbench-numeric">{formatDuration(row.duration_s)}</td>
     </tr>
   );
 }

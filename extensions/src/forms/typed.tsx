@@ -110,11 +110,11 @@ export function ProblemWords({ problem, withField = false }: { problem: Problem;
   );
 }
 
-function capitalised(text: string): string {
+export function capitalised(text: string): string {
   return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
-function ended(text: string): string {
+export function ended(text: string): string {
   const trimmed = text.trim();
   return /[.!?…]$/.test(trimmed) ? trimmed : `${trimmed}.`;
 }

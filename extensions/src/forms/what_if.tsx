@@ -4,7 +4,7 @@ import { formatBytes, formatDuration } from "../format";
 import { FieldInput } from "./fields";
 import type { Field, Mapping, Predicted, WhatIfPicture } from "./protocol";
 import { Slowly } from "./slowly";
-import { Group, useAsked, useOwnId, type FormProps } from "./typed";
+import { capitalised, ended, Group, useAsked, useOwnId, type FormProps } from "./typed";
 import { formatCount } from "./words";
 
 export function WhatIf({ form, controls }: FormProps & { controls: Field[] }) {
@@ -54,7 +54,12 @@ function Answer({ picture }: { picture: WhatIfPicture }) {
         <Number label="Time to the target" predicted={picture.time_to_target_s} write={formatDuration} />
       </dl>
       {picture.fits === false ? <p class="workbench-notice workbench-notice-error">This does not fit into the memory that is there.</p> : null}
-      {picture.words ? <p class="workbench-hint">{picture.words}</p> : null}
+      {picture.words ? <p>{capitalised(ended(picture.words))}</p> : null}
+      {picture.limits?.map((limit) => (
+        <p class="workbench-hint" key={limit}>
+          {capitalised(ended(limit))}
+        </p>
+      ))}
     </>
   );
 }
