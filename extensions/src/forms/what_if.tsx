@@ -1,6 +1,6 @@
 // What another plan would do, answered from the fitted models as soon as a control is moved.
 import { useState } from "preact/hooks";
-import { formatBytes, formatDuration } from "../format";
+import { formatBytes, formatDuration, formatNumber } from "../format";
 import { FieldInput } from "./fields";
 import type { Field, Mapping, Predicted, WhatIfPicture } from "./protocol";
 import { Slowly } from "./slowly";
@@ -45,23 +45,29 @@ function Control({ form, field, onValue }: FormProps & { field: Field; onValue: 
 }
 
 function Answer({ picture }: { picture: WhatIfPicture }) {
+  const said = [picture.samples_per_s, picture.step_time_s, picture.memory_bytes, picture.time_to_target_s].map((one) => one.words);
+  const limits = picture.limits?.filter((limit) => !said.includes(limit));
   return (
     <>
       <dl class="workbench-facts workbench-form-facts">
         <Number label="Samples a second" predicted={picture.samples_per_s} write={formatCount} />
-        <Number label="Time of a step" predicted={picture.step_time_s} write={formatDuration} />
+        <Number label="Time of a step" predicted={picture.step_time_s} write={formatStep} />
         <Number label="Memory of a worker" predicted={picture.memory_bytes} write={formatBytes} />
         <Number label="Time to the target" predicted={picture.time_to_target_s} write={formatDuration} />
       </dl>
       {picture.fits === false ? <p class="workbench-notice workbench-notice-error">This does not fit into the memory that is there.</p> : null}
       {picture.words ? <p>{capitalised(ended(picture.words))}</p> : null}
-      {picture.limits?.map((limit) => (
+      {limits?.map((limit) => (
         <p class="workbench-hint" key={limit}>
           {capitalised(ended(limit))}
         </p>
       ))}
     </>
   );
+}
+
+function formatStep(time_s: number): string {
+  return time_s < 0.1 ? `${formatNumber(time_s * 1000)} ms` : formatDuration(time_s);
 }
 
 /** A number is never shown without how sure it is, or why there is none. */
