@@ -1,8 +1,8 @@
-// Builds what browsers load: the page, the extension of JupyterLab and the widget.
+// Builds what browsers load: the page, the extension of JupyterLab and the widgets.
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import * as esbuild from "esbuild";
-import { buildLabExtension, buildWidget } from "./build_lab.mjs";
+import { buildLabExtension, buildWidgets } from "./build_lab.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const python = join(here, "..", "workbench");
@@ -30,5 +30,5 @@ function buildPage() {
 await Promise.all([
   buildPage(),
   buildLabExtension(shared),
-  buildWidget(shared, join(python, "widgets", "static")),
+  buildWidgets(shared, join(python, "widgets", "static")),
 ]);

@@ -21,6 +21,7 @@ BUILT = (
     PACKAGE / "server" / "static" / "view.js",
     PACKAGE / "server" / "static" / "view.css",
     PACKAGE / "widgets" / "static" / "widget.js",
+    PACKAGE / "widgets" / "static" / "form.js",
     FRONT_END / "labextension" / "package.json",
 )
 COMMANDS = (["npm", "ci", "--omit=dev"], ["node", "build.mjs"])

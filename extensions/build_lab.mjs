@@ -1,4 +1,4 @@
-// Builds what JupyterLab and notebooks load: the prebuilt extension, and the module of the widget.
+// Builds what JupyterLab and notebooks load: the prebuilt extension, and the modules of the widgets.
 //
 // A prebuilt extension is one script that puts a module-federation container on the page. The container is
 // written here by hand, so that building takes esbuild and not JupyterLab's builder. Both plugins of the
@@ -37,11 +37,11 @@ function putOnPage(css, id) {
   }`;
 }
 
-/** The module of the anywidget: everything in it, because its hosts offer nothing. */
-export function buildWidget(shared, folder) {
+/** The modules of the anywidgets: everything in each, because their hosts offer nothing. */
+export function buildWidgets(shared, folder) {
   return esbuild.build({
     ...shared,
-    entryPoints: { widget: "src/widget.ts" },
+    entryPoints: { widget: "src/widget.ts", form: "src/forms/form.ts" },
     outdir: folder,
     format: "esm",
     plugins: [styles],

@@ -1,0 +1,63 @@
+// Choosing what a section is about: an entry of a list, or a name of one's own.
+import type { Json, Named } from "./protocol";
+import { isMapping } from "./space";
+import { problemsAt, ProblemsUnder, TextInput, useOwnId, useTyped, type FormProps } from "./typed";
+import { writtenOf } from "./written";
+
+interface ChooserProps extends FormProps {
+  /** Where the choice is written: model or data. */
+  path: "model" | "data";
+  label: string;
+  offered: Named[];
+  hint: string;
+}
+
+export function Chooser({ form, path, label, offered, hint }: ChooserProps) {
+  const id = useOwnId();
+  const chosen = chosenName(form.state!.document[path]);
+  const field = form.state!.sections.find((one) => one.name === path)?.fields.find((one) => one.path === path);
+  const names = (field?.choices ?? offered.map((one) => one.name)).map(writtenOf);
+  const problems = [...problemsAt(form, path), ...problemsAt(form, `${path}.name`)];
+  const typed = useTyped(form, chosen, (text) => {
+    const name = text.trim();
+    return name ? form.edit([[path, name]], `${label}: ${name}`) : form.say({ type: "remove", path });
+  });
+  return (
+    <div class="workbench-form-chooser">
+      <div class="workbench-form-cards" role="group" aria-label={`${label}: what comes along`}>
+        {offered.map((one) => (
+          <button
+            key={one.name}
+            type="button"
+            class="workbench-form-card"
+            aria-pressed={one.name === typed.text}
+            onClick={() => typed.choose(one.name)}
+          >
+            <b>{one.name}</b>
+            {one.help ? <span>{one.help}</span> : null}
+          </button>
+        ))}
+      </div>
+      <div class="workbench-form-own">
+        <label for={id}>{label}</label>
+        <TextInput typed={typed} id={id} describedBy={`${id}-problem ${id}-help`} isWrong={problems.length > 0} list={`${id}-list`} />
+        <datalist id={`${id}-list`}>
+          {names.map((one) => (
+            <option key={one} value={one} />
+          ))}
+        </datalist>
+        <ProblemsUnder id={`${id}-problem`} problems={problems} />
+        <p id={`${id}-help`} class="workbench-hint">
+          {hint}
+        </p>
+      </div>
+    </div>
+  );
+}
+
+/** A name as a person says it: what was made in a cell is written with the hash of its bytes. */
+function chosenName(written: Json | undefined): string {
+  const name = isMapping(written) ? written.name : written;
+  if (typeof name !== "string") return "";
+  return /^embedded:(.+)@[0-9a-f]+$/.exec(name)?.[1] ?? name;
+}

@@ -1,0 +1,37 @@
+// A figure that was built in Python, drawn by the plotly.js that the server of the page has.
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { loadPlotly, themed, type Figure } from "../figures";
+import { findHost } from "../run_in_cell";
+import { readTheme } from "../theme";
+
+export function FigureBox({ figure, title, themeName }: { figure: Figure; title: string; themeName: string }) {
+  const element = useRef<HTMLDivElement>(null);
+  const [problem, setProblem] = useState("");
+  const host = useMemo(findHost, []);
+  useEffect(() => {
+    const target = element.current!;
+    let isGone = false;
+    if (!host && !window.Plotly) {
+      setProblem("Figures are drawn where a Jupyter server has the workbench's extension.");
+      return;
+    }
+    loadPlotly(host?.baseUrl ?? "/").then(
+      (plotly) => {
+        if (isGone) return;
+        const { data, layout } = themed(figure, readTheme(target.closest<HTMLElement>(".workbench")!));
+        void plotly.react(target, data, layout, { responsive: true, displaylogo: false });
+      },
+      () => setProblem("Figures are drawn where a Jupyter server has the workbench's extension."),
+    );
+    return () => {
+      isGone = true;
+    };
+  }, [figure, themeName]);
+  useEffect(() => () => void (element.current && window.Plotly?.purge(element.current)), []);
+  return (
+    <>
+      {problem ? <p class="workbench-notice">{problem}</p> : null}
+      <div class={problem ? undefined : "workbench-figure"} ref={element} dir="ltr" role="figure" aria-label={title} />
+    </>
+  );
+}

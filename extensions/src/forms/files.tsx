@@ -1,0 +1,86 @@
+// Opening and saving experiment files, and beginning with one of the presets.
+import { useEffect, useState } from "preact/hooks";
+import { Dialog, Field } from "../views/pieces";
+import { Slowly } from "./slowly";
+import type { FormProps } from "./typed";
+
+export function Files({ form }: FormProps) {
+  const [asked, setAsked] = useState<"open" | "save" | null>(null);
+  const state = form.state!;
+  return (
+    <>
+      {state.presets.length ? (
+        <select
+          aria-label="Begin with a preset"
+          value=""
+          onChange={(event) => {
+            const name = event.currentTarget.value;
+            event.currentTarget.value = "";
+            if (name) form.say({ type: "preset", name });
+          }}
+        >
+          <option value="">Begin with …</option>
+          {state.presets.map((one) => (
+            <option key={one.name} value={one.name}>
+              {one.help ? `${one.name}: ${one.help}` : one.name}
+            </option>
+          ))}
+        </select>
+      ) : null}
+      <button type="button" onClick={() => setAsked("open")}>
+        Open …
+      </button>
+      <button type="button" onClick={() => setAsked("save")}>
+        Save …
+      </button>
+      {asked ? <FileDialog form={form} action={asked} onClose={() => setAsked(null)} /> : null}
+    </>
+  );
+}
+
+function FileDialog({ form, action, onClose }: FormProps & { action: "open" | "save"; onClose(): void }) {
+  const state = form.state!;
+  const [path, setPath] = useState(state.saved_path ?? (action === "save" ? `${nameOf(state.document.name)}.yaml` : ""));
+  const [overwrite, setOverwrite] = useState(false);
+  const [question, setQuestion] = useState<number | null>(null);
+  const held = form.part("file");
+  const answer = question !== null && form.isAnswered(question) ? held : null;
+  const isDone = question !== null && form.isAnswered(question) && held?.status !== "failed";
+  useEffect(() => {
+    if (isDone) onClose();
+  }, [isDone]);
+  return (
+    <Dialog title={action === "save" ? "Save as a file" : "Open a file"} onClose={onClose}>
+      <form
+        onSubmit={(event) => {
+          event.preventDefault();
+          form.forget("file");
+          setQuestion(form.say(action === "save" ? { type: "save", path: path.trim(), overwrite } : { type: "open", path: path.trim() }));
+        }}
+      >
+        <Field label="Path" hint="From the folder of the notebook; YAML, as the command line reads it.">
+          {(id) => <input id={id} dir="ltr" spellcheck={false} value={path} onInput={(event) => setPath(event.currentTarget.value)} />}
+        </Field>
+        {action === "save" ? (
+          <label class="workbench-check">
+            <input type="checkbox" checked={overwrite} onChange={(event) => setOverwrite(event.currentTarget.checked)} />
+            replace a file that is there
+          </label>
+        ) : null}
+        {answer?.status === "failed" ? <Slowly held={answer} working="" /> : null}
+        <div class="workbench-buttons">
+          <button type="submit" class="workbench-primary" disabled={!path.trim()}>
+            {action === "save" ? "Save" : "Open"}
+          </button>
+          <button type="button" onClick={onClose}>
+            Cancel
+          </button>
+        </div>
+      </form>
+    </Dialog>
+  );
+}
+
+function nameOf(name: unknown): string {
+  return typeof name === "string" && name ? name : "experiment";
+}

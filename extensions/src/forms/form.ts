@@ -1,0 +1,69 @@
+// The form as an anywidget: it draws what the kernel says, and says what a person does.
+import { h, render as draw } from "preact";
+import type { KernelModel } from "../kernel_socket";
+import { followTheme, themeName } from "../theme";
+import { App } from "./app";
+import { Conversation } from "./conversation";
+import type { PartName } from "./protocol";
+import "../style.css";
+import "./form.css";
+
+interface Model extends KernelModel {
+  get(name: "parts"): PartName[];
+  get(name: "run_id"): string;
+  on(name: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
+  on(name: "change:run_id", listener: () => void): void;
+  off(name: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
+  off(name: "change:run_id", listener: () => void): void;
+}
+
+function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
+  const root = document.createElement("div");
+  root.className = "workbench workbench-form";
+  // Single keys are commands in a notebook; here they are typed into fields.
+  root.dataset.lmSuppressShortcuts = "true";
+  el.append(root);
+  const parts = model.get("parts");
+  let drawing = 0;
+  const drawNow = (): void =>
+    draw(
+      h(App, { form, model, parts, runId: runId(), themeName: root.dataset.theme ?? "light", now: {} }),
+      root,
+    );
+  const drawSoon = (): void => {
+    cancelAnimationFrame(drawing);
+    drawing = requestAnimationFrame(drawNow);
+  };
+  const form = new Conversation(model, drawSoon);
+  const runId = (): string => form.part("start")?.picture?.run_id ?? model.get("run_id");
+  const retheme = (): void => {
+    root.dataset.theme = themeName();
+    drawSoon();
+  };
+  const press = (event: KeyboardEvent): void => undoByKeys(event, form);
+  model.on("change:run_id", drawSoon);
+  root.addEventListener("keydown", press);
+  const endTheme = followTheme(retheme);
+  retheme();
+  drawNow();
+  form.hello(parts);
+  return () => {
+    cancelAnimationFrame(drawing);
+    endTheme();
+    model.off("change:run_id", drawSoon);
+    form.end();
+    draw(null, root);
+    root.remove();
+  };
+}
+
+/** Within a text the keys undo what was typed there, as everywhere. */
+function undoByKeys(event: KeyboardEvent, form: Conversation): void {
+  const target = event.target as HTMLElement;
+  const isText = target.matches("textarea, input:not([type=checkbox], [type=range], [type=radio])");
+  if (isText || !(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z") return;
+  event.preventDefault();
+  form.say({ type: event.shiftKey ? "redo" : "undo" });
+}
+
+export default { render };

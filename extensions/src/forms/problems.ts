@@ -1,0 +1,36 @@
+// Where problems belong: to a part of the form, and there under a field, or above all where none shows them.
+import type { FormState, PartName, Problem } from "./protocol";
+import { rowsOf } from "./space";
+
+/** Which part shows the settings that begin so. What is nowhere else is in the run. */
+const PARTS: Record<string, PartName> = {
+  model: "model",
+  loss: "model",
+  data: "data",
+  search: "space",
+  training: "space",
+  plan: "space",
+  metrics: "model",
+};
+const ROW_KEYS = ["low", "high", "step", "log", "choices", "value"];
+
+export function partOf(field: string | null | undefined): PartName {
+  return PARTS[(field ?? "").split(".")[0]] ?? "run";
+}
+
+export function problemsOf(state: FormState, part: PartName): Problem[] {
+  return state.problems.filter((one) => partOf(one.field) === part);
+}
+
+/** Those that no field of the part would show. */
+export function homeless(state: FormState, part: PartName): Problem[] {
+  const shown = new Set(["model", "model.name", "data", "data.name", "search", "name"]);
+  for (const section of state.sections) for (const field of section.fields) shown.add(field.path);
+  for (const row of rowsOf(state)) {
+    const path = `search.${row.name}`;
+    shown.add(path);
+    for (const key of ROW_KEYS) shown.add(`${path}.${key}`);
+    for (const parent of Object.keys(row.when)) shown.add(`${path}.when.${parent}`);
+  }
+  return problemsOf(state, part).filter((one) => !shown.has(one.field ?? ""));
+}

@@ -1,0 +1,226 @@
+// The result: the best configuration beside the default one, the leaderboard, and what can be done next.
+import { useEffect, useState } from "preact/hooks";
+import { formatDuration, formatNumber, formatValue } from "../format";
+import { Code, StateMark } from "../views/pieces";
+import type { ResultPicture, Row } from "./protocol";
+import { Slowly } from "./slowly";
+import { capitalised, ended, Group, useOwnId, type FormProps } from "./typed";
+import { parsed } from "./written";
+
+const FINISHED = new Set(["complete", "stopped", "failed", "lost"]);
+const ASK_AGAIN_MS = 5000;
+
+interface ResultProps extends FormProps {
+  runId: string;
+  onOtherData(): void;
+}
+
+export function ResultPart({ form, runId, onOtherData }: ResultProps) {
+  const held = form.part("result");
+  const isOver = FINISHED.has(held?.picture?.state ?? "");
+  useEffect(() => {
+    if (!runId) return;
+    form.ask("result", { run_id: runId });
+    const timer = isOver ? undefined : setInterval(() => form.ask("result", { run_id: runId }), ASK_AGAIN_MS);
+    return () => clearInterval(timer);
+  }, [runId, isOver]);
+  if (!runId) return <p class="workbench-form-empty">No run was started here yet. What it finds will stand here.</p>;
+  return (
+    <Slowly held={held} working="Reading the run …" isQuiet again={() => form.ask("result", { run_id: runId })}>
+      {(picture) => <Result form={form} picture={picture} onOtherData={onOtherData} />}
+    </Slowly>
+  );
+}
+
+function Result({ form, picture, onOtherData }: FormProps & { picture: ResultPicture; onOtherData(): void }) {
+  const { best, metric } = picture;
+  return (
+    <>
+      <div class="workbench-bar">
+        <StateMark state={picture.state} />
+        <span class="workbench-muted">
+          run <bdi>{picture.run_id}</bdi>
+          {picture.counts ? `: ${picture.counts}` : ""}
+        </span>
+      </div>
+      {best ? (
+        <dl class="workbench-facts workbench-form-facts">
+          <div class="workbench-fact-best">
+            <dt>Best {metric}</dt>
+            <dd>{formatNumber(best.values[metric])}</dd>
+          </div>
+          {Object.entries(best.params).map(([name, value]) => (
+            <div key={name}>
+              <dt>{name}</dt>
+              <dd>{formatValue(value)}</dd>
+            </div>
+          ))}
+        </dl>
+      ) : (
+        <p class="workbench-form-empty">No trial is complete yet.</p>
+      )}
+      <Comparison form={form} picture={picture} />
+      {picture.leaderboard.length ? <Leaderboard picture={picture} /> : null}
+      <Next form={form} picture={picture} onOtherData={onOtherData} />
+    </>
+  );
+}
+
+function Comparison({ form, picture }: FormProps & { picture: ResultPicture }) {
+  const { default_comparison: found, best, metric, run_id } = picture;
+  if (!found) return null;
+  return (
+    <Group title="Beside the default configuration">
+      <p>{capitalised(ended(found.words))}</p>
+      {found.default && best ? (
+        <dl class="workbench-facts workbench-form-facts">
+          <div>
+            <dt>default</dt>
+            <dd>{formatNumber(found.default.values[metric])}</dd>
+          </div>
+          <div>
+            <dt>best</dt>
+            <dd>{formatNumber(best.values[metric])}</dd>
+          </div>
+        </dl>
+      ) : null}
+      {found.enqueue ? (
+        <div class="workbench-buttons">
+          <button type="button" onClick={() => form.ask("enqueue", { run_id, params: found.enqueue })}>
+            Try the default configuration, too
+          </button>
+        </div>
+      ) : null}
+      <Done form={form} part="enqueue" />
+      {found.try_it ? (
+        <details class="workbench-form-details">
+          <summary>The same from a terminal and from Python</summary>
+          <Code label="command: try the default" text={found.try_it.command} />
+          <Code label="Python: try the default" text={found.try_it.python} />
+        </details>
+      ) : null}
+    </Group>
+  );
+}
+
+function Leaderboard({ picture: { leaderboard, metric } }: { picture: ResultPicture }) {
+  const names = [...new Set(leaderboard.flatMap((row) => Object.keys(row.params)))];
+  const metrics = [metric, ...Object.keys(leaderboard[0].values).filter((one) => one !== metric)];
+  return (
+    <Group title="Leaderboard">
+      <div class="workbench-form-table" tabIndex={0} role="group" aria-label="Best trials">
+        <table>
+          <thead>
+            <tr>
+              <th scope="col">trial</th>
+              <th scope="col">state</th>
+              {metrics.map((one) => (
+                <th scope="col" key={one} class="workbench-numeric">
+                  {one}
+                </th>
+              ))}
+              {names.map((name) => (
+                <th scope="col" key={name}>
+                  {name}
+                </th>
+              ))}
+              <th scope="col" class="workbench-numeric">
+                took
+              </th>
+            </tr>
+          </thead>
+          <tbody>
+            {leaderboard.map((row, at) => (
+              <LeaderboardRow key={row.trial} row={row} metrics={metrics} names={names} isBest={at === 0} />
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </Group>
+  );
+}
+
+function LeaderboardRow({ row, metrics, names, isBest }: { row: Row; metrics: string[]; names: string[]; isBest: boolean }) {
+  return (
+    <tr class={isBest ? "workbench-form-best" : undefined}>
+      <th scope="row">{row.trial}</th>
+      <td>
+        <StateMark state={row.state} />
+      </td>
+      {metrics.map((one) => (
+        <td key={one} class="workbench-numeric">
+          {formatNumber(row.values[one])}
+        </td>
+      ))}
+      {names.map((name) => (
+        <td key={name}>{name in row.params ? formatValue(row.params[name]) : "–"}</td>
+      ))}
+      <td class="workbench-numeric">{formatDuration(row.duration_s)}</td>
+    </tr>
+  );
+}
+
+function Next({ form, picture, onOtherData }: FormProps & { picture: ResultPicture; onOtherData(): void }) {
+  const id = useOwnId();
+  const [to, setTo] = useState("best");
+  const [trials, setTrials] = useState("10");
+  const { run_id } = picture;
+  return (
+    <Group title="And now">
+      <form
+        class="workbench-bar"
+        onSubmit={(event) => {
+          event.preventDefault();
+          form.ask("export", { run_id, to: to.trim() });
+        }}
+      >
+        <label for={`${id}-to`}>Export the best to the folder</label>
+        <input id={`${id}-to`} dir="auto" value={to} onInput={(event) => setTo(event.currentTarget.value)} />
+        <button type="submit" disabled={!picture.best || !to.trim()}>
+          Export
+        </button>
+      </form>
+      <Done form={form} part="export" />
+      <form
+        class="workbench-bar"
+        onSubmit={(event) => {
+          event.preventDefault();
+          form.ask("extend", { run_id, trials: parsed(trials) });
+        }}
+      >
+        <label for={`${id}-trials`}>Continue with</label>
+        <input
+          id={`${id}-trials`}
+          class="workbench-form-bound"
+          inputMode="numeric"
+          value={trials}
+          onInput={(event) => setTrials(event.currentTarget.value)}
+        />
+        <span>more trials</span>
+        <button type="submit">Continue</button>
+      </form>
+      <Done form={form} part="extend" />
+      <div class="workbench-bar">
+        <button type="button" onClick={onOtherData}>
+          Try it with other data
+        </button>
+        <span class="workbench-muted">The same experiment; this run stays as it is.</span>
+      </div>
+      {picture.commands.map((one) => (
+        <details key={one.label} class="workbench-form-details">
+          <summary>{one.label}: from a terminal and from Python</summary>
+          <Code label={`command: ${one.label}`} text={one.command} />
+          <Code label={`Python: ${one.label}`} text={one.python} />
+        </details>
+      ))}
+    </Group>
+  );
+}
+
+function Done({ form, part }: FormProps & { part: "export" | "extend" | "enqueue" }) {
+  return (
+    <Slowly held={form.part(part)} working="Asking …">
+      {(picture) => <p class="workbench-form-done">{picture.words}</p>}
+    </Slowly>
+  );
+}

@@ -1,0 +1,128 @@
+// The run: goal, budget and hardware, what is said before it starts, one button, and then the run itself.
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { KernelModel } from "../kernel_socket";
+import { showRun } from "../run_in_cell";
+import { Code } from "../views/pieces";
+import { FoldedSection } from "./fields";
+import type { PreflightPicture } from "./protocol";
+import { Slowly } from "./slowly";
+import { Group, ProblemWords, TextInput, useAsked, useOwnId, useTyped, type FormProps } from "./typed";
+
+/** In the order in which a person decides; further ones of the kernel follow. */
+const ORDER = ["objectives", "budget", "early_stop", "resources", "sampler", "constraints", "experiment"];
+const OPEN_AT_FIRST = new Set(["objectives", "budget"]);
+const ELSEWHERE = new Set(["model", "loss", "data", "training", "plan", "search"]);
+const HEIGHT_PX = 620;
+
+interface RunPartProps extends FormProps {
+  model: KernelModel;
+  runId: string;
+}
+
+export function RunPart({ form, model, runId }: RunPartProps) {
+  const sections = form
+    .state!.sections.filter((one) => !ELSEWHERE.has(one.name) && one.fields.length)
+    .sort((first, second) => placeOf(first.name) - placeOf(second.name));
+  return (
+    <>
+      {sections.map((section) => (
+        <FoldedSection key={section.name} form={form} section={section} isOpen={OPEN_AT_FIRST.has(section.name)} />
+      ))}
+      <Start form={form} />
+      {runId ? <LiveRun key={runId} model={model} runId={runId} snapshot={form.part("start")?.picture?.snapshot ?? ""} /> : null}
+    </>
+  );
+}
+
+function placeOf(name: string): number {
+  const at = ORDER.indexOf(name);
+  return at < 0 ? ORDER.length : at;
+}
+
+function Start({ form }: FormProps) {
+  const { state } = form;
+  const { hash, address = null } = state!;
+  useAsked(hash === null ? null : JSON.stringify([hash, address]), () => form.ask("preflight"));
+  const preflight = form.part("preflight");
+  const start = form.part("start");
+  const isRefused = preflight?.status === "failed" || (preflight?.picture?.problems.length ?? 0) > 0;
+  const isStarting = start?.status === "working";
+  return (
+    <Group title="Start" level={2}>
+      <Where form={form} address={address} />
+      {hash === null ? (
+        <p class="workbench-notice">The experiment has problems; each is said under its field. What is listed above leads there.</p>
+      ) : (
+        <Slowly held={preflight} working="Checking models, data and hardware …">
+          {(picture) => <Preflight picture={picture} />}
+        </Slowly>
+      )}
+      <div class="workbench-buttons">
+        <button
+          type="button"
+          class="workbench-primary workbench-form-start"
+          disabled={hash === null || isRefused || isStarting}
+          onClick={() => form.ask("start")}
+        >
+          {isStarting ? "Starting …" : "Start the run"}
+        </button>
+        <span class="workbench-muted">It goes on when this notebook is closed.</span>
+      </div>
+      <Slowly held={start} working="Starting …" />
+      <details class="workbench-form-details">
+        <summary>The same from a terminal and from Python</summary>
+        <Code label="command" text={state!.command} />
+        <Code label="Python" text={state!.python} />
+      </details>
+    </Group>
+  );
+}
+
+function Where({ form, address }: FormProps & { address: string | null }) {
+  const id = useOwnId();
+  const [wantsCluster, setWantsCluster] = useState(address !== null);
+  const say = (text: string): number => form.say({ type: "address", address: text.trim() || null });
+  const typed = useTyped(form, address ?? "", say);
+  const choose = (isCluster: boolean) => {
+    setWantsCluster(isCluster);
+    if (!isCluster && address !== null) say("");
+  };
+  const isCluster = wantsCluster || address !== null;
+  return (
+    <div class="workbench-form-where" role="radiogroup" aria-labelledby={`${id}-where`}>
+      <span id={`${id}-where`}>Where</span>
+      <label class="workbench-check">
+        <input type="radio" name={id} checked={!isCluster} onChange={() => choose(false)} />
+        this machine
+      </label>
+      <label class="workbench-check">
+        <input type="radio" name={id} checked={isCluster} onChange={() => choose(true)} />
+        a Ray cluster
+      </label>
+      {isCluster ? <TextInput typed={typed} label="Address of the cluster" placeholder="auto, or head:6379" /> : null}
+    </div>
+  );
+}
+
+function Preflight({ picture }: { picture: PreflightPicture }) {
+  return (
+    <div class="workbench-form-preflight">
+      {picture.problems.map((problem) => (
+        <p key={problem.problem} class="workbench-notice workbench-notice-error">
+          <ProblemWords problem={problem} withField />
+        </p>
+      ))}
+      <ul>
+        {[...picture.lines, ...picture.forecast].map((line) => (
+          <li key={line}>{line}</li>
+        ))}
+      </ul>
+    </div>
+  );
+}
+
+function LiveRun({ model, runId, snapshot }: { model: KernelModel; runId: string; snapshot: string }) {
+  const element = useRef<HTMLDivElement>(null);
+  useEffect(() => showRun(element.current!, model, { run: runId, snapshot, height: HEIGHT_PX }), []);
+  return <div class="workbench-form-live" ref={element} />;
+}

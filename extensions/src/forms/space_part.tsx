@@ -1,0 +1,336 @@
+// The search space: one row for each parameter, with its kind, its values, when it exists, and what would be sampled.
+import type { RefObject } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+import type { Conversation } from "./conversation";
+import { FoldedSection } from "./fields";
+import type { Field, Json, Sampled } from "./protocol";
+import { RangeSlider, ChoiceBars } from "./slider";
+import { beginning, rowsOf, scaleOf, withKind, type Kind, type SearchRow } from "./space";
+import { PathInput, problemsAt, ProblemsUnder, ProblemWords, Sentence, TextInput, useAsked, useOwnId, useTyped, type FormProps } from "./typed";
+import { WhenEditor } from "./when";
+import { listOf, listText, numberOr, parsed, textOf, writtenOf } from "./written";
+
+const KIND_NAMES: Record<Kind, string> = { float: "range", int: "whole numbers", choices: "choices", fixed: "fixed" };
+/** Settings that a configuration may hold, beside those of the model. */
+const SEARCHED_SECTIONS = ["model", "training", "plan"];
+
+export function SpacePart({ form }: FormProps) {
+  const state = form.state!;
+  const rows = rowsOf(state);
+  const samples = form.part("samples");
+  useAsked(JSON.stringify(state.document.search ?? null), () => form.ask("samples"));
+  const sampled = new Map(samples?.picture?.parameters.map((one) => [one.name, one]));
+  const fields = state.sections.filter(({ name }) => SEARCHED_SECTIONS.includes(name)).flatMap((section) => section.fields);
+  const rowsElement = useRef<HTMLDivElement>(null);
+  const adding = useRef<HTMLDivElement>(null);
+  // The row comes with the answer of the kernel.
+  const awaited = useRef<string | null>(null);
+  const focusRow = (name: string) => (awaited.current = name);
+  useEffect(() => {
+    const found = [...rowsElement.current!.querySelectorAll<HTMLElement>("[data-parameter]")].find((one) => one.dataset.parameter === awaited.current);
+    if (!found) return;
+    awaited.current = null;
+    found.focus();
+  });
+  return (
+    <>
+      <ProblemsUnder problems={problemsAt(form, "search")} />
+      {samples?.problem ? <p class="workbench-notice">{<ProblemWords problem={samples.problem} withField />}</p> : null}
+      {rows.length ? null : (
+        <p class="workbench-form-empty">
+          Nothing is searched yet: every trial would train the same configuration. Name a parameter below, or press
+          “search” beside a setting.
+        </p>
+      )}
+      <div class="workbench-form-rows" ref={rowsElement}>
+        {rows.map((row) => (
+          <ParameterRow
+            key={row.name}
+            form={form}
+            row={row}
+            others={rows.filter((one) => one.name !== row.name)}
+            sampled={sampled.get(row.name) ?? null}
+            field={fields.find((one) => nameOf(one) === row.name) ?? null}
+            onRenamed={focusRow}
+            onRemoved={() => adding.current?.querySelector("input")?.focus()}
+          />
+        ))}
+      </div>
+      <AddParameter element={adding} form={form} fields={fields.filter((one) => !rows.some((row) => row.name === nameOf(one)))} onAdded={focusRow} />
+      {state.sections
+        .filter(({ name }) => name === "training" || name === "plan")
+        .map((section) => (
+          <FoldedSection
+            key={section.name}
+            form={form}
+            section={section}
+            title={`${section.title}, the same in every trial`}
+            isOpen={false}
+            onSearch={focusRow}
+          />
+        ))}
+    </>
+  );
+}
+
+function nameOf(field: Field): string {
+  return field.path.split(".").at(-1)!;
+}
+
+interface RowProps extends FormProps {
+  row: SearchRow;
+  others: SearchRow[];
+  sampled: Sampled | null;
+  field: Field | null;
+  onRenamed(name: string): void;
+  onRemoved(): void;
+}
+
+function ParameterRow({ form, row, others, sampled, field, onRenamed, onRemoved }: RowProps) {
+  const path = `search.${row.name}`;
+  const change = (kind: Kind | "auto") => {
+    if (kind !== "auto") return form.edit([[path, withKind(row, kind)]], `Search ${row.name} as ${KIND_NAMES[kind]}`);
+    // Where nothing is said the default holds, which is auto for most that can be.
+    const changes: [string, Json][] = field!.default === "auto" ? [] : [[field!.path, "auto"]];
+    return form.edit(changes, `Leave ${row.name} to the advisor`, [path]);
+  };
+  const share = sampled && sampled.exists_share < 1 ? Math.round(sampled.exists_share * 100) : null;
+  return (
+    <div class="workbench-form-row" role="group" aria-label={row.name}>
+      <div class="workbench-form-row-head">
+        <NameInput form={form} name={row.name} onRenamed={onRenamed} />
+        <select
+          aria-label={`Kind of ${row.name}`}
+          value={row.kind}
+          onChange={(event) => change(event.currentTarget.value as Kind | "auto")}
+        >
+          {(Object.keys(KIND_NAMES) as Kind[]).map((kind) => (
+            <option key={kind} value={kind}>
+              {KIND_NAMES[kind]}
+            </option>
+          ))}
+          {field?.allows_auto ? <option value="auto">auto</option> : null}
+        </select>
+        <button
+          type="button"
+          class="workbench-quiet workbench-form-remove"
+          aria-label={`Remove ${row.name}`}
+          title="Search it no more"
+          onClick={() => {
+            form.say({ type: "remove", path });
+            onRemoved();
+          }}
+        >
+          ✕
+        </button>
+      </div>
+      <div class="workbench-form-row-body">
+        <Values form={form} row={row} sampled={sampled} field={field} />
+      </div>
+      <ProblemsUnder problems={problemsAt(form, path)} />
+      <div class="workbench-form-row-foot">
+        {isRange(row) ? <RangeOptions form={form} row={row} /> : null}
+        <WhenEditor form={form} row={row} others={others} />
+        {share !== null ? <span class="workbench-muted">exists in {share} % of configurations</span> : null}
+        {field?.help ? <span class="workbench-muted workbench-form-row-help"><Sentence text={field.help} /></span> : null}
+      </div>
+    </div>
+  );
+}
+
+function NameInput({ form, name, onRenamed }: FormProps & { name: string; onRenamed(name: string): void }) {
+  const typed = useTyped(form, name, (text) => form.say({ type: "rename", path: `search.${name}`, name: text.trim() }));
+  return (
+    <input
+      data-parameter={name}
+      class="workbench-form-name"
+      aria-label={`Name of ${name}`}
+      dir="ltr"
+      spellcheck={false}
+      autocomplete="off"
+      value={typed.text}
+      onInput={(event) => typed.type(event.currentTarget.value)}
+      onBlur={() => typed.commit()}
+      onKeyDown={(event) => {
+        if (event.key !== "Enter") return;
+        typed.commit();
+        onRenamed(typed.text.trim());
+      }}
+    />
+  );
+}
+
+function isRange(row: SearchRow): boolean {
+  return row.kind === "float" || row.kind === "int";
+}
+
+function Values({ form, row, sampled, field }: Omit<RowProps, "others" | "onRenamed" | "onRemoved">) {
+  switch (row.kind) {
+    case "float":
+    case "int":
+      return <RangeEditor form={form} row={row} sampled={sampled} field={field} />;
+    case "choices":
+      return <ChoicesEditor form={form} row={row} sampled={sampled?.kind === "choices" ? sampled : null} />;
+    case "fixed":
+      return <FixedEditor form={form} row={row} />;
+  }
+}
+
+interface EditorProps extends FormProps {
+  row: SearchRow;
+  sampled: Sampled | null;
+}
+
+/** A whole number is no less a float: the kind is said along with it. */
+function setRange(form: Conversation, row: SearchRow, changes: [string, Json][], label: string, removals: string[] = []): number {
+  const path = `search.${row.name}`;
+  const written = changes.map(([key, value]): [string, Json] => [`${path}.${key}`, value]);
+  return form.edit([...written, [`${path}.type`, row.kind]], `${row.name}: ${label}`, removals.map((key) => `${path}.${key}`));
+}
+
+function RangeEditor({ form, row, sampled, field }: EditorProps & { field: Field | null }) {
+  const path = `search.${row.name}`;
+  const id = useOwnId();
+  const bound = (key: "low" | "high") => (
+    <PathInput
+      form={form}
+      path={`${path}.${key}`}
+      label={key}
+      shown={writtenOf(row[key])}
+      send={(text) => setRange(form, row, [[key, text.trim() === "" ? null : numberOr(text)]], key)}
+      isNumeric
+      class="workbench-form-bound"
+      problemId={`${id}-${key}`}
+    />
+  );
+  const { low, high } = row;
+  const isDrawn = typeof low === "number" && typeof high === "number" && low <= high && !(row.log && low <= 0);
+  return (
+    <div class="workbench-form-range">
+      {bound("low")}
+      {isDrawn ? (
+        <RangeSlider
+          name={row.name}
+          low={low}
+          high={high}
+          scale={scaleOf(low, high, row.log, row.kind === "int", field)}
+          sampled={sampled}
+          onChange={(change) => setRange(form, row, Object.entries(change), Object.keys(change).join(", "))}
+        />
+      ) : (
+        <div class="workbench-form-slider" />
+      )}
+      {bound("high")}
+      {(["low", "high"] as const).map((key) => (
+        <div key={key} class="workbench-form-range-problems">
+          <ProblemsUnder id={`${id}-${key}`} problems={problemsAt(form, `${path}.${key}`)} label={key} />
+        </div>
+      ))}
+    </div>
+  );
+}
+
+function RangeOptions({ form, row }: FormProps & { row: SearchRow }) {
+  const path = `search.${row.name}`;
+  const setStep = (text: string): number =>
+    text.trim() === "" ? setRange(form, row, [], "no step", ["step"]) : setRange(form, row, [["step", numberOr(text)]], "step");
+  return (
+    <>
+      <label class="workbench-check">
+        <input
+          type="checkbox"
+          checked={row.log}
+          aria-label={`${row.name} logarithmic`}
+          onChange={(event) =>
+            event.currentTarget.checked
+              ? setRange(form, row, [["log", true]], "logarithmic")
+              : setRange(form, row, [], "even", ["log"])
+          }
+        />
+        log
+      </label>
+      <PathInput
+        form={form}
+        path={`${path}.step`}
+        label="step"
+        shown={writtenOf(row.step)}
+        placeholder="none"
+        send={setStep}
+        isNumeric
+        class="workbench-form-step"
+      />
+      <ProblemsUnder problems={problemsAt(form, `${path}.log`)} />
+    </>
+  );
+}
+
+function ChoicesEditor({ form, row, sampled }: EditorProps) {
+  const path = `search.${row.name}.choices`;
+  return (
+    <div class="workbench-form-choices">
+      <PathInput
+        form={form}
+        path={path}
+        label="values, with commas between them"
+        shown={listText(row.choices)}
+        send={(text) => form.edit([[path, listOf(text)]], `${row.name}: choices`)}
+      />
+      {sampled ? <ChoiceBars sampled={sampled} name={row.name} /> : null}
+    </div>
+  );
+}
+
+function FixedEditor({ form, row }: FormProps & { row: SearchRow }) {
+  const isBare = !Object.keys(row.when).length;
+  const path = isBare ? `search.${row.name}` : `search.${row.name}.value`;
+  const send = (text: string): number => {
+    const value = parsed(text);
+    // A bare list or mapping would be read as choices or as a range.
+    const written = isBare && typeof value === "object" && value !== null ? { value } : value;
+    return form.edit([[path, written]], `${row.name}: value`);
+  };
+  return <PathInput form={form} path={`search.${row.name}.value`} label="value, the same in every trial" shown={textOf(row.value)} send={send} />;
+}
+
+interface AddProps extends FormProps {
+  element: RefObject<HTMLDivElement>;
+  fields: Field[];
+  onAdded(name: string): void;
+}
+
+function AddParameter({ element, form, fields, onAdded }: AddProps) {
+  const id = useOwnId();
+  const [name, setName] = useState("");
+  const add = () => {
+    const wanted = name.trim();
+    if (!wanted) return;
+    const field = fields.find((one) => nameOf(one) === wanted);
+    const removals = field && field.value !== null ? [field.path] : [];
+    form.edit([[`search.${wanted}`, field ? beginning(field) : { type: "float", low: 0, high: 1 }]], `Search ${wanted}`, removals);
+    setName("");
+    onAdded(wanted);
+  };
+  const typed = { text: name, type: setName, commit: () => undefined, choose: setName };
+  return (
+    <div class="workbench-bar workbench-form-add" ref={element}>
+      <label for={id}>Search also</label>
+      <TextInput
+        typed={typed}
+        id={id}
+        list={`${id}-list`}
+        placeholder="lr, width, …"
+        onKeyDown={(event) => event.key === "Enter" && add()}
+      />
+      <datalist id={`${id}-list`}>
+        {fields.map((field) => (
+          <option key={field.path} value={nameOf(field)}>
+            {field.help ?? field.label}
+          </option>
+        ))}
+      </datalist>
+      <button type="button" onClick={add} disabled={!name.trim()}>
+        Add
+      </button>
+    </div>
+  );
+}

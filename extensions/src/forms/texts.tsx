@@ -1,0 +1,77 @@
+// The experiment as YAML and as Python, in step with the form and as good to edit.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Tabs } from "./tabs";
+import { ProblemWords, useOwnId, useTyped, type FormProps } from "./typed";
+
+const NAMES = { yaml: "YAML", python: "Python" };
+type Language = keyof typeof NAMES;
+
+/** After a pause of this length what is typed counts. */
+const PAUSE_MS = 700;
+const LEAST_LINES = 12;
+const MOST_LINES = 34;
+
+export function Texts({ form }: FormProps) {
+  const [language, setLanguage] = useState<Language>("yaml");
+  const id = useOwnId();
+  return (
+    <div class="workbench-form-texts" role="group" aria-label="The same as text">
+      <Tabs
+        id={id}
+        label="Language"
+        tabs={(Object.keys(NAMES) as Language[]).map((name) => ({ name, title: NAMES[name] }))}
+        chosen={language}
+        onChoose={(name: Language) => setLanguage(name)}
+      />
+      <div role="tabpanel" id={`${id}-panel`} aria-labelledby={`${id}-${language}`}>
+        <TextEditor key={language} form={form} language={language} />
+      </div>
+    </div>
+  );
+}
+
+function TextEditor({ form, language }: FormProps & { language: Language }) {
+  const id = useOwnId();
+  const state = form.state!;
+  const problem = state[`${language}_problem`];
+  const timer = useRef<ReturnType<typeof setTimeout>>();
+  const [hasFocus, setFocus] = useState(false);
+  const typed = useTyped(form, state[language], (text) => form.say({ type: language, text }), hasFocus);
+  const { commit } = typed;
+  const latest = useRef(commit);
+  latest.current = commit;
+  useEffect(() => () => clearTimeout(timer.current), []);
+  const lines = Math.min(MOST_LINES, Math.max(LEAST_LINES, typed.text.split("\n").length + 1));
+  return (
+    <>
+      <textarea
+        aria-label={`The experiment as ${NAMES[language]}`}
+        aria-describedby={id}
+        aria-invalid={problem !== null || undefined}
+        dir="ltr"
+        spellcheck={false}
+        autocomplete="off"
+        rows={lines}
+        value={typed.text}
+        onInput={(event) => {
+          typed.type(event.currentTarget.value);
+          clearTimeout(timer.current);
+          timer.current = setTimeout(() => latest.current(), PAUSE_MS);
+        }}
+        onFocus={() => setFocus(true)}
+        onBlur={() => {
+          typed.commit();
+          setFocus(false);
+        }}
+      />
+      <div id={id} role="status" class="workbench-form-under">
+        {problem ? (
+          <>
+            <ProblemWords problem={problem} withField />
+            <span class="workbench-hint">The form shows the last text that was right.</span>
+          </>
+        ) : null}
+      </div>
+    </>
+  );
+}

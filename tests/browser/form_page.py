@@ -1,0 +1,154 @@
+"""A page with nothing but a form on it, and its kernel: a real draft, and pictures as recorded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tests.browser import form_pictures
+from tests.browser.lab import ROOT
+from workbench.errors import WorkbenchError
+from workbench.forms.draft import Draft
+from workbench.forms.samples import sampled
+from workbench.forms.state import problem_of, state_of
+
+FORM = ROOT / "workbench" / "widgets" / "static" / "form.js"
+ALL_PARTS = ("model", "data", "space", "advice", "run", "result")
+RUN_ID = "swift-otter-41"
+_URL = "http://127.0.0.1:1/"
+_HTML = """<!doctype html>
+<html lang="en"><head><title>A form</title></head>
+<body data-jp-theme-light="{light}" style="background: {background}"><main></main>
+<script type="module">
+  import widget from "/form.js";
+  const listeners = new Set();
+  window.fromKernel = (answers) => answers.forEach((one) => [...listeners].forEach((hear) => hear(one, [])));
+  const model = {{
+    get: (name) => ({traits})[name],
+    on: (name, listener) => name === "msg:custom" && listeners.add(listener),
+    off: (name, listener) => listeners.delete(listener),
+    send: async (content) => window.fromKernel(await window.toKernel(content)),
+  }};
+  const place = () => document.querySelector("main").appendChild(document.createElement("div"));
+  const show = () => widget.render({{ model, el: place() }});
+  window.showAgain = show;
+  show();
+</script></body></html>"""
+
+
+class FormKernel:
+    """Answers a form at once, or, while it is busy, when it is asked to."""
+
+    def __init__(self, draft: Draft) -> None:
+        self.draft = draft
+        self.heard: list[dict[str, Any]] = []
+        self.pictures: dict[str, Any] = {
+            "model": form_pictures.MODEL,
+            "data": form_pictures.DATA,
+            "advice": form_pictures.ADVICE,
+            "what_if": form_pictures.WHAT_IF,
+            "preflight": form_pictures.PREFLIGHT,
+            "start": {"run_id": RUN_ID, "snapshot": "<p>Nothing yet.</p>"},
+            "result": form_pictures.RESULT,
+            "export": {"words": "Wrote best."},
+        }
+        self.is_busy = False
+        self._waiting: list[dict[str, Any]] = []
+
+    def hear(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        """Return the answers to a message."""
+        if "type" not in message:  # of the live view
+            return []
+        if self.is_busy:
+            self._waiting.append(message)
+            return []
+        self.heard.append(message)
+        return self._answers(message)
+
+    def wake(self, page: Any) -> None:
+        """Answer what was said in the meantime."""
+        self.is_busy = False
+        waiting, self._waiting = self._waiting, []
+        page.evaluate(
+            "(answers) => window.fromKernel(answers)", [one for said in waiting for one in self.hear(said)]
+        )
+
+    def asked(self, part: str) -> list[dict[str, Any]]:
+        """Return the arguments of all questions about a part."""
+        return [one["arguments"] for one in self.heard if one["type"] == "ask" and one["part"] == part]
+
+    def edits(self) -> list[dict[str, Any]]:
+        """Return all edits."""
+        return [one for one in self.heard if one["type"] == "edit"]
+
+    def _answers(self, message: dict[str, Any]) -> list[dict[str, Any]]:
+        if message["type"] == "ask":
+            return [self._part(message)]
+        answers = []
+        try:
+            self._do(message)
+        except WorkbenchError as error:
+            answers.append(
+                {
+                    "type": "part",
+                    "name": "file",
+                    "question": 0,
+                    "status": "failed",
+                    "problem": problem_of(error),
+                }
+            )
+        return [*answers, {"type": "state", "answered": message["number"], **state_of(self.draft)}]
+
+    def _part(self, message: dict[str, Any]) -> dict[str, Any]:
+        part = message["part"]
+        picture = sampled(self.draft.experiment.search) if part == "samples" else self.pictures[part]
+        answer = {"type": "part", "name": part, "question": message["question"]}
+        if isinstance(picture, WorkbenchError):
+            return {**answer, "status": "failed", "problem": problem_of(picture)}
+        return {**answer, "status": "done", "picture": picture}
+
+    def _do(self, message: dict[str, Any]) -> None:
+        draft = self.draft
+        match message["type"]:
+            case "edit":
+                changes = [(path, value) for path, value in message["changes"]]
+                draft.edit(changes, removals=message["removals"], label=message["label"])
+            case "remove":
+                draft.edit([], removals=[message["path"]], label="Remove")
+            case "rename":
+                draft.rename(message["path"], message["name"])
+            case "yaml":
+                draft.write_yaml(message["text"])
+            case "python":
+                draft.write_python(message["text"])
+            case "undo":
+                draft.undo()
+            case "redo":
+                draft.redo()
+            case "preset":
+                draft.preset(message["name"])
+            case "open":
+                draft.open(message["path"])
+            case "save":
+                draft.save(message["path"], overwrite=message["overwrite"])
+            case "address":
+                draft.address = message["address"]
+
+
+def open_form(
+    page: Any, kernel: FormKernel, parts: tuple[str, ...] = ALL_PARTS, *, dark: bool = False, run_id: str = ""
+) -> Any:
+    """Show a form on a page and wait until it is there."""
+    traits = json.dumps({"parts": parts, "run_id": run_id})
+    html = _HTML.format(
+        light="false" if dark else "true", background="#111" if dark else "#fff", traits=traits
+    )
+    script = Path(FORM).read_text(encoding="utf-8")
+    # Numbers in what Python answers are those of JSON, as they are in a message of a widget.
+    page.expose_binding("toKernel", lambda _source, message: json.loads(json.dumps(kernel.hear(message))))
+    page.route(_URL, lambda route: route.fulfill(content_type="text/html", body=html))
+    page.route(f"{_URL}form.js", lambda route: route.fulfill(content_type="text/javascript", body=script))
+    page.goto(_URL)
+    page.locator(".workbench-form .workbench-form-head").wait_for()
+    return page
