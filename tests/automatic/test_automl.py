@@ -120,7 +120,7 @@ def test_the_command_line_tests_a_regression(folder: Path) -> None:
     told = json.loads(done.stdout)
     assert told["test"]["r2"] > 0.9
     assert abs(told["baseline"]["r2"]) < 0.2
-    assert told["num_samples"] == {"train": 160, "validation": 40, "test": 50}
+    assert told["num_samples"] == {"learning": 200, "test": 50}
     wrong = subprocess.run([*command[:-1], "prize"], cwd=folder, capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
     assert "there is no column 'prize'; allowed: rooms, size, price" in wrong.stderr

@@ -7,8 +7,8 @@ diabetes) or with Python (docstrings of its standard library, by the package tha
 For each seed `automl` sets a fifth of the samples aside; everybody is tested on exactly these and may use all
 others as they like. All get the same wall-clock time and two cores. Scikit-learn takes boosted trees or a
 linear model with their defaults, whichever is better on the validation samples, and fits it again on all. Ray
-is up before our clock starts, imports are outside of the others' clocks. FLAML is skipped where it is not installed
-(`pip install "flaml[automl]"`); WORKBENCH_RIVALS_PYTHON names the interpreter that has it.
+is up before our clock starts, imports are outside of the others' clocks. FLAML is skipped where it is not
+installed (`pip install "flaml[automl]"`); WORKBENCH_RIVALS_PYTHON names the interpreter that has it.
 """
 
 from __future__ import annotations
@@ -84,14 +84,15 @@ def run_ours(task: str, seed: int, time_s: float) -> dict[str, Any]:
 
 def run_rival(side: str, task: str, seed: int, time_s: float) -> dict[str, Any] | None:
     """Run a rival on the rows that ours may use, and score it on those that ours is tested on."""
-    from workbench.automatic.preparation import divide
+    from workbench.automatic.preparation import divide, fold
     from workbench.automatic.question import read_question, take
     from workbench.automatic.scores import scores_of
 
     samples, targets = read_task(task)
     question = read_question((samples, targets))
-    train, validation, test = divide(question, seed)
-    rest = np.concatenate([train, validation])
+    rest, test = divide(question, seed)
+    classes = question.targets[rest] if question.class_names else None
+    validation = np.isin(np.arange(len(rest)), fold(len(rest), 1, seed, classes)[0])
     samples = np.asarray(question.samples)
     if question.kind == "texts":
         samples = samples.astype(str)
@@ -99,7 +100,7 @@ def run_rival(side: str, task: str, seed: int, time_s: float) -> dict[str, Any] 
         path = Path(folder, "data.npz")
         np.savez(
             path, inputs=take(samples, rest), targets=question.targets[rest], test_inputs=take(samples, test),
-            validation=np.arange(len(rest)) >= len(train), asked=question.asked,
+            validation=validation, asked=question.asked,
         )  # fmt: skip
         python = os.environ.get("WORKBENCH_RIVALS_PYTHON", sys.executable)
         command = [python, str(RIVALS), side, str(path), str(time_s), str(seed)]

@@ -1,4 +1,4 @@
-"""The rivals of `automl`, in a process of their own: FLAML and plain scikit-learn; nothing of ours is imported.
+"""The rivals of `automl`, in a process of their own without anything of ours: FLAML, scikit-learn.
 
 Called as `python automl_rivals.py SIDE DATA.npz TIME_S SEED`; prints predictions of the test samples as JSON.
 """

@@ -97,7 +97,7 @@ def families_for(kind: SampleKind, learning: LearningData) -> tuple[Family, ...]
         learning: The data, by its size.
     """
     families = FAMILIES[kind]
-    is_large = learning.train_inputs.size * math.sqrt(learning.num_outputs) > _MOST_TREE_NUMBERS
+    is_large = learning.folds[0].train_inputs.size * math.sqrt(learning.num_outputs) > _MOST_TREE_NUMBERS
     return tuple(family for family in families if not (is_large and family in ("boosted_trees", "forest")))
 
 
@@ -115,7 +115,7 @@ def experiment_for(
         name: What it is called.
     """
     families = families_for(kind, learning)
-    num_train = len(learning.train_targets)
+    num_train, num_folds = len(learning.folds[0].train_targets), len(learning.folds)
     batch = _batch_for(num_train)
     epochs = _epochs_for(num_train, batch)
     return Experiment(
@@ -134,10 +134,10 @@ def experiment_for(
         # Candidates side by side use the hardware better than several workers for each.
         plan={"workers": 1},
         budget={"time": time_s, "trials": MOST_TRIALS, "plateau": MOST_WITHOUT_GAIN},
-        # Half of them go on to the end: an ensemble needs several that are good, not the best alone.
-        early_stop={"pruner": "median", "grace": max(1, epochs // 4), "startup_trials": _STARTUP_TRIALS},
+        early_stop=_early_stop(num_folds, epochs),
         sampler={"name": "tpe", "options": {"multivariate": True, "group": True}},
-        resources={"keep_best": NUM_ENSEMBLED},
+        resources={"keep_best": NUM_ENSEMBLED * num_folds},
+        repeats=num_folds,
         seed=seed,
     )
 
@@ -153,6 +153,13 @@ def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:
     longest = max(len(each) for each in listed)
     # In turns, so that the first few are of different kinds.
     return [each[index] for index in range(longest) for each in listed if index < len(each)]
+
+
+def _early_stop(num_folds: int, epochs: int) -> dict[str, Any]:
+    if num_folds > 1:  # a configuration that is worse on most folds is not trained on the others
+        return {"pruner": "wilcoxon"}
+    # Half of them go on to the end: an ensemble needs several that are good, not the best alone.
+    return {"pruner": "median", "grace": max(1, epochs // 4), "startup_trials": _STARTUP_TRIALS}
 
 
 def _search_for(kind: SampleKind, families: tuple[Family, ...]) -> dict[str, Any]:

@@ -1,14 +1,14 @@
-"""One division into train, validation and test, and what is kept of each and where.
+"""One division into learning and test samples, folds of the former, and what is kept of each and where.
 
-What the run is given holds train and validation; the test part lies in another object that only the final
-score opens. So no trial, no early stop and no choice between models can see a test sample: it is not there.
-Encoders and the scale of a target are learnt from the train part alone.
+What the run is given holds the folds; the test samples lie in another object that only the final score opens.
+So no trial, no early stop and no choice between models can see one: they are not there. What a fold's model
+reads with (encoder, scale of the target) is learnt from the train part of that fold alone.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,6 +24,33 @@ from workbench.errors import RunError
 
 TEST_FRACTION = 0.2
 VALIDATION_FRACTION = 0.2
+# Most learning samples for that many folds: what few samples say on a choice depends on which they are.
+MOST_FOLDS = 5
+_FOLDS = ((1_000, MOST_FOLDS), (5_000, 3))
+# Every fold is encoded and sent by itself.
+_MOST_FOLDED_NUMBERS = 10_000_000
+
+
+@dataclass(frozen=True)
+class Fold:
+    """One way to divide the learning samples, encoded.
+
+    Attributes:
+        train_inputs: Encoded train samples.
+        train_targets: Class numbers, or standardised numbers as float32.
+        validation_inputs: Encoded validation samples.
+        validation_targets: As those of train.
+    """
+
+    train_inputs: np.ndarray = field(repr=False)
+    train_targets: np.ndarray = field(repr=False)
+    validation_inputs: np.ndarray = field(repr=False)
+    validation_targets: np.ndarray = field(repr=False)
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        """Shape of one encoded sample."""
+        return self.train_inputs.shape[1:]
 
 
 @dataclass(frozen=True)
@@ -31,35 +58,28 @@ class LearningData:
     """What trials learn from and are compared on; called by a worker, it is a data set.
 
     Attributes:
-        train_inputs: Encoded train samples.
-        train_targets: Class numbers, or standardised numbers as float32.
-        validation_inputs: Encoded validation samples.
-        validation_targets: As those of train.
+        folds: One for each repeat of a training.
+        training_seeds: The seed of the training on each fold.
         class_names: Names of the classes, by number; empty for a regression.
     """
 
-    train_inputs: np.ndarray = field(repr=False)
-    train_targets: np.ndarray = field(repr=False)
-    validation_inputs: np.ndarray = field(repr=False)
-    validation_targets: np.ndarray = field(repr=False)
+    folds: tuple[Fold, ...]
+    training_seeds: tuple[int, ...]
     class_names: tuple[str, ...]
 
-    def __call__(self, _options: Mapping[str, Any]) -> Datasets:
-        """Return it as a data set; options say nothing to it."""
+    def __call__(self, _options: Mapping[str, Any], training_seed: int | None = None) -> Datasets:
+        """Return the fold of a training as a data set; the first where nothing is trained."""
+        seeds = self.training_seeds
+        fold = self.folds[seeds.index(training_seed) if training_seed in seeds else 0]
         return Datasets(
             name="automl",
             task="classification" if self.class_names else "regression",
-            train=ArraySplit(self.train_inputs, self.train_targets),
-            validation=ArraySplit(self.validation_inputs, self.validation_targets),
-            input_shape=self.input_shape,
+            train=ArraySplit(fold.train_inputs, fold.train_targets),
+            validation=ArraySplit(fold.validation_inputs, fold.validation_targets),
+            input_shape=fold.input_shape,
             num_outputs=self.num_outputs,
             class_names=self.class_names,
         )
-
-    @property
-    def input_shape(self) -> tuple[int, ...]:
-        """Shape of one encoded sample."""
-        return self.train_inputs.shape[1:]
 
     @property
     def num_outputs(self) -> int:
@@ -68,55 +88,66 @@ class LearningData:
 
 
 @dataclass(frozen=True)
+class Reader:
+    """From samples to what the models of one fold take, and from their outputs to the unit of the target.
+
+    Attributes:
+        encoder: Learnt from the train part of the fold.
+        target_mean: What is added to a predicted number, once scaled.
+        target_scale: What a predicted number is multiplied by.
+    """
+
+    encoder: Encoder = field(repr=False)
+    target_mean: float = 0.0
+    target_scale: float = 1.0
+
+    def in_units(self, outputs: np.ndarray) -> np.ndarray:
+        """Return numbers in the unit of the target; probabilities stay as they are."""
+        return outputs * self.target_scale + self.target_mean
+
+
+@dataclass(frozen=True)
 class Interpreter:
-    """From what a person gives to what a model takes, and back from its outputs to what the person asked.
+    """What is needed to read a person's samples and to answer in their words.
 
     Attributes:
         kind: What a sample is.
         asked: Whether a class or a number is predicted.
-        encoder: Learnt from the train part.
+        readers: One for each fold.
         labels: The value of each class as it was given, by number.
-        target_mean: What is added to a predicted number, once scaled.
-        target_scale: What a predicted number is multiplied by.
         target_name: What the target is called, where it has a name.
     """
 
     kind: SampleKind
     asked: Asked
-    encoder: Encoder = field(repr=False)
+    readers: tuple[Reader, ...] = field(repr=False)
     labels: tuple[Any, ...] = field(repr=False)
-    target_mean: float
-    target_scale: float
     target_name: str | None
-
-    def in_units(self, outputs: np.ndarray) -> np.ndarray:
-        """Return probabilities as they are, and predicted numbers in the unit of the target."""
-        return outputs if self.asked == "classification" else outputs * self.target_scale + self.target_mean
 
 
 @dataclass(frozen=True)
 class HeldOut:
-    """What no trial sees: the test part, and what is needed to say something about it.
+    """What no trial sees: the test samples, and what is needed to say something about them.
 
     Attributes:
         interpreter: How samples are read.
-        inputs: Encoded test samples.
+        samples: Test samples as they were given.
         targets: Class numbers, or numbers in their own unit.
-        guess: The simplest guess, from the train targets.
-        num_samples: Samples of train, validation and test.
+        guess: The simplest guess, from the learning targets.
+        num_samples: Learning and test samples.
         notes: What a person should know about the data.
     """
 
     interpreter: Interpreter
-    inputs: np.ndarray = field(repr=False)
+    samples: Any = field(repr=False)
     targets: np.ndarray = field(repr=False)
     guess: np.ndarray = field(repr=False)
-    num_samples: tuple[int, int, int]
+    num_samples: tuple[int, int]
     notes: tuple[str, ...]
 
 
-def divide(question: Question, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Divide samples into train, validation and test, each class in the same shares.
+def divide(question: Question, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Divide samples into those to learn from and those to test on, each class in the same shares.
 
     Args:
         question: The samples.
@@ -126,41 +157,91 @@ def divide(question: Question, seed: int) -> tuple[np.ndarray, np.ndarray, np.nd
         Sorted sample numbers: disjoint, complete, none empty.
     """
     classes = question.targets if question.asked == "classification" else None
-    rest, test = split_indices(len(question), validation_fraction=TEST_FRACTION, seed=seed, classes=classes)
-    train, validation = split_indices(
-        len(rest), validation_fraction=VALIDATION_FRACTION, seed=seed,
-        classes=None if classes is None else classes[rest],
-    )  # fmt: skip
-    return rest[train], rest[validation], test
+    return split_indices(len(question), validation_fraction=TEST_FRACTION, seed=seed, classes=classes)
 
 
-def prepare(question: Question, seed: int) -> tuple[LearningData, HeldOut]:
+def fold(num_samples: int, num_folds: int, seed: int, classes: np.ndarray | None) -> list[np.ndarray]:
+    """Choose the validation samples of each fold.
+
+    Args:
+        num_samples: Samples to learn from.
+        num_folds: One fold holds a part out; several hold each sample out once.
+        seed: Seed of the division.
+        classes: Class of each sample, for folds that keep the share of each class.
+
+    Returns:
+        Sorted sample numbers, none empty; those of several folds are disjoint and complete.
+    """
+    if num_folds == 1:
+        held_out = split_indices(
+            num_samples, validation_fraction=VALIDATION_FRACTION, seed=seed, classes=classes
+        )[1]
+        return [held_out]
+    order = np.random.default_rng(seed).permutation(num_samples)
+    if classes is not None:
+        order = order[np.argsort(classes[order], kind="stable")]
+    return [np.sort(order[first::num_folds]) for first in range(num_folds)]
+
+
+def num_folds_for(num_learning: int, num_numbers: int) -> int:
+    """Return how many folds samples are worth.
+
+    Args:
+        num_learning: Samples to learn from.
+        num_numbers: Numbers that these are once they are encoded.
+    """
+    if num_numbers > _MOST_FOLDED_NUMBERS:
+        return 1
+    return next((folds for most, folds in _FOLDS if num_learning <= most), 1)
+
+
+def prepare(question: Question, seed: int, training_seeds: Sequence[int]) -> tuple[LearningData, HeldOut]:
     """Divide and encode samples.
 
     Args:
         question: The samples.
         seed: Seed of the division.
+        training_seeds: Seeds of the repeats of a training; at least as many as there may be folds.
 
     Raises:
-        DataError: If nothing can be learnt from the train part.
+        DataError: If nothing can be learnt from the learning samples.
     """
-    train, validation, test = divide(question, seed)
-    encoder = learn_encoder(question.kind, take(question.samples, train))
-    inputs = [encoder.encode(take(question.samples, part)) for part in (train, validation, test)]
-    targets, mean, scale, labels = question.targets, 0.0, 1.0, question.labels
+    learning, test = divide(question, seed)
+    samples, targets = take(question.samples, learning), question.targets[learning]
+    classes = targets if question.asked == "classification" else None
+    parts = fold(len(learning), 1, seed, classes)
+    made = [_encode(question, samples, targets, part) for part in parts]
+    num_folds = num_folds_for(len(learning), made[0][0].train_inputs[0].size * len(learning))
+    if num_folds > 1:
+        parts = fold(len(learning), num_folds, seed, classes)
+        made = [_encode(question, samples, targets, part) for part in parts]
+    interpreter = Interpreter(
+        question.kind, question.asked, tuple(reader for _, reader in made), question.labels,
+        question.target_name,
+    )  # fmt: skip
+    folds = tuple(encoded for encoded, _ in made)
+    guess = simplest_guess(targets, len(question.class_names) or None)
+    held_out = HeldOut(
+        interpreter, take(question.samples, test), question.targets[test], guess,
+        (len(learning), len(test)), question.notes,
+    )  # fmt: skip
+    return LearningData(folds, tuple(training_seeds[:num_folds]), question.class_names), held_out
+
+
+def _encode(
+    question: Question, samples: Any, targets: np.ndarray, validation: np.ndarray
+) -> tuple[Fold, Reader]:
+    """Encode learning samples with what those that are not held out tell."""
+    train = np.setdiff1d(np.arange(len(targets)), validation)
+    reader = Reader(learn_encoder(question.kind, take(samples, train)))
+    scaled = targets
     if question.asked == "regression":
         mean = float(targets[train].mean())
         scale = float(divisor(np.asarray(mean), targets[train].std()))
-    scaled = ((targets - mean) / scale).astype(np.float32) if question.asked == "regression" else targets
-    learning = LearningData(
-        inputs[0], scaled[train], inputs[1], scaled[validation], class_names=question.class_names
-    )
-    interpreter = Interpreter(
-        question.kind, question.asked, encoder, labels, mean, scale, question.target_name
-    )
-    guess = simplest_guess(targets[train], len(question.class_names) or None)
-    sizes = (len(train), len(validation), len(test))
-    return learning, HeldOut(interpreter, inputs[2], targets[test], guess, sizes, question.notes)
+        reader = Reader(reader.encoder, mean, scale)
+        scaled = ((targets - mean) / scale).astype(np.float32)
+    inputs = [reader.encoder.encode(take(samples, part)) for part in (train, validation)]
+    return Fold(inputs[0], scaled[train], inputs[1], scaled[validation]), reader
 
 
 def pack(held_out: HeldOut) -> tuple[str, bytes]:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _SIMPLEST = {"classification": "most frequent class", "regression": "mean of the target"}
 _HELD_OUT = "held_out"
-_PARTS = ("train", "validation", "test")
+_PARTS = ("learning", "test")
 
 
 class AutoML:
@@ -113,7 +113,6 @@ class AutoML:
         import pandas as pd
 
         chosen, asked = self._chosen, self._asked
-        targets = self._learning.validation_targets
         is_joined = len(chosen.used) > 1
         rows: list[dict[str, Any]] = []
         if is_joined:
@@ -124,7 +123,7 @@ class AutoML:
             row = {"model": each.family, "trial": each.trial, "weight": weight}
             row |= {**self._validated(each.predicted), **tested}
             rows.append(row | {"with": describe(each.params, each.family)})
-        guess = self._in_outputs(np.tile(self._held_out.guess, (len(targets), 1)))
+        guess = np.tile(self._held_out.guess, (len(chosen.targets), 1))
         rows.append({"model": _SIMPLEST[asked], "weight": 0.0, **self._validated(guess), **self._guess_test})
         table = pd.DataFrame(rows)
         table["trial"] = table["trial"].astype("Int64")
@@ -203,14 +202,16 @@ class AutoML:
 
     def summary(self) -> list[str]:
         """Return what came out, in a few lines: what is used, its test scores, the simplest guess beside."""
-        chosen, sizes = self._chosen, self._held_out.num_samples
+        chosen, (num_learning, num_test) = self._chosen, self._held_out.num_samples
+        num_folds = len(chosen.candidates[0].models)
+        how = f"in {num_folds} folds" if num_folds > 1 else "a fifth of them held out to choose by"
         name, value = next(iter(self.score().items()))
         guess = self.baseline[name]
         no_better = "" if value > guess else " - no better than guessing"
         lines = [
-            f"{chosen.label}: {name} {value:.4g} on {sizes[2]} test samples that no choice has seen",
+            f"{chosen.label}: {name} {value:.4g} on {num_test} test samples that no choice has seen",
             f"{_SIMPLEST[self._asked]}: {name} {guess:.4g}{no_better}",
-            f"trained on {sizes[0]} samples, chosen on {sizes[1]}; {format_counts(self.run.history)}",
+            f"learnt from {num_learning} samples, {how}; {format_counts(self.run.history)}",
         ]
         return [*lines, *(f"note: {note}" for note in self.notes)]
 
@@ -277,10 +278,9 @@ class AutoML:
             )
         last_seq = self.run.row.last_seq
         if self._ended is None or self._ended[0] != last_seq:
-            chosen = choose(self.run, self._learning, self._asked)
-            held_out = self._held_out
-            said = held_out.interpreter.in_units(chosen.outputs(held_out.inputs, self._asked))
-            self._ended = (last_seq, chosen, _named("test", scores_of(said, held_out.targets, self._asked)))
+            chosen = choose(self.run, self._learning, self._held_out.interpreter)
+            tested = scores_of(chosen.outputs(self._held_out.samples), self._held_out.targets, self._asked)
+            self._ended = (last_seq, chosen, _named("test", tested))
         return self._ended[1], self._ended[2]
 
     @property
@@ -289,23 +289,11 @@ class AutoML:
         said = np.tile(self._held_out.guess, (len(targets), 1))
         return _named("test", scores_of(said, targets, self._asked))
 
-    def _validated(self, outputs: np.ndarray) -> dict[str, float]:
-        interpreter, targets = self._held_out.interpreter, self._learning.validation_targets
-        if self._asked == "regression":
-            targets = interpreter.in_units(targets.astype(np.float64))
-        return _named("val", scores_of(interpreter.in_units(outputs), targets, self._asked))
-
-    def _in_outputs(self, said: np.ndarray) -> np.ndarray:
-        """Return predictions in the form in which models give them."""
-        interpreter = self._held_out.interpreter
-        if self._asked == "classification":
-            return said
-        return (said - interpreter.target_mean) / interpreter.target_scale
+    def _validated(self, said: np.ndarray) -> dict[str, float]:
+        return _named("val", scores_of(said, self._chosen.targets, self._asked))
 
     def _said(self, samples: Any) -> np.ndarray:
-        interpreter = self._held_out.interpreter
-        inputs = interpreter.encoder.encode(as_samples(interpreter.kind, samples))
-        return interpreter.in_units(self._chosen.outputs(inputs, self._asked))
+        return self._chosen.outputs(as_samples(self._held_out.interpreter.kind, samples))
 
 
 def _named(part: str, scores: dict[str, float]) -> dict[str, float]:

@@ -58,17 +58,20 @@ def automl(
         RunError: If the driver could not be started.
     """
     from workbench.automatic.candidates import experiment_for, first_configurations
-    from workbench.automatic.preparation import pack, prepare
+    from workbench.automatic.preparation import MOST_FOLDS, pack, prepare
     from workbench.automatic.result import AutoML
     from workbench.run.attached import open_store
     from workbench.run.starting import create, start
     from workbench.store.objects import write_objects
+    from workbench.study.samplers import training_seed
 
     time_s = _check_time(time)
     if asked not in (None, "classification", "regression"):
         raise ExperimentError(f"{asked!r} is not known", field="asked", allowed="classification, regression")
     question = read_question(data, target, asked=asked)
-    learning, held_out = prepare(question, seed)
+    learning, held_out = prepare(
+        question, seed, [training_seed(seed, repeat) for repeat in range(MOST_FOLDS)]
+    )
     sha256, payload = pack(held_out)
     experiment = experiment_for(
         question.kind, learning, held_out=sha256, time_s=time_s, seed=seed,

@@ -56,7 +56,12 @@ def fit(task: TrialTask, report: Report) -> Outcome:
         )
     configuration = fitted_of(task.experiment, task.params)
     assert configuration is not None
-    datasets = load_trial_data(task.run_id, task.experiment)
+    datasets = load_trial_data(task.run_id, task.experiment, task.seed)
+    configuration.build(  # refuses data that it cannot take
+        input_shape=datasets.input_shape,
+        num_outputs=datasets.num_outputs,
+        vocabulary_size=datasets.vocabulary_size,
+    )
     settings = trial_settings(task, torch.device("cpu"), datasets)
     with threadpool_limits(limits=task.experiment.resources.cpus_per_worker):
         return _Fitting(task, configuration, datasets, settings, report).run()
