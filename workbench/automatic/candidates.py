@@ -25,6 +25,12 @@ MOST_WITHOUT_GAIN = 80
 # Trees look at every threshold of every feature; beyond, a network is done sooner.
 _MOST_TREE_NUMBERS = 200_000_000
 _STARTUP_TRIALS = 8
+# About how many steps a training has, and most passes over the data.
+_STEPS_AND_EPOCHS: dict[SampleKind, tuple[int, int]] = {
+    "table": (600, 40),
+    "images": (500, 25),
+    "texts": (600, 40),
+}
 
 _DECAY = {"weight_decay": {"low": 1e-5, "high": 0.5, "log": True}}
 _SEARCH: dict[Family, dict[str, Any]] = {
@@ -117,7 +123,7 @@ def experiment_for(
     families = families_for(kind, learning)
     num_train, num_folds = len(learning.folds[0].train_targets), len(learning.folds)
     batch = _batch_for(num_train)
-    epochs = _epochs_for(num_train, batch)
+    epochs = _epochs_for(kind, num_train, batch)
     return Experiment(
         name=name,
         model="one_of",
@@ -176,6 +182,7 @@ def _batch_for(num_train: int) -> int:
     return 32 if num_train < 4_000 else 64 if num_train < 20_000 else 128 if num_train < 100_000 else 256
 
 
-def _epochs_for(num_train: int, batch: int) -> int:
+def _epochs_for(kind: SampleKind, num_train: int, batch: int) -> int:
     """Return passes over the data: small data needs more of them for as many steps."""
-    return int(min(40, max(8, 20_000 * batch / num_train / 32)))
+    steps, most = _STEPS_AND_EPOCHS[kind]
+    return int(min(most, max(8, steps * batch / num_train)))

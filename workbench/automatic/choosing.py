@@ -7,6 +7,7 @@ test samples: what is chosen cannot depend on them.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from workbench.automatic.ensemble import select, weighted_mean
 from workbench.automatic.preparation import Fold, Interpreter, LearningData
 from workbench.automatic.scores import loss_of
 from workbench.errors import RunError
-from workbench.history import Trial
+from workbench.history import History, Trial
 
 if TYPE_CHECKING:
     from torch import nn
@@ -138,14 +139,32 @@ def choose(run: Run, learning: LearningData, interpreter: Interpreter) -> Chosen
     return Chosen(tuple(found), tuple(float(weight) for weight in weights), targets, interpreter)
 
 
+def has_trained(history: History) -> bool:
+    """Tell whether a run has left any model that could be used."""
+    return any(_has_weights(trial) for trial in history.trials.values())
+
+
 def _trained(run: Run) -> list[dict[int, Trial]]:
-    """Return the complete trials of each configuration by fold, the best configuration first."""
+    """Return the trainings of each configuration by fold, the best configuration first.
+
+    Trainings that were cut short come after complete ones: their best weights count as they are, so that a
+    short run has a result, too.
+    """
+    history = run.history
+    cut_short = sorted(
+        history.in_state("stopped", "pruned"),
+        key=lambda trial: (trial.last_values.get("val_loss", math.inf), trial.number),
+    )
     found: dict[int, dict[int, Trial]] = {}
-    for trial in run.history.ranked():
-        if trial.best_checkpoint is not None and trial.checkpoints_deleted is None:
+    for trial in [*history.ranked(), *cut_short]:
+        if _has_weights(trial):
             found.setdefault(trial.configuration, {})[trial.repeat] = trial
     # A later repeat is only trained once the first is complete; one that is missing in between ends the row.
     return [kept for kept in map(_without_gaps, found.values()) if kept]
+
+
+def _has_weights(trial: Trial) -> bool:
+    return trial.best_checkpoint is not None and trial.checkpoints_deleted is None
 
 
 def _without_gaps(trials: dict[int, Trial]) -> dict[int, Trial]:

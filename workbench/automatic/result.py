@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from workbench.automatic.choosing import Chosen, choose, describe
+from workbench.automatic.choosing import Chosen, choose, describe, has_trained
 from workbench.automatic.preparation import HeldOut, LearningData, unpack
 from workbench.automatic.question import Asked, as_samples, read_labelled
 from workbench.automatic.scores import scores_of
@@ -72,6 +72,11 @@ class AutoML:
     def finished(self) -> bool:
         """Whether the run has ended, so that there is a result."""
         return self.run.finished
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the run has ended with a model that can be used."""
+        return self.finished and has_trained(self.run.history)
 
     @property
     def progress(self) -> str:
@@ -237,7 +242,7 @@ class AutoML:
         return f"AutoML({self.run.run_id!r}): {self.progress}"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        if not self.finished or self.run.best is None:
+        if not self.has_result:
             return bundle(self.run)
         lines, table = self.summary(), self.leaderboard().head(12)
         said = "".join(f"<p style='margin:2px 0'>{html.escape(line)}</p>" for line in lines)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from workbench.automatic.question import Asked
 
 _INTERRUPTED = 130
+_NONE_COMPLETE = 4
 
 
 @click.command()
@@ -77,7 +78,7 @@ def _stay(found: AutoML, *, as_json: bool) -> int:
     except KeyboardInterrupt:
         come_back(found.run)
         return _INTERRUPTED
-    if history.best() is not None and found.finished:
+    if found.has_result:
         if as_json:
             print_json(found.to_json())
         else:
@@ -88,4 +89,5 @@ def _stay(found: AutoML, *, as_json: bool) -> int:
             click.echo(f"use it  wb.AutoML.attach({found.run.run_id!r}).predict(...)")
     else:
         click.echo(f"{found.run.name} {state}: no model was trained to its end", err=True)
-    return exit_code_of_run(history, state)
+    code = exit_code_of_run(history, state)
+    return 0 if code == _NONE_COMPLETE and found.has_result else code
