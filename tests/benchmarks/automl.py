@@ -121,11 +121,12 @@ def run_rival(side: str, task: str, seed: int, time_s: float) -> dict[str, Any] 
 
 def measure_ours(tasks: list[str], seeds: range, time_s: float) -> dict[str, list[dict[str, Any]]]:
     """Run `automl` on all tasks on a Ray head of its own."""
+    import workbench as wb
     from workbench.workers import head
 
     head.connect(num_cpus=NUM_CPUS, num_gpus=0)
     try:
-        run_ours("wine", 0, 10.0)  # processes and imports
+        wb.automl(read_task("wine"), time=10).wait()  # processes and imports
         return {task: [run_ours(task, seed, time_s) for seed in seeds] for task in tasks}
     finally:
         head.shutdown()
