@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workbench import widgets
+    from workbench.automatic import AutoML, automl
     from workbench.errors import WorkbenchError
     from workbench.experiment import (
         Budget,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "automatic": ("AutoML", "automl"),
     "errors": ("WorkbenchError",),
     "experiment": (
         "Budget", "Component", "Constraint", "EarlyStop", "Experiment", "Objective", "Plan", "Resources",
@@ -46,6 +48,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AutoML",
     "Budget",
     "Choice",
     "Component",
@@ -70,6 +73,7 @@ __all__ = [
     "advise",
     "app",
     "attach",
+    "automl",
     "live",
     "sweep",
     "widgets",

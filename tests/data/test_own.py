@@ -85,3 +85,13 @@ def test_a_function_that_cannot_be_imported_is_refused():
     with pytest.raises(ExperimentError) as caught:
         load("no_such_module:blobs", {})
     assert caught.value.field == "data"
+
+
+def test_data_that_asks_for_the_seed_of_the_training_is_told_it():
+    split = ArraySplit(np.zeros((4, 2), dtype=np.float32), np.zeros(4, dtype=np.float32))
+
+    def folds(options, training_seed=None):
+        return Datasets(f"fold {training_seed}", "regression", split, split, input_shape=(2,), num_outputs=1)
+
+    assert load(folds, {}, training_seed=5).name == "fold 5"
+    assert load(folds, {}).name == "fold None"

@@ -81,6 +81,15 @@ def test_what_a_person_or_the_search_decides_is_never_decided_again() -> None:
     assert "micro_batch" not in advised(searched, gain=0.7)[0].plan_for({"micro_batch": 16})
 
 
+def test_trees_get_one_worker_whatever_networks_of_the_same_sweep_get() -> None:
+    kinds = make_experiment(
+        model="one_of", search={"family": {"choices": ["forest", "mlp"]}}, budget={"trials": 1}
+    )
+    plans, _, _ = advised(kinds, gain=0.7)
+    assert plans.plan_for({"family": "mlp"})["workers"] == 4
+    assert plans.plan_for({"family": "forest"}) == {"workers": 1}
+
+
 @pytest.mark.parametrize(
     ("changes", "wanted"),
     [
@@ -90,6 +99,8 @@ def test_what_a_person_or_the_search_decides_is_never_decided_again() -> None:
         ({"resources": {"advice": "never"}, "budget": {"time": "1h"}}, False),
         ({"budget": {"trials": 1}}, True),
         ({"resources": {"advice": "always", "elastic": True}}, False),
+        ({"model": "forest", "search": {}}, False),
+        ({"model": "one_of", "search": {"family": {"choices": ["forest", "mlp"]}}}, True),
     ],
 )
 def test_it_measures_where_a_run_is_long_or_somebody_asks_for_it(changes: Any, wanted: bool) -> None:

@@ -20,7 +20,7 @@ from workbench.advisor.race import Race
 from workbench.advisor.rivals import Proposer, Rival
 from workbench.events import CandidateTried, PlanMeasured, RatesTested, Sink
 from workbench.experiment import Experiment
-from workbench.study.samplers import stable_seed
+from workbench.study.samplers import training_seed
 from workbench.training.learning_rate import default_lr
 from workbench.training.settings import TrialSettings, resolve
 from workbench.training.task import RateTest
@@ -227,7 +227,7 @@ class Contest:
         params = {**self._choices.params, "lr": rival.lr, "global_batch": plan.global_batch}
         is_whole = self._bench.train(
             next(self._num_trainings), plan.decided(), params,
-            stable_seed("training", self._experiment.seed, repeat), hear,
+            training_seed(self._experiment.seed, repeat), hear,
         )  # fmt: skip
         if last is not None:
             value = last.event.values.get(metric)

@@ -50,15 +50,18 @@ def load(
     *,
     cache: Path | None = None,
     seed: int = 0,
+    training_seed: int | None = None,
 ) -> Datasets:
     """Load a data set and split it.
 
     Args:
         data: A name that `DATASETS` knows, `package.module:function`, or a callable; a function is called
-            with the options alone and returns `Datasets` or a pair (train, validation).
+            with the options, and `training_seed` if it has such a parameter, and returns `Datasets` or a
+            pair (train, validation).
         options: Options of the data set.
         cache: Folder of the cache; the default one if None.
         seed: Seed of the division into train and validation.
+        training_seed: Seed of the training, by which repeats differ; None where nothing is trained.
 
     Returns:
         The splits and their description.
@@ -73,4 +76,4 @@ def load(
 
     function = load_object(data, field="data") if isinstance(data, str) else data
     name = data if isinstance(data, str) else getattr(data, "__qualname__", type(data).__name__)
-    return load_own(function, options, name=name)
+    return load_own(function, options, name=name, training_seed=training_seed)

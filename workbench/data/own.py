@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, get_args
 
@@ -25,7 +26,11 @@ class Description(BaseModel):
 
 
 def load_own(
-    function: Callable[[Mapping[str, Any]], Any], options: Mapping[str, Any], *, name: str
+    function: Callable[..., Any],
+    options: Mapping[str, Any],
+    *,
+    name: str,
+    training_seed: int | None = None,
 ) -> Datasets:
     """Call a person's function and describe what it returned.
 
@@ -35,12 +40,15 @@ def load_own(
         options: Its options. For a pair they also hold `task` and, as far as the samples do not tell,
             `num_outputs`, `vocabulary_size` and `class_names`.
         name: What to call the data.
+        training_seed: Passed on where the function has a parameter of this name: repeats of a training can
+            then learn from different parts of the data, such as the folds of a cross-validation.
 
     Raises:
         ExperimentError: If the description is missing or wrong.
         DataError: If the function returned something else, or a split without samples.
     """
-    returned = function(dict(options))
+    told = {"training_seed": training_seed} if asks_for_seed(function) else {}
+    returned = function(dict(options), **told)
     if isinstance(returned, Datasets):
         return returned
     splits = _as_splits(returned, name)
@@ -57,6 +65,14 @@ def load_own(
         vocabulary_size=description.vocabulary_size,
         class_names=description.class_names,
     )
+
+
+def asks_for_seed(function: Callable[..., Any]) -> bool:
+    """Tell whether the data that a function returns may differ from one repeat of a training to the next."""
+    try:
+        return "training_seed" in inspect.signature(function).parameters
+    except (TypeError, ValueError):  # Python cannot tell
+        return False
 
 
 def _as_splits(returned: Any, name: str) -> list[Split]:

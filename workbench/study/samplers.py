@@ -74,6 +74,16 @@ def stable_seed(*parts: int | str) -> int:
     return int.from_bytes(digest[:4], "big")
 
 
+def training_seed(seed: int, repeat: int) -> int:
+    """Return the seed of a training: the same for all configurations, another for each repeat.
+
+    Args:
+        seed: Seed of the experiment.
+        repeat: Which training of its configuration, from 0.
+    """
+    return stable_seed("training", seed, repeat)
+
+
 def check(experiment: Experiment) -> None:
     """Refuse an experiment whose sampler cannot do what is asked.
 

@@ -174,7 +174,7 @@ class Study:
         seed: int | None = None,
     ) -> Proposal:
         if seed is None:
-            seed = samplers.stable_seed("training", self.experiment.seed, repeat)
+            seed = samplers.training_seed(self.experiment.seed, repeat)
         proposal = Proposal(
             trial=len(self._trials),
             params=configuration.params,

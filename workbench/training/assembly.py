@@ -13,7 +13,8 @@ import torch
 from pydantic import JsonValue
 from torch import nn
 
-from workbench.data import Datasets
+from workbench.data import Datasets, load
+from workbench.data.own import asks_for_seed
 from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment, Objective
 from workbench.models.adapters import build_model, load_loss, load_metrics
@@ -21,7 +22,6 @@ from workbench.models.metrics import Metric, mean_over_samples
 from workbench.performance.profiler import StepProfiler
 from workbench.strategies import STRATEGIES
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
-from workbench.training.loading import load_datasets
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.settings import TrialSettings, resolve
 from workbench.training.source import Source
@@ -57,10 +57,10 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     """
     experiment, device = task.experiment, worker.device
     torch.set_num_threads(experiment.resources.cpus_per_worker)
-    datasets = load_trial_data(task.run_id, experiment)
+    datasets = load_trial_data(task.run_id, experiment, task.seed)
     settings = trial_settings(task, device, datasets)
-    metrics = _metrics(experiment, datasets)
-    _check_objectives(experiment, metrics)
+    metrics = metrics_of(experiment, datasets)
+    check_objectives(experiment, metrics)
     _seed(task.seed)
     profiler = profiler or StepProfiler(device.type)
     strategy: Strategy = STRATEGIES.load(settings.strategy, field="plan.strategy")(
@@ -117,19 +117,40 @@ def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) ->
     )
 
 
-_last_loaded: tuple[tuple[str, str, int], Datasets] | None = None
+_last_loaded: tuple[tuple[str, str, int, int | None], Datasets] | None = None
+_last_read: tuple[str, Callable[..., Any]] | None = None
 
 
-def load_trial_data(run_id: str, experiment: Experiment) -> Datasets:
-    """Load the data of an experiment; the trials of a run that share a warm worker share them."""
+def load_trial_data(run_id: str, experiment: Experiment, training_seed: int | None = None) -> Datasets:
+    """Load the data of an experiment; the trials of a run that share a warm worker share them.
+
+    Args:
+        run_id: The run.
+        experiment: The experiment; it trains a model.
+        training_seed: Seed of the training, for data that asks for it; None where nothing is trained.
+    """
     global _last_loaded
     component = experiment.data
     assert component is not None
-    key = (run_id, component.model_dump_json(), experiment.seed)
+    data = _read(component) if component.is_reference else component.name
+    told = training_seed if callable(data) and asks_for_seed(data) else None
+    key = (run_id, component.model_dump_json(), experiment.seed, told)
     if _last_loaded is None or _last_loaded[0] != key:
         _last_loaded = None
-        _last_loaded = (key, load_datasets(experiment))
+        loaded = load(data, component.options, seed=experiment.seed, training_seed=told)
+        _last_loaded = (key, loaded)
     return _last_loaded[1]
+
+
+def _read(component: Component) -> Callable[..., Any]:
+    """Return the function that data comes from; one that was embedded holds data itself, and is read once."""
+    global _last_read
+    if component.payload_hash is None:
+        return component.load(field="data")
+    if _last_read is None or _last_read[0] != component.name:
+        _last_read = None
+        _last_read = (component.name, component.load(field="data"))
+    return _last_read[1]
 
 
 def build_trial_model(
@@ -163,7 +184,8 @@ def loss_of(experiment: Experiment, datasets: Datasets) -> Callable[..., torch.T
     return load_loss(_function(experiment.loss, "loss"), datasets.task)
 
 
-def _metrics(experiment: Experiment, datasets: Datasets) -> dict[str, Metric]:
+def metrics_of(experiment: Experiment, datasets: Datasets) -> dict[str, Metric]:
+    """Return what is measured on validation, by name: the loss, and the metrics that are named or usual."""
     named = {_short_name(item): _function(item, "metrics") for item in experiment.metrics}
     chosen = load_metrics(named or None, datasets.task)
     return {"loss": mean_over_samples(loss_of(experiment, datasets))} | chosen
@@ -188,7 +210,8 @@ def _function(component: Component | None, field: str) -> Any:
     return functools.partial(found, **component.options)
 
 
-def _check_objectives(experiment: Experiment, metrics: dict[str, Metric]) -> None:
+def check_objectives(experiment: Experiment, metrics: dict[str, Metric]) -> None:
+    """Refuse objectives and constraints that name nothing that is measured."""
     known = ["train_loss", *(f"val_{name}" for name in metrics)]
     for section, items in (("objectives", experiment.objectives), ("constraints", experiment.constraints)):
         for index, item in enumerate(items):

@@ -1,0 +1,147 @@
+"""Whole automatic runs on a real Ray head."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.datasets import load_digits
+
+import workbench as wb
+from workbench.errors import DataError, RunError, RunNotFoundError
+from workbench.run.output import RUN_MIME_TYPE
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, ray_head: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path / "store.sqlite"))
+    monkeypatch.setenv("WORKBENCH_HOME", str(ray_head))
+    return tmp_path
+
+
+def customers(num_rows: int = 300) -> pd.DataFrame:
+    rng = np.random.default_rng(0)
+    age = rng.normal(45, 12, num_rows)
+    city = rng.choice(["Rome", "Oslo", "Bonn"], num_rows)
+    stays = (age > 45) ^ (city == "Oslo")
+    age[::11] = np.nan
+    return pd.DataFrame({"age": age, "city": city, "stays": np.where(stays, "yes", "no")})
+
+
+def end_after(found: wb.AutoML, num_complete: int) -> None:
+    """End a run once so many trainings are complete, however long a busy machine takes."""
+    until = time.monotonic() + 120
+    while len(found.run.history.in_state("complete")) < num_complete:
+        assert time.monotonic() < until
+        assert not found.finished
+        time.sleep(0.2)
+    found.stop().wait(timeout_s=60)
+
+
+def started_run() -> wb.AutoML:
+    """Return the run that another process is about to start."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        try:
+            return wb.AutoML.attach()
+        except RunNotFoundError:
+            time.sleep(0.2)
+    raise AssertionError("no run was started")
+
+
+def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None:
+    table = customers()
+    found = wb.automl(table, "stays", time="5m")
+
+    assert not found.finished
+    with pytest.raises(RunError, match="there is no result yet"):
+        found.leaderboard()
+    assert RUN_MIME_TYPE in found._repr_mimebundle_()
+    end_after(found, 11)  # with five folds: one configuration of each family
+
+    board = found.leaderboard()
+    tested = board.dropna(subset=["test_accuracy"])
+    # A choice by test scores would make them worthless: only what is used and the guess have some.
+    assert len(tested) == 2
+    assert tested.iloc[-1]["model"] == "most frequent class"
+    tried = {trial.params["family"] for trial in found.run.history.trials.values()}
+    assert tried == {"mlp", "boosted_trees", "forest"}
+    assert not found.run.history.in_state("failed")
+    assert found.score()["accuracy"] == tested.iloc[0]["test_accuracy"]
+    assert found.score()["accuracy"] > found.baseline["accuracy"] + 0.15
+    said = found.predict(table.drop(columns="stays"))
+    assert set(said) <= {"yes", "no"}
+    assert (said == table["stays"]).mean() > 0.8
+    assert found.classes == ["no", "yes"]
+    np.testing.assert_allclose(found.predict_proba(table[:7]).sum(axis=1), 1.0)
+    new = customers(330)[300:]
+    assert found.score(new)["accuracy"] == (found.predict(new) == new["stays"]).mean()
+    assert "text/html" in found._repr_mimebundle_()
+    assert RUN_MIME_TYPE not in found._repr_mimebundle_()
+    with pytest.raises(DataError, match="no column 'city'"):
+        found.predict(table[["age"]])
+
+    again = wb.AutoML.attach(found.run.run_id)
+    pd.testing.assert_frame_equal(again.leaderboard(), board)
+
+
+def test_images_are_learnt_by_networks_and_labels_keep_their_type() -> None:
+    digits = load_digits()
+    found = wb.automl((digits.images[:300], digits.target[:300]), time="5m")
+    end_after(found, 2)
+
+    assert found.score()["accuracy"] > 0.7
+    assert {trial.params["family"] for trial in found.run.history.trials.values()} <= {"convnet", "resnet"}
+    said = found.predict(digits.images[700:710])
+    assert said.dtype.kind == "i"
+    with pytest.raises(DataError, match="table were given"):
+        found.predict(digits.data[:3])
+
+
+def test_a_run_on_texts_can_be_ended_early_and_keeps_what_it_found() -> None:
+    words = {
+        "weather": ["rain", "wind", "sun", "cloud", "storm"],
+        "food": ["bread", "soup", "cheese", "apple", "rice"],
+    }
+    rng = np.random.default_rng(0)
+    labels = rng.choice(["weather", "food"], 200)
+    texts = [" ".join(rng.choice(words[label], 4)) + " today" for label in labels]
+    found = wb.automl((texts, labels), time="5m")
+
+    found.wait(timeout_s=0.5)
+    assert not found.finished
+    end_after(found, 2)
+    assert found.run.state == "stopped"
+    assert found.score()["accuracy"] > 0.9
+    assert list(found.predict(["wind and rain", "cheese soup"])) == ["weather", "food"]
+
+
+def test_the_command_line_tests_a_regression(folder: Path) -> None:
+    rng = np.random.default_rng(1)
+    rooms, size = rng.integers(1, 8, 250), rng.normal(100, 20, 250)
+    pd.DataFrame({"rooms": rooms, "size": size, "price": 3 * size + 20 * rooms}).to_csv(
+        folder / "houses.csv", index=False
+    )
+    command = [sys.executable, "-m", "workbench.cli", "automl", "houses.csv", "--json", "--target"]
+    process = subprocess.Popen(
+        [*command, "price"], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    end_after(started_run(), 1)
+    out, err = process.communicate(timeout=60)
+
+    assert process.returncode == 0, err
+    told = json.loads(out)
+    assert told["test"]["r2"] > 0.9
+    assert abs(told["baseline"]["r2"]) < 0.2
+    assert told["num_samples"] == {"learning": 200, "test": 50}
+    wrong = subprocess.run([*command, "prize"], cwd=folder, capture_output=True, text=True, check=False)
+    assert wrong.returncode == 2
+    assert "there is no column 'prize'; allowed: rooms, size, price" in wrong.stderr

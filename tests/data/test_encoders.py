@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from workbench.data.columns import learn_column
+from workbench.data.encoders import learn_encoder
+from workbench.errors import DataError
+
+CELLS = st.one_of(st.none(), st.sampled_from(["a", "b", "c"]), st.text(max_size=3))
+
+
+@given(st.lists(CELLS, min_size=1, max_size=30), st.lists(CELLS, max_size=10), st.integers(1, 5))
+def test_any_text_is_encoded_as_finite_numbers_of_one_width(train, new, max_categories):
+    column = learn_column(pd.Series(train, dtype=object, name="x"), max_categories=max_categories)
+    for cells in (train, new):
+        encoded = column.encode(pd.Series(cells, dtype=object, name="x"))
+        assert encoded.shape == (len(cells), column.width)
+        assert np.isfinite(encoded).all()
+    if column.kind == "category":
+        assert (column.encode(pd.Series(train, dtype=object, name="x")).sum(axis=1) == 1).all()
+
+
+@given(arrays(np.float64, st.integers(2, 40), elements=st.floats(-1e6, 1e6) | st.just(np.nan)))
+def test_numbers_are_standardised_by_the_train_rows_and_missing_ones_are_marked(values):
+    column = learn_column(pd.Series(values, name="x"), max_categories=3)
+    encoded = column.encode(pd.Series(values, name="x"))
+    missing = np.isnan(values)
+    assert np.isfinite(encoded).all()
+    assert column.width == 1 + missing.any()
+    if missing.any():
+        np.testing.assert_array_equal(encoded[:, 1], missing)
+    if (~missing).any():
+        assert abs(encoded[~missing, 0].mean()) < 1e-3
+
+
+def test_an_encoder_reads_columns_by_name_and_leaves_out_what_tells_nothing():
+    table = pd.DataFrame({"x": [1.0, 2.0, 4.0], "same": 7, "empty": np.nan, "city": ["a", "b", "a"]})
+    encoder = learn_encoder("table", table)
+    expected = encoder.encode(table)
+    assert expected.shape == (3, 3)
+    np.testing.assert_array_equal(encoder.encode(table[["city", "x"]].assign(more=1)), expected)
+    with pytest.raises(DataError, match="no column 'city'"):
+        encoder.encode(table[["x"]])
+    with pytest.raises(DataError, match="held numbers before"):
+        encoder.encode(table.assign(x="many"))
+    with pytest.raises(DataError, match="one value only"):
+        learn_encoder("table", table[["same", "empty"]])
+
+
+def test_images_are_standardised_by_channel_and_of_one_shape():
+    images = np.random.default_rng(0).integers(0, 255, (20, 6, 5, 3))
+    encoder = learn_encoder("images", images)
+    encoded = encoder.encode(images)
+    assert encoded.shape == (20, 3, 6, 5)
+    np.testing.assert_allclose(encoded.mean(axis=(0, 2, 3)), 0, atol=1e-5)
+    np.testing.assert_allclose(encoded.std(axis=(0, 2, 3)), 1, atol=1e-5)
+    with pytest.raises(DataError, match=r"images of shape \(5, 6, 3\)"):
+        encoder.encode(images.swapaxes(1, 2))
+
+
+def test_texts_are_counted_by_the_words_of_the_train_part():
+    encoder = learn_encoder("texts", ["rain and wind", "bread and soup"])
+    known, unknown = encoder.encode(["wind", "quux"])
+    assert known.any()
+    assert not unknown.any()
+    with pytest.raises(DataError, match="texts are empty"):
+        learn_encoder("texts", ["", " "])

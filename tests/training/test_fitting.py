@@ -1,0 +1,88 @@
+"""Trees as trials: the same reports, checkpoints and endings as networks have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.data import load
+from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
+from workbench.experiment import Experiment
+from workbench.training import TrialTask, run_trial
+from workbench.training.inference import load_model, outputs_of
+
+
+def experiment(**changes: Any) -> Experiment:
+    fields: dict[str, Any] = {
+        "model": "one_of",
+        "data": "breast_cancer",
+        "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
+        "search": {"family": {"choices": ["mlp", "boosted_trees", "forest"]}},
+        "training": {"epochs": 12},
+    }
+    return Experiment(**fields | changes)
+
+
+def run(asked: Experiment, folder: Path, *, stop_after: int | None = None, **changes: Any):
+    events: list[Event] = []
+
+    def hear(event: Event) -> bool:
+        events.append(event)
+        return len([each for each in events if isinstance(each, TrialReported)]) == stop_after
+
+    fields: dict[str, Any] = {"run_id": "r", "trial": 0, "attempt": 0, "seed": 7, "folder": str(folder)}
+    task = TrialTask(**fields | {"experiment_json": asked.model_dump_json()} | changes)
+    return run_trial(task, hear), events
+
+
+@pytest.mark.parametrize("family", ["boosted_trees", "forest"])
+def test_trees_report_in_epochs_and_their_best_checkpoint_says_what_was_reported(tmp_path, family):
+    asked = experiment()
+    params = {"family": family}
+    ended, events = run(asked, tmp_path, params=params)
+
+    assert (ended.state, ended.message) == ("complete", None)
+    assert isinstance(events[0], TrialPlanned)
+    reports = [each for each in events if isinstance(each, TrialReported)]
+    assert len(reports) == 10
+    assert (reports[0].epoch, reports[-1].epoch) == (1.0, 12.0)
+    best = max(report.values["val_accuracy"] for report in reports)
+    saved = [each for each in events if isinstance(each, CheckpointSaved)]
+    assert saved[-1].best
+    validation = load("breast_cancer", {}).validation
+    inputs, targets = validation.batch(np.arange(len(validation)))
+    model = load_model(asked, params, Path(saved[-1].path), input_shape=(30,), num_outputs=2)
+    said = outputs_of(model, inputs, classes=True)
+    assert (said.argmax(axis=1) == targets).mean() == pytest.approx(best)
+
+
+def test_trees_are_stopped_between_rounds(tmp_path):
+    ended, events = run(experiment(), tmp_path, params={"family": "forest"}, stop_after=2)
+    assert ended.state == "stopped"
+    assert len([each for each in events if isinstance(each, TrialReported)]) == 2
+
+
+def test_the_same_sweep_trains_networks_by_steps(tmp_path):
+    ended, _ = run(experiment(training={"epochs": 2}), tmp_path, params={"family": "mlp"})
+    assert ended.state == "complete"
+    assert "train_loss" in ended.values
+    assert ended.step > 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"plan": {"workers": 2}}, "has one worker"),
+        ({"objectives": [{"metric": "train_loss", "goal": "minimize"}]}, "'train_loss' is not measured of"),
+        ({"data": {"name": "text", "max_characters": 5000}}, "numbers of any shape"),
+    ],
+)
+def test_what_trees_cannot_do_is_said(tmp_path, changes, part):
+    asked = experiment(model="forest", search={}, **changes)
+    workers = 2 if "plan" in changes else 1
+    ended, _ = run(asked, tmp_path, num_workers=workers)
+    assert ended.state == "failed"
+    assert part in str(ended.message)
