@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.run.recorded import EXPERIMENT, append, begin, finish, trial_events
 from workbench.events import TrialReported
 from workbench.experiment import Experiment
@@ -26,6 +28,7 @@ from workbench.store import Store
 
 ROOT = Path(__file__).parents[2]
 EXTENSIONS = ROOT / "extensions"
+AXE = EXTENSIONS / "node_modules" / "axe-core" / "axe.min.js"
 BUILT = EXTENSIONS / "labextension" / "package.json"
 CHROMIUM = shutil.which("chromium")
 ARGUMENTS = [
@@ -222,6 +225,15 @@ def run_all(page: Any, jupyter: Jupyter, name: str) -> None:
     page.wait_for_selector(".jp-NotebookPanel .jp-Cell")
     page.wait_for_function(KERNEL_IS_IDLE)
     execute(page, "notebook:run-all-cells")
+
+
+def violations(page: Any, selector: str) -> list[str]:
+    """Ask axe-core about our nodes only: JupyterLab's own page has its own."""
+    if not AXE.exists():
+        pytest.skip("axe-core is not installed: make front-end")
+    page.add_script_tag(path=str(AXE))
+    found = page.evaluate("async (selector) => (await axe.run(selector)).violations", selector)
+    return [f"{item['id']}: {item['nodes'][0]['html'][:200]}" for item in found]
 
 
 class LiveRun:

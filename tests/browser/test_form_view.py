@@ -10,8 +10,7 @@ import pytest
 
 from tests.browser import form_pictures
 from tests.browser.form_page import RUN_ID, FormKernel, open_form
-from tests.browser.lab import new_page, wait_until
-from tests.browser.test_live_view import violations
+from tests.browser.lab import new_page, violations, wait_until
 from workbench.errors import DataError
 from workbench.experiment import Experiment
 from workbench.forms.draft import Draft

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from tests.browser.lab import (
-    EXTENSIONS,
     KERNEL_IS_IDLE,
     ROOT,
     LiveRun,
@@ -25,6 +24,7 @@ from tests.browser.lab import (
     notebook,
     open_lab,
     run_all,
+    violations,
     wait_until,
 )
 from workbench.store import Store
@@ -34,7 +34,6 @@ pytestmark = pytest.mark.browser
 PANEL = "#workbench-panel"
 TAB = ".jp-MainAreaWidget .workbench-wide"
 OUTPUT = ".jp-OutputArea .workbench-cell"
-AXE = EXTENSIONS / "node_modules" / "axe-core" / "axe.min.js"
 SLOW_FUNCTION = """
 import pathlib, subprocess, time
 
@@ -85,15 +84,6 @@ class Points:
     def _column(numbers: bytes, column: dict[str, Any]) -> tuple[float, ...]:
         letter = {"f32": "f", "f64": "d"}[column["type"]]
         return struct.unpack_from(f"<{column['count']}{letter}", numbers, column["offset"])
-
-
-def violations(page: Any, selector: str) -> list[str]:
-    """Ask axe-core about our nodes only: JupyterLab's own page has its own."""
-    if not AXE.exists():
-        pytest.skip("axe-core is not installed: make front-end")
-    page.add_script_tag(path=str(AXE))
-    found = page.evaluate("async (selector) => (await axe.run(selector)).violations", selector)
-    return [f"{item['id']}: {item['nodes'][0]['html'][:200]}" for item in found]
 
 
 def show_panel(page: Any) -> Any:

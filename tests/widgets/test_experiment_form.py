@@ -162,7 +162,7 @@ def test_a_run_shows_its_experiment_and_is_told_its_frames(
         talk.say("hello", parts=["result"])
         assert talk.ask("result")["run_id"] == run.run_id
         said = f'{{"type": "look", "number": 1, "look": {{"run": "{run.run_id}", "chart": {{}}}}}}'
-        talk.form._hear(talk.form, {"said": said}, [])
+        talk.form._hear(talk.form, {"view": "one", "said": said}, [])
         assert talk.frames.get(timeout=20)
     finally:
         talk.form.close()

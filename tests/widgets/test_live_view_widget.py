@@ -64,7 +64,7 @@ def test_two_views_of_a_widget_are_sent_what_each_of_them_shows(tmp_path: Path, 
                 shown._handle_custom_msg({"view": view, "said": said}, [])
         assert "runs" not in seen["left"]
         assert not {"run", "table"} & seen["right"]
-        left, right = (shown._senders[view] for view in ("left", "right"))
+        left, right = (shown._senders._of_views[view] for view in ("left", "right"))
         shown._handle_custom_msg({"view": "left"}, [])
         ends_soon(left)
         assert right.alive

@@ -23,7 +23,7 @@ from workbench.forms.questions import Questions
 from workbench.forms.state import state_of
 from workbench.run import Run, attach, read_experiment
 from workbench.store import Store
-from workbench.widgets.live_view import KernelSender, read_view
+from workbench.widgets.live_view import Senders, read_view
 
 PARTS = ("model", "data", "space", "advice", "run", "result")
 _VIEW = Path(__file__).parent / "static" / "form.js"
@@ -40,7 +40,6 @@ class ExperimentForm(anywidget.AnyWidget):
     run_id = traitlets.Unicode("", help="The run that was started last.").tag(sync=True)
     # Here, as a widget that could not be made is closed all the same.
     _ends: tuple[Callable[[], None], ...] = ()
-    _sender: KernelSender | None = None
 
     def __init__(
         self, draft: Draft, parts: tuple[str, ...], *, run: Run | None, store: Store | str | None
@@ -63,7 +62,10 @@ class ExperimentForm(anywidget.AnyWidget):
         self._answered = 0
         self._refused: WorkbenchError | None = None
         self._has_told = False
-        self._ends = (draft.listen(self._tell_state), self._questions.end, follow_cells(draft))
+        self._senders = Senders(self.send)
+        self._ends = (
+            draft.listen(self._tell_state), self._questions.end, follow_cells(draft), self._senders.end
+        )  # fmt: skip
         self.on_msg(self._hear)
 
     @property
@@ -81,15 +83,15 @@ class ExperimentForm(anywidget.AnyWidget):
         for end in self._ends:
             end()
         self._ends = ()
-        if self._sender is not None:
-            self._sender.end()
         super().close()
 
     def _hear(self, _widget: Any, content: Any, _buffers: Any) -> None:
         if not isinstance(content, dict):
             return
-        if isinstance(content.get("said"), str):
-            self._show_run(content["said"])
+        if isinstance(content.get("view"), str):
+            run = self.run
+            if run is not None:
+                self._senders.hear(lambda: run, content)
             return
         number = content.get("number")
         self._answered = number if isinstance(number, int) else self._answered
@@ -165,17 +167,6 @@ class ExperimentForm(anywidget.AnyWidget):
 
     def _tell_file(self, **content: Any) -> None:
         self.send({"type": "part", "name": "file", "question": self._answered, **content})
-
-    def _show_run(self, said: str) -> None:
-        """Send frames of the run to a view that no server shows it to."""
-        run = self.run
-        if run is None:
-            return
-        if self._sender is None or not self._sender.alive or self._sender.run_id != run.run_id:
-            if self._sender is not None:
-                self._sender.end()
-            self._sender = KernelSender(run, lambda frame: self.send({}, buffers=[frame]))
-        self._sender.hear(said)
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         bundle = super()._repr_mimebundle_(**options)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -45,30 +46,19 @@ class LiveView(anywidget.AnyWidget):
         """
         super().__init__(_esm=read_view(_VIEW), run_id=run.run_id, height=height, snapshot=snapshot(run))
         self._run = run
-        self._senders: dict[str, KernelSender] = {}
+        self._senders = Senders(self.send)
         self.on_msg(self._hear)
 
     def close(self) -> None:
         """Send nothing any more, and remove the view."""
         # A widget that could not be made is closed all the same.
-        for sender in getattr(self, "_senders", {}).values():
-            sender.end()
+        if hasattr(self, "_senders"):
+            self._senders.end()
         super().close()
 
     def _hear(self, _widget: Any, content: Any, _buffers: Any) -> None:
-        """Hand what one of the views says to the sender of that view: what each shows is its own."""
-        view, said = (content.get(name) if isinstance(content, dict) else None for name in ("view", "said"))
-        if not isinstance(view, str):
-            return
-        self._senders = {name: sender for name, sender in self._senders.items() if sender.alive}
-        sender = self._senders.get(view)
-        if isinstance(said, str):
-            if sender is None:
-                sender = KernelSender(self._run, lambda frame: self.send({"view": view}, buffers=[frame]))
-                self._senders[view] = sender
-            sender.hear(said)
-        elif sender is not None:
-            sender.end()
+        if isinstance(content, dict):
+            self._senders.hear(lambda: self._run, content)
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         bundle = super()._repr_mimebundle_(**options)
@@ -93,6 +83,46 @@ def read_view(path: Path) -> str:
             next_step="Install the package with npm at hand, or run: make front-end",
         )
     return path.read_text(encoding="utf-8")
+
+
+class Senders:
+    """One sender for each view of a run in a widget: what each view shows is its own."""
+
+    def __init__(self, send: Callable[..., None]) -> None:
+        """Begin without views.
+
+        Args:
+            send: Sends a message of the widget, with buffers.
+        """
+        self._send = send
+        self._of_views: dict[str, KernelSender] = {}
+
+    def hear(self, run_of_view: Callable[[], Run], content: dict[str, Any]) -> None:
+        """Hand on what a view says, or end its sender where the view is gone and says nothing.
+
+        Args:
+            run_of_view: Returns what a new view shows.
+            content: The message; one that names no view is passed over.
+        """
+        view, said = content.get("view"), content.get("said")
+        if not isinstance(view, str):
+            return
+        self._of_views = {name: sender for name, sender in self._of_views.items() if sender.alive}
+        sender = self._of_views.get(view)
+        if isinstance(said, str):
+            if sender is None:
+                sender = KernelSender(
+                    run_of_view(), lambda frame: self._send({"view": view}, buffers=[frame])
+                )
+                self._of_views[view] = sender
+            sender.hear(said)
+        elif sender is not None:
+            sender.end()
+
+    def end(self) -> None:
+        """Send nothing any more."""
+        for sender in self._of_views.values():
+            sender.end()
 
 
 class KernelSender:
