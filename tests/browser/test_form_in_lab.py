@@ -1,0 +1,81 @@
+"""The form in a real JupyterLab with a kernel: an experiment made by clicks alone, run and exported."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.browser.lab import notebook, run_all, violations, wait_until
+from workbench.events import TrialProposed
+from workbench.experiment import Experiment
+from workbench.store import Store
+
+pytestmark = [pytest.mark.browser, pytest.mark.ray]
+
+FORM = ".jp-OutputArea .workbench-form"
+
+
+def show(page: Any, part: str) -> Any:
+    page.locator(FORM).get_by_role("tab", name=part, exact=True).click()
+    return page.locator(FORM).get_by_role("tabpanel", name=part)
+
+
+def enter(field: Any, text: str) -> None:
+    field.fill(text)
+    field.press("Enter")
+
+
+def first_proposals(store: Store, run_id: str) -> list[Any]:
+    return [each.event.params for each in store.events(run_id) if isinstance(each.event, TrialProposed)]
+
+
+def test_an_experiment_made_by_clicks_is_run_watched_exported_and_the_same_on_the_command_line(
+    page, jupyter
+) -> None:
+    notebook(jupyter.root, "form.ipynb", "import workbench as wb\nwb.app()")
+    run_all(page, jupyter, "form.ipynb")
+    form = page.locator(FORM)
+    form.get_by_role("tab", name="Model").wait_for(timeout=60_000)
+
+    show(page, "Model").get_by_role("button", name=re.compile("^convnet")).click()
+    form.get_by_role("row", name=re.compile("Conv2d")).first.wait_for(timeout=60_000)
+    show(page, "Data").locator("img").first.wait_for(timeout=60_000)
+    space = show(page, "Search space")
+    enter(space.get_by_label("Search also"), "width")
+    width = space.get_by_role("group", name="width", exact=True)
+    width.get_by_label("Kind of width").select_option(label="choices")
+    enter(width.get_by_label("values, with commas between them"), "4, 8")
+    space.get_by_text("Training, the same in every trial").click()
+    enter(space.get_by_label("Epochs", exact=True), "2")
+    run = show(page, "Run")
+    enter(run.get_by_label("Trials", exact=True), "3")
+    assert violations(page, FORM) == []
+
+    form.get_by_role("button", name="Save …").click()
+    dialog = form.get_by_role("dialog")
+    dialog.get_by_label("Path").fill("clicked.yaml")
+    dialog.get_by_role("button", name="Save").click()
+    wait_until(lambda: page.wait_for_timeout(100) or (jupyter.root / "clicked.yaml").exists())
+
+    run.get_by_role("button", name="Start the run").click()
+    form.get_by_role("img", name=re.compile("val_accuracy.*best so far 0")).wait_for(timeout=120_000)
+    form.locator(".workbench-head [role=status]", has_text="complete").wait_for(timeout=90_000)
+    result = show(page, "Result")
+    result.get_by_label("Export the best to the folder").fill("mine")
+    result.get_by_role("button", name="Export").click()
+    wait_until(lambda: page.wait_for_timeout(100) or (jupyter.root / "mine" / "experiment.yaml").exists())
+
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench.cli", "sweep", "clicked.yaml", "--json"],
+        cwd=jupyter.root, env=jupyter.environment, capture_output=True, text=True, timeout=180, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    with Store.open(jupyter.store_url) as store:
+        by_command, by_clicks = store.runs()[:2]
+        assert first_proposals(store, by_command.run_id) == first_proposals(store, by_clicks.run_id)
+    saved = Experiment.from_file(jupyter.root / "clicked.yaml")
+    assert by_clicks.experiment_hash == by_command.experiment_hash == saved.hash()
