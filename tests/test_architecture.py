@@ -23,8 +23,8 @@ OWNERS = {
     "alembic": {"store"},
     "torch": {"models", "strategies", "performance", "training"},
     "pynvml": {"resources"},
-    "sklearn": {"data"},
-    "pandas": {"data", "run"},
+    "sklearn": {"data", "models"},
+    "pandas": {"data", "run", "automatic"},
     "pyarrow": {"artifacts", "data", "history"},
     "click": {"cli"},
     "rich": {"cli"},
@@ -110,6 +110,7 @@ def test_the_top_level_holds_nothing_else() -> None:
     ("module", "forbidden"),
     [
         ("workbench", "torch ray optuna plotly pandas sklearn pyarrow"),
+        ("workbench.automatic", "torch ray optuna plotly pandas sklearn"),
         ("workbench.run", "torch ray optuna plotly pandas"),
         ("workbench.cli", "torch ray optuna plotly pandas"),
         ("workbench.widgets", "torch ray optuna plotly pandas"),

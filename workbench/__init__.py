@@ -9,6 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from workbench.automatic import AutoML, automl
     from workbench.errors import WorkbenchError
     from workbench.experiment import (
         Budget,
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
+    "automatic": ("AutoML", "automl"),
     "errors": ("WorkbenchError",),
     "experiment": (
         "Budget", "Component", "Constraint", "EarlyStop", "Experiment", "Objective", "Plan", "Resources",
@@ -45,6 +47,7 @@ _HOMES = {
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
+    "AutoML",
     "Budget",
     "Choice",
     "Component",
@@ -68,6 +71,7 @@ __all__ = [
     "__version__",
     "advise",
     "attach",
+    "automl",
     "live",
     "sweep",
 ]

@@ -20,6 +20,7 @@ BENCHMARKS = (
     "advisor_on_off",
     "advisor_device",
     "live_view",
+    "automl",
 )
 
 if __name__ == "__main__":

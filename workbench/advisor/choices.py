@@ -18,7 +18,7 @@ from workbench.events import RatesTested
 from workbench.experiment import Experiment
 from workbench.space import Domain
 from workbench.training.learning_rate import default_lr
-from workbench.training.settings import reference_lr, resolve
+from workbench.training.settings import fitted_of, reference_lr, resolve
 
 PLAN_FIELDS = ("workers", "micro_batch", "accumulation", "precision", "strategy", "recompute")
 DECIDED = (*PLAN_FIELDS, "global_batch", "lr")
@@ -30,6 +30,8 @@ _MOST_OF_DATA = 4
 _RATE_RANGE = 100.0
 _MOST_VALUES = 64
 _ANY_RATE = 1e-3
+# Configurations that are looked at for one whose model is trained by steps.
+_MOST_DRAWN = 64
 # One worker, whatever the batch: what is asked is the rate alone.
 _FREE: dict[str, JsonValue] = {"workers": 1, "micro_batch": "auto", "accumulation": 1}
 
@@ -153,13 +155,19 @@ def check_advisable(experiment: Experiment) -> None:
     """Refuse what nothing can be said about.
 
     Raises:
-        ExperimentError: If the experiment trains no model.
+        ExperimentError: If the experiment trains no model, or only models that make no optimizer steps.
     """
     if experiment.train is not None:
         raise ExperimentError(
             "what a train function does with a plan is its own",
             field="train",
             next_step="Name a model and data instead, and the advisor can measure them.",
+        )
+    if fitted_of(experiment, drawn_params(experiment)) is not None:
+        raise ExperimentError(
+            "a model that is fitted to all samples at once makes no steps that could be measured",
+            field="model",
+            next_step="Sweep it: it has no plan to choose.",
         )
 
 
@@ -169,8 +177,14 @@ def base_params(experiment: Experiment) -> dict[str, JsonValue]:
 
 
 def drawn_params(experiment: Experiment) -> dict[str, JsonValue]:
-    """Return the one configuration that stands for all: the first that the experiment's seed draws."""
-    return experiment.search.sample(random.Random(experiment.seed))
+    """Return the one configuration that stands for all.
+
+    It is the first that the experiment's seed draws, of those whose model is trained by steps.
+    """
+    rng = random.Random(experiment.seed)
+    drawn = (experiment.search.sample(rng) for _ in range(_MOST_DRAWN))
+    first = next(drawn)
+    return next((params for params in (first, *drawn) if fitted_of(experiment, params) is None), first)
 
 
 def rate_factor(experiment: Experiment, params: Mapping[str, JsonValue], global_batch: int) -> float:

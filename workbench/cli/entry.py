@@ -20,6 +20,7 @@ from workbench.errors import DataError, ExperimentError, ResourcesError, Workben
 
 COMMANDS = {
     "check": "workbench.cli.reading:check",
+    "automl": "workbench.cli.automatic:automl",
     "advise": "workbench.cli.advising:advise",
     "sweep": "workbench.cli.running:sweep",
     "list": "workbench.cli.reading:list_runs",

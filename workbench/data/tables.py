@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field
 
 from workbench.data.cache import Cached, cached, file_stamp
+from workbench.data.columns import learn_column
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.splits import ArraySplit, Datasets, Task, divisor, split_indices
 from workbench.errors import DataError
@@ -62,8 +63,8 @@ class TableOptions(DatasetOptions):
                 "options": self.model_dump(mode="json", exclude={"path"}),
                 "seed": seed,
             },
-            lambda: _encode(_read(path), self, seed),
-            code=[__file__, str(Path(__file__).with_name("splits.py"))],
+            lambda: _encode(read_table(path), self, seed),
+            code=[__file__, *(str(Path(__file__).with_name(name)) for name in ("columns.py", "splits.py"))],
             folder=cache,
         )
         arrays = made.arrays
@@ -78,7 +79,15 @@ class TableOptions(DatasetOptions):
         )
 
 
-def _read(path: Path) -> pd.DataFrame:
+def read_table(path: Path) -> pd.DataFrame:
+    """Read a table by the ending of its file.
+
+    Args:
+        path: A .csv, .tsv or .parquet file.
+
+    Raises:
+        DataError: If it cannot be read, or its ending is unknown.
+    """
     import pandas as pd
 
     endings = [ending.lower() for ending in path.suffixes]
@@ -99,22 +108,24 @@ def _read(path: Path) -> pd.DataFrame:
     )
 
 
-def _column(table: pd.DataFrame, name: str) -> pd.Series:
+def column_of(table: pd.DataFrame, name: str) -> pd.Series:
+    """Return one column of a table."""
     return cast("pd.Series", table[name])
 
 
 def _encode(table: pd.DataFrame, options: TableOptions, seed: int) -> Cached:
     _check(table, options)
-    target = _column(table, options.target)
-    task = _detect_task(target) if options.task == "auto" else options.task
-    class_names, classes = _number_classes(target) if task == "classification" else ([], None)
+    target = column_of(table, options.target)
+    task = detect_task(target) if options.task == "auto" else options.task
+    class_names, classes = number_classes(target) if task == "classification" else ([], None)
     train, validation = split_indices(
         len(table), validation_fraction=options.validation_fraction, seed=seed, classes=classes
     )
     columns = [
-        _encode_column(_column(table, name), train, options.max_categories)
+        learn_column(column.iloc[train], max_categories=options.max_categories).encode(column)
         for name in table.columns
         if name != options.target and name not in options.drop
+        for column in (column_of(table, name),)
     ]
     inputs = np.concatenate(columns, axis=1).astype(np.float32)
     targets = _numbers(target, train, options.standardise_target) if classes is None else classes
@@ -138,7 +149,7 @@ def _check(table: pd.DataFrame, options: TableOptions) -> None:
         raise DataError("no column is left to predict the target from", field="data.drop")
     if len(table) < 2:
         raise DataError(f"the table has {len(table)} row(s)", field="data.path", allowed="at least 2")
-    num_missing = int(_column(table, options.target).isna().to_numpy().sum())
+    num_missing = int(column_of(table, options.target).isna().to_numpy().sum())
     if num_missing:
         raise DataError(
             f"{num_missing} of {len(table)} rows have no {options.target!r}",
@@ -147,7 +158,12 @@ def _check(table: pd.DataFrame, options: TableOptions) -> None:
         )
 
 
-def _detect_task(target: pd.Series) -> Task:
+def detect_task(target: pd.Series) -> Task:
+    """Tell from a target what is asked: text, truth values and few whole numbers are classes.
+
+    Args:
+        target: The column to predict, without missing values.
+    """
     from pandas.api import types
 
     if types.is_bool_dtype(target) or not types.is_numeric_dtype(target):
@@ -157,7 +173,15 @@ def _detect_task(target: pd.Series) -> Task:
     return "classification" if few and np.array_equal(values, np.round(values)) else "regression"
 
 
-def _number_classes(target: pd.Series) -> tuple[list[str], np.ndarray]:
+def number_classes(target: pd.Series) -> tuple[list[str], np.ndarray]:
+    """Return the names of the classes, and the number of each row's class as int64.
+
+    Args:
+        target: The column to predict, without missing values.
+
+    Raises:
+        DataError: If there is one class only.
+    """
     texts = target.astype(str).to_numpy(dtype=object)
     names = _sort_numbers(sorted(set(texts)))
     if len(names) < 2:
@@ -187,48 +211,6 @@ def _numbers(target: pd.Series, train: np.ndarray, standardised: bool) -> np.nda
     return (_standardised(values, train) if standardised else values).astype(np.float32)
 
 
-def _encode_column(column: pd.Series, train: np.ndarray, max_categories: int) -> np.ndarray:
-    from pandas.api import types
-
-    if types.is_datetime64_any_dtype(column):
-        seconds = column.astype("int64").to_numpy(dtype=np.float64)
-        return _encode_numbers(np.where(column.isna(), np.nan, seconds), train)
-    if types.is_numeric_dtype(column):
-        values = column.to_numpy(dtype=np.float64, na_value=np.nan)
-        if np.isinf(values).any():
-            raise DataError(
-                f"the column {column.name!r} holds infinite values",
-                field="data.path",
-                next_step="Replace them in the file, or list the column in drop.",
-            )
-        return _encode_numbers(values, train)
-    return _encode_categories(column, train, max_categories)
-
-
-def _encode_numbers(values: np.ndarray, train: np.ndarray) -> np.ndarray:
-    missing = np.isnan(values)
-    encoded = _standardised(values, train)
-    columns = [np.where(missing, 0.0, encoded)]
-    if missing[train].any():
-        columns.append(missing.astype(np.float64))
-    return np.stack(columns, axis=1)
-
-
-def _encode_categories(column: pd.Series, train: np.ndarray, max_categories: int) -> np.ndarray:
-    # Missing becomes a category of its own: a key that no text can be.
-    values = [None if missing else str(value) for value, missing in zip(column, column.isna(), strict=True)]
-    counts: dict[str | None, int] = {}
-    for index in train:
-        counts[values[index]] = counts.get(values[index], 0) + 1
-    categories = sorted(counts, key=lambda value: (-counts[value], value is None, value or ""))
-    rank = {value: number for number, value in enumerate(categories)}
-    ranks = np.array([rank.get(value, -1) for value in values])
-    if len(categories) > max_categories:
-        return _encode_numbers(np.where(ranks < 0, np.nan, ranks), train)
-    return (ranks[:, None] == np.arange(len(categories))).astype(np.float64)
-
-
 def _standardised(values: np.ndarray, train: np.ndarray) -> np.ndarray:
-    known = values[train][~np.isnan(values[train])]
-    mean, deviation = (known.mean(), known.std()) if len(known) else (0.0, 0.0)
+    mean, deviation = values[train].mean(), values[train].std()
     return (values - mean) / divisor(np.asarray(mean), np.asarray(deviation))

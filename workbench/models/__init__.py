@@ -21,6 +21,9 @@ MODELS = Registry(
         "resnet": "workbench.models.configurations:ResNetConfiguration",
         "lstm": "workbench.models.configurations:LSTMConfiguration",
         "transformer": "workbench.models.configurations:TransformerConfiguration",
+        "boosted_trees": "workbench.models.configurations:BoostedTreesConfiguration",
+        "forest": "workbench.models.configurations:ForestConfiguration",
+        "one_of": "workbench.models.one_of:OneOfConfiguration",
     },
     group="workbench.models",
 )

@@ -8,7 +8,7 @@ trial's configuration holds all of them side by side.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -18,6 +18,7 @@ from workbench.experiment.refusals import findings, refusal
 from workbench.models import MODELS
 
 if TYPE_CHECKING:
+    import numpy as np
     from torch import nn
 
 Activation = Literal["relu", "gelu", "silu", "tanh"]
@@ -31,6 +32,11 @@ class ModelConfiguration(BaseModel, ABC):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 
     name: ClassVar[str]
+
+    @property
+    def fitted(self) -> FittedConfiguration | None:
+        """What is fitted to all samples at once; None where optimizer steps train the model."""
+        return None
 
     @abstractmethod
     def build(
@@ -216,6 +222,82 @@ class TransformerConfiguration(ModelConfiguration):
         return Transformer(
             self, context=input_shape[0], num_outputs=num_outputs, vocabulary_size=vocabulary_size
         )
+
+
+class FittedConfiguration(ModelConfiguration):
+    """A model that no optimizer step trains: it is fitted to all samples at once, in rounds."""
+
+    @property
+    def fitted(self) -> FittedConfiguration:
+        """Itself; see ModelConfiguration.fitted."""
+        return self
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build the model as it is before it is fitted; see ModelConfiguration.build."""
+        if vocabulary_size is not None or not input_shape:
+            self.refuse(input_shape, vocabulary_size, "numbers of any shape")
+        from workbench.models.trees import TreeEnsemble
+
+        return TreeEnsemble()
+
+    @abstractmethod
+    def grow(
+        self, inputs: np.ndarray, targets: np.ndarray, *, num_classes: int | None, num_rounds: int, seed: int
+    ) -> Iterator[nn.Module]:
+        """Fit the model to samples.
+
+        Args:
+            inputs: Train samples as (samples, features).
+            targets: Class numbers, or numbers to predict.
+            num_classes: Number of classes; None for a regression.
+            num_rounds: In how many parts the work is done, at most.
+            seed: Seed of everything random.
+
+        Yields:
+            The model after each part.
+        """
+
+
+class BoostedTreesConfiguration(FittedConfiguration):
+    """Gradient-boosted trees on histograms, by scikit-learn."""
+
+    name = "boosted_trees"
+
+    num_trees: int = Field(100, ge=1, le=10_000, description="Number of trees; for each class, where many.")
+    shrinkage: float = Field(0.1, gt=0.0, le=1.0, description="Part of each tree that is added.")
+    max_leaves: int = Field(31, ge=2, le=4096, description="Most leaves of a tree.")
+    min_samples_leaf: int = Field(20, ge=1, le=1_000_000, description="Fewest samples in a leaf.")
+    l2: float = Field(0.0, ge=0.0, description="L2 regularisation of what leaves say.")
+
+    def grow(
+        self, inputs: np.ndarray, targets: np.ndarray, *, num_classes: int | None, num_rounds: int, seed: int
+    ) -> Iterator[nn.Module]:
+        """Fit the trees; see FittedConfiguration.grow."""
+        from workbench.models.trees import grow_boosted
+
+        return grow_boosted(self, inputs, targets, num_classes=num_classes, num_rounds=num_rounds, seed=seed)
+
+
+class ForestConfiguration(FittedConfiguration):
+    """Extremely randomised trees that vote, by scikit-learn."""
+
+    name = "forest"
+
+    num_trees: int = Field(200, ge=1, le=10_000, description="Number of trees.")
+    min_samples_leaf: int = Field(1, ge=1, le=1_000_000, description="Fewest samples in a leaf.")
+    features_per_split: float = Field(
+        0.5, gt=0.0, le=1.0, description="Part of the features that each split may choose from."
+    )
+
+    def grow(
+        self, inputs: np.ndarray, targets: np.ndarray, *, num_classes: int | None, num_rounds: int, seed: int
+    ) -> Iterator[nn.Module]:
+        """Fit the trees; see FittedConfiguration.grow."""
+        from workbench.models.trees import grow_forest
+
+        return grow_forest(self, inputs, targets, num_classes=num_classes, num_rounds=num_rounds, seed=seed)
 
 
 def configuration_type(model: str) -> type[ModelConfiguration]:

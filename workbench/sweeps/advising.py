@@ -27,7 +27,7 @@ from workbench.events import AdviceGiven, Noted, PlanMeasured
 from workbench.experiment import Experiment
 from workbench.store import Store
 from workbench.sweeps.ledger import Ledger
-from workbench.training.settings import resolve
+from workbench.training.settings import fitted_of, resolve
 
 LONG_RUN_S = 600.0
 """`resources.advice: auto` measures where the budget is so long: below, it costs more than it brings."""
@@ -83,7 +83,8 @@ class AdvisedPlans:
         Args:
             params: The configuration of the trial.
         """
-        fastest = self.fastest(params)
+        makes_steps = fitted_of(self._experiment, params) is None
+        fastest = self.fastest(params) if makes_steps else None
         decided = {"workers": 1} if fastest is None else fastest[0].decided()
         return {name: value for name, value in decided.items() if _is_open(self._experiment, params, name)}
 
@@ -185,6 +186,8 @@ def is_wanted(experiment: Experiment) -> bool:
     """Say whether plans of an experiment are to be measured before its first trial."""
     wish, time_s = experiment.resources.advice, experiment.budget.time
     if wish == "never" or experiment.train is not None or experiment.resources.elastic:
+        return False
+    if fitted_of(experiment, drawn_params(experiment)) is not None:
         return False
     is_open = any(_is_open(experiment, {}, name) for name in PLAN_FIELDS)
     return is_open and (wish == "always" or (time_s is not None and time_s >= LONG_RUN_S))

@@ -58,8 +58,8 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     torch.set_num_threads(experiment.resources.cpus_per_worker)
     datasets = load_trial_data(task.run_id, experiment)
     settings = trial_settings(task, device, datasets)
-    metrics = _metrics(experiment, datasets)
-    _check_objectives(experiment, metrics)
+    metrics = metrics_of(experiment, datasets)
+    check_objectives(experiment, metrics)
     _seed(task.seed)
     profiler = profiler or StepProfiler(device.type)
     strategy: Strategy = STRATEGIES.load(settings.strategy, field="plan.strategy")(
@@ -163,7 +163,8 @@ def loss_of(experiment: Experiment, datasets: Datasets) -> Callable[..., torch.T
     return load_loss(_function(experiment.loss, "loss"), datasets.task)
 
 
-def _metrics(experiment: Experiment, datasets: Datasets) -> dict[str, Metric]:
+def metrics_of(experiment: Experiment, datasets: Datasets) -> dict[str, Metric]:
+    """Return what is measured on validation, by name: the loss, and the metrics that are named or usual."""
     named = {_short_name(item): _function(item, "metrics") for item in experiment.metrics}
     chosen = load_metrics(named or None, datasets.task)
     return {"loss": mean_over_samples(loss_of(experiment, datasets))} | chosen
@@ -188,7 +189,8 @@ def _function(component: Component | None, field: str) -> Any:
     return functools.partial(found, **component.options)
 
 
-def _check_objectives(experiment: Experiment, metrics: dict[str, Metric]) -> None:
+def check_objectives(experiment: Experiment, metrics: dict[str, Metric]) -> None:
+    """Refuse objectives and constraints that name nothing that is measured."""
     known = ["train_loss", *(f"val_{name}" for name in metrics)]
     for section, items in (("objectives", experiment.objectives), ("constraints", experiment.constraints)):
         for index, item in enumerate(items):

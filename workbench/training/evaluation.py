@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Protocol
 
 import numpy as np
 import torch
 
 from workbench.models.metrics import Metric
-from workbench.strategies.strategy import Strategy, Worker
+from workbench.strategies.strategy import Worker
 from workbench.training.source import Source, WorkerBatch
 
 
+class Predictor(Protocol):
+    """What of a strategy an evaluation needs."""
+
+    def predict(self, inputs: torch.Tensor) -> torch.Tensor:
+        """Return the outputs for a batch."""
+        ...
+
+    def train(self, mode: bool) -> None:
+        """Switch dropout and batch statistics on or off."""
+        ...
+
+
 def evaluate(
-    strategy: Strategy,
+    strategy: Predictor,
     source: Source,
     metrics: Mapping[str, Metric],
     *,
@@ -54,7 +67,7 @@ def evaluate(
 
 
 def measure_own(
-    strategy: Strategy,
+    strategy: Predictor,
     source: Source,
     metrics: Mapping[str, Metric],
     indices: np.ndarray,

@@ -16,6 +16,7 @@ from workbench.errors import ExperimentError
 from workbench.experiment import Experiment, Plan, Training
 from workbench.experiment.refusals import refusal
 from workbench.experiment.sections import Section
+from workbench.models.configurations import FittedConfiguration, configure
 from workbench.training.learning_rate import (
     ONE_CYCLE_WARMUP_FRACTION,
     WARMUP_FRACTION,
@@ -102,6 +103,34 @@ class TrialSettings:
         return round(self.warmup_epochs * steps_per_epoch)
 
 
+def model_values(experiment: Experiment, params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the values of a configuration that belong to the model, with those that the model names itself.
+
+    Args:
+        experiment: The experiment.
+        params: The configuration of the trial.
+    """
+    named = experiment.model.options if experiment.model else {}
+    ours = Training.model_fields.keys() | Plan.model_fields.keys()
+    searched = {name: value for name, value in params.items() if name not in ours}
+    return {**named, **searched}
+
+
+def fitted_of(experiment: Experiment, params: Mapping[str, JsonValue]) -> FittedConfiguration | None:
+    """Return what a configuration fits to all samples at once; None where optimizer steps train it.
+
+    Args:
+        experiment: The experiment.
+        params: The configuration of the trial.
+    """
+    if experiment.model is None or experiment.model.is_reference:
+        return None
+    try:
+        return configure(experiment.model.name, model_values(experiment, params)).fitted
+    except ExperimentError:  # the trial will fail with it, and say so
+        return None
+
+
 def resolve(
     experiment: Experiment,
     params: Mapping[str, JsonValue],
@@ -139,11 +168,6 @@ def resolve(
             field=_where("training", "lr_rule", params),
             next_step="Leave out measure_noise, or choose another rule.",
         )
-    searched = {
-        name: value
-        for name, value in params.items()
-        if name not in Training.model_fields and name not in Plan.model_fields
-    }
     return TrialSettings(
         training=training,
         split=split,
@@ -152,7 +176,7 @@ def resolve(
         recompute=plan.recompute == "blocks",
         lr=lr,
         warmup_epochs=_warmup_epochs(training, split.global_batch, goes_up=lr > reference_lr(training)),
-        model={**(experiment.model.options if experiment.model else {}), **searched},
+        model=model_values(experiment, params),
     )
 
 

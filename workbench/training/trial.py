@@ -11,6 +11,7 @@ from workbench.artifacts import disk_fault
 from workbench.events import Event, Reason, TrialEnded
 from workbench.training.journal import Journal
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
+from workbench.training.settings import fitted_of
 from workbench.training.task import PlanProbe, RateTest, TrialTask
 
 Report = Callable[[Event], bool]
@@ -37,6 +38,8 @@ def run_trial(task: TrialTask, report: Report) -> TrialEnded:
             from workbench.training.range_test import measure_rates as run
         elif task.experiment.train is not None:
             from workbench.training.functions import run_function as run
+        elif fitted_of(task.experiment, task.params) is not None:
+            from workbench.training.fitting import fit as run
         else:
             from workbench.training.loop import train as run
         outcome = run(dataclasses.replace(task, reported=journal.values), journal)

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.automatic.candidates import experiment_for, first_configurations
+from workbench.automatic.preparation import divide, pack, prepare, unpack
+from workbench.automatic.question import Question, read_question, take
+from workbench.errors import RunError
+from workbench.sweeps.preflight import check
+
+
+def mixed(num_rows: int = 120) -> pd.DataFrame:
+    rng = np.random.default_rng(3)
+    size = rng.normal(size=num_rows)
+    size[::9] = np.nan
+    return pd.DataFrame(
+        {
+            "size": size,
+            "city": rng.choice(["Rome", "Oslo", None], num_rows),
+            "empty": np.full(num_rows, np.nan),
+            "label": rng.choice(["no", "yes"], num_rows, p=[0.7, 0.3]),
+        }
+    )
+
+
+def images() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(1)
+    return rng.integers(0, 255, (60, 8, 8, 3)).astype(np.uint8), np.arange(60) % 3
+
+
+def texts() -> tuple[list[str], list[str]]:
+    words = ["cat sat on a mat", "rain falls on the hills", "stocks rose again today"]
+    return [f"{words[index % 3]} number {index}" for index in range(60)], [str(i % 3) for i in range(60)]
+
+
+QUESTIONS = {
+    "table": lambda: read_question(mixed(), "label"),
+    "numbers": lambda: read_question((np.arange(200.0).reshape(100, 2), np.sin(np.arange(100.0)))),
+    "images": lambda: read_question(images()),
+    "texts": lambda: read_question(texts()),
+}
+
+
+def question_of(classes: np.ndarray | None, num_samples: int) -> Question:
+    targets = np.arange(float(num_samples)) if classes is None else classes
+    asked = "regression" if classes is None else "classification"
+    names = () if classes is None else tuple(map(str, np.unique(classes)))
+    samples = pd.DataFrame({"x": np.arange(num_samples)})
+    return Question("table", asked, samples, targets, names, names, None, ())
+
+
+@given(st.lists(st.integers(3, 40), min_size=2, max_size=5), st.integers(0, 1000), st.booleans())
+def test_parts_are_disjoint_complete_and_have_every_class(counts, seed, has_classes):
+    classes = np.repeat(np.arange(len(counts)), counts)
+    parts = divide(question_of(classes if has_classes else None, len(classes)), seed)
+    assert sorted(np.concatenate(parts)) == list(range(len(classes)))
+    assert all(len(part) for part in parts)
+    if has_classes:
+        for part in parts:
+            assert set(classes[part]) == set(range(len(counts)))
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_nothing_that_is_learnt_or_chosen_by_depends_on_test_samples(name):
+    """Other test samples, wild ones, give trials the same bytes: the same experiment, by its hash."""
+    question = QUESTIONS[name]()
+    _, _, test = divide(question, seed=5)
+    learning, held_out = prepare(question, seed=5)
+    poisoned = replace_samples(question, test)
+    other, other_held_out = prepare(poisoned, seed=5)
+
+    made = [
+        experiment_for(question.kind, each, held_out="0" * 64, time_s=60.0, seed=5, name="n").hash()
+        for each in (learning, other)
+    ]
+    assert made[0] == made[1]
+    assert not np.array_equal(held_out.inputs, other_held_out.inputs)
+    assert np.array_equal(held_out.guess, other_held_out.guess)
+
+
+def replace_samples(question: Question, test: np.ndarray) -> Question:
+    if question.kind == "table":
+        samples = question.samples.copy()
+        for name in samples.columns:
+            is_number = samples[name].dtype.kind == "f"
+            samples.loc[test, name] = 1e6 if is_number else "nowhere"
+    else:
+        samples = question.samples.copy()
+        samples[test] = 255 if question.kind == "images" else "zzz unheard words cat rain stocks"
+    targets = question.targets.copy()
+    if question.asked == "regression":
+        targets[test] = 1e9
+    return Question(
+        question.kind, question.asked, samples, targets, question.class_names, question.labels, None, ()
+    )
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_scales_and_vocabularies_are_those_of_the_train_part(name):
+    question = QUESTIONS[name]()
+    train, validation, test = divide(question, seed=0)
+    learning, held_out = prepare(question, seed=0)
+    encoder = held_out.interpreter.encoder
+    np.testing.assert_array_equal(encoder.encode(take(question.samples, train)), learning.train_inputs)
+    np.testing.assert_array_equal(encoder.encode(take(question.samples, test)), held_out.inputs)
+    assert held_out.num_samples == (len(train), len(validation), len(test))
+    assert np.isfinite(learning.train_inputs).all()
+    if name == "numbers":
+        np.testing.assert_allclose(learning.train_inputs.mean(axis=0), 0, atol=1e-5)
+        np.testing.assert_allclose(learning.train_targets.std(), 1, atol=1e-5)
+        np.testing.assert_allclose(
+            held_out.interpreter.in_units(learning.train_targets.astype(float)), question.targets[train],
+            atol=1e-5,
+        )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_the_experiment_can_be_carried_out_and_its_first_configurations_are_of_its_space(name):
+    question = QUESTIONS[name]()
+    learning, _ = prepare(question, seed=0)
+    experiment = experiment_for(
+        question.kind, learning, held_out="0" * 64, time_s=60.0, seed=0, name="automl"
+    )
+    check(experiment)
+    first = first_configurations(experiment)
+    assert {params["family"] for params in first} == set(experiment.search.root["family"].values() or ())
+    for params in first:
+        experiment.search.check(params)
+
+
+def test_the_test_part_comes_back_only_as_it_was_stored():
+    _, held_out = prepare(QUESTIONS["table"](), seed=0)
+    sha256, payload = pack(held_out)
+    np.testing.assert_array_equal(unpack(sha256, payload).targets, held_out.targets)
+    with pytest.raises(RunError, match="not the one that was stored"):
+        unpack(sha256, payload + b" ")

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.automatic.question import as_samples, read_labelled, read_question
+from workbench.errors import DataError, ExperimentError
+
+RNG = np.random.default_rng(0)
+
+
+def frame(num_rows: int = 40) -> pd.DataFrame:
+    return pd.DataFrame({"x": RNG.normal(size=num_rows), "y": np.arange(num_rows) % 2})
+
+
+@pytest.mark.parametrize(
+    ("data", "target", "kind", "asked"),
+    [
+        (frame(), "y", "table", "classification"),
+        (frame(), "x", "table", "regression"),
+        ((RNG.normal(size=(40, 3)), RNG.normal(size=40)), None, "table", "regression"),
+        ((RNG.normal(size=(40, 3)).tolist(), ["a", "b"] * 20), None, "table", "classification"),
+        ((RNG.normal(size=(40, 8, 8)), np.arange(40) % 4), None, "images", "classification"),
+        ((RNG.normal(size=(40, 8, 8, 3)), RNG.normal(size=40)), None, "images", "regression"),
+        (([f"some words {i}" for i in range(40)], np.arange(40) % 2), None, "texts", "classification"),
+        (
+            pd.DataFrame({"review": [f"it was good {i}" for i in range(40)], "stars": [1, 5] * 20}),
+            "stars", "texts", "classification",
+        ),
+        ("digits", None, "images", "classification"),
+        ("breast_cancer", None, "table", "classification"),
+    ],
+)  # fmt: skip
+def test_what_data_asks_is_found_out(data, target, kind, asked):
+    question = read_question(data, target)
+    assert (question.kind, question.asked) == (kind, asked)
+    assert len(question.samples) == len(question.targets)
+
+
+def test_a_file_is_read_and_its_labels_come_back_as_they_were(tmp_path):
+    path = tmp_path / "flowers.csv"
+    frame().assign(y=["rose", "tulip"] * 20).to_csv(path, index=False)
+    question = read_question(path, "y")
+    assert question.labels == ("rose", "tulip")
+    assert (question.target_name, len(question)) == ("y", 40)
+    assert read_question((np.ones((40, 1)), np.array([3, 10] * 20))).labels == (3, 10)
+
+
+@pytest.mark.parametrize(
+    ("data", "target", "error", "part"),
+    [
+        (frame(), None, ExperimentError, "needs the name of the column to predict"),
+        (frame(), "z", DataError, "no column 'z'; allowed: x, y"),
+        (frame(3), "y", DataError, "3 samples with a target are too few"),
+        (frame().assign(y="same"), "y", DataError, "every row is of class 'same'"),
+        (frame().assign(y=0.5), "y", DataError, "0.5 in every sample"),
+        (frame().assign(y=np.nan), "y", DataError, "0 samples with a target"),
+        (frame().assign(x=np.nan), "y", DataError, "every value of every column is missing"),
+        (frame()[["y"]], "y", DataError, "no column is left"),
+        ((np.ones((40, 2)), np.ones(39)), None, DataError, "40 samples and 39 targets"),
+        ((np.ones((40, 2, 2, 2, 2)), np.arange(40) % 2), None, DataError, "not understood"),
+        ("missing.csv", "y", DataError, "does not exist"),
+        (7, None, ExperimentError, "an object of type int"),
+    ],
+)
+def test_what_cannot_be_learnt_from_is_refused_in_words(data, target, error, part):
+    with pytest.raises(error, match=part):
+        read_question(data, target)
+
+
+def test_targets_that_are_missing_rare_or_uneven_are_told():
+    labels = ["often"] * 50 + ["seldom"] * 6 + ["once"] + [None] * 3
+    question = read_question((RNG.normal(size=(60, 2)), pd.Series(labels)))
+    assert question.class_names == ("often", "seldom")
+    assert len(question) == 56
+    told = " / ".join(question.notes)
+    for part in ("3 samples without a target", "1 classes with fewer than 3 samples: once", "imbalanced"):
+        assert part in told
+
+
+def test_samples_of_another_kind_are_refused_later():
+    with pytest.raises(DataError, match="images were given to a model that was trained on table"):
+        as_samples("table", np.ones((2, 4, 4)))
+    with pytest.raises(DataError, match="'c' is no class"):
+        read_labelled((np.ones((1, 2)), ["c"]), None, ("a", "b"))

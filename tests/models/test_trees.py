@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
+from sklearn.ensemble import (
+    ExtraTreesClassifier,
+    ExtraTreesRegressor,
+    HistGradientBoostingClassifier,
+    HistGradientBoostingRegressor,
+)
+
+from workbench.errors import ExperimentError
+from workbench.models.configurations import configure
+from workbench.models.trees import TreeEnsemble
+
+DATA = {"two classes": (load_breast_cancer, 2), "classes": (load_wine, 3), "numbers": (load_diabetes, None)}
+
+
+def read(kind: str) -> tuple[np.ndarray, np.ndarray, int | None]:
+    load, num_classes = DATA[kind]
+    inputs, targets = load(return_X_y=True)
+    return inputs.astype(np.float32), targets, num_classes
+
+
+def grow(family: str, kind: str, values: dict[str, Any], num_rounds: int = 3) -> list[TreeEnsemble]:
+    inputs, targets, num_classes = read(kind)
+    fitted = configure(family, values).fitted
+    assert fitted is not None
+    return list(fitted.grow(inputs, targets, num_classes=num_classes, num_rounds=num_rounds, seed=4))
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_boosted_trees_say_what_the_estimator_says(kind):
+    inputs, targets, num_classes = read(kind)
+    grown = grow("boosted_trees", kind, {"num_trees": 20, "max_leaves": 7, "shrinkage": 0.2})
+    said = grown[-1](torch.from_numpy(inputs)).double()
+    estimator = HistGradientBoostingRegressor if num_classes is None else HistGradientBoostingClassifier
+    reference = estimator(
+        max_iter=20, max_leaf_nodes=7, learning_rate=0.2, early_stopping=False, random_state=4
+    ).fit(inputs, targets)
+    if num_classes is None:
+        np.testing.assert_allclose(said[:, 0], reference.predict(inputs), rtol=1e-4)
+    else:
+        np.testing.assert_allclose(said.softmax(1), reference.predict_proba(inputs), atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", DATA)
+def test_a_forest_says_what_the_estimator_says(kind):
+    inputs, targets, num_classes = read(kind)
+    grown = grow("forest", kind, {"num_trees": 15, "min_samples_leaf": 4, "features_per_split": 0.4}, 1)
+    said = grown[-1](torch.from_numpy(inputs)).double()
+    estimator = ExtraTreesRegressor if num_classes is None else ExtraTreesClassifier
+    reference = estimator(15, min_samples_leaf=4, max_features=0.4, random_state=4).fit(inputs, targets)
+    if num_classes is None:
+        np.testing.assert_allclose(said[:, 0], reference.predict(inputs), rtol=1e-4)
+    else:
+        # A class without votes gets a small probability, so the others lose a little.
+        np.testing.assert_allclose(said.softmax(1), reference.predict_proba(inputs), atol=3e-3)
+
+
+@pytest.mark.parametrize("family", ["boosted_trees", "forest"])
+def test_rounds_add_trees_and_weights_are_loaded_into_a_model_without_any(family):
+    grown = grow(family, "classes", {"num_trees": 9})
+    assert [len(each.roots) for each in grown] == sorted(len(each.roots) for each in grown)
+    assert len(grown) == 3
+    inputs = torch.from_numpy(read("classes")[0])
+    empty = configure(family, {}).build(input_shape=(13,), num_outputs=3, vocabulary_size=None)
+    empty.load_state_dict(grown[-1].state_dict())
+    assert torch.equal(empty(inputs), grown[-1](inputs))
+
+
+def test_one_of_several_is_the_one_that_is_named():
+    built = configure("one_of", {"family": "mlp", "mlp_hidden_width": 7, "resnet_width": 3}).build(
+        input_shape=(5,), num_outputs=2, vocabulary_size=None
+    )
+    assert built(torch.zeros(1, 5)).shape == (1, 2)
+    assert any(parameter.shape == (7, 5) for parameter in built.parameters())
+    assert configure("one_of", {"family": "mlp"}).fitted is None
+    assert configure("one_of", {"family": "forest", "forest_num_trees": 3}).fitted == configure(
+        "forest", {"num_trees": 3}
+    )
+
+
+def test_parameters_of_a_family_are_checked_by_it():
+    with pytest.raises(ExperimentError, match=r"resnet_depth: 9 is not 6 n \+ 2"):
+        configure("one_of", {"resnet_depth": 9})
+    with pytest.raises(ExperimentError, match=r"search\.mlp_dropout"):
+        configure("one_of", {"mlp_dropout": 1.5})

@@ -1,0 +1,174 @@
+"""Which models are worth trying on some data, over which ranges, and which configurations go first.
+
+The result is an ordinary experiment. Ranges are those that small and medium data usually need; the first
+configurations are sound defaults of each family, so that a short run has tried all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from workbench.automatic.preparation import LearningData
+from workbench.data.encoders import SampleKind
+from workbench.experiment import Experiment
+from workbench.models.one_of import Family
+
+FAMILIES: dict[SampleKind, tuple[Family, ...]] = {
+    "table": ("mlp", "boosted_trees", "forest"),
+    "images": ("convnet", "resnet"),
+    "texts": ("mlp",),
+}
+NUM_ENSEMBLED = 20
+MOST_TRIALS = 400
+MOST_WITHOUT_GAIN = 80
+# Trees look at every threshold of every feature; beyond, a network is done sooner.
+_MOST_TREE_NUMBERS = 200_000_000
+_STARTUP_TRIALS = 8
+
+_DECAY = {"weight_decay": {"low": 1e-5, "high": 0.5, "log": True}}
+_SEARCH: dict[Family, dict[str, Any]] = {
+    "mlp": {
+        "mlp_num_layers": {"low": 0, "high": 3},
+        "mlp_hidden_width": {"choices": [32, 64, 128, 256]},
+        "mlp_dropout": {"low": 0.0, "high": 0.5},
+    },
+    "boosted_trees": {
+        "boosted_trees_num_trees": {"low": 40, "high": 400, "log": True},
+        "boosted_trees_shrinkage": {"low": 0.02, "high": 0.3, "log": True},
+        "boosted_trees_max_leaves": {"low": 3, "high": 63, "log": True},
+        "boosted_trees_min_samples_leaf": {"low": 2, "high": 50, "log": True},
+        "boosted_trees_l2": {"low": 1e-3, "high": 10.0, "log": True},
+    },
+    "forest": {
+        "forest_num_trees": {"choices": [200]},
+        "forest_min_samples_leaf": {"low": 1, "high": 10, "log": True},
+        "forest_features_per_split": {"low": 0.1, "high": 1.0},
+    },
+    "convnet": {
+        "convnet_width": {"choices": [16, 32, 64]},
+        "convnet_num_blocks": {"low": 2, "high": 3},
+        "convnet_convolutions_per_block": {"low": 1, "high": 2},
+        "convnet_dropout": {"low": 0.0, "high": 0.4},
+    },
+    "resnet": {
+        "resnet_depth": {"choices": [8, 14, 20]},
+        "resnet_width": {"choices": [16, 32]},
+        "resnet_dropout": {"low": 0.0, "high": 0.4},
+    },
+}
+_LR = {"mlp": (3e-4, 3e-2), "images": (1e-3, 2e-2)}
+_FIRST: dict[Family, list[dict[str, Any]]] = {
+    "mlp": [
+        {"mlp_num_layers": 0, "mlp_hidden_width": 64, "mlp_dropout": 0.0, "lr": 0.01, "weight_decay": 0.05},
+        {"mlp_num_layers": 2, "mlp_hidden_width": 128, "mlp_dropout": 0.2, "lr": 3e-3, "weight_decay": 0.01},
+    ],
+    "boosted_trees": [
+        {
+            "boosted_trees_num_trees": 100, "boosted_trees_shrinkage": 0.1, "boosted_trees_max_leaves": 31,
+            "boosted_trees_min_samples_leaf": 20, "boosted_trees_l2": 1e-3,
+        },
+        {
+            "boosted_trees_num_trees": 200, "boosted_trees_shrinkage": 0.05, "boosted_trees_max_leaves": 5,
+            "boosted_trees_min_samples_leaf": 10, "boosted_trees_l2": 1.0,
+        },
+    ],
+    "forest": [
+        {"forest_num_trees": 200, "forest_min_samples_leaf": 1, "forest_features_per_split": 0.5},
+        {"forest_num_trees": 200, "forest_min_samples_leaf": 3, "forest_features_per_split": 0.3},
+    ],
+    "convnet": [
+        {
+            "convnet_width": 32, "convnet_num_blocks": 2, "convnet_convolutions_per_block": 2,
+            "convnet_dropout": 0.1, "lr": 5e-3, "weight_decay": 0.01,
+        },
+    ],
+    "resnet": [
+        {"resnet_depth": 8, "resnet_width": 16, "resnet_dropout": 0.1, "lr": 5e-3, "weight_decay": 0.01},
+    ],
+}  # fmt: skip
+
+
+def families_for(kind: SampleKind, learning: LearningData) -> tuple[Family, ...]:
+    """Return the kinds of models that are worth trying.
+
+    Args:
+        kind: What a sample is.
+        learning: The data, by its size.
+    """
+    families = FAMILIES[kind]
+    is_large = learning.train_inputs.size * math.sqrt(learning.num_outputs) > _MOST_TREE_NUMBERS
+    return tuple(family for family in families if not (is_large and family in ("boosted_trees", "forest")))
+
+
+def experiment_for(
+    kind: SampleKind, learning: LearningData, *, held_out: str, time_s: float, seed: int, name: str
+) -> Experiment:
+    """Write the experiment that tries the candidates.
+
+    Args:
+        kind: What a sample is.
+        learning: The data.
+        held_out: SHA-256 of the object that holds the test part.
+        time_s: Seconds that the run may take.
+        seed: Seed of the run.
+        name: What it is called.
+    """
+    families = families_for(kind, learning)
+    num_train = len(learning.train_targets)
+    batch = _batch_for(num_train)
+    epochs = _epochs_for(num_train, batch)
+    return Experiment(
+        name=name,
+        model="one_of",
+        data={"name": learning, "held_out": held_out},
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        search=_search_for(kind, families),
+        training={
+            "epochs": epochs,
+            "global_batch": batch,
+            "reference_batch": batch,
+            "checkpoint_every": epochs,
+            "clip_norm": 1.0,
+        },
+        # Candidates side by side use the hardware better than several workers for each.
+        plan={"workers": 1},
+        budget={"time": time_s, "trials": MOST_TRIALS, "plateau": MOST_WITHOUT_GAIN},
+        # Half of them go on to the end: an ensemble needs several that are good, not the best alone.
+        early_stop={"pruner": "median", "grace": max(1, epochs // 4), "startup_trials": _STARTUP_TRIALS},
+        sampler={"name": "tpe", "options": {"multivariate": True, "group": True}},
+        resources={"keep_best": NUM_ENSEMBLED},
+        seed=seed,
+    )
+
+
+def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:
+    """Return the configurations that are tried before the sampler proposes any.
+
+    Args:
+        experiment: What `experiment_for` wrote.
+    """
+    families: Any = experiment.search.root["family"].values()
+    listed = [[{"family": family, **params} for params in _FIRST[family]] for family in families]
+    longest = max(len(each) for each in listed)
+    # In turns, so that the first few are of different kinds.
+    return [each[index] for index in range(longest) for each in listed if index < len(each)]
+
+
+def _search_for(kind: SampleKind, families: tuple[Family, ...]) -> dict[str, Any]:
+    search: dict[str, Any] = {"family": {"choices": list(families)}}
+    for family in families:
+        search |= {name: {**domain, "when": {"family": family}} for name, domain in _SEARCH[family].items()}
+    trained = [family for family in families if family not in ("boosted_trees", "forest")]
+    low, high = _LR["images" if kind == "images" else "mlp"]
+    steps = {"lr": {"low": low, "high": high, "log": True}, **_DECAY}
+    return search | {name: {**domain, "when": {"family": trained}} for name, domain in steps.items()}
+
+
+def _batch_for(num_train: int) -> int:
+    return 32 if num_train < 4_000 else 64 if num_train < 20_000 else 128 if num_train < 100_000 else 256
+
+
+def _epochs_for(num_train: int, batch: int) -> int:
+    """Return passes over the data: small data needs more of them for as many steps."""
+    return int(min(40, max(8, 20_000 * batch / num_train / 32)))

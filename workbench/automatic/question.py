@@ -1,0 +1,315 @@
+"""What some data asks: what a sample is, what is to be predicted, and what is worth knowing about both.
+
+Data comes as arrays, frames, files, texts or by the name of a data set. Nothing is learnt from it here beyond
+its form; dividing and encoding it is left to the preparation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, cast
+
+import numpy as np
+
+from workbench.data.encoders import SampleKind
+from workbench.data.options import existing_path
+from workbench.data.tables import column_of, detect_task, number_classes, read_table
+from workbench.errors import DataError, ExperimentError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Asked = Literal["classification", "regression"]
+
+FEWEST_SAMPLES = 20
+FEWEST_OF_A_CLASS = 3
+# A class that is so much rarer than the most frequent one is worth a word.
+_IMBALANCE = 5.0
+_WORDS_OF_A_TEXT = 3.0
+_NAMED = ("digits", "breast_cancer")
+
+
+@dataclass(frozen=True)
+class Question:
+    """Samples, what is to be predicted of them, and what was noticed.
+
+    Attributes:
+        kind: What a sample is.
+        asked: Whether a class or a number is asked for.
+        samples: A frame, an array of images, or an array of texts.
+        targets: Class numbers as int64, or numbers as float64.
+        class_names: Names of the classes, by number; empty for a regression.
+        labels: The value of each class as it was given, by number.
+        target_name: What the target is called, where it has a name.
+        notes: What a person should know about the data.
+    """
+
+    kind: SampleKind
+    asked: Asked
+    samples: Any = field(repr=False)
+    targets: np.ndarray = field(repr=False)
+    class_names: tuple[str, ...]
+    labels: tuple[Any, ...]
+    target_name: str | None
+    notes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+def read_question(data: Any, target: str | None = None, *, asked: Asked | None = None) -> Question:
+    """Find out what data asks.
+
+    Args:
+        data: A pair (X, y); a frame or the path of a .csv, .tsv or .parquet file, with `target`; or the name
+            of a bundled data set. X is a frame, an array (samples, features), images (samples, height,
+            width[, channels]), or texts.
+        target: The column to predict, where data is a table.
+        asked: Whether classes or numbers are asked for; None to find out from the target.
+
+    Raises:
+        DataError: If nothing could be learnt from the data, or not tested: too few samples, one class only.
+        ExperimentError: If the data is of no kind that is known, or `target` is missing.
+    """
+    samples, targets, name = _take_apart(data, target)
+    kind, samples = _samples_of(samples)
+    if len(samples) != len(targets):
+        raise DataError(f"there are {len(samples)} samples and {len(targets)} targets", field="data")
+    samples, targets, dropped = _drop_without_target(samples, targets)
+    notes = [f"left out {dropped} samples without a target"] if dropped else []
+    if len(targets) < FEWEST_SAMPLES:
+        raise DataError(
+            f"{len(targets)} samples with a target are too few to train, choose and test with",
+            field="data",
+            allowed=f"at least {FEWEST_SAMPLES}",
+        )
+    wanted = asked or ("classification" if detect_task(targets) == "classification" else "regression")
+    if wanted == "regression":
+        numbers = _numbers(targets)
+        notes += _notes_of(kind, samples)
+        return Question(kind, "regression", samples, numbers, (), (), name, tuple(notes))
+    class_names, classes = number_classes(targets)
+    given = dict(zip(targets.astype(str), targets, strict=True))
+    samples, classes, class_names, left_out = _drop_rare(samples, classes, class_names)
+    notes += left_out + _imbalance(classes, class_names) + _notes_of(kind, samples)
+    labels = tuple(given[class_name] for class_name in class_names)
+    return Question(kind, "classification", samples, classes, tuple(class_names), labels, name, tuple(notes))
+
+
+def read_labelled(data: Any, target: str | None, labels: tuple[Any, ...]) -> tuple[Any, np.ndarray]:
+    """Read samples whose targets are known, for a model that was trained already.
+
+    Args:
+        data: As in `read_question`.
+        target: As in `read_question`.
+        labels: The classes that the model knows, by number; empty for a regression.
+
+    Returns:
+        The samples, and class numbers or numbers.
+
+    Raises:
+        DataError: If a target is missing, or a class is not known.
+    """
+    samples, targets, _ = _take_apart(data, target)
+    if targets.isna().any():
+        raise DataError("some samples have no target", field="target", next_step="Leave them out.")
+    if not labels:
+        return samples, _numbers(targets)
+    numbers = {str(label): number for number, label in enumerate(labels)}
+    unknown = sorted(set(targets.astype(str)) - numbers.keys())
+    if unknown:
+        raise DataError(f"{unknown[0]!r} is no class of the model", field="target", allowed=list(numbers))
+    return samples, np.array([numbers[text] for text in targets.astype(str)], dtype=np.int64)
+
+
+def take(samples: Any, indices: np.ndarray) -> Any:
+    """Return some samples, of whatever kind they are.
+
+    Args:
+        samples: A frame or an array.
+        indices: Which.
+    """
+    return samples.iloc[indices] if hasattr(samples, "iloc") else samples[indices]
+
+
+def as_samples(kind: SampleKind, given: Any) -> Any:
+    """Return what somebody wants predicted in the form that a question has.
+
+    Args:
+        kind: What a sample is.
+        given: As in `read_question`, without targets; a path or a frame may still have the target.
+
+    Raises:
+        DataError: If these are samples of another kind.
+    """
+    import pandas as pd
+
+    if isinstance(given, str | Path) and kind == "table":
+        given = read_table(existing_path(Path(given)))
+    found, samples = _samples_of(given)
+    if kind == "table" and found == "texts" and isinstance(given, pd.DataFrame):
+        found, samples = "table", _as_frame(given)
+    if found != kind:
+        raise DataError(f"{found} were given to a model that was trained on {kind}", field="data")
+    return samples
+
+
+def _take_apart(data: Any, target: str | None) -> tuple[Any, pd.Series, str | None]:
+    import pandas as pd
+
+    if isinstance(data, str) and data in _NAMED:
+        samples, values = _bundled(data)
+        return samples, pd.Series(values), None
+    if isinstance(data, str | Path):
+        path = Path(data)
+        data = read_table(existing_path(path, field="data"))
+    if isinstance(data, pd.DataFrame):
+        columns = [str(name) for name in data.columns]
+        if target is None:
+            raise ExperimentError(
+                "a table needs the name of the column to predict", field="target", allowed=columns
+            )
+        if target not in columns:
+            raise DataError(f"there is no column {target!r}", field="target", allowed=columns)
+        frame = _as_frame(data)
+        rest = frame.drop(columns=[target])
+        if not len(rest.columns):
+            raise DataError("no column is left to predict the target from", field="data")
+        return rest, column_of(frame, target), target
+    if isinstance(data, tuple) and len(data) == 2:
+        if target is not None:
+            raise ExperimentError("a pair (X, y) has its target already", field="target")
+        values = data[1] if isinstance(data[1], pd.Series) else pd.Series(np.ravel(np.asarray(data[1])))
+        return data[0], values, None if values.name is None else str(values.name)
+    raise ExperimentError(
+        f"an object of type {type(data).__name__} is no data that is understood",
+        field="data",
+        allowed="a pair (X, y), a frame or the path of a table with target, or " + ", ".join(_NAMED),
+    )
+
+
+def _bundled(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return all samples of a bundled data set; its own split is not used, as it has no test part."""
+    from workbench.data import load
+
+    datasets = load(name, {})
+    parts = [split.batch(np.arange(len(split))) for split in (datasets.train, datasets.validation)]
+    inputs, targets = (np.concatenate([part[index] for part in parts]) for index in range(2))
+    return (inputs[:, 0] if inputs.ndim == 4 else inputs), np.array(datasets.class_names)[targets]
+
+
+def _samples_of(given: Any) -> tuple[SampleKind, Any]:
+    import pandas as pd
+
+    if isinstance(given, pd.Series) and not pd.api.types.is_numeric_dtype(given):
+        given = given.to_numpy(dtype=object)
+    if isinstance(given, pd.DataFrame):
+        frame = _as_frame(given)
+        if len(frame.columns) == 1 and _is_text(frame.iloc[:, 0]):
+            return "texts", _as_texts(frame.iloc[:, 0].to_numpy(dtype=object))
+        return "table", frame
+    if isinstance(given, Sequence) and len(given) and all(isinstance(item, str) for item in given):
+        return "texts", _as_texts(np.array(given, dtype=object))
+    values = np.asarray(given)
+    if values.dtype.kind in "OUST" and values.ndim == 1 and len(values) and isinstance(values[0], str):
+        return "texts", _as_texts(values.astype(object))
+    if values.dtype.kind not in "biufO" or values.ndim not in (1, 2, 3, 4):
+        raise DataError(
+            f"samples of type {values.dtype} and shape {values.shape} are not understood",
+            field="data",
+            allowed="a frame, (samples, features), (samples, height, width[, channels]), or texts",
+        )
+    if values.ndim > 2:
+        return "images", _as_images(values)
+    columns = values.reshape(len(values), -1)
+    frame = pd.DataFrame({f"x{index}": columns[:, index] for index in range(columns.shape[1])})
+    return "table", frame.infer_objects()
+
+
+def _as_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    named = frame.set_axis([str(name) for name in frame.columns], axis=1).reset_index(drop=True)
+    twice = named.columns[named.columns.duplicated()]
+    if len(twice):
+        raise DataError(f"there are two columns {twice[0]!r}", field="data", next_step="Rename one of them.")
+    return cast("pd.DataFrame", named)
+
+
+def _as_images(values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind == "O" or not np.isfinite(values.astype(np.float64)).all():
+        raise DataError("some pixels are no finite numbers", field="data", next_step="Replace them.")
+    return values
+
+
+def _as_texts(values: np.ndarray) -> np.ndarray:
+    return np.array(["" if value is None or value != value else str(value) for value in values], dtype=object)
+
+
+def _is_text(column: pd.Series) -> bool:
+    """Tell whether a column holds sentences rather than categories."""
+    known = column.dropna()
+    if not len(known) or not all(isinstance(value, str) for value in known):
+        return False
+    num_words = np.mean([len(value.split()) for value in known])
+    return bool(num_words >= _WORDS_OF_A_TEXT and known.nunique() > len(known) / 2)
+
+
+def _drop_without_target(samples: Any, targets: pd.Series) -> tuple[Any, pd.Series, int]:
+    known = targets.notna().to_numpy()
+    kept = np.flatnonzero(known)
+    return take(samples, kept), targets.iloc[kept].reset_index(drop=True), int((~known).sum())
+
+
+def _numbers(targets: pd.Series) -> np.ndarray:
+    try:
+        values = targets.to_numpy(dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"the target is no number: {error}", field="target") from error
+    if not np.isfinite(values).all():
+        raise DataError("the target holds infinite values", field="target")
+    if np.ptp(values) == 0:
+        raise DataError(f"the target is {values[0]:g} in every sample", field="target")
+    return values
+
+
+def _drop_rare(
+    samples: Any, classes: np.ndarray, class_names: list[str]
+) -> tuple[Any, np.ndarray, list[str], list[str]]:
+    """Leave out classes that cannot be trained, chosen and tested with."""
+    counts = np.bincount(classes, minlength=len(class_names))
+    kept = np.flatnonzero(counts >= FEWEST_OF_A_CLASS)
+    if len(kept) < 2:
+        raise DataError(
+            f"fewer than two classes have {FEWEST_OF_A_CLASS} samples",
+            field="target",
+            next_step="Add samples, or ask for a regression if the target is a quantity.",
+        )
+    if len(kept) == len(counts):
+        return samples, classes, class_names, []
+    rare = [class_names[number] for number in np.flatnonzero(counts < FEWEST_OF_A_CLASS)]
+    rows = np.flatnonzero(np.isin(classes, kept))
+    note = f"left out {len(classes) - len(rows)} samples of {len(rare)} classes with fewer than "
+    note += f"{FEWEST_OF_A_CLASS} samples: {', '.join(rare[:5])}{', ...' if len(rare) > 5 else ''}"
+    names = [class_names[number] for number in kept]
+    return take(samples, rows), np.searchsorted(kept, classes[rows]), names, [note]
+
+
+def _imbalance(classes: np.ndarray, class_names: list[str]) -> list[str]:
+    counts = np.bincount(classes, minlength=len(class_names))
+    most, least = int(counts.argmax()), int(counts.argmin())
+    if counts[most] < _IMBALANCE * counts[least]:
+        return []
+    return [
+        f"classes are imbalanced: {counts[most]} samples of {class_names[most]!r}, {counts[least]} of "
+        f"{class_names[least]!r}; accuracy alone says little, look at balanced_accuracy"
+    ]
+
+
+def _notes_of(kind: SampleKind, samples: Any) -> list[str]:
+    if kind != "table":
+        return []
+    empty = [str(name) for name in samples.columns if samples[name].isna().all()]
+    if len(empty) == len(samples.columns):
+        raise DataError("every value of every column is missing", field="data")
+    return [f"columns without any value: {', '.join(empty[:5])}"] if empty else []

@@ -1,0 +1,312 @@
+"""The handle of an automatic run: how far it is, and, once it has ended, what came out.
+
+Everything is read from the store, so that a handle can be dropped and taken up again. The test part is opened
+once the run has ended and the choice is made, and for nothing but its scores.
+"""
+
+from __future__ import annotations
+
+import html
+import time
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from workbench.automatic.choosing import Chosen, choose, describe
+from workbench.automatic.preparation import HeldOut, LearningData, unpack
+from workbench.automatic.question import Asked, as_samples, read_labelled
+from workbench.automatic.scores import scores_of
+from workbench.errors import RunError
+from workbench.run.attached import Run, attach
+from workbench.run.output import bundle
+from workbench.run.progress import progress_of
+from workbench.run.words import format_counts
+from workbench.store import Store
+from workbench.store.objects import read_objects
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SIMPLEST = {"classification": "most frequent class", "regression": "mean of the target"}
+_HELD_OUT = "held_out"
+_PARTS = ("train", "validation", "test")
+
+
+class AutoML:
+    """An automatic run, to wait for and to use."""
+
+    def __init__(self, run: Run) -> None:
+        """Take up a run that `automl` started.
+
+        Args:
+            run: The run.
+
+        Raises:
+            RunError: If something else started it.
+        """
+        if run.experiment.data is None or _HELD_OUT not in run.experiment.data.options:
+            raise RunError(
+                f"run {run.run_id} is none that automl started",
+                next_step="Take hold of it with: wb.attach(...)",
+            )
+        self.run = run
+        self._ended: tuple[int, Chosen, dict[str, float]] | None = None
+
+    @classmethod
+    def attach(cls, run_id: str = "last", *, store: Store | str | None = None) -> Self:
+        """Take up an automatic run that was started earlier, here or elsewhere.
+
+        Args:
+            run_id: A run id, a beginning that only one run has, or "last".
+            store: Where it is kept; None for the usual store.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+            RunError: If it is none that `automl` started.
+        """
+        return cls(attach(run_id, store=store))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended, so that there is a result."""
+        return self.run.finished
+
+    @property
+    def progress(self) -> str:
+        """How far the run is, in one line."""
+        history = self.run.history
+        part, left_s = progress_of(history, time.time())
+        said = [self.run.state, format_counts(history) or "no trial yet"]
+        if (best := history.best()) is not None:
+            said.append(f"best val_loss {best.values['val_loss']:.4g} ({best.params['family']})")
+        if not self.finished and part is not None:
+            said.append(f"{100 * part:.0f} % of the budget" + (f", {left_s:.0f} s left" if left_s else ""))
+        return "; ".join(said)
+
+    def wait(self, timeout_s: float | None = None) -> Self:
+        """Wait for the end of the run; interrupting the wait leaves the run alive.
+
+        Args:
+            timeout_s: Seconds to wait at most.
+
+        Raises:
+            RunError: If the run failed or was lost.
+        """
+        self.run.wait(timeout_s)
+        return self
+
+    def stop(self) -> Self:
+        """End the run now, and keep what it found so far."""
+        self.run.stop()
+        return self
+
+    def leaderboard(self) -> pd.DataFrame:
+        """Return one row for what is used, each trained model, the best first, and the simplest guess.
+
+        Only what is used and the guess have test scores: a choice by test scores would make them worthless.
+
+        Raises:
+            RunError: If the run has not ended, or no model was trained to its end.
+        """
+        import pandas as pd
+
+        chosen, asked = self._chosen, self._asked
+        targets = self._learning.validation_targets
+        is_joined = len(chosen.used) > 1
+        rows: list[dict[str, Any]] = []
+        if is_joined:
+            joined = {**self._validated(chosen.predicted), **self._test}
+            rows.append({"model": chosen.label, "weight": 1.0, **joined})
+        for each, weight in zip(chosen.candidates, chosen.weights, strict=True):
+            tested = self._test if weight == 1.0 and not is_joined else {}
+            row = {"model": each.family, "trial": each.trial, "weight": weight}
+            row |= {**self._validated(each.predicted), **tested}
+            rows.append(row | {"with": describe(each.params, each.family)})
+        guess = self._in_outputs(np.tile(self._held_out.guess, (len(targets), 1)))
+        rows.append({"model": _SIMPLEST[asked], "weight": 0.0, **self._validated(guess), **self._guess_test})
+        table = pd.DataFrame(rows)
+        table["trial"] = table["trial"].astype("Int64")
+        first = ["model", "trial", "weight"]
+        measured = sorted(
+            (name for name in table if str(name).startswith(("val_", "test_"))),
+            key=lambda name: str(name).startswith("test_"),
+        )
+        return table.reindex(columns=[*first, *measured, "with"])
+
+    def score(self, data: Any = None, target: str | None = None) -> dict[str, float]:
+        """Return how good the model is on samples that no choice has seen; the first number counts.
+
+        Args:
+            data: Samples with their targets, as `automl` takes them; None for the test part that was set
+                aside. Samples that the run was given tell nothing new.
+            target: The column to predict, where data is a table; None for the one of the run.
+
+        Returns:
+            accuracy, balanced_accuracy and log_loss, or r2, rmse and mae.
+
+        Raises:
+            RunError: If the run has not ended, or no model was trained to its end.
+            DataError: If the samples cannot be understood.
+        """
+        if data is None:
+            return {name.removeprefix("test_"): value for name, value in self._test.items()}
+        interpreter = self._held_out.interpreter
+        name = target if isinstance(data, tuple) else target or interpreter.target_name
+        samples, targets = read_labelled(data, name, interpreter.labels)
+        return scores_of(self._said(samples), targets, self._asked)
+
+    @property
+    def baseline(self) -> dict[str, float]:
+        """The test scores of the simplest guess: the most frequent class, or the mean of the target."""
+        return {name.removeprefix("test_"): value for name, value in self._guess_test.items()}
+
+    def predict(self, samples: Any) -> np.ndarray:
+        """Return the class, or the number, that is predicted of each sample.
+
+        Args:
+            samples: As X was given to `automl`; a frame or the path of a table with the same columns.
+
+        Raises:
+            RunError: If the run has not ended, or no model was trained to its end.
+            DataError: If they are samples of another kind or shape.
+        """
+        said = self._said(samples)
+        if self._asked == "regression":
+            return said[:, 0]
+        return np.array(self._held_out.interpreter.labels)[said.argmax(axis=1)]
+
+    def predict_proba(self, samples: Any) -> np.ndarray:
+        """Return the probability of each class, in the order of `classes`; samples as in `predict`.
+
+        Raises:
+            RunError: If numbers are predicted, or there is no result yet.
+        """
+        if self._asked == "regression":
+            raise RunError("numbers have no probabilities", next_step="Use predict.")
+        return self._said(samples)
+
+    @property
+    def classes(self) -> list[Any]:
+        """The classes as they were given, in the order of `predict_proba`; empty for numbers."""
+        return list(self._held_out.interpreter.labels)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a person should know about the data."""
+        return self._held_out.notes
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the report of the run, one page that needs no network; arguments as in `Run.report`."""
+        return self.run.report(path)
+
+    def summary(self) -> list[str]:
+        """Return what came out, in a few lines: what is used, its test scores, the simplest guess beside."""
+        chosen, sizes = self._chosen, self._held_out.num_samples
+        name, value = next(iter(self.score().items()))
+        guess = self.baseline[name]
+        no_better = "" if value > guess else " - no better than guessing"
+        lines = [
+            f"{chosen.label}: {name} {value:.4g} on {sizes[2]} test samples that no choice has seen",
+            f"{_SIMPLEST[self._asked]}: {name} {guess:.4g}{no_better}",
+            f"trained on {sizes[0]} samples, chosen on {sizes[1]}; {format_counts(self.run.history)}",
+        ]
+        return [*lines, *(f"note: {note}" for note in self.notes)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what came out as plain values."""
+        chosen = self._chosen
+        return {
+            "run_id": self.run.run_id,
+            "state": self.run.state,
+            "asked": self._asked,
+            "model": chosen.label,
+            "used": [
+                {"trial": each.trial, "family": each.family, "weight": weight, "params": each.params}
+                for each, weight in chosen.used
+            ],
+            "test": self.score(),
+            "baseline": self.baseline,
+            "num_samples": dict(zip(_PARTS, self._held_out.num_samples, strict=True)),
+            "notes": list(self.notes),
+        }
+
+    def __repr__(self) -> str:
+        return f"AutoML({self.run.run_id!r}): {self.progress}"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        if not self.finished or self.run.best is None:
+            return bundle(self.run)
+        lines, table = self.summary(), self.leaderboard().head(12)
+        said = "".join(f"<p style='margin:2px 0'>{html.escape(line)}</p>" for line in lines)
+        shown = table.to_html(index=False, na_rep="", float_format="{:.4g}".format, border=0)
+        return {"text/html": said + shown, "text/plain": "\n".join(lines)}
+
+    @cached_property
+    def _learning(self) -> LearningData:
+        component = self.run.experiment.data
+        assert component is not None
+        return component.load(field="data")
+
+    @cached_property
+    def _held_out(self) -> HeldOut:
+        component = self.run.experiment.data
+        assert component is not None
+        sha256 = str(component.options[_HELD_OUT])
+        return unpack(sha256, read_objects(self.run.store.artifacts_of(self.run.run_id), [sha256])[sha256])
+
+    @property
+    def _asked(self) -> Asked:
+        return self._held_out.interpreter.asked
+
+    @property
+    def _chosen(self) -> Chosen:
+        return self._ending()[0]
+
+    @property
+    def _test(self) -> dict[str, float]:
+        return self._ending()[1]
+
+    def _ending(self) -> tuple[Chosen, dict[str, float]]:
+        """Choose, and then test what was chosen: once for each end of the run, which may be extended."""
+        if not self.finished:
+            raise RunError(
+                f"run {self.run.run_id} is {self.run.state}: there is no result yet",
+                next_step="Wait for it with .wait(), or end it now with .stop().",
+            )
+        last_seq = self.run.row.last_seq
+        if self._ended is None or self._ended[0] != last_seq:
+            chosen = choose(self.run, self._learning, self._asked)
+            held_out = self._held_out
+            said = held_out.interpreter.in_units(chosen.outputs(held_out.inputs, self._asked))
+            self._ended = (last_seq, chosen, _named("test", scores_of(said, held_out.targets, self._asked)))
+        return self._ended[1], self._ended[2]
+
+    @property
+    def _guess_test(self) -> dict[str, float]:
+        targets = self._held_out.targets
+        said = np.tile(self._held_out.guess, (len(targets), 1))
+        return _named("test", scores_of(said, targets, self._asked))
+
+    def _validated(self, outputs: np.ndarray) -> dict[str, float]:
+        interpreter, targets = self._held_out.interpreter, self._learning.validation_targets
+        if self._asked == "regression":
+            targets = interpreter.in_units(targets.astype(np.float64))
+        return _named("val", scores_of(interpreter.in_units(outputs), targets, self._asked))
+
+    def _in_outputs(self, said: np.ndarray) -> np.ndarray:
+        """Return predictions in the form in which models give them."""
+        interpreter = self._held_out.interpreter
+        if self._asked == "classification":
+            return said
+        return (said - interpreter.target_mean) / interpreter.target_scale
+
+    def _said(self, samples: Any) -> np.ndarray:
+        interpreter = self._held_out.interpreter
+        inputs = interpreter.encoder.encode(as_samples(interpreter.kind, samples))
+        return interpreter.in_units(self._chosen.outputs(inputs, self._asked))
+
+
+def _named(part: str, scores: dict[str, float]) -> dict[str, float]:
+    return {f"{part}_{name}": value for name, value in scores.items()}

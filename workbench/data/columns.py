@@ -1,0 +1,133 @@
+"""Columns of a table as numbers: what is learnt from the train rows, and what becomes of any row with it.
+
+A column is learnt once and then reads rows that nobody had seen. Which rows teach is left to the caller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from workbench.data.splits import divisor
+from workbench.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+ColumnKind = Literal["number", "time", "category", "frequency"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """What was learnt of one column.
+
+    Attributes:
+        name: What the table calls it.
+        kind: number and time are standardised; category has a column for each value, frequency one for the
+            rank of how often a value occurs.
+        mean: Mean of the known values, or ranks, of the train rows.
+        deviation: What the difference to the mean is divided by.
+        marks_missing: Whether a further column says where a value is missing.
+        ranks: Number of each category, the most frequent first; None stands for a missing one.
+    """
+
+    name: str
+    kind: ColumnKind
+    mean: float = 0.0
+    deviation: float = 1.0
+    marks_missing: bool = False
+    ranks: dict[str | None, int] = field(default_factory=dict, repr=False)
+
+    @property
+    def width(self) -> int:
+        """How many numbers it becomes."""
+        return len(self.ranks) if self.kind == "category" else 1 + self.marks_missing
+
+    def encode(self, values: pd.Series) -> np.ndarray:
+        """Return rows as (rows, width) numbers; a category that the train rows did not have is all zeros.
+
+        Args:
+            values: The column in any table that has it.
+
+        Raises:
+            DataError: If a number is infinite, or text stands where numbers were.
+        """
+        numbers = self._numbers(values)
+        if self.kind == "category":
+            return (numbers[:, None] == np.arange(len(self.ranks))).astype(np.float64)
+        missing = np.isnan(numbers)
+        columns = [np.where(missing, 0.0, (numbers - self.mean) / self.deviation)]
+        if self.marks_missing:
+            columns.append(missing.astype(np.float64))
+        return np.stack(columns, axis=1)
+
+    def _numbers(self, values: pd.Series) -> np.ndarray:
+        """Return numbers as they are, or the rank of each category; unknown ranks are NaN."""
+        if self.kind in ("number", "time"):
+            return _as_numbers(values)
+        ranks = [self.ranks.get(text, -1) for text in _as_texts(values)]
+        return np.where(np.array(ranks) < 0, np.nan, np.array(ranks, dtype=np.float64))
+
+
+def learn_column(values: pd.Series, *, max_categories: int) -> Column:
+    """Learn a column from the train rows.
+
+    Args:
+        values: The train rows.
+        max_categories: Most categories that get a column each; at least 1.
+
+    Raises:
+        DataError: If a number is infinite.
+    """
+    from pandas.api import types
+
+    name = str(values.name)
+    if types.is_datetime64_any_dtype(values) or types.is_numeric_dtype(values):
+        kind = "time" if types.is_datetime64_any_dtype(values) else "number"
+        return _standardised(name, kind, _as_numbers(values), {})
+    counts: dict[str | None, int] = {}
+    texts = _as_texts(values)
+    for text in texts:
+        counts[text] = counts.get(text, 0) + 1
+    ordered = sorted(counts, key=lambda text: (-counts[text], text is None, text or ""))
+    ranks = {text: number for number, text in enumerate(ordered)}
+    if len(ranks) <= max_categories:
+        return Column(name, "category", ranks=ranks)
+    return _standardised(name, "frequency", np.array([float(ranks[text]) for text in texts]), ranks)
+
+
+def _standardised(name: str, kind: ColumnKind, numbers: np.ndarray, ranks: dict[str | None, int]) -> Column:
+    missing = np.isnan(numbers)
+    known = numbers[~missing]
+    mean, deviation = (known.mean(), known.std()) if len(known) else (0.0, 0.0)
+    scale = divisor(np.asarray(mean), np.asarray(deviation))
+    return Column(name, kind, float(mean), float(scale), bool(missing.any()), ranks)
+
+
+def _as_numbers(values: pd.Series) -> np.ndarray:
+    from pandas.api import types
+
+    if types.is_datetime64_any_dtype(values):
+        seconds = values.astype("int64").to_numpy(dtype=np.float64)
+        return np.where(values.isna(), np.nan, seconds)
+    try:
+        numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"the column {values.name!r} held numbers before: {error}",
+            next_step="Give the column the type that it had in the training data.",
+        ) from error
+    if np.isinf(numbers).any():
+        raise DataError(
+            f"the column {values.name!r} holds infinite values",
+            field="data.path",
+            next_step="Replace them in the file, or list the column in drop.",
+        )
+    return numbers
+
+
+def _as_texts(values: pd.Series) -> list[str | None]:
+    # Missing becomes a category of its own: a key that no text can be.
+    return [None if missing else str(value) for value, missing in zip(values, values.isna(), strict=True)]

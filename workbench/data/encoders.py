@@ -1,0 +1,147 @@
+"""Raw samples as numbers: tables, images and texts, each encoded with what its train part tells.
+
+An encoder is learnt once, from train samples alone, and then reads any other: validation, test, and what
+somebody wants predicted later. Splitting is left to the caller, models are left to the models room.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+
+from workbench.data.columns import Column, learn_column
+from workbench.data.splits import divisor
+from workbench.data.tables import column_of
+from workbench.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SampleKind = Literal["table", "images", "texts"]
+
+MAX_CATEGORIES = 32
+MAX_WORDS, MAX_WORD_PARTS = 3000, 3000
+
+
+class Encoder(Protocol):
+    """Turns raw samples into what a model takes."""
+
+    def encode(self, samples: Any) -> np.ndarray:
+        """Return samples as float32, the sample first.
+
+        Args:
+            samples: Of the kind that the encoder was learnt from.
+
+        Raises:
+            DataError: If they are of another kind or shape.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class TableEncoder:
+    """A table: numbers are standardised, categories get a column each, what is missing is marked."""
+
+    columns: tuple[Column, ...] = field(repr=False)
+
+    def encode(self, samples: pd.DataFrame) -> np.ndarray:
+        """Return rows as (rows, features); see Encoder.encode. Columns that were not learnt are left out."""
+        known = {str(name): name for name in samples.columns}
+        missing = [column.name for column in self.columns if column.name not in known]
+        if missing:
+            raise DataError(
+                f"the table has no column {', '.join(map(repr, missing[:5]))}",
+                next_step="Give the columns that the model was trained with.",
+            )
+        parts = [column.encode(column_of(samples, known[column.name])) for column in self.columns]
+        return np.concatenate(parts, axis=1).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class ImageEncoder:
+    """Images of one shape, (height, width) or (height, width, channels): standardised, channels first."""
+
+    shape: tuple[int, ...]
+    mean: np.ndarray = field(repr=False)
+    scale: np.ndarray = field(repr=False)
+
+    def encode(self, samples: np.ndarray) -> np.ndarray:
+        """Return images as (images, channels, height, width); see Encoder.encode."""
+        if samples.shape[1:] != self.shape:
+            raise DataError(
+                f"images of shape {samples.shape[1:]} were given", allowed=f"the trained shape {self.shape}"
+            )
+        return ((_channels_first(samples) - self.mean) / self.scale).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class TextEncoder:
+    """Texts as weighted counts of words, pairs of words and parts of words (TF-IDF)."""
+
+    words: Any = field(repr=False)
+    word_parts: Any = field(repr=False)
+
+    def encode(self, samples: Sequence[str]) -> np.ndarray:
+        """Return texts as (texts, features); see Encoder.encode."""
+        texts = [str(text) for text in samples]
+        learnt = [part for part in (self.words, self.word_parts) if part is not None]
+        found = [part.transform(texts).toarray() for part in learnt]
+        features = np.concatenate(found, axis=1).astype(np.float32)
+        # Rows have unit length, so a feature is small; networks learn fastest from numbers around 1.
+        return features * np.float32(np.sqrt(features.shape[1]) / 2)
+
+
+def learn_encoder(kind: SampleKind, train: Any) -> Encoder:
+    """Learn how to encode samples from the train part.
+
+    Args:
+        kind: What a sample is.
+        train: A DataFrame, an array of images, or texts; the train part and nothing else.
+
+    Raises:
+        DataError: If nothing can be learnt from it.
+    """
+    if kind == "table":
+        columns = [learn_column(column_of(train, name), max_categories=MAX_CATEGORIES) for name in train]
+        # A column that is the same in every row tells nothing.
+        kept = tuple(column for column in columns if not _is_constant(column, column_of(train, column.name)))
+        if not kept:
+            raise DataError("every column has one value only, or none", next_step="Add columns that differ.")
+        return TableEncoder(kept)
+    if kind == "images":
+        pixels = _channels_first(train)
+        mean = pixels.mean(axis=(0, 2, 3), dtype=np.float64)
+        scale = divisor(mean, pixels.std(axis=(0, 2, 3), dtype=np.float64))
+        return ImageEncoder(train.shape[1:], mean[:, None, None], scale[:, None, None])
+    return _learn_texts(train)
+
+
+def _is_constant(column: Column, values: pd.Series) -> bool:
+    return values.nunique(dropna=False) <= 1
+
+
+def _channels_first(images: np.ndarray) -> np.ndarray:
+    values = np.asarray(images, dtype=np.float64)
+    return values[:, None] if values.ndim == 3 else np.moveaxis(values, -1, 1)
+
+
+def _learn_texts(train: Sequence[str]) -> TextEncoder:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    texts = [str(text) for text in train]
+    words = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, max_features=MAX_WORDS)
+    parts = TfidfVectorizer(
+        analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True, max_features=MAX_WORD_PARTS
+    )
+    learnt = []
+    for vectorizer in (words, parts):
+        try:
+            learnt.append(vectorizer.fit(texts))
+        except ValueError:  # no text holds a word of two letters
+            learnt.append(None)
+    if learnt == [None, None]:
+        raise DataError("the texts are empty", next_step="Check the column that holds them.")
+    return TextEncoder(*learnt)

@@ -1,0 +1,184 @@
+"""Trees that scikit-learn grew, as a torch module: one set of weights, checkpoints and predictions for all.
+
+Growing needs all samples at once, so it is no optimizer step; what it leaves behind is a module like any
+other, and gives the same answers as the estimator that it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench.models.configurations import BoostedTreesConfiguration, ForestConfiguration
+
+# A class that no tree of a forest voted for is unlikely, not impossible.
+_LEAST_PROBABILITY = 1e-3
+_NODE_BUFFERS = ("feature", "threshold", "left", "right", "value")
+_BUFFERS = (*_NODE_BUFFERS, "roots", "start", "depth", "votes")
+
+
+class TreeEnsemble(nn.Module):
+    """The sum of what the leaves of all trees say; for votes, the logarithm of their shares."""
+
+    feature: Tensor
+    threshold: Tensor
+    left: Tensor
+    right: Tensor
+    value: Tensor
+    roots: Tensor
+    start: Tensor
+    depth: Tensor
+    votes: Tensor
+
+    def __init__(self) -> None:
+        """Build one without trees; loading a state gives it some."""
+        super().__init__()
+        for name in _BUFFERS:
+            self.register_buffer(name, torch.zeros(0))
+        self.register_load_state_dict_pre_hook(_make_room)
+
+    @classmethod
+    def of(cls, trees: Iterable[dict[str, np.ndarray]], start: np.ndarray, *, votes: bool) -> TreeEnsemble:
+        """Put trees together.
+
+        Args:
+            trees: By node: feature, threshold, left, right, and value with one number for each output. At a
+                leaf, left is below 0.
+            start: What is added to the sum, for each output.
+            votes: Whether the sum is a share of votes rather than a score.
+        """
+        listed = list(trees)
+        sizes = [len(tree["feature"]) for tree in listed]
+        roots = np.concatenate([[0], np.cumsum(sizes)[:-1]]).astype(np.int64)
+        joined = {name: np.concatenate([tree[name] for tree in listed]) for name in _NODE_BUFFERS}
+        own, first = np.arange(sum(sizes)), np.repeat(roots, sizes)
+        is_leaf = joined["left"] < 0
+        for name in ("left", "right"):
+            joined[name] = np.where(is_leaf, own, joined[name].astype(np.int64) + first)
+        joined["feature"] = np.where(is_leaf, 0, joined["feature"]).astype(np.int64)
+        made = cls()
+        found = joined | {"roots": roots, "votes": np.array(votes)}
+        found["start"] = np.asarray(start, dtype=np.float32)
+        found["depth"] = np.array(_depth(joined["left"], joined["right"], roots))
+        for name, values in found.items():
+            setattr(made, name, torch.from_numpy(np.ascontiguousarray(values)))
+        return made
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map (batch, ...) numbers to (batch, num_outputs)."""
+        rows = inputs.flatten(1).double()
+        node = self.roots.expand(len(rows), -1)
+        for _ in range(int(self.depth)):
+            goes_left = rows.gather(1, self.feature[node]) <= self.threshold[node]
+            node = torch.where(goes_left, self.left[node], self.right[node])
+        total = self.start + self.value[node].sum(dim=1)
+        return total.clamp_min(_LEAST_PROBABILITY).log() if bool(self.votes) else total
+
+
+def _make_room(model: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
+    """Let a model take as many trees as its new state has."""
+    for name in _BUFFERS:
+        if prefix + name in state:
+            setattr(model, name, torch.empty_like(state[prefix + name]))
+
+
+def grow_boosted(
+    configuration: BoostedTreesConfiguration, inputs: np.ndarray, targets: np.ndarray, *,
+    num_classes: int | None, num_rounds: int, seed: int,
+) -> Iterator[TreeEnsemble]:  # fmt: skip
+    """Grow boosted trees, and yield all that there are after each round; see FittedConfiguration.grow."""
+    from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+    kind: Any = HistGradientBoostingRegressor if num_classes is None else HistGradientBoostingClassifier
+    estimator: Any = kind(
+        learning_rate=configuration.shrinkage,
+        max_leaf_nodes=configuration.max_leaves,
+        min_samples_leaf=configuration.min_samples_leaf,
+        l2_regularization=configuration.l2,
+        early_stopping=False,
+        warm_start=True,
+        random_state=seed,
+    )
+    for num_trees in _after_rounds(configuration.num_trees, num_rounds):
+        estimator.set_params(max_iter=num_trees).fit(inputs, targets)
+        yield _of_boosted(estimator, num_classes)
+
+
+def grow_forest(
+    configuration: ForestConfiguration, inputs: np.ndarray, targets: np.ndarray, *,
+    num_classes: int | None, num_rounds: int, seed: int,
+) -> Iterator[TreeEnsemble]:  # fmt: skip
+    """Grow a forest, and yield all trees that there are after each round; see FittedConfiguration.grow."""
+    from sklearn.ensemble import ExtraTreesClassifier, ExtraTreesRegressor
+
+    kind: Any = ExtraTreesRegressor if num_classes is None else ExtraTreesClassifier
+    estimator: Any = kind(
+        min_samples_leaf=configuration.min_samples_leaf,
+        max_features=configuration.features_per_split,
+        warm_start=True,
+        random_state=seed,
+    )
+    for num_trees in _after_rounds(configuration.num_trees, num_rounds):
+        estimator.set_params(n_estimators=num_trees).fit(inputs, targets)
+        yield _of_forest(estimator, num_classes)
+
+
+def _after_rounds(num_trees: int, num_rounds: int) -> list[int]:
+    """Return how many trees there are after each round: the same number is not grown twice in a row."""
+    return sorted({max(1, num_trees * (number + 1) // num_rounds) for number in range(num_rounds)})
+
+
+def _of_boosted(estimator: Any, num_classes: int | None) -> TreeEnsemble:
+    start = np.ravel(estimator._baseline_prediction)
+    num_outputs = num_classes or 1
+    is_binary = num_classes == 2
+    trees = []
+    for of_iteration in estimator._predictors:
+        for output, predictor in enumerate(of_iteration):
+            nodes = predictor.nodes
+            value = np.zeros((len(nodes), num_outputs), dtype=np.float32)
+            # With two classes scikit-learn keeps one score, that of the second.
+            value[:, 1 if is_binary else output] = np.where(nodes["is_leaf"], nodes["value"], 0.0)
+            trees.append(
+                {
+                    "feature": nodes["feature_idx"],
+                    "threshold": nodes["num_threshold"].astype(np.float64),
+                    "left": np.where(nodes["is_leaf"], -1, nodes["left"].astype(np.int64)),
+                    "right": nodes["right"].astype(np.int64),
+                    "value": value,
+                }
+            )
+    return TreeEnsemble.of(trees, np.array([0.0, start[0]]) if is_binary else start, votes=False)
+
+
+def _of_forest(estimator: Any, num_classes: int | None) -> TreeEnsemble:
+    trees = []
+    for grown in estimator.estimators_:
+        tree = grown.tree_
+        value = tree.value[:, 0, :]
+        if num_classes is not None:
+            value = value / value.sum(axis=1, keepdims=True)
+        trees.append(
+            {
+                "feature": tree.feature,
+                "threshold": tree.threshold,
+                "left": tree.children_left,
+                "right": tree.children_right,
+                "value": (value / len(estimator.estimators_)).astype(np.float32),
+            }
+        )
+    return TreeEnsemble.of(trees, np.zeros(num_classes or 1), votes=num_classes is not None)
+
+
+def _depth(left: np.ndarray, right: np.ndarray, roots: np.ndarray) -> int:
+    """Return how many steps lead from the roots to the leaf that is furthest away."""
+    depth, nodes = 0, roots
+    while True:
+        inner = nodes[left[nodes] != nodes]
+        if not len(inner):
+            return depth
+        nodes, depth = np.concatenate([left[inner], right[inner]]), depth + 1

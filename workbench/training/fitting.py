@@ -1,0 +1,166 @@
+"""The road for models that no optimizer step trains: fitted to all samples at once, round by round.
+
+A round counts as some epochs: it ends with the same evaluation, report and checkpoint as one of the loop, so
+that trees and networks are compared, stopped early, kept and loaded alike. An attempt that is interrupted
+begins anew. Which model is fitted, and how, is left to the models.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from time import perf_counter
+
+import numpy as np
+import torch
+from threadpoolctl import threadpool_limits
+from torch import Tensor, nn
+
+from workbench.data import Datasets, Split
+from workbench.errors import ExperimentError
+from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
+from workbench.models.configurations import FittedConfiguration
+from workbench.strategies.group import Group
+from workbench.strategies.strategy import Worker
+from workbench.training import checkpoint
+from workbench.training.assembly import check_objectives, load_trial_data, metrics_of, trial_settings
+from workbench.training.evaluation import Predictor, evaluate
+from workbench.training.outcome import Outcome, diverged, find_divergence
+from workbench.training.settings import TrialSettings, fitted_of
+from workbench.training.source import Source
+from workbench.training.task import TrialTask
+
+Report = Callable[[Event], bool]
+
+_EVALUATED_AT_ONCE = 512
+# Each round looks at all trees that there are, so that many rounds cost more than the trees themselves.
+_MOST_ROUNDS = 10
+
+
+def fit(task: TrialTask, report: Report) -> Outcome:
+    """Fit the model of one trial.
+
+    Args:
+        task: The order; its model is one that is fitted.
+        report: Takes events; returns whether the trial should stop.
+
+    Returns:
+        How it ended.
+
+    Raises:
+        WorkbenchError: If the experiment cannot be carried out with this configuration.
+    """
+    if task.num_workers > 1:
+        raise ExperimentError(
+            "a model that is fitted to all samples at once has one worker", field="plan.workers", allowed="1"
+        )
+    configuration = fitted_of(task.experiment, task.params)
+    assert configuration is not None
+    datasets = load_trial_data(task.run_id, task.experiment)
+    settings = trial_settings(task, torch.device("cpu"), datasets)
+    with threadpool_limits(limits=task.experiment.resources.cpus_per_worker):
+        return _Fitting(task, configuration, datasets, settings, report).run()
+
+
+class _Fitting:
+    """One attempt: rounds, and what is told of each."""
+
+    def __init__(
+        self, task: TrialTask, configuration: FittedConfiguration, datasets: Datasets,
+        settings: TrialSettings, report: Report,
+    ) -> None:  # fmt: skip
+        self._task, self._configuration, self._datasets = task, configuration, datasets
+        self._report, self._settings = report, settings
+        self._epochs = settings.training.epochs
+        self._metrics = metrics_of(task.experiment, datasets)
+        check_objectives(task.experiment, self._metrics)
+        self._worker = Worker(0, 1, torch.device("cpu"), Group(0, 1, torch.device("cpu"), None))
+        self._validation = Source(datasets.validation, torch.device("cpu"))
+        self._began_s = perf_counter()
+        self._best: float | None = None
+
+    def run(self) -> Outcome:
+        task, num_train = self._task, len(self._datasets.train)
+        inputs, targets = _all_of(self._datasets.train)
+        planned = TrialPlanned(trial=task.trial, attempt=task.attempt, plan=self._settings.plan())
+        values: dict[str, float] = {}
+        rounds, step = min(self._epochs, _MOST_ROUNDS), 0
+        stops = bool(self._report(planned))
+        grown = self._configuration.grow(
+            inputs,
+            targets,
+            num_classes=self._datasets.num_outputs if self._datasets.task == "classification" else None,
+            num_rounds=rounds,
+            seed=task.seed,
+        )
+        for number, model in enumerate(grown, start=1):
+            if stops:
+                break
+            step = self._epochs * number // rounds
+            values = self._evaluate(model)
+            stops = self._tell(step, values, num_train)
+            name = find_divergence(task.experiment.objectives, values)
+            if name is not None:
+                return diverged(name, values[name], step, values)
+            stops = self._save(model, step, values) or stops
+        return Outcome("stopped" if stops else "complete", step, values)
+
+    def _evaluate(self, model: nn.Module) -> dict[str, float]:
+        measured = evaluate(
+            _Fitted(model), self._validation, self._metrics, batch=_EVALUATED_AT_ONCE, worker=self._worker
+        )
+        return {f"val_{name}": value for name, value in measured.items()}
+
+    def _tell(self, step: int, values: dict[str, float], num_train: int) -> bool:
+        elapsed_s = perf_counter() - self._began_s
+        return bool(
+            self._report(
+                TrialReported(
+                    trial=self._task.trial,
+                    attempt=self._task.attempt,
+                    step=step,
+                    epoch=float(step),
+                    elapsed_s=elapsed_s,
+                    values=values,
+                    samples_per_s=num_train * step / max(elapsed_s, 1e-9),
+                )
+            )
+        )
+
+    def _save(self, model: nn.Module, step: int, values: dict[str, float]) -> bool:
+        objective = self._task.experiment.objectives[0]
+        if objective.metric not in values:
+            raise ExperimentError(
+                f"{objective.metric!r} is not measured of a model that is fitted at once",
+                field="objectives.0.metric",
+                allowed=values,
+            )
+        value = values[objective.metric] * (-1.0 if objective.goal == "maximize" else 1.0)
+        if self._best is not None and not value < self._best:
+            return False
+        self._best = value
+        content = {"strategy": {"model": model.state_dict()}, "step": step, "values": values}
+        path = checkpoint.save(self._task.checkpoints, content, last=False, best=True)
+        saved = CheckpointSaved(
+            trial=self._task.trial, attempt=self._task.attempt, step=step, path=path, best=True
+        )
+        return bool(self._report(saved))
+
+
+class _Fitted(Predictor):
+    """A model that is evaluated only."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+
+    def predict(self, inputs: Tensor) -> Tensor:
+        with torch.inference_mode():
+            return self._model(inputs)
+
+    def train(self, mode: bool) -> None:
+        self._model.train(mode)
+
+
+def _all_of(split: Split) -> tuple[np.ndarray, np.ndarray]:
+    inputs, targets = (np.asarray(part) for part in split.batch(np.arange(len(split))))
+    return inputs.reshape(len(inputs), math.prod(inputs.shape[1:])), targets
