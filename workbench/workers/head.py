@@ -74,7 +74,8 @@ def connect(
 ) -> None:
     """Attach this process to a Ray cluster; without an address to the local head, started if need be.
 
-    A process that is attached already stays as it is, so workers and drivers may call this too.
+    A process that is attached already stays as it is, so workers and drivers may call this too; only an
+    address that leads elsewhere is refused.
 
     Args:
         address: "host:port" of a cluster; None for WORKBENCH_RAY_ADDRESS, RAY_ADDRESS or the local head.
@@ -84,12 +85,15 @@ def connect(
             loopback too, which takes two seconds longer.
 
     Raises:
-        RunError: If the cluster cannot be reached, or the local head cannot be started.
+        RunError: If the cluster cannot be reached, the local head cannot be started, or this process is
+            attached to another cluster than `address`.
     """
     os.environ.update(_QUIET)
     given = address or os.environ.get("WORKBENCH_RAY_ADDRESS") or os.environ.get("RAY_ADDRESS")
     loaded = sys.modules.get("ray")
     if loaded is not None and loaded.is_initialized():
+        if address is not None:
+            _refuse_another(address, loaded.get_runtime_context().gcs_address)
         return
     if given:
         _refuse_what_does_not_answer(given)
@@ -130,6 +134,17 @@ def _await_end_of_broken(files: HeadFiles) -> None:
         return
     with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
         psutil.Process(record["pid"]).wait(3 * GRACE_S)
+
+
+def _refuse_another(address: str, attached_to: str) -> None:
+    """Refuse the address of another cluster: a process stays with the first; one host has many names."""
+    port = address.rpartition(":")[2]
+    if port.isdigit() and port != attached_to.rpartition(":")[2]:
+        raise RunError(
+            f"this process is attached to the Ray at {attached_to} and cannot go to {address}",
+            field="address",
+            next_step="Use another process: restart the kernel, or give the address to its first run.",
+        )
 
 
 def _refuse_what_does_not_answer(address: str) -> None:
