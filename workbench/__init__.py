@@ -24,7 +24,7 @@ if TYPE_CHECKING:
         Training,
     )
     from workbench.history import History, Trial
-    from workbench.run import Run, advise, attach, sweep
+    from workbench.run import Bundle, Run, advise, attach, load_bundle, sweep
     from workbench.space import Choice, Fixed, Float, Int, Space
     from workbench.store import Store
     from workbench.widgets import live
@@ -39,7 +39,7 @@ _HOMES = {
         "Sampler", "Training",
     ),
     "history": ("History", "Trial"),
-    "run": ("Run", "advise", "attach", "sweep"),
+    "run": ("Bundle", "Run", "advise", "attach", "load_bundle", "sweep"),
     "space": ("Choice", "Fixed", "Float", "Int", "Space"),
     "store": ("Store",),
     "widgets": ("live",),
@@ -49,6 +49,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "AutoML",
     "Budget",
+    "Bundle",
     "Choice",
     "Component",
     "Constraint",
@@ -73,6 +74,7 @@ __all__ = [
     "attach",
     "automl",
     "live",
+    "load_bundle",
     "sweep",
 ]
 
