@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import io
 import re
-from collections import ChainMap
 from types import CodeType
 from typing import Any
 
@@ -28,7 +27,7 @@ def _reduce_code(code: CodeType) -> Any:
 
 
 class _Pickler(cloudpickle.Pickler):
-    dispatch_table = ChainMap({CodeType: _reduce_code}, cloudpickle.Pickler.dispatch_table)
+    dispatch_table = {**cloudpickle.Pickler.dispatch_table, CodeType: _reduce_code}
 
 
 def dumps(target: Any) -> bytes:
