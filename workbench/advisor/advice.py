@@ -141,7 +141,10 @@ class Advice:
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         card = str(self)
-        return {"text/plain": card, "text/html": f"<pre>{html.escape(card)}</pre>"}
+        return {
+            "text/plain": card,
+            "text/html": f"<pre style='font-family: monospace'>{html.escape(card)}</pre>",
+        }
 
     def apply(self, experiment: Experiment) -> Experiment:
         """Return an experiment with the settings of this advice in place; what it decides is not searched."""
