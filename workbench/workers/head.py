@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,9 @@ _QUIET = {
 _RECONNECT = "RAY_gcs_rpc_server_reconnect_timeout_s"
 RECONNECT_S = 10
 """How long processes of the local head hope for its return, which never comes; Ray says 60."""
+_INSIDE = threading.Lock()
+_num_inside = 0
+_is_ours = False
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # 0: Ray binds to loopback, on Linux too
 
 
@@ -105,6 +109,39 @@ def connect(
     if _attach_or_start(files, arguments):
         return
     _attach_or_start(files, arguments)  # the head that was there has just ended
+
+
+@contextlib.contextmanager
+def attached(address: str | None = None) -> Iterator[None]:
+    """Attach this process for a while; one that was attached before stays so.
+
+    Ray ends a process that outlives its head, and a head ends when it idles: whoever only starts a run, such
+    as a notebook, must not be attached any longer than that takes.
+
+    Args:
+        address: As in `connect`.
+
+    Raises:
+        RunError: As `connect` does.
+    """
+    global _num_inside, _is_ours
+    with _INSIDE:
+        if _num_inside == 0:
+            _is_ours = not _is_attached()
+        connect(address)
+        _num_inside += 1
+    try:
+        yield
+    finally:
+        with _INSIDE:
+            _num_inside -= 1
+            if _num_inside == 0 and _is_ours and _is_attached():
+                sys.modules["ray"].shutdown()
+
+
+def _is_attached() -> bool:
+    loaded = sys.modules.get("ray")
+    return loaded is not None and bool(loaded.is_initialized())
 
 
 def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
