@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import nbformat
@@ -161,9 +164,22 @@ def test_two_workers_train_what_one_does(tell: Tell, tmp_path: Path) -> None:
     assert sorted(len(trial.worker_pids) for trial in run.history.trials.values()) == [1, 2]
 
 
+@pytest.fixture
+def place_of_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Give temporary files a place of their own, and end what a notebook that failed left running there."""
+    place = Path(tempfile.mkdtemp(prefix="nb-", dir="/tmp"))  # a socket's path has room for 107 bytes
+    monkeypatch.setenv("TMPDIR", str(place))
+    yield place
+    for process in psutil.process_iter(["cmdline"]):
+        if any(str(place) in word for word in process.info["cmdline"] or ()):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+    shutil.rmtree(place, ignore_errors=True)
+
+
 @pytest.mark.ray
 def test_the_cluster_drives_the_run_and_is_gone_afterwards(
-    tell: Tell, tmp_path: Path, ray_head: Path
+    tell: Tell, tmp_path: Path, place_of_cluster: Path
 ) -> None:
     said = printed(tell("06_on_a_cluster"))
 
@@ -172,6 +188,7 @@ def test_the_cluster_drives_the_run_and_is_gone_afterwards(
     assert said.count(": complete, ") == len(run.trials) == 6
     pids = [pid for trial in run.history.trials.values() for pid in trial.worker_pids]
     assert pids
+    assert list(place_of_cluster.glob("ray-*")) == []
     until = time.monotonic() + 20
     while any(map(psutil.pid_exists, pids)):
         assert time.monotonic() < until, "the workers outlive the cluster that was closed"
