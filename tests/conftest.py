@@ -17,16 +17,21 @@ settings.register_profile(
 settings.load_profile("shared")
 
 
+_FACES = ("automatic", "forms", "notebooks", "widgets")
+
+
 @pytest.hookimpl(tryfirst=True)  # before groups are read
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep tests with processes of their own one after another, and let them try once more.
 
     A busy machine may start a process late. Where the suite runs on several processes, those with Ray share
-    one, and so do those with a browser.
+    one, and so do those with a browser; those of the faces have a Ray head of their own, beside either.
     """
     for item in items:
         group = next((name for name in ("browser", "ray") if item.get_closest_marker(name)), None)
         if group is not None:
+            if group == "ray" and item.path.parent.name in _FACES:
+                group = "ray of the faces"
             item.add_marker(pytest.mark.flaky(reruns=1))
             item.add_marker(pytest.mark.xdist_group(group))
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         Training,
     )
     from workbench.history import History, Trial
-    from workbench.run import Run, advise, attach, sweep
+    from workbench.run import Bundle, Run, advise, attach, load_bundle, sweep
     from workbench.space import Choice, Fixed, Float, Int, Space
     from workbench.store import Store
     from workbench.widgets import app, live
@@ -40,7 +40,7 @@ _HOMES = {
         "Sampler", "Training",
     ),
     "history": ("History", "Trial"),
-    "run": ("Run", "advise", "attach", "sweep"),
+    "run": ("Bundle", "Run", "advise", "attach", "load_bundle", "sweep"),
     "space": ("Choice", "Fixed", "Float", "Int", "Space"),
     "store": ("Store",),
     "widgets": ("app", "live"),
@@ -50,6 +50,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 __all__ = [
     "AutoML",
     "Budget",
+    "Bundle",
     "Choice",
     "Component",
     "Constraint",
@@ -75,6 +76,7 @@ __all__ = [
     "attach",
     "automl",
     "live",
+    "load_bundle",
     "sweep",
     "widgets",
 ]

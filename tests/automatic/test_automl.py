@@ -106,6 +106,7 @@ def test_images_are_learnt_by_networks_and_labels_keep_their_type() -> None:
         found.predict(digits.data[:3])
 
 
+@pytest.mark.slow
 def test_a_run_on_texts_can_be_ended_early_and_keeps_what_it_found() -> None:
     words = {
         "weather": ["rain", "wind", "sun", "cloud", "storm"],
@@ -124,6 +125,7 @@ def test_a_run_on_texts_can_be_ended_early_and_keeps_what_it_found() -> None:
     assert list(found.predict(["wind and rain", "cheese soup"])) == ["weather", "food"]
 
 
+@pytest.mark.slow
 def test_the_command_line_tests_a_regression(folder: Path) -> None:
     rng = np.random.default_rng(1)
     rooms, size = rng.integers(1, 8, 250), rng.normal(100, 20, 250)

@@ -11,7 +11,7 @@ from tests.browser.lab import ROOT
 from workbench.errors import WorkbenchError
 from workbench.forms.draft import Draft
 from workbench.forms.samples import sampled
-from workbench.forms.state import problem_of, state_of
+from workbench.forms.state import state_of
 
 FORM = ROOT / "workbench" / "widgets" / "static" / "form.js"
 ALL_PARTS = ("model", "data", "space", "advice", "run", "result")
@@ -95,7 +95,7 @@ class FormKernel:
                     "name": "file",
                     "question": 0,
                     "status": "failed",
-                    "problem": problem_of(error),
+                    "problem": error.to_json(),
                 }
             )
         return [*answers, {"type": "state", "answered": message["number"], **state_of(self.draft)}]
@@ -105,7 +105,7 @@ class FormKernel:
         picture = sampled(self.draft.experiment.search) if part == "samples" else self.pictures[part]
         answer = {"type": "part", "name": part, "question": message["question"]}
         if isinstance(picture, WorkbenchError):
-            return {**answer, "status": "failed", "problem": problem_of(picture)}
+            return {**answer, "status": "failed", "problem": picture.to_json()}
         return {**answer, "status": "done", "picture": picture}
 
     def _do(self, message: dict[str, Any]) -> None:

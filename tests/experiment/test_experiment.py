@@ -177,6 +177,20 @@ def test_a_function_that_only_this_process_knows_travels_beside_the_experiment()
         opened.with_payloads(dict.fromkeys(made.payloads(), b"something else"))
 
 
+def test_replacing_a_model_leaves_the_options_of_the_one_before() -> None:
+    before = Experiment(
+        model={"name": "mlp", "hidden_width": 8, "num_layers": 3}, data="digits",
+        objectives=[{"metric": "val_loss", "goal": "minimize"}],
+    )  # fmt: skip
+
+    wider = before.replace(model={"hidden_width": 16}).model
+    other = before.replace(model={"name": "convnet", "width": 4}).model
+    assert wider is not None
+    assert other is not None
+    assert (wider.name, wider.options) == ("mlp", {"hidden_width": 16, "num_layers": 3})
+    assert (other.name, other.options) == ("convnet", {"width": 4})
+
+
 def test_the_schema_tells_editors_what_may_be_written() -> None:
     schema = Experiment.model_json_schema()
     assert schema["additionalProperties"] is False

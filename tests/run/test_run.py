@@ -201,7 +201,7 @@ def test_importing_the_package_is_quick_and_light() -> None:
 
 def test_public_names_are_sorted_complete_and_exist() -> None:
     assert wb.__all__ == sorted(wb.__all__)
-    assert set(wb.__all__) - {"__version__"} == set(wb._HOME_OF)
+    assert set(wb.__all__) - {"__version__", "widgets"} == set(wb._HOME_OF)
     for name in wb.__all__:
         assert getattr(wb, name) is not None
     assert set(wb.__all__) <= set(dir(wb))

@@ -95,6 +95,19 @@ def test_a_trial_that_raises_is_told_by_the_exit_code(folder: Path) -> None:
     assert "RuntimeError: x is too large" in _finish("show", "last")[1]
 
 
+def test_whoever_starts_runs_is_attached_only_meanwhile(folder: Path) -> None:
+    # Ray would end a notebook's kernel with the idle head.
+    program = (
+        "import ray, workbench as wb\n"
+        "for _ in range(2):\n"
+        "    run = wb.sweep('small.yaml', wait=True)\n"
+        "    print(run.state, ray.is_initialized())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+    assert (done.stdout, done.stderr) == ("complete False\ncomplete False\n", "")
+
+
 def test_interrupting_a_sweep_leaves_it_alive_and_stop_ends_it(folder: Path) -> None:
     process = _workbench("sweep", "small.yaml", "--set", "train.pause_s=0.5", "--trials", "50")
     assert process.stdout is not None

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from workbench.errors import RunError
 from workbench.workers import head
 
 pytestmark = pytest.mark.ray
@@ -79,6 +80,15 @@ def test_the_token_belongs_to_us_and_only_its_owner_reads_it(ray_head):
     token = ray_head / "head" / "token"
     assert stat.S_IMODE(token.stat().st_mode) == 0o600
     assert Path(os.environ["RAY_AUTH_TOKEN_PATH"]) == token
+
+
+def test_the_address_of_another_cluster_is_refused_by_an_attached_process(ray_head):
+    known = head.status()
+    assert known is not None
+    head.connect(known.address)
+    host, _, port = known.address.rpartition(":")
+    with pytest.raises(RunError, match=f"attached to the Ray at .*:{port} and cannot go to {host}:1"):
+        head.connect(f"{host}:1")
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ Plain values that travel as JSON. How an advice comes about is left to `recommen
 
 from __future__ import annotations
 
+import html
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -137,6 +138,13 @@ class Advice:
     def __str__(self) -> str:
         """The card, as the command line shows it."""
         return "\n".join(lines_of(self.to_json()))
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        card = str(self)
+        return {
+            "text/plain": card,
+            "text/html": f"<pre style='font-family: monospace'>{html.escape(card)}</pre>",
+        }
 
     def apply(self, experiment: Experiment) -> Experiment:
         """Return an experiment with the settings of this advice in place; what it decides is not searched."""

@@ -56,6 +56,7 @@ __all__ = [
 ]
 
 DEFAULT_TRIALS = 20
+_NAMED = ("model", "data", "train", "loss", "sampler")
 
 
 class Experiment(BaseModel):
@@ -175,7 +176,8 @@ class Experiment(BaseModel):
 
         Args:
             **settings: Values by field; of a section, a mapping changes what it names and keeps the
-                rest: `replace(training={"epochs": 5})` changes only the epochs.
+                rest: `replace(training={"epochs": 5})` changes only the epochs. Where another model, data,
+                loss or sampler is named, the options of the one before are left.
 
         Raises:
             ExperimentError: If the result is no experiment.
@@ -184,7 +186,7 @@ class Experiment(BaseModel):
         for key, value in settings.items():
             before = document.get(key)
             if isinstance(value, Mapping) and isinstance(before, Mapping):
-                document[key] = {**before, **value}
+                document[key] = {**({} if _names_another(key, value, before) else before), **value}
             else:
                 document[key] = value
         return Experiment(**document).with_payloads(self.payloads())
@@ -226,6 +228,11 @@ class Experiment(BaseModel):
         named = {"model": self.model, "data": self.data, "train": self.train, "loss": self.loss}
         found = {key: component for key, component in named.items() if component is not None}
         return found | {f"metrics.{index}": metric for index, metric in enumerate(self.metrics)}
+
+
+def _names_another(key: str, value: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
+    """Tell whether a setting names another component or sampler, to which the old options mean nothing."""
+    return key in _NAMED and "name" in value and value["name"] != before.get("name")
 
 
 def _check_what_is_trained(experiment: Experiment) -> None:

@@ -135,9 +135,9 @@ def embed(target: Any, options: Mapping[str, JsonValue]) -> Component:
             found = getattr(found, part, None)
         if found is target:
             return Component.model_validate({"name": f"{module_name}:{qualified_name}", **options})
-    import cloudpickle
+    from workbench.experiment.pickling import dumps
 
-    payload = cloudpickle.dumps(target)
+    payload = dumps(target)
     short = qualified_name.rpartition(".")[2].strip("<>")
     name = f"{EMBEDDED_PREFIX}{short}@{hashlib.sha256(payload).hexdigest()}"
     return Component.model_validate({"name": name, **options}).with_payload(payload)

@@ -10,6 +10,17 @@ from __future__ import annotations
 from workbench.run.advising import advise
 from workbench.run.attached import Run, attach
 from workbench.run.experiment_file import read_experiment
+from workbench.run.loading import Bundle, load_bundle
 from workbench.run.starting import create, start, sweep
 
-__all__ = ["Run", "advise", "attach", "create", "read_experiment", "start", "sweep"]
+__all__ = [
+    "Bundle",
+    "Run",
+    "advise",
+    "attach",
+    "create",
+    "load_bundle",
+    "read_experiment",
+    "start",
+    "sweep",
+]

@@ -74,10 +74,10 @@ def advise(
     check_advisable(experiment)
     check(experiment, on_this_machine=address is None)
     opened = open_store(store)
-    head.connect(address)
-    run = Run(opened, opened.create_run(experiment))
-    with opened.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
-        return _advise(run, writer, objective, float(budget_s), listener)
+    with head.attached(address):
+        run = Run(opened, opened.create_run(experiment))
+        with opened.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+            return _advise(run, writer, objective, float(budget_s), listener)
 
 
 def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, listener: Sink | None) -> Advice:

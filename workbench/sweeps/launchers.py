@@ -72,10 +72,10 @@ class InlineLauncher(_StoreCommands):
         from workbench.sweeps.driver import Driver
         from workbench.workers import head
 
-        head.connect(self._address)
-        for name in ("ray.tune", "ray.air", "ray.train"):  # this process's output belongs to the person
-            logging.getLogger(name).setLevel(logging.ERROR)
-        Driver(self._store, run_id).run()
+        with head.attached(self._address):
+            for name in ("ray.tune", "ray.air", "ray.train"):  # this process's output belongs to the person
+                logging.getLogger(name).setLevel(logging.ERROR)
+            Driver(self._store, run_id).run()
 
 
 class RayLauncher(_StoreCommands):
@@ -89,10 +89,14 @@ class RayLauncher(_StoreCommands):
             ResourcesError: If the cluster can never give what the run asks for.
             RunError: If the actor does not take the run in time.
         """
-        from workbench.sweeps import driver_actor
         from workbench.workers import head
 
-        head.connect(self._address)
+        with head.attached(self._address):
+            self._start(run_id)
+
+    def _start(self, run_id: str) -> None:
+        from workbench.sweeps import driver_actor
+
         before = self._store.run(run_id)
         if before.state in ("running", "stopping") and driver_actor.exists(run_id):
             return

@@ -1,11 +1,22 @@
-"""Weights for the world outside: a checkpoint's model as a safetensors file."""
+"""Weights for the world outside: a checkpoint's model as a safetensors file, and that file as a model."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from pydantic import JsonValue
+
+from workbench.errors import RunError
+from workbench.experiment import Experiment
 from workbench.training.checkpoint import read
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from workbench.data import Datasets
 
 
 def write_weights(checkpoint: Path, to: Path) -> None:
@@ -28,3 +39,39 @@ def write_weights(checkpoint: Path, to: Path) -> None:
     temporary = to.with_name(f".{to.name}.tmp")
     save_file(tensors, temporary)
     os.replace(temporary, to)
+
+
+def read_model(
+    experiment: Experiment, params: Mapping[str, JsonValue], weights: Path
+) -> tuple[nn.Module, Datasets]:
+    """Build the model of a trial with weights that `write_weights` wrote, and load the data it was made for.
+
+    Args:
+        experiment: What the trial belongs to.
+        params: The configuration of the trial.
+        weights: The file.
+
+    Returns:
+        The model, on the CPU and in evaluation mode, and the data.
+
+    Raises:
+        WorkbenchError: If the model cannot be built or the data not loaded.
+        RunError: If the weights cannot be read, or belong to another model.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    from workbench.training.assembly import build_trial_model, load_trial_data
+    from workbench.training.settings import resolve
+
+    datasets = load_trial_data(str(weights), experiment)
+    settings = resolve(experiment, params, num_train_samples=len(datasets.train))
+    model = build_trial_model(experiment, params, settings, datasets)
+    try:
+        model.load_state_dict(load_file(weights))
+    except (OSError, SafetensorError, RuntimeError) as error:
+        problem = str(error).splitlines()[0].strip()
+        raise RunError(
+            f"cannot take the weights of {weights}: {problem}", next_step="Export the trial again."
+        ) from error
+    return model.eval(), datasets

@@ -62,7 +62,7 @@ class ExperimentForm(anywidget.AnyWidget):
         self._answered = 0
         self._refused: WorkbenchError | None = None
         self._has_told = False
-        self._senders = Senders(self.send)
+        self._senders = Senders(lambda content, frame: self.send(content, buffers=[frame]))
         self._ends = (
             draft.listen(self._tell_state), self._questions.end, follow_cells(draft), self._senders.end
         )  # fmt: skip

@@ -46,7 +46,7 @@ class LiveView(anywidget.AnyWidget):
         """
         super().__init__(_esm=read_view(_VIEW), run_id=run.run_id, height=height, snapshot=snapshot(run))
         self._run = run
-        self._senders = Senders(self.send)
+        self._senders = Senders(lambda content, frame: self.send(content, buffers=[frame]))
         self.on_msg(self._hear)
 
     def close(self) -> None:
@@ -88,11 +88,11 @@ def read_view(path: Path) -> str:
 class Senders:
     """One sender for each view of a run in a widget: what each view shows is its own."""
 
-    def __init__(self, send: Callable[..., None]) -> None:
+    def __init__(self, send: Callable[[dict[str, Any], bytes], None]) -> None:
         """Begin without views.
 
         Args:
-            send: Sends a message of the widget, with buffers.
+            send: Sends a message of the widget, with a frame.
         """
         self._send = send
         self._of_views: dict[str, KernelSender] = {}
@@ -111,9 +111,7 @@ class Senders:
         sender = self._of_views.get(view)
         if isinstance(said, str):
             if sender is None:
-                sender = KernelSender(
-                    run_of_view(), lambda frame: self._send({"view": view}, buffers=[frame])
-                )
+                sender = KernelSender(run_of_view(), lambda frame: self._send({"view": view}, frame))
                 self._of_views[view] = sender
             sender.hear(said)
         elif sender is not None:

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,9 @@ _QUIET = {
 _RECONNECT = "RAY_gcs_rpc_server_reconnect_timeout_s"
 RECONNECT_S = 10
 """How long processes of the local head hope for its return, which never comes; Ray says 60."""
+_INSIDE = threading.Lock()
+_num_inside = 0
+_is_ours = False
 _LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # 0: Ray binds to loopback, on Linux too
 
 
@@ -74,7 +78,8 @@ def connect(
 ) -> None:
     """Attach this process to a Ray cluster; without an address to the local head, started if need be.
 
-    A process that is attached already stays as it is, so workers and drivers may call this too.
+    A process that is attached already stays as it is, so workers and drivers may call this too; only an
+    address that leads elsewhere is refused.
 
     Args:
         address: "host:port" of a cluster; None for WORKBENCH_RAY_ADDRESS, RAY_ADDRESS or the local head.
@@ -84,12 +89,15 @@ def connect(
             loopback too, which takes two seconds longer.
 
     Raises:
-        RunError: If the cluster cannot be reached, or the local head cannot be started.
+        RunError: If the cluster cannot be reached, the local head cannot be started, or this process is
+            attached to another cluster than `address`.
     """
     os.environ.update(_QUIET)
     given = address or os.environ.get("WORKBENCH_RAY_ADDRESS") or os.environ.get("RAY_ADDRESS")
     loaded = sys.modules.get("ray")
     if loaded is not None and loaded.is_initialized():
+        if address is not None:
+            _refuse_another(address, loaded.get_runtime_context().gcs_address)
         return
     if given:
         _refuse_what_does_not_answer(given)
@@ -101,6 +109,39 @@ def connect(
     if _attach_or_start(files, arguments):
         return
     _attach_or_start(files, arguments)  # the head that was there has just ended
+
+
+@contextlib.contextmanager
+def attached(address: str | None = None) -> Iterator[None]:
+    """Attach this process for a while; one that was attached before stays so.
+
+    Ray ends a process that outlives its head, and a head ends when it idles: whoever only starts a run, such
+    as a notebook, must not be attached any longer than that takes.
+
+    Args:
+        address: As in `connect`.
+
+    Raises:
+        RunError: As `connect` does.
+    """
+    global _num_inside, _is_ours
+    with _INSIDE:
+        if _num_inside == 0:
+            _is_ours = not _is_attached()
+        connect(address)
+        _num_inside += 1
+    try:
+        yield
+    finally:
+        with _INSIDE:
+            _num_inside -= 1
+            if _num_inside == 0 and _is_ours and _is_attached():
+                sys.modules["ray"].shutdown()
+
+
+def _is_attached() -> bool:
+    loaded = sys.modules.get("ray")
+    return loaded is not None and bool(loaded.is_initialized())
 
 
 def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
@@ -130,6 +171,17 @@ def _await_end_of_broken(files: HeadFiles) -> None:
         return
     with contextlib.suppress(psutil.NoSuchProcess, psutil.TimeoutExpired):
         psutil.Process(record["pid"]).wait(3 * GRACE_S)
+
+
+def _refuse_another(address: str, attached_to: str) -> None:
+    """Refuse the address of another cluster: a process stays with the first; one host has many names."""
+    port = address.rpartition(":")[2]
+    if port.isdigit() and port != attached_to.rpartition(":")[2]:
+        raise RunError(
+            f"this process is attached to the Ray at {attached_to} and cannot go to {address}",
+            field="address",
+            next_step="Use another process: restart the kernel, or give the address to its first run.",
+        )
 
 
 def _refuse_what_does_not_answer(address: str) -> None:

@@ -1,0 +1,73 @@
+"""A bundle as a person uses it in Python: the trained model, and the data that it was made for."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.errors import RunError
+from workbench.experiment import Experiment
+from workbench.run.experiment_file import read_experiment
+from workbench.space import Params
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from workbench.data import Datasets
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A trained model and where it comes from.
+
+    Attributes:
+        model: The model with its weights, on the CPU and in evaluation mode.
+        data: The data that it was trained and judged on; `data.validation.batch(range(8))` returns the first
+            eight inputs and targets as the model saw them.
+        params: Its configuration.
+        values: What it reached.
+        experiment: What trains it again.
+    """
+
+    model: nn.Module
+    data: Datasets = field(repr=False)
+    params: Params
+    values: dict[str, float]
+    experiment: Experiment = field(repr=False)
+
+
+def load_bundle(folder: str | Path) -> Bundle:
+    """Load the model of a bundle that `export` wrote.
+
+    Python objects from a notebook are unpickled, which runs their code: load only what you trust.
+
+    Args:
+        folder: The bundle.
+
+    Returns:
+        The model, ready to be called, and its data.
+
+    Raises:
+        RunError: If the folder is no bundle, or holds no weights that fit.
+        WorkbenchError: If its model cannot be built, or its data not be loaded here.
+    """
+    from workbench.training.export import read_model
+
+    folder = Path(folder)
+    try:
+        configuration = json.loads((folder / "configuration.json").read_text(encoding="utf-8"))
+        params = dict(configuration["params"])
+        values = {name: float(value) for name, value in configuration["values"].items()}
+    except (OSError, ValueError, KeyError) as error:
+        raise RunError(f"{folder} is no bundle", next_step="Write one with: run.export(folder)") from error
+    weights = folder / "weights.safetensors"
+    if not weights.exists():
+        raise RunError(
+            f"the bundle {folder} holds no weights",
+            next_step="Train it again with its retrain.sh, or export a trial with weights.",
+        )
+    experiment = read_experiment(folder / "experiment.yaml")
+    model, data = read_model(experiment, params, weights)
+    return Bundle(model, data, params, values, experiment)
