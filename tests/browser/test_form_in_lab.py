@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 from typing import Any
@@ -36,6 +37,8 @@ def first_proposals(store: Store, run_id: str) -> list[Any]:
 def test_an_experiment_made_by_clicks_is_run_watched_exported_and_the_same_on_the_command_line(
     page, jupyter
 ) -> None:
+    (jupyter.root / "clicked.yaml").unlink(missing_ok=True)
+    shutil.rmtree(jupyter.root / "mine", ignore_errors=True)
     notebook(jupyter.root, "form.ipynb", "import workbench as wb\nwb.app()")
     run_all(page, jupyter, "form.ipynb")
     form = page.locator(FORM)

@@ -6,7 +6,13 @@ Who gets which hardware is decided elsewhere. Importing this loads neither torch
 
 from __future__ import annotations
 
-from workbench.resources.cluster import ClusterInventory, NodeInventory, cluster_inventory, likely_cluster
+from workbench.resources.cluster import (
+    ClusterInventory,
+    NodeInventory,
+    cluster_inventory,
+    likely_cluster,
+    loaded_ray,
+)
 from workbench.resources.energy import EnergyCounter, energy_between_j, gpu_counter, processor_counters
 from workbench.resources.inventory import Inventory, inventory
 from workbench.resources.memory import num_memory_kills, resident_bytes
@@ -27,6 +33,7 @@ __all__ = [
     "gpu_counter",
     "inventory",
     "likely_cluster",
+    "loaded_ray",
     "num_memory_kills",
     "processor_counters",
     "resident_bytes",

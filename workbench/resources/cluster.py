@@ -68,9 +68,18 @@ def cluster_inventory() -> ClusterInventory:
     return read_nodes(ray.nodes())
 
 
+def loaded_ray() -> Any:
+    """Return Ray where this process has loaded it, else None: who is not attached need not pay for it."""
+    if "ray" not in sys.modules:
+        return None
+    import ray  # waits where another thread is loading it just now
+
+    return ray
+
+
 def likely_cluster() -> ClusterInventory:
     """Return the cluster that this process is connected to, or else the one that this machine would be."""
-    ray = sys.modules.get("ray")
+    ray = loaded_ray()
     if ray is not None and ray.is_initialized():
         return cluster_inventory()
     here = inventory()

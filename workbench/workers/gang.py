@@ -317,11 +317,13 @@ def prepare(request: Request) -> None:
 
 
 def _pool() -> Any:
-    return _pool_at(ray.get_runtime_context().gcs_address)
+    context = ray.get_runtime_context()
+    return _pool_at(context.gcs_address, context.get_job_id())
 
 
 @functools.lru_cache(maxsize=4)
-def _pool_at(address: str) -> Any:
+def _pool_at(address: str, job_id: str) -> Any:
+    """Connect once for as long as this process is attached: each time it attaches it is another job."""
     return connect_pool()
 
 

@@ -27,6 +27,7 @@ import platformdirs
 import psutil
 
 from workbench.errors import RunError
+from workbench.resources import loaded_ray
 from workbench.workers.keeper import GRACE_S, START_TIMEOUT_S, HeadFiles
 
 _LOGGER = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ def connect(
     """
     os.environ.update(_QUIET)
     given = address or os.environ.get("WORKBENCH_RAY_ADDRESS") or os.environ.get("RAY_ADDRESS")
-    loaded = sys.modules.get("ray")
+    loaded = loaded_ray()
     if loaded is not None and loaded.is_initialized():
         if address is not None:
             _refuse_another(address, loaded.get_runtime_context().gcs_address)
@@ -136,11 +137,11 @@ def attached(address: str | None = None) -> Iterator[None]:
         with _INSIDE:
             _num_inside -= 1
             if _num_inside == 0 and _is_ours and _is_attached():
-                sys.modules["ray"].shutdown()
+                loaded_ray().shutdown()
 
 
 def _is_attached() -> bool:
-    loaded = sys.modules.get("ray")
+    loaded = loaded_ray()
     return loaded is not None and bool(loaded.is_initialized())
 
 
@@ -220,7 +221,7 @@ def shutdown() -> bool:
     with files.lock():
         found = _status(files)
         if found is not None:
-            ray = sys.modules.get("ray")
+            ray = loaded_ray()
             if ray is not None and ray.is_initialized():
                 ray.shutdown()  # Ray ends a process that outlives its head
             keeper = psutil.Process(found.pid)
