@@ -26,10 +26,11 @@ FAMILIES: tuple[Family, ...] = ("mlp", "convnet", "resnet", "boosted_trees", "fo
 
 
 class _OneOf(ModelConfiguration):
-    """What the entry does; its fields beside `family` are added below, from those of the families."""
+    """One of several models of the zoo, so that a sweep can search over kinds of models."""
 
     name = "one_of"
 
+    # The fields beside it are added below, from those of the families.
     family: Family = Field("mlp", description="Which entry of the zoo.")
 
     @model_validator(mode="after")
