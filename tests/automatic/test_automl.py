@@ -93,6 +93,7 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
     pd.testing.assert_frame_equal(again.leaderboard(), board)
 
 
+@pytest.mark.slow
 def test_images_are_learnt_by_networks_and_labels_keep_their_type() -> None:
     digits = load_digits()
     found = wb.automl((digits.images[:300], digits.target[:300]), time="5m")

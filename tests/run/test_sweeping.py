@@ -138,6 +138,7 @@ def test_interrupting_a_sweep_leaves_it_alive_and_stop_ends_it(folder: Path) -> 
     assert run.trials["state"].tolist()[: done.count("complete")] == ["complete"] * done.count("complete")
 
 
+@pytest.mark.slow
 def test_a_run_is_changed_extended_and_replayed_from_the_shell(folder: Path) -> None:
     assert _finish("sweep", "small.yaml", "--set", "train.pause_s=0.3", "--trials", "50", "--detach")[0] == 0
     run = wb.attach()
@@ -289,6 +290,7 @@ def test_training_again_from_a_bundle_gives_the_same_result(folder: Path) -> Non
     assert sum(array.size for array in weights.values()) > 1000
 
 
+@pytest.mark.slow
 def test_a_bundle_trains_again_wherever_it_is_put(
     folder: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -104,6 +104,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory, ray_head: Path) -> Iterator
         yield store
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.usefixtures("free_pool")
 def test_the_trial_that_remains_grows_and_ends_as_if_it_had_not(

@@ -36,6 +36,7 @@ def spans(sweep: Sweep) -> list[tuple[float, float]]:
     return [(event.time_unix_s, ended[event.trial]) for event in sweep.of(TrialStarted)]
 
 
+@pytest.mark.slow
 def test_two_sweeps_that_start_at_once_both_finish_and_share_the_machine(
     store: Store, ray_head: Path, tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ def kernel(ray_head: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         manager.shutdown_kernel(now=True)
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_model_of_a_cell_is_run_by_one_button_and_the_kernel_stays_free(
     kernel: Kernel, tmp_path: Path
