@@ -193,7 +193,9 @@ def _stay(
 
 def _leave_ray() -> None:
     """Detach from Ray: who follows needs the store only, and Ray would end this process with its head."""
-    ray = sys.modules.get("ray")
+    from workbench.resources import loaded_ray
+
+    ray = loaded_ray()
     if ray is not None and ray.is_initialized():
         ray.shutdown()
 

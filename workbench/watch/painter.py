@@ -206,7 +206,7 @@ def runs_picture(watch: Watch, look: RunsLook) -> RunsPicture:
 
 def problem_of(error: WorkbenchError) -> Problem:
     """Return an error as a browser is told of it."""
-    return Problem(problem=error.problem, field=error.field, allowed=error.allowed, next_step=error.next_step)
+    return Problem.model_validate(error.to_json())
 
 
 def _compared(tail: RunTail, numbers: Numbers) -> ComparedPicture:
