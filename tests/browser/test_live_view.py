@@ -155,6 +155,7 @@ def test_a_run_is_started_by_clicking_and_its_points_arrive(page, jupyter) -> No
     assert newest.state == "complete"
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_a_stopped_trial_takes_its_processes_along(page, jupyter) -> None:
     (jupyter.root / "slow_function.py").write_text(SLOW_FUNCTION)

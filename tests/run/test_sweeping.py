@@ -95,6 +95,7 @@ def test_a_trial_that_raises_is_told_by_the_exit_code(folder: Path) -> None:
     assert "RuntimeError: x is too large" in _finish("show", "last")[1]
 
 
+@pytest.mark.slow
 def test_whoever_starts_runs_is_attached_only_meanwhile(folder: Path) -> None:
     # Ray would end a notebook's kernel with the idle head.
     program = (

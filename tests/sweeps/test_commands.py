@@ -103,6 +103,7 @@ def test_commands_that_nobody_knows_or_that_lack_something_are_refused(store: St
     assert sweep.wait().state == "complete"
 
 
+@pytest.mark.slow
 def test_earlier_runs_teach_the_sampler_before_its_first_proposal(store: Store) -> None:
     search = {"x": {"low": 0.0, "high": 1.0}}
     earlier = Sweep.create(store, "curve", search=search, budget={"trials": 12}, seed=1).launch("inline")

@@ -183,6 +183,7 @@ def test_the_same_seed_gives_the_same_configurations(store: Store) -> None:
     assert len(set(first)) == 12
 
 
+@pytest.mark.slow
 def test_a_run_takes_no_longer_than_its_trials_when_many_are_short(store: Store) -> None:
     sweep = Sweep.create(store, "curve", budget={"trials": 100}, resources={"concurrency": 2})
     sweep.launch("inline")

@@ -205,6 +205,7 @@ def test_a_class_of_a_cell_is_taken_by_its_name_and_followed(
     assert len(talk.states) == num_told
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_one_button_starts_the_run_and_what_came_of_it_is_told(
     talk: Talk, ray_head: Path, monkeypatch: pytest.MonkeyPatch
