@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ from tests.browser.lab import (
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
-OLDEST_LAB = "jupyterlab==4.2.*"
+OLDEST_LAB, THIS_LAB = "jupyterlab==4.2.*", f"jupyterlab=={version('jupyterlab')}"
 CHART = re.compile("best so far 0")
 
 
@@ -96,7 +97,10 @@ def test_the_installed_package_shows_runs_in_the_oldest_jupyterlab(live_browser,
 
 
 def test_notebook_7_shows_a_cell_live_and_opens_the_page_for_the_rest(live_browser, wheel, tmp_path) -> None:
-    python = environment(tmp_path / "venv", wheel)
+    # Notebook finds the settings of JupyterLab in its own environment only.
+    python = environment(
+        tmp_path / "venv", wheel, "--no-deps", "--ignore-installed", "notebook>=7,<8", THIS_LAB
+    )
     jupyter = Jupyter(tmp_path / "jupyter", application="notebook", python=python).start()
     page = new_page(live_browser)
     try:
