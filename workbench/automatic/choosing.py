@@ -94,6 +94,8 @@ class Chosen:
         """
         from workbench.training.inference import outputs_of
 
+        if not len(samples):
+            return np.empty((0, len(self.interpreter.labels) or 1))
         classes = self.interpreter.asked == "classification"
         folds = sorted(self.candidates[0].models)
         readers = {number: self.interpreter.readers[number] for number in folds}

@@ -16,8 +16,9 @@ import numpy as np
 
 from workbench.automatic.choosing import Chosen, choose, describe, has_trained
 from workbench.automatic.preparation import HeldOut, LearningData, unpack
-from workbench.automatic.question import Asked, as_samples, read_labelled
+from workbench.automatic.question import as_samples, read_labelled
 from workbench.automatic.scores import scores_of
+from workbench.automatic.targets import Asked
 from workbench.errors import RunError
 from workbench.run.attached import Run, attach
 from workbench.run.output import bundle

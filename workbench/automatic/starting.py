@@ -7,7 +7,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.automatic.question import Asked, Question, read_question
+from workbench.automatic.question import Question, read_question
+from workbench.automatic.targets import Asked
 from workbench.errors import ExperimentError
 from workbench.experiment.sections import parse_duration_s
 from workbench.store import Store

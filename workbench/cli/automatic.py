@@ -19,7 +19,7 @@ from workbench.cli.printing import print_json, print_note
 
 if TYPE_CHECKING:
     from workbench.automatic import AutoML
-    from workbench.automatic.question import Asked
+    from workbench.automatic.targets import Asked
 
 _INTERRUPTED = 130
 _NONE_COMPLETE = 4

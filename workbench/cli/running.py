@@ -172,14 +172,12 @@ def _stay(
     from workbench.cli.following import exit_code_of_run, follow_to_end, print_end
     from workbench.run.interruption import ended_like_interrupted
 
-    _leave_ray()
     try:
         with ended_like_interrupted():
             history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
             if state == "lost" and when_lost is not None:
                 driver_after = run.row.last_seq
                 when_lost()
-                _leave_ray()
                 history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
     except KeyboardInterrupt:
         return _interrupted(run)
@@ -189,15 +187,6 @@ def _stay(
     else:
         print_end(run, history, state, report=report)
     return exit_code_of_run(history, state)
-
-
-def _leave_ray() -> None:
-    """Detach from Ray: who follows needs the store only, and Ray would end this process with its head."""
-    from workbench.resources import loaded_ray
-
-    ray = loaded_ray()
-    if ray is not None and ray.is_initialized():
-        ray.shutdown()
 
 
 def _write_report(run: Run) -> str | None:
