@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ def test_the_best_so_far_of_several_runs_stands_in_one_figure(tmp_path: Path) ->
         record(store, "convolutional", 0.9)
         record(store, "nothing")
 
-        figure = wb.compare(first, "convolutional", "nothing", store=store)
+        figure: Any = wb.compare(first, "convolutional", "nothing", store=store)
 
     lines = {line.name: line for line in figure.data}
     assert list(lines) == [
@@ -40,8 +41,9 @@ def test_the_best_so_far_of_several_runs_stands_in_one_figure(tmp_path: Path) ->
 def test_runs_of_one_name_are_told_apart_and_runs_that_are_not_there_refused(tmp_path: Path) -> None:
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
         ids = [record(store, "same", 0.5), record(store, "same", 0.7)]
-        assert [line.name.partition(":")[0] for line in wb.compare(*ids, store=store).data] == ids
-        empty = wb.compare(record(store, "empty"), store=store)
+        twins: Any = wb.compare(*ids, store=store)
+        assert [line.name.partition(":")[0] for line in twins.data] == ids
+        empty: Any = wb.compare(record(store, "empty"), store=store)
         assert empty.layout.annotations[0].text == "No trial has reported anything yet."
         with pytest.raises(RunNotFoundError):
             wb.compare("other", store=store)
