@@ -25,7 +25,7 @@ def test_a_name_is_any_printable_line(name: str) -> None:
         ("../../etc/passwd", "name: '../../etc/passwd' holds /, as a path does; allowed: one line of"),
         ("C:\\temp", "as a path does"),
         (" ..", "says nothing"),
-        ("a\nb", r"U\+000A \(a control character\), which cannot be seen"),
+        ("a\nb", r"U\+000A \(a character without a name\), which cannot be seen"),
         ("a\x00b", r"U\+0000"),
         ("invoice\u202egpj.exe", r"'invoice\\u202egpj.exe' holds U\+202E \(right-to-left override\)"),
         ("a\u2066b", "left-to-right isolate"),

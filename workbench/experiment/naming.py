@@ -29,7 +29,7 @@ def check_name(name: str) -> str:
                 next_step="Write - in its place.",
             )
         if not character.isprintable():
-            told = unicodedata.name(character, "a control character").lower()
+            told = unicodedata.name(character, "a character without a name").lower()
             raise ExperimentError(
                 f"{name!a} holds U+{ord(character):04X} ({told}), which cannot be seen",
                 allowed=_ALLOWED,
