@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         Training,
     )
     from workbench.history import History, Trial
-    from workbench.run import Bundle, Run, advise, attach, load_bundle, sweep
+    from workbench.run import Bundle, Run, advise, attach, compare, load_bundle, sweep
     from workbench.space import Choice, Fixed, Float, Int, Space
     from workbench.store import Store
     from workbench.widgets import app, live
@@ -40,7 +40,7 @@ _HOMES = {
         "Sampler", "Training",
     ),
     "history": ("History", "Trial"),
-    "run": ("Bundle", "Run", "advise", "attach", "load_bundle", "sweep"),
+    "run": ("Bundle", "Run", "advise", "attach", "compare", "load_bundle", "sweep"),
     "space": ("Choice", "Fixed", "Float", "Int", "Space"),
     "store": ("Store",),
     "widgets": ("app", "live"),
@@ -75,6 +75,7 @@ __all__ = [
     "app",
     "attach",
     "automl",
+    "compare",
     "live",
     "load_bundle",
     "sweep",

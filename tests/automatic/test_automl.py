@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import time
@@ -89,6 +90,14 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
     with pytest.raises(DataError, match="no column 'city'"):
         found.predict(table[["age"]])
 
+    for nothing in (table.drop(columns="stays")[:0], [], np.empty((0, 2))):
+        assert found.predict(nothing).shape == (0,)
+        assert found.predict(nothing).dtype == said.dtype
+        assert found.predict_proba(nothing).shape == (0, 2)
+    in_force = found.run.history.in_force.budget.time
+    assert in_force is not None
+    assert 240 < in_force < 300, "the start counts"
+
     again = wb.AutoML.attach(found.run.run_id)
     pd.testing.assert_frame_equal(again.leaderboard(), board)
 
@@ -127,6 +136,27 @@ def test_a_run_on_texts_can_be_ended_early_and_keeps_what_it_found() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("ended_by", [signal.SIGINT, signal.SIGTERM])
+def test_who_ends_the_command_leaves_the_run_alive(folder: Path, ended_by: signal.Signals) -> None:
+    customers().to_csv(folder / "customers.csv", index=False)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "workbench.cli", "automl", "customers.csv", "--target", "stays"],
+        cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert "candidate" in process.stdout.readline()
+    process.send_signal(ended_by)
+    _, err = process.communicate(timeout=60)
+
+    found = wb.AutoML.attach()
+    assert process.returncode == 130
+    assert f"The run goes on. Come back: workbench follow {found.run.run_id}" in err
+    assert "Traceback" not in err
+    assert found.run.driven
+    assert found.stop().wait(timeout_s=60).has_result
+
+
+@pytest.mark.slow
 def test_the_command_line_tests_a_regression(folder: Path) -> None:
     rng = np.random.default_rng(1)
     rooms, size = rng.integers(1, 8, 250), rng.normal(100, 20, 250)
@@ -145,6 +175,8 @@ def test_the_command_line_tests_a_regression(folder: Path) -> None:
     assert told["test"]["r2"] > 0.9
     assert abs(told["baseline"]["r2"]) < 0.2
     assert told["num_samples"] == {"learning": 200, "test": 50}
+    assert "candidate   1  mlp" in err
+    assert not [line for line in err.splitlines() if "trial" in line or "enqueue" in line]
     wrong = subprocess.run([*command, "prize"], cwd=folder, capture_output=True, text=True, check=False)
     assert wrong.returncode == 2
     assert "there is no column 'prize'; allowed: rooms, size, price" in wrong.stderr

@@ -53,9 +53,28 @@ def test_a_file_is_read_and_its_labels_come_back_as_they_were(tmp_path):
         (frame(), None, ExperimentError, "needs the name of the column to predict"),
         (frame(), "z", DataError, "no column 'z'; allowed: x, y"),
         (frame(3), "y", DataError, "3 samples with a target are too few"),
-        (frame().assign(y="same"), "y", DataError, "every row is of class 'same'"),
-        (frame().assign(y=0.5), "y", DataError, "0.5 in every sample"),
-        (frame().assign(y=np.nan), "y", DataError, "0 samples with a target"),
+        (frame().assign(y="same"), "y", DataError, "target: the target 'y' is 'same' in every"),
+        (frame().assign(y=0.5), "y", DataError, "'y' is 0.5 in every sample; allowed: .*Add samples"),
+        (frame().assign(y=np.nan), "y", DataError, r"0 samples with a target .*\(40 have none\)"),
+        (
+            frame().assign(y=["yes", "yes", None, np.nan] * 10), "y", DataError,
+            r"'yes' in every sample that has one; .*20 samples have none: .*y\.fillna",
+        ),
+        (
+            frame().assign(y=[1.0, np.inf, -np.inf, 0.0] * 10), "y", DataError,
+            r"target: the target 'y' is infinite in 20 of 40 samples: 1, 2, 5, 6, 9, \.\.\. \(from",
+        ),
+        ((np.ones((30, 1)), pd.Series([None, 1.5, np.inf] * 10, dtype=object)), None, DataError, "10 of 30"),
+        (
+            frame().assign(y=pd.date_range("2026-01-01", periods=40)), "y", DataError,
+            r"'y' holds dates or times, such as 2026-01-01 00:00:00; allowed: .*\.dt\.days",
+        ),
+        (frame().assign(y=pd.date_range("2026-01-01", periods=40).date), "y", DataError, "holds dates"),
+        (frame().assign(y=pd.to_timedelta(range(40), unit="h")), "y", DataError, "holds dates"),
+        (
+            frame().assign(y=[f"2026-01-{day % 28:02}" for day in range(1, 41)]), "y", DataError,
+            "fewer than two of 28 classes .*quantity or a date",
+        ),
         (frame().assign(x=np.nan), "y", DataError, "every value of every column is missing"),
         (frame()[["y"]], "y", DataError, "no column is left"),
         ((np.ones((40, 2)), np.ones(39)), None, DataError, "40 samples and 39 targets"),
@@ -63,7 +82,7 @@ def test_a_file_is_read_and_its_labels_come_back_as_they_were(tmp_path):
         ("missing.csv", "y", DataError, "does not exist"),
         (7, None, ExperimentError, "an object of type int"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_learnt_from_is_refused_in_words(data, target, error, part):
     with pytest.raises(error, match=part):
         read_question(data, target)
@@ -77,6 +96,21 @@ def test_targets_that_are_missing_rare_or_uneven_are_told():
     told = " / ".join(question.notes)
     for part in ("3 samples without a target", "1 classes with fewer than 3 samples: once", "imbalanced"):
         assert part in told
+
+
+def test_dates_are_classes_and_no_number_only_where_that_is_said():
+    days = frame().assign(y=pd.to_datetime(["2026-01-01", "2026-02-01"] * 20))
+    assert read_question(days, "y", asked="classification").class_names == ("2026-01-01", "2026-02-01")
+    with pytest.raises(DataError, match="holds dates"):
+        read_question(days, "y", asked="regression")
+    with pytest.raises(DataError, match=r"what is no number: .*allowed: numbers where a regression is asked"):
+        read_question(frame().assign(y=["a", "b"] * 20), "y", asked="regression")
+
+
+def test_new_samples_may_all_have_one_target_but_there_must_be_some():
+    assert read_labelled((np.ones((2, 2)), [5.0, 5.0]), None, ())[1].tolist() == [5.0, 5.0]
+    with pytest.raises(DataError, match="there are no samples"):
+        read_labelled((np.ones((0, 2)), []), None, ())
 
 
 def test_samples_of_another_kind_are_refused_later():

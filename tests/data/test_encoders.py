@@ -70,3 +70,37 @@ def test_texts_are_counted_by_the_words_of_the_train_part():
     assert not unknown.any()
     with pytest.raises(DataError, match="texts are empty"):
         learn_encoder("texts", ["", " "])
+
+
+DAYS = pd.Series(pd.date_range("2026-01-01", periods=8, tz="UTC"), name="day")
+
+
+@pytest.mark.parametrize(
+    "same",
+    [
+        DAYS.dt.tz_localize(None),
+        DAYS.dt.tz_convert("Asia/Tokyo"),
+        DAYS.astype("datetime64[s, UTC]"),
+        DAYS.dt.strftime("%Y-%m-%d"),
+        DAYS.dt.strftime("%Y-%m-%dT%H:%M:%S+00:00"),
+        DAYS.dt.date,
+    ],
+    ids=["no zone", "another zone", "seconds", "text", "text with a zone", "objects"],
+)
+def test_dates_mean_the_same_in_whatever_form_they_come(same):
+    column = learn_column(DAYS, max_categories=3)
+    np.testing.assert_array_equal(column.encode(same), column.encode(DAYS))
+    again = learn_column(DAYS.astype("datetime64[ns, UTC]"), max_categories=3)
+    np.testing.assert_allclose(again.encode(same), column.encode(DAYS))
+
+
+def test_dates_that_are_missing_or_far_away_are_read_and_others_refused_as_dates():
+    known = learn_column(DAYS, max_categories=3)
+    assert known.encode(pd.Series([None, "9999-12-31"], name="day"))[0] == 0
+    assert known.encode(pd.Series([np.nan, np.nan], name="day")).tolist() == [[0], [0]]
+    for wrong in ("soon", 20260101):
+        with pytest.raises(DataError, match=r"'day' held dates before: .*text such as 2026-01-31"):
+            known.encode(pd.Series([wrong], name="day"))
+    numbers = learn_column(pd.Series([1.0, 2.0], name="x"), max_categories=3)
+    with pytest.raises(DataError, match="'x' held numbers before"):
+        numbers.encode(DAYS.rename("x"))

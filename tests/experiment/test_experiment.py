@@ -198,7 +198,7 @@ def test_the_schema_tells_editors_what_may_be_written() -> None:
     assert schema["$defs"]["Training"]["properties"]["epochs"]["description"]
 
 
-@pytest.mark.parametrize("text", ["- a\n- b", "just text", "a: [", "a: 1\na: 2", ""])
+@pytest.mark.parametrize("text", ["- a\n- b", "just text", "a: [", ""])
 def test_what_is_no_mapping_is_refused(text: str) -> None:
     with pytest.raises(ExperimentError):
         Experiment.from_yaml(text)

@@ -15,11 +15,16 @@ _LR = {"low": 1e-4, "high": 0.1, "log": True}
 _DEPTH = {"low": 1, "high": 3}
 
 
+names = st.text(max_size=8).map(
+    lambda text: "n" + "".join(each for each in text if each.isprintable() and each not in "/\\")
+)
+
+
 @st.composite
 def experiments(draw: st.DrawFn) -> Experiment:
     """Draw an experiment with a model and data, or with a train function and any space."""
     fields: dict[str, Any] = {
-        "name": draw(st.text(min_size=1, max_size=8)),
+        "name": draw(names),
         "seed": draw(st.integers(0, 2**32 - 1)),
         "repeats": draw(st.integers(1, 3)),
         "budget": {

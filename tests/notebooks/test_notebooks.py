@@ -204,6 +204,8 @@ def test_the_better_run_is_taken_along_and_used(tell: Tell, tmp_path: Path) -> N
     bundle = wb.load_bundle(folder)
     assert winner.best is not None
     assert (bundle.params, bundle.values) == (winner.best.params, winner.best.values)
+    compared = code_cells(notebook)[1].outputs[-1].data["application/vnd.plotly.v1+json"]
+    assert {line["name"].partition(":")[0] for line in compared["data"]} == {"plain", "convolutional"}
     figure = code_cells(notebook)[-1].outputs[-1].data["application/vnd.plotly.v1+json"]
     said = [note["text"] for note in figure["layout"]["annotations"]]
     assert len(said) == 24

@@ -46,7 +46,7 @@ def two_objectives() -> Experiment:
 @pytest.fixture(scope="session")
 def one_objective() -> Experiment:
     return Experiment(
-        name='<b>bold</b> & "quoted"',
+        name='<b>bold<b> & "quoted"',
         train="package.module:function",
         objectives=[{"metric": "loss", "goal": "minimize"}],
         search={

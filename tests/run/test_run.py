@@ -172,7 +172,7 @@ def test_a_report_that_cannot_be_written_is_an_error_in_words(run: Run, tmp_path
 
 
 def test_the_notebook_face_escapes_what_people_wrote(tmp_path: Path, url: str) -> None:
-    name = "<script>alert(1)</script>"
+    name = "<script>alert(1)<script>"
     search = {**EXPERIMENT["search"], "width": {"choices": [8, name]}}
     with Store.open(url) as store:
         run = Run(store, store.create_run(wb.Experiment(**{**EXPERIMENT, "name": name, "search": search})))

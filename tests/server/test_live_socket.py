@@ -264,9 +264,9 @@ class TestTheEnd:
 class TestHostile:
     async def test_a_name_travels_as_it_is(self, connect, store):
         browser = await connect()
-        name = "<script>alert(1)</script> ‮ " + "x" * 30
+        name = '<img src=x onerror="alert(1)"> \u0645\u062b\u0627\u0644 ' + "x" * 30
         run_id = store.create_run(Experiment(**{**EXPERIMENT, "name": name}))
-        await browser.show(run=run_id, runs={"text": "<script>"})
+        await browser.show(run=run_id, runs={"text": "<img"})
         await browser.take_until(lambda: "runs" in browser.head and "run" in browser.head)
         assert browser.head["run"]["name"] == name
         assert [item["name"] for item in browser.head["runs"]["items"]] == [name]

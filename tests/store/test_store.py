@@ -161,7 +161,7 @@ def test_run_id_is_given_once(store: Store) -> None:
         store.create_run(make_experiment(), run_id="mine")
 
 
-@pytest.mark.parametrize("name", ["\u00dcbung / 1", "---", "x" * 80, "A  B"])
+@pytest.mark.parametrize("name", ["\u00dcbung : 1", "---", "x" * 80, "A  B"])
 def test_any_name_makes_a_run_id_that_is_a_folder_name(store: Store, name: str) -> None:
     run_id = store.create_run(make_experiment(name))
     assert str(store.folder(run_id)) == f"{store.artifacts}/{run_id}"

@@ -47,7 +47,8 @@ import numpy as np, sys, torch
 from workbench.experiment import Experiment
 from workbench.strategies.single import Single
 from workbench.strategies.strategy import MicroBatch, StepSettings, Worker
-from workbench.training.assembly import build_trial_model, load_trial_data, loss_of
+from workbench.training.assembly import build_trial_model, loss_of
+from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.settings import resolve
 

@@ -12,7 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 import workbench as wb
 from tests.run.recorded import record_run
-from workbench.errors import ExperimentError, WorkbenchError
+from workbench.errors import DataError, ExperimentError, WorkbenchError
 from workbench.run import read_experiment
 from workbench.widgets import ExperimentForm, experiment_form
 
@@ -98,6 +98,32 @@ def test_what_is_clicked_is_the_experiment_and_can_be_saved_and_opened(talk: Tal
     assert (told["name"], told["status"]) == ("file", "failed")
     talk.edit(("training.epochs", 5))
     assert talk.say("open", path=str(path))["hash"] == read_experiment(path).hash()
+
+
+def test_an_experiment_is_assigned_and_saved_in_python_and_the_view_follows(
+    talk: Talk, tmp_path: Path
+) -> None:
+    before = talk.form.experiment
+    other = before.replace(model="convnet", training={"epochs": 3})
+    talk.form.experiment = other
+    assert talk.form.experiment == other
+    assert talk.state["hash"] == other.hash()
+    assert talk.say("undo")["hash"] == before.hash()
+
+    path = tmp_path / "mine.yaml"
+    talk.form.save(path)
+    assert talk.state["saved_path"] == str(path)
+    with pytest.raises(DataError, match="is there already"):
+        talk.form.save(path)
+    talk.form.experiment = other.model_dump(mode="json")
+    talk.form.save(path, overwrite=True)
+    talk.form.experiment = before
+    talk.form.experiment = str(path)
+    assert talk.form.experiment == other
+    for wrong in (None, 5):
+        with pytest.raises(ExperimentError, match="is no experiment; allowed: an experiment, the path"):
+            talk.form.experiment = wrong
+    assert talk.form.experiment == other
 
 
 def test_every_message_is_answered_once_with_its_number(talk: Talk) -> None:

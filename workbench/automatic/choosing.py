@@ -8,7 +8,7 @@ test samples: what is chosen cannot depend on them.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -59,12 +59,14 @@ class Chosen:
         weights: One each; they sum to 1, and most are 0.
         targets: What would have been right on validation.
         interpreter: How samples are read.
+        guess: The simplest guess: what is used where no candidate was ready in time.
     """
 
     candidates: tuple[Candidate, ...]
     weights: tuple[float, ...]
     targets: np.ndarray = field(repr=False)
     interpreter: Interpreter = field(repr=False)
+    guess: np.ndarray = field(repr=False)
 
     @property
     def used(self) -> list[tuple[Candidate, float]]:
@@ -73,14 +75,10 @@ class Chosen:
         return sorted(pairs, key=lambda pair: -pair[1])
 
     @property
-    def label(self) -> str:
-        """What is used, in words."""
-        used = self.used
-        return used[0][0].family if len(used) == 1 else f"ensemble of {len(used)}"
-
-    @property
     def predicted(self) -> np.ndarray:
         """What is used says of the validation samples."""
+        if not self.used:
+            return self._guessed(len(self.targets))
         return weighted_mean([each.predicted for each, _ in self.used], [weight for _, weight in self.used])
 
     def outputs(self, samples: Any) -> np.ndarray:
@@ -94,6 +92,8 @@ class Chosen:
         """
         from workbench.training.inference import outputs_of
 
+        if not self.used or not len(samples):
+            return self._guessed(len(samples))
         classes = self.interpreter.asked == "classification"
         folds = sorted(self.candidates[0].models)
         readers = {number: self.interpreter.readers[number] for number in folds}
@@ -110,38 +110,44 @@ class Chosen:
         ]
         return weighted_mean(said, [weight for _, weight in self.used])
 
+    def _guessed(self, num_samples: int) -> np.ndarray:
+        return np.tile(self.guess.astype(np.float64), (num_samples, 1))
 
-def choose(run: Run, learning: LearningData, interpreter: Interpreter) -> Chosen:
+
+def choose(run: Run, learning: LearningData, interpreter: Interpreter, guess: np.ndarray) -> Chosen:
     """Choose among the configurations of a run by what they say of the validation samples.
 
     Args:
         run: A run that has ended.
         learning: What it learnt from.
         interpreter: How its samples are read.
+        guess: What is used where the run was too short for any model.
 
     Raises:
-        RunError: If no trial is complete.
+        RunError: If models failed, and none was trained.
     """
     trained = _trained(run)
-    if not trained:
+    if not can_choose(run.history):
         failed = run.history.in_state("failed")
         raise RunError(
-            f"no model of run {run.run_id} was trained to its end"
-            + (f"; the last failed: {failed[-1].message}" if failed else ""),
-            next_step=f"Give it more time: workbench extend {run.run_id} --time 5m",
+            f"no model of run {run.run_id} was trained"
+            + (f"; the last failed: {failed[-1].message}" if failed else f": it {run.history.state}"),
+            next_step=f"Look at its logs in {run.folder}, or give it more time: "
+            f"workbench extend {run.run_id} --time 5m",
         )
-    folds = list(range(min(len(learning.folds), max(len(each) for each in trained))))
+    folds = list(range(min(len(learning.folds), max((len(each) for each in trained), default=1))))
     whole = [each for each in trained if set(folds) <= set(each)]
     targets = np.concatenate([_targets(learning.folds[number], interpreter, number) for number in folds])
     found = [_load(run, each, folds, learning, interpreter, targets) for each in whole[:NUM_ENSEMBLED]]
     found.sort(key=lambda each: (each.loss, each.trial))
-    weights = select([each.predicted for each in found], targets, interpreter.asked)
-    return Chosen(tuple(found), tuple(float(weight) for weight in weights), targets, interpreter)
+    weights = select([each.predicted for each in found], targets, interpreter.asked) if found else ()
+    return Chosen(tuple(found), tuple(float(weight) for weight in weights), targets, interpreter, guess)
 
 
-def has_trained(history: History) -> bool:
-    """Tell whether a run has left any model that could be used."""
-    return any(_has_weights(trial) for trial in history.trials.values())
+def can_choose(history: History) -> bool:
+    """Tell whether a run has left a model, or was merely too short for one."""
+    was_short = history.state in ("complete", "stopped") and not history.in_state("failed")
+    return was_short or any(_has_weights(trial) for trial in history.trials.values())
 
 
 def _trained(run: Run) -> list[dict[int, Trial]]:
@@ -213,7 +219,7 @@ def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Mo
         )  # fmt: skip
 
 
-def describe(params: dict[str, object], family: str) -> str:
+def describe(params: Mapping[str, object], family: str) -> str:
     """Return a configuration in one line, without what its kind of model says already.
 
     Args:

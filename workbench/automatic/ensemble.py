@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from workbench.automatic.question import Asked
 from workbench.automatic.scores import loss_of
+from workbench.automatic.targets import Asked
 
 MAX_STEPS = 30
 NUM_STARTING = 3

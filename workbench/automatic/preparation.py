@@ -15,8 +15,9 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from workbench.automatic.question import Asked, Question, take
+from workbench.automatic.question import Question, take
 from workbench.automatic.scores import simplest_guess
+from workbench.automatic.targets import Asked
 from workbench.data import Datasets
 from workbench.data.encoders import Encoder, SampleKind, learn_encoder
 from workbench.data.splits import ArraySplit, divisor, split_indices

@@ -6,13 +6,14 @@ its form; dividing and encoding it is left to the preparation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from workbench.automatic.targets import Asked, check_finite, check_targets, numbers_of
 from workbench.data.encoders import SampleKind
 from workbench.data.options import existing_path
 from workbench.data.tables import column_of, detect_task, number_classes, read_table
@@ -20,8 +21,6 @@ from workbench.errors import DataError, ExperimentError
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Asked = Literal["classification", "regression"]
 
 FEWEST_SAMPLES = 20
 FEWEST_OF_A_CLASS = 3
@@ -77,17 +76,22 @@ def read_question(data: Any, target: str | None = None, *, asked: Asked | None =
     kind, samples = _samples_of(samples)
     if len(samples) != len(targets):
         raise DataError(f"there are {len(samples)} samples and {len(targets)} targets", field="data")
+    targets = targets.infer_objects()  # numbers beside gaps may come as objects
+    check_finite(targets)
     samples, targets, dropped = _drop_without_target(samples, targets)
     notes = [f"left out {dropped} samples without a target"] if dropped else []
     if len(targets) < FEWEST_SAMPLES:
         raise DataError(
-            f"{len(targets)} samples with a target are too few to train, choose and test with",
+            f"{len(targets)} samples with a target are too few to train, choose and test with"
+            + (f" ({dropped} have none)" if dropped else ""),
             field="data",
             allowed=f"at least {FEWEST_SAMPLES}",
+            next_step="Add samples.",
         )
+    check_targets(targets, asked, num_missing=dropped)
     wanted = asked or ("classification" if detect_task(targets) == "classification" else "regression")
     if wanted == "regression":
-        numbers = _numbers(targets)
+        numbers = numbers_of(targets)
         notes += _notes_of(kind, samples)
         return Question(kind, "regression", samples, numbers, (), (), name, tuple(notes))
     class_names, classes = number_classes(targets)
@@ -113,10 +117,12 @@ def read_labelled(data: Any, target: str | None, labels: tuple[Any, ...]) -> tup
         DataError: If a target is missing, or a class is not known.
     """
     samples, targets, _ = _take_apart(data, target)
+    if not len(targets):
+        raise DataError("there are no samples", field="data", allowed="at least one")
     if targets.isna().any():
         raise DataError("some samples have no target", field="target", next_step="Leave them out.")
     if not labels:
-        return samples, _numbers(targets)
+        return samples, numbers_of(targets)
     numbers = {str(label): number for number, label in enumerate(labels)}
     unknown = sorted(set(targets.astype(str)) - numbers.keys())
     if unknown:
@@ -135,7 +141,7 @@ def take(samples: Any, indices: np.ndarray) -> Any:
 
 
 def as_samples(kind: SampleKind, given: Any) -> Any:
-    """Return what somebody wants predicted in the form that a question has.
+    """Return what somebody wants predicted in the form that a question has; nothing is an empty list.
 
     Args:
         kind: What a sample is.
@@ -148,6 +154,8 @@ def as_samples(kind: SampleKind, given: Any) -> Any:
 
     if isinstance(given, str | Path) and kind == "table":
         given = read_table(existing_path(Path(given)))
+    if isinstance(given, Sized) and not len(given):
+        return []  # of no kind, and of any
     found, samples = _samples_of(given)
     if kind == "table" and found == "texts" and isinstance(given, pd.DataFrame):
         found, samples = "table", _as_frame(given)
@@ -261,18 +269,6 @@ def _drop_without_target(samples: Any, targets: pd.Series) -> tuple[Any, pd.Seri
     return take(samples, kept), targets.iloc[kept].reset_index(drop=True), int((~known).sum())
 
 
-def _numbers(targets: pd.Series) -> np.ndarray:
-    try:
-        values = targets.to_numpy(dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"the target is no number: {error}", field="target") from error
-    if not np.isfinite(values).all():
-        raise DataError("the target holds infinite values", field="target")
-    if np.ptp(values) == 0:
-        raise DataError(f"the target is {values[0]:g} in every sample", field="target")
-    return values
-
-
 def _drop_rare(
     samples: Any, classes: np.ndarray, class_names: list[str]
 ) -> tuple[Any, np.ndarray, list[str], list[str]]:
@@ -281,9 +277,11 @@ def _drop_rare(
     kept = np.flatnonzero(counts >= FEWEST_OF_A_CLASS)
     if len(kept) < 2:
         raise DataError(
-            f"fewer than two classes have {FEWEST_OF_A_CLASS} samples",
+            f"fewer than two of {len(counts)} classes (such as {class_names[0]!r}) have "
+            f"{FEWEST_OF_A_CLASS} samples",
             field="target",
-            next_step="Add samples, or ask for a regression if the target is a quantity.",
+            allowed="classes of which there are several samples each, or numbers",
+            next_step="Add samples, or make a number of the target if it is a quantity or a date.",
         )
     if len(kept) == len(counts):
         return samples, classes, class_names, []

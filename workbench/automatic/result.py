@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from workbench.automatic.choosing import Chosen, choose, describe, has_trained
+from workbench.automatic.choosing import Chosen, can_choose, choose, describe
 from workbench.automatic.preparation import HeldOut, LearningData, unpack
-from workbench.automatic.question import Asked, as_samples, read_labelled
+from workbench.automatic.question import as_samples, read_labelled
 from workbench.automatic.scores import scores_of
+from workbench.automatic.targets import Asked
+from workbench.automatic.tried import candidates_of, counted
 from workbench.errors import RunError
 from workbench.run.attached import Run, attach
 from workbench.run.output import bundle
 from workbench.run.progress import progress_of
-from workbench.run.words import format_counts
 from workbench.store import Store
 from workbench.store.objects import read_objects
 
@@ -75,17 +76,18 @@ class AutoML:
 
     @property
     def has_result(self) -> bool:
-        """Whether the run has ended with a model that can be used."""
-        return self.finished and has_trained(self.run.history)
+        """Whether the run has ended with something that can be used, if only the simplest guess."""
+        return self.finished and can_choose(self.run.history)
 
     @property
     def progress(self) -> str:
         """How far the run is, in one line."""
         history = self.run.history
         part, left_s = progress_of(history, time.time())
-        said = [self.run.state, format_counts(history) or "no trial yet"]
-        if (best := history.best()) is not None:
-            said.append(f"best val_loss {best.values['val_loss']:.4g} ({best.params['family']})")
+        tried = candidates_of(history)
+        said = [self.run.state, counted(tried)]
+        if best := min((each for each in tried if each.values), key=lambda each: each.loss, default=None):
+            said.append(f"best loss {best.loss:.4g} ({best.family})")
         if not self.finished and part is not None:
             said.append(f"{100 * part:.0f} % of the budget" + (f", {left_s:.0f} s left" if left_s else ""))
         return "; ".join(said)
@@ -122,14 +124,15 @@ class AutoML:
         rows: list[dict[str, Any]] = []
         if is_joined:
             joined = {**self._validated(chosen.predicted), **self._test}
-            rows.append({"model": chosen.label, "weight": 1.0, **joined})
+            rows.append({"model": self._label, "weight": 1.0, **joined})
         for each, weight in zip(chosen.candidates, chosen.weights, strict=True):
             tested = self._test if weight == 1.0 and not is_joined else {}
             row = {"model": each.family, "trial": each.trial, "weight": weight}
             row |= {**self._validated(each.predicted), **tested}
             rows.append(row | {"with": describe(each.params, each.family)})
         guess = np.tile(self._held_out.guess, (len(chosen.targets), 1))
-        rows.append({"model": _SIMPLEST[asked], "weight": 0.0, **self._validated(guess), **self._guess_test})
+        last = {"model": _SIMPLEST[asked], "trial": None, "weight": 0.0 if chosen.used else 1.0}
+        rows.append({**last, **self._validated(guess), **self._guess_test})
         table = pd.DataFrame(rows)
         table["trial"] = table["trial"].astype("Int64")
         first = ["model", "trial", "weight"]
@@ -208,16 +211,19 @@ class AutoML:
     def summary(self) -> list[str]:
         """Return what came out, in a few lines: what is used, its test scores, the simplest guess beside."""
         chosen, (num_learning, num_test) = self._chosen, self._held_out.num_samples
-        num_folds = len(chosen.candidates[0].models)
-        how = f"in {num_folds} folds" if num_folds > 1 else "a fifth of them held out to choose by"
+        folds = len(self._learning.folds)
+        how = f"in {folds} folds" if folds > 1 else "a fifth of them held out to choose by"
         name, value = next(iter(self.score().items()))
         guess = self.baseline[name]
         no_better = "" if value > guess else " - no better than guessing"
         lines = [
-            f"{chosen.label}: {name} {value:.4g} on {num_test} test samples that no choice has seen",
+            f"{self._label}: {name} {value:.4g} on {num_test} test samples that no choice has seen",
             f"{_SIMPLEST[self._asked]}: {name} {guess:.4g}{no_better}",
-            f"learnt from {num_learning} samples, {how}; {format_counts(self.run.history)}",
+            f"learnt from {num_learning} samples, {how}; {counted(candidates_of(self.run.history))}",
         ]
+        if not chosen.used:
+            lines[0] = "no model was ready in time: what is used is the simplest guess; give it more time "
+            lines[0] += f"with: workbench extend {self.run.run_id} --time 1m"
         return [*lines, *(f"note: {note}" for note in self.notes)]
 
     def to_json(self) -> dict[str, Any]:
@@ -227,7 +233,7 @@ class AutoML:
             "run_id": self.run.run_id,
             "state": self.run.state,
             "asked": self._asked,
-            "model": chosen.label,
+            "model": self._label,
             "used": [
                 {"trial": each.trial, "family": each.family, "weight": weight, "params": each.params}
                 for each, weight in chosen.used
@@ -267,6 +273,13 @@ class AutoML:
         return self._held_out.interpreter.asked
 
     @property
+    def _label(self) -> str:
+        used = self._chosen.used
+        if not used:
+            return _SIMPLEST[self._asked]
+        return used[0][0].family if len(used) == 1 else f"ensemble of {len(used)}"
+
+    @property
     def _chosen(self) -> Chosen:
         return self._ending()[0]
 
@@ -283,7 +296,7 @@ class AutoML:
             )
         last_seq = self.run.row.last_seq
         if self._ended is None or self._ended[0] != last_seq:
-            chosen = choose(self.run, self._learning, self._held_out.interpreter)
+            chosen = choose(self.run, self._learning, self._held_out.interpreter, self._held_out.guess)
             tested = scores_of(chosen.outputs(self._held_out.samples), self._held_out.targets, self._asked)
             self._ended = (last_seq, chosen, _named("test", tested))
         return self._ended[1], self._ended[2]

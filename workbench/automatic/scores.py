@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from workbench.automatic.question import Asked
+from workbench.automatic.targets import Asked
 
 # Below, the logarithm of a probability would make one sample count for all.
 _LEAST_PROBABILITY = 1e-7

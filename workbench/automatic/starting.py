@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 import re
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from workbench.automatic.question import Asked, Question, read_question
+from workbench.automatic.question import Question, read_question
+from workbench.automatic.targets import Asked
 from workbench.errors import ExperimentError
 from workbench.experiment.sections import parse_duration_s
 from workbench.store import Store
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from workbench.automatic.result import AutoML
 
 SHORTEST_S = 10.0
+# However long the start took, this much is left to try in: enough for the first models where data is small.
+LEAST_TRYING_S = 8.0
 
 
 def automl(
@@ -40,7 +44,10 @@ def automl(
             channels]) or texts; a frame or the path of a .csv, .tsv or .parquet file, with `target`; or the
             name of a bundled data set.
         target: The column to predict, where data is a table.
-        time: How long to try, in seconds or such as 10m; at least 10 s.
+        time: How long it may take from this call until nothing more is tried, in seconds or such as 10m; at
+            least 10 s. Of that, reading data and starting processes take some seconds, but at least 8 s are
+            left to try in. The result is chosen and tested when it is first asked for, which takes a few
+            seconds more.
         asked: classification or regression; None to find out from the target.
         seed: Seed of the division into train, validation and test, and of everything random in the run.
         name: What the run is called; None to name it after the data.
@@ -57,11 +64,26 @@ def automl(
         ExperimentError: If an argument is wrong.
         RunError: If the driver could not be started.
     """
+    began_s = monotonic()
+    found = create(
+        data, target, time=time, asked=asked, seed=seed, name=name, store=store, launcher=launcher,
+        address=address,
+    )  # fmt: skip
+    start(found, began_s=began_s, launcher=launcher, address=address)
+    return found.wait() if wait else found
+
+
+def create(
+    data: Any, target: str | None = None, *, time: float | str = "10m", asked: Asked | None = None,
+    seed: int = 0, name: str | None = None, store: Store | str | None = None, launcher: str = "ray",
+    address: str | None = None,
+) -> AutoML:  # fmt: skip
+    """Read and divide data, and store a run that waits for a driver; arguments and errors as in `automl`."""
     from workbench.automatic.candidates import experiment_for, first_configurations
     from workbench.automatic.preparation import MOST_FOLDS, pack, prepare
     from workbench.automatic.result import AutoML
     from workbench.run.attached import open_store
-    from workbench.run.starting import create, start
+    from workbench.run.starting import create as create_run
     from workbench.store.objects import write_objects
     from workbench.study.samplers import training_seed
 
@@ -69,22 +91,41 @@ def automl(
     if asked not in (None, "classification", "regression"):
         raise ExperimentError(f"{asked!r} is not known", field="asked", allowed="classification, regression")
     question = read_question(data, target, asked=asked)
-    learning, held_out = prepare(
-        question, seed, [training_seed(seed, repeat) for repeat in range(MOST_FOLDS)]
-    )
+    seeds = [training_seed(seed, repeat) for repeat in range(MOST_FOLDS)]
+    learning, held_out = prepare(question, seed, seeds)
     sha256, payload = pack(held_out)
     experiment = experiment_for(
         question.kind, learning, held_out=sha256, time_s=time_s, seed=seed,
         name=name or _name_of(data, question),
     )  # fmt: skip
     opened = open_store(store)
-    run = create(experiment, store=opened, launcher=launcher, address=address)
+    run = create_run(experiment, store=opened, launcher=launcher, address=address)
     write_objects(opened.artifacts_of(run.run_id), {sha256: payload})
     for params in first_configurations(experiment):
         opened.command(run.run_id, "enqueue", {"params": params})
-    start(run, launcher=launcher, address=address)
-    found = AutoML(run)
-    return found.wait() if wait else found
+    return AutoML(run)
+
+
+def start(found: AutoML, *, began_s: float, launcher: str = "ray", address: str | None = None) -> None:
+    """Start the driver of a stored run, and count the time from when a person began to wait.
+
+    Args:
+        found: The run.
+        began_s: When that was, by `time.monotonic`.
+        launcher: As in `sweep`.
+        address: As in `sweep`.
+
+    Raises:
+        RunError: If the driver could not be started.
+    """
+    from workbench.run.starting import start as start_run
+
+    run = found.run
+    start_run(run, launcher=launcher, address=address)
+    time_s = run.experiment.budget.time
+    if time_s is not None and not run.finished:
+        left_s = max(LEAST_TRYING_S, time_s - (monotonic() - began_s))
+        run.store.command(run.run_id, "set", {"budget.time": round(left_s, 1)})
 
 
 def _check_time(given: float | str) -> float:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import TYPE_CHECKING
 
 import click
 
+from workbench.advisor.quantities import format_duration
 from workbench.cli.options import (
     address_option,
-    command_line,
     example,
     json_option,
     launcher_option,
@@ -19,9 +20,8 @@ from workbench.cli.printing import print_json, print_note
 
 if TYPE_CHECKING:
     from workbench.automatic import AutoML
-    from workbench.automatic.question import Asked
+    from workbench.automatic.targets import Asked
 
-_INTERRUPTED = 130
 _NONE_COMPLETE = 4
 
 
@@ -29,7 +29,8 @@ _NONE_COMPLETE = 4
 @click.argument("file")
 @click.option("--target", metavar="NAME", help="The column to predict.")
 @click.option("--time", "time_limit", metavar="DURATION", default="10m", show_default=True,
-              help="How long to try, such as 1h.")  # fmt: skip
+              help="How long to read data, start and try, such as 1h; choosing at the end takes some "
+              "seconds more.")  # fmt: skip
 @click.option("--asked", type=click.Choice(["classification", "regression"]),
               help="What is predicted; without it, the target tells.")  # fmt: skip
 @click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
@@ -49,45 +50,51 @@ def automl(
 
     FILE is a .csv, .tsv or .parquet file, or the name of a bundled data set.
     """
-    import workbench
+    from workbench.automatic import starting
+    from workbench.cli.following import detached, interrupted, waiting_for_the_driver
+    from workbench.run.interruption import ended_like_interrupted
 
-    found = workbench.automl(
+    began_s = time.monotonic()
+    found = starting.create(
         file, target, time=time_limit, asked=asked, seed=seed, name=name, store=open_store(),
         launcher=launcher, address=address,
     )  # fmt: skip
-    run = found.run
-    if detach:
-        if as_json:
-            print_json({"run_id": run.run_id, "name": run.name, "state": run.state})
-        else:
-            click.echo(f"Follow it with: {command_line('follow', run.run_id)}", err=True)
-            click.echo(f"started {run.name} as {run.run_id}")
-        return 0
-    return _stay(found, as_json=as_json)
-
-
-def _stay(found: AutoML, *, as_json: bool) -> int:
-    from workbench.cli.following import come_back, exit_code_of_run, follow_to_end
-    from workbench.run.interruption import ended_like_interrupted
-
     for note in found.notes:
         print_note(note)
     try:
-        with ended_like_interrupted():
-            history, state = follow_to_end(found.run, as_json=as_json)
+        with waiting_for_the_driver(found.run):
+            starting.start(found, began_s=began_s, launcher=launcher, address=address)
+        if detach:
+            return detached(found.run, as_json=as_json)
+        with ended_like_interrupted():  # once more, as Ray has put its own way in place
+            return _stay(found, began_s, as_json=as_json)
     except KeyboardInterrupt:
-        come_back(found.run)
-        return _INTERRUPTED
-    if found.has_result:
-        if as_json:
-            print_json(found.to_json())
-        else:
-            click.echo()
-            for line in found.summary():
-                click.echo(line)
-            click.echo(f"run     {found.run.run_id}")
-            click.echo(f"use it  wb.AutoML.attach({found.run.run_id!r}).predict(...)")
+        return interrupted(found.run, launcher)
+
+
+def _stay(found: AutoML, began_s: float, *, as_json: bool) -> int:
+    from workbench.cli.candidates import CandidatesView
+    from workbench.cli.following import exit_code_of_run, follow_to_end
+
+    history, state = follow_to_end(found.run, as_json=as_json, make_view=CandidatesView)
+    if not found.has_result:
+        click.echo(f"{found.run.name} {state}: no model was trained", err=True)
+        return exit_code_of_run(history, state)
+    tried_s = history.active_s(time.time())
+    ended_s = time.monotonic()
+    told = found.to_json()
+    if as_json:
+        print_json(told)
     else:
-        click.echo(f"{found.run.name} {state}: no model was trained to its end", err=True)
+        start_s, end_s = ended_s - began_s - tried_s, time.monotonic() - ended_s
+        parts = {"": start_s + tried_s + end_s, " to start": start_s, " to try": tried_s,
+                 " to choose and test": end_s}  # fmt: skip
+        whole, *rest = (f"{format_duration(round(max(0.0, part_s)))}{name}" for name, part_s in parts.items())
+        click.echo()
+        for line in found.summary():
+            click.echo(line)
+        click.echo(f"time    {whole}: {', '.join(rest)}")
+        click.echo(f"run     {found.run.run_id}")
+        click.echo(f"use it  wb.AutoML.attach({found.run.run_id!r}).predict(...)")
     code = exit_code_of_run(history, state)
-    return 0 if code == _NONE_COMPLETE and found.has_result else code
+    return 0 if code == _NONE_COMPLETE and told["used"] else code

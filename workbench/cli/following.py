@@ -2,37 +2,46 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
 from workbench.advisor.quantities import format_duration
 from workbench.cli.options import command_line
-from workbench.cli.printing import print_note
+from workbench.cli.printing import make_console, print_json, print_note
 from workbench.errors import RunError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, DriverStarted, RunState
 from workbench.history import History
+from workbench.run.interruption import ended_like_interrupted
 from workbench.run.words import format_params, format_value, format_values
 
 if TYPE_CHECKING:
     from workbench.cli.views import View
     from workbench.run import Run
 
+MakeView: TypeAlias = "Callable[[History, bool], View]"
+
+INTERRUPTED = 130
 _POLL_S = 0.1
 _CHUNK_EVENTS = 2000
 _STORE_PATIENCE_S = 60.0
 _DRIVER_PATIENCE_S = 120.0
 
 
-def follow_to_end(run: Run, *, as_json: bool, driver_after: int | None = None) -> tuple[History, RunState]:
+def follow_to_end(
+    run: Run, *, as_json: bool, driver_after: int | None = None, make_view: MakeView | None = None
+) -> tuple[History, RunState]:
     """Show a run until it ends or is lost.
 
     Args:
         run: The run.
         as_json: Keep stdout free: show on stderr.
         driver_after: A new driver was started: the run has not ended before one shows up after this event.
+        make_view: Makes what it is shown in, from its history and whether that is on stderr; None for trials.
 
     Returns:
         Its history and its last state.
@@ -42,15 +51,45 @@ def follow_to_end(run: Run, *, as_json: bool, driver_after: int | None = None) -
         StoreUnavailableError: If the store cannot be read for longer than a minute.
     """
     history = History(run.experiment)
-    view = _make_view(run, history, stderr=as_json)
+    view = make_view(history, as_json) if make_view else _make_view(run, history, stderr=as_json)
     try:
         return history, _watch(run, history, view, driver_after)
     finally:
         view.close()
 
 
-def come_back(run: Run) -> None:
-    """Say on stderr that a run goes on without its follower, and how to come back."""
+@contextlib.contextmanager
+def waiting_for_the_driver(run: Run) -> Iterator[None]:
+    """Tell somebody who watches a terminal why nothing happens yet; SIGTERM interrupts it, too."""
+    status = make_console(stderr=True).status(f"starting the driver of {run.run_id}")
+    with ended_like_interrupted(), status if sys.stderr.isatty() else contextlib.nullcontext():
+        yield
+
+
+def detached(run: Run, *, as_json: bool) -> int:
+    """Say that a run is on its way and how to follow it, and return the exit code."""
+    if as_json:
+        print_json({"run_id": run.run_id, "name": run.name, "state": run.state})
+        return 0
+    click.echo(f"Follow it with: {command_line('follow', run.run_id)}", err=True)
+    click.echo(f"started {run.name} as {run.run_id}")
+    return 0
+
+
+def interrupted(run: Run, launcher: str = "ray") -> int:
+    """Say on stderr what becomes of a run without its follower, and return the exit code."""
+    if launcher == "inline":
+        again = command_line("resume", run.run_id)
+        click.echo(f"\nThe run ended with this process. Go on: {again}", err=True)
+    elif run.state == "waiting":
+        again = command_line("resume", run.run_id)
+        click.echo(f"\nThe run was being started. Begin it, or see whether it has begun: {again}", err=True)
+    else:
+        _come_back(run)
+    return INTERRUPTED
+
+
+def _come_back(run: Run) -> None:
     click.echo(
         f"\nThe run goes on. Come back: {command_line('follow', run.run_id)}\n"
         f"Stop it: {command_line('stop', run.run_id)}",

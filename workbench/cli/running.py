@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import click
 
+from workbench.cli.following import (
+    detached,
+    exit_code_of_run,
+    follow_to_end,
+    interrupted,
+    print_end,
+    waiting_for_the_driver,
+)
 from workbench.cli.options import (
     address_option,
     attach,
-    command_line,
     example,
     json_option,
     launcher_option,
@@ -22,12 +27,11 @@ from workbench.cli.options import (
     run_argument,
     store_option,
 )
-from workbench.cli.printing import make_console, print_json, print_note
+from workbench.cli.printing import print_json, print_note
 
 if TYPE_CHECKING:
     from workbench.run import Run
 
-_INTERRUPTED = 130
 _detach_option = click.option(
     "--detach", is_flag=True, help="Return at once; the run id is the last word on stdout."
 )
@@ -78,12 +82,12 @@ def sweep(
     earlier = [store.run(item).run_id for item in warm_start]
     run = runs.create(experiment, store=store, launcher=launcher, address=address, warm_start=earlier)
     try:
-        with _waiting_for_the_driver(run):
+        with waiting_for_the_driver(run):
             runs.start(run, launcher=launcher, address=address, warm_start=earlier)
     except KeyboardInterrupt:
-        return _interrupted(run, launcher)
+        return interrupted(run, launcher)
     if detach:
-        return _detached(run, as_json=as_json)
+        return detached(run, as_json=as_json)
     return _stay(run, as_json=as_json, with_report=True)
 
 
@@ -108,12 +112,12 @@ def resume(run_id: str, detach: bool, launcher: str, address: str | None, as_jso
     run = attach(run_id)
     driver_after = None if run.driven else run.row.last_seq
     try:
-        with _waiting_for_the_driver(run):
+        with waiting_for_the_driver(run):
             run.resume(launcher=launcher, address=address)
     except KeyboardInterrupt:
-        return _interrupted(run, launcher)
+        return interrupted(run, launcher)
     if detach:
-        return _detached(run, as_json=as_json)
+        return detached(run, as_json=as_json)
     return _stay(
         run, as_json=as_json, with_report=True, driver_after=driver_after,
         # Where the driver was about to die, somebody who wants the run to go on need not ask twice.
@@ -127,41 +131,11 @@ def resume(run_id: str, detach: bool, launcher: str, address: str | None, as_jso
 def replay(run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool) -> int:
     """Try a run's configurations again, in their order, in a new run, and say what differs."""
     original = attach(run_id)
-    with _waiting_for_the_driver(original):
+    with waiting_for_the_driver(original):
         run = original.replay(launcher=launcher, address=address)
     if detach:
-        return _detached(run, as_json=as_json)
+        return detached(run, as_json=as_json)
     return _stay(run, as_json=as_json, with_report=True)
-
-
-@contextlib.contextmanager
-def _waiting_for_the_driver(run: Run) -> Iterator[None]:
-    """Tell somebody who watches a terminal why nothing happens yet."""
-    if not sys.stderr.isatty():
-        yield
-        return
-    with make_console(stderr=True).status(f"starting the driver of {run.run_id}"):
-        yield
-
-
-def _detached(run: Run, *, as_json: bool) -> int:
-    if as_json:
-        print_json({"run_id": run.run_id, "name": run.name, "state": run.state})
-        return 0
-    click.echo(f"Follow it with: {command_line('follow', run.run_id)}", err=True)
-    click.echo(f"started {run.name} as {run.run_id}")
-    return 0
-
-
-def _interrupted(run: Run, launcher: str = "ray") -> int:
-    from workbench.cli.following import come_back
-
-    if launcher == "inline":
-        again = command_line("resume", run.run_id)
-        click.echo(f"\nThe run ended with this process. Go on: {again}", err=True)
-    else:
-        come_back(run)
-    return _INTERRUPTED
 
 
 def _stay(
@@ -169,35 +143,23 @@ def _stay(
     when_lost: Callable[[], object] | None = None,
 ) -> int:  # fmt: skip
     """Follow a run to its end, say how it ended, and return the exit code for that."""
-    from workbench.cli.following import exit_code_of_run, follow_to_end, print_end
     from workbench.run.interruption import ended_like_interrupted
 
-    _leave_ray()
     try:
         with ended_like_interrupted():
             history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
             if state == "lost" and when_lost is not None:
                 driver_after = run.row.last_seq
                 when_lost()
-                _leave_ray()
                 history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
     except KeyboardInterrupt:
-        return _interrupted(run)
+        return interrupted(run)
     report = _write_report(run) if with_report and history.best() is not None else None
     if as_json:
         print_json(run.to_json() | {"report": report})
     else:
         print_end(run, history, state, report=report)
     return exit_code_of_run(history, state)
-
-
-def _leave_ray() -> None:
-    """Detach from Ray: who follows needs the store only, and Ray would end this process with its head."""
-    from workbench.resources import loaded_ray
-
-    ray = loaded_ray()
-    if ray is not None and ray.is_initialized():
-        ray.shutdown()
 
 
 def _write_report(run: Run) -> str | None:

@@ -52,7 +52,7 @@ class Column:
             values: The column in any table that has it.
 
         Raises:
-            DataError: If a number is infinite, or text stands where numbers were.
+            DataError: If a number is infinite, or something else stands where numbers or dates were.
         """
         numbers = self._numbers(values)
         if self.kind == "category":
@@ -65,7 +65,9 @@ class Column:
 
     def _numbers(self, values: pd.Series) -> np.ndarray:
         """Return numbers as they are, or the rank of each category; unknown ranks are NaN."""
-        if self.kind in ("number", "time"):
+        if self.kind == "time":
+            return _as_times(values)
+        if self.kind == "number":
             return _as_numbers(values)
         ranks = [self.ranks.get(text, -1) for text in _as_texts(values)]
         return np.where(np.array(ranks) < 0, np.nan, np.array(ranks, dtype=np.float64))
@@ -84,9 +86,10 @@ def learn_column(values: pd.Series, *, max_categories: int) -> Column:
     from pandas.api import types
 
     name = str(values.name)
-    if types.is_datetime64_any_dtype(values) or types.is_numeric_dtype(values):
-        kind = "time" if types.is_datetime64_any_dtype(values) else "number"
-        return _standardised(name, kind, _as_numbers(values), {})
+    if types.is_datetime64_any_dtype(values):
+        return _standardised(name, "time", _as_times(values), {})
+    if types.is_numeric_dtype(values):
+        return _standardised(name, "number", _as_numbers(values), {})
     counts: dict[str | None, int] = {}
     texts = _as_texts(values)
     for text in texts:
@@ -109,10 +112,9 @@ def _standardised(name: str, kind: ColumnKind, numbers: np.ndarray, ranks: dict[
 def _as_numbers(values: pd.Series) -> np.ndarray:
     from pandas.api import types
 
-    if types.is_datetime64_any_dtype(values):
-        seconds = values.astype("int64").to_numpy(dtype=np.float64)
-        return np.where(values.isna(), np.nan, seconds)
     try:
+        if types.is_datetime64_any_dtype(values):
+            raise TypeError("dates are none")
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
         raise DataError(
@@ -126,6 +128,28 @@ def _as_numbers(values: pd.Series) -> np.ndarray:
             next_step="Replace them in the file, or list the column in drop.",
         )
     return numbers
+
+
+def _as_times(values: pd.Series) -> np.ndarray:
+    """Return nanoseconds since 1970, whatever unit and zone a date comes in; one without a zone is in UTC."""
+    import pandas as pd
+    from pandas.api import types
+
+    problem: Exception | str = "numbers are none"
+    if not types.is_numeric_dtype(values) or not values.notna().any():
+        try:
+            times = pd.to_datetime(values, format="ISO8601", utc=True)
+        except (TypeError, ValueError) as error:
+            problem = str(error).partition(". ")[0]
+        else:
+            # In microseconds years beyond 2262 have a place, too.
+            microseconds = times.astype("datetime64[us, UTC]").astype("int64").to_numpy(dtype=np.float64)
+            return np.where(times.isna(), np.nan, microseconds * 1000.0)
+    raise DataError(
+        f"the column {values.name!r} held dates before: {problem}",
+        allowed="dates, or text such as 2026-01-31 or 2026-01-31T12:00",
+        next_step="Give the column the type that it had in the training data.",
+    )
 
 
 def _as_texts(values: pd.Series) -> list[str | None]:

@@ -11,9 +11,10 @@ import hashlib
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
@@ -27,6 +28,7 @@ from pydantic import (
 from workbench.errors import ExperimentError
 from workbench.experiment.aliases import resolve_aliases
 from workbench.experiment.components import Component
+from workbench.experiment.naming import check_name
 from workbench.experiment.refusals import findings, refusal
 from workbench.experiment.sections import (
     Budget,
@@ -64,7 +66,9 @@ class Experiment(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    name: str = Field(default="experiment", min_length=1, max_length=80, description="What people call it.")
+    name: Annotated[str, AfterValidator(check_name)] = Field(
+        default="experiment", min_length=1, max_length=80, description="What people call it."
+    )
     model: Component | None = Field(
         default=None, description="A zoo name, package.module:function, or a callable."
     )

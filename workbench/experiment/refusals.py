@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import reprlib
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
@@ -31,7 +32,15 @@ _ALLOWED = {
     "bool_type": "true or false",
     "bool_parsing": "true or false",
     "string_type": "text",
+    "string_too_short": "text of at least {min_length} characters",
+    "string_too_long": "text of at most {max_length} characters",
 }
+
+
+# What is shown of a value that is refused: somebody who pasted a book need not read it again.
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = 120
+_SHORT.maxlevel = 3
 
 
 def refusal(error: ValidationError, at: str | None = None) -> ExperimentError:
@@ -77,9 +86,10 @@ def _explain(found: list[ErrorDetails], location: list[str], root: type[BaseMode
     if all(item["type"] in _ALLOWED for item in found):
         alternatives = dict.fromkeys(_ALLOWED[item["type"]].format(**item.get("ctx", {})) for item in found)
         allowed = ", or ".join(alternatives)
-        return ExperimentError(f"{first['input']!r} is refused", field=field, allowed=allowed)
+        return ExperimentError(f"{_SHORT.repr(first['input'])} is refused", field=field, allowed=allowed)
     message = first["msg"].removeprefix("Value error, ")
-    return ExperimentError(f"{message[0].lower()}{message[1:]}, got {first['input']!r}", field=field)
+    got = _SHORT.repr(first["input"])
+    return ExperimentError(f"{message[0].lower()}{message[1:]}, got {got}", field=field)
 
 
 def _unknown_key(location: list[str], root: type[BaseModel] | None) -> ExperimentError:

@@ -10,13 +10,72 @@ from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
+from ruamel.yaml.constructor import SafeConstructor
 from ruamel.yaml.error import YAMLError
-from ruamel.yaml.nodes import ScalarNode
+from ruamel.yaml.nodes import MappingNode, Node, ScalarNode
 from ruamel.yaml.representer import SafeRepresenter
 
 from workbench.errors import ExperimentError
 
 _LINE_BREAKS = frozenset("\x85\u2028\u2029")
+# Values, keys and groups of both, each as often as it is referred to: more than anybody writes, and few
+# enough to be checked at once.
+MAX_PARTS = 100_000
+
+
+class _Constructor(SafeConstructor):
+    """Builds values from a text once it is known to be of a size that can be built."""
+
+    def construct_document(self, node: Node) -> Any:
+        _check(node)
+        return super().construct_document(node)
+
+
+def _check(document: Node) -> None:
+    """Refuse a document that holds itself, a key twice, or, its references followed, too many parts."""
+    nums: dict[int, int | None] = {}
+
+    def num_parts(node: Node) -> int:
+        if isinstance(node, ScalarNode):
+            return 1
+        if id(node) in nums:
+            known = nums[id(node)]
+            if known is None:
+                raise ExperimentError(
+                    f"what begins in line {_line_of(node)} holds itself",
+                    next_step="Write out what the reference (*) stands for.",
+                )
+            return known
+        nums[id(node)], parts = None, node.value
+        if isinstance(node, MappingNode):
+            _check_keys([key for key, _ in node.value])
+            parts = [part for pair in node.value for part in pair]
+        nums[id(node)] = num = 1 + sum(map(num_parts, parts))
+        return num
+
+    if (found := num_parts(document)) > MAX_PARTS:
+        raise ExperimentError(
+            f"it holds {found:.3g} values once its references (*) are followed",
+            allowed=f"at most {MAX_PARTS:,}",
+            next_step="Refer less often, and not to what refers again.",
+        )
+
+
+def _check_keys(keys: list[Node]) -> None:
+    first: dict[tuple[str, str], Node] = {}
+    for key in keys:
+        if not isinstance(key, ScalarNode):
+            continue
+        earlier = first.setdefault((str(key.tag), key.value), key)
+        if earlier is not key:
+            raise ExperimentError(
+                f"the key {key.value} is in line {_line_of(earlier)} and again in line {_line_of(key)}",
+                next_step="Keep one of them.",
+            )
+
+
+def _line_of(node: Node) -> int:
+    return node.start_mark.line + 1
 
 
 class _Representer(SafeRepresenter):
@@ -40,8 +99,14 @@ def read_yaml(text: str, *, source: str = "the text") -> dict[str, Any]:
     Raises:
         ExperimentError: If it is no YAML or no mapping.
     """
+    yaml = YAML(typ="safe", pure=True)
+    yaml.Constructor = _Constructor
     try:
-        document = YAML(typ="safe", pure=True).load(text)
+        document = yaml.load(text)
+    except ExperimentError as error:
+        raise ExperimentError(
+            f"{source}: {error.problem}", allowed=error.allowed, next_step=error.next_step
+        ) from None
     # ValueError: dates and numbers that there are not; RecursionError: brackets without an end.
     except (YAMLError, ValueError, RecursionError) as error:
         raise ExperimentError(f"{source} is no YAML: {' '.join(str(error).split())}") from error

@@ -11,6 +11,7 @@ from workbench.run.advising import advise
 from workbench.run.attached import Run, attach
 from workbench.run.experiment_file import read_experiment
 from workbench.run.loading import Bundle, load_bundle
+from workbench.run.several import compare
 from workbench.run.starting import create, start, sweep
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "Run",
     "advise",
     "attach",
+    "compare",
     "create",
     "load_bundle",
     "read_experiment",

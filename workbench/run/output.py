@@ -11,6 +11,7 @@ import html
 import os
 from typing import TYPE_CHECKING, Any
 
+from workbench.run.pictures import data_of
 from workbench.run.words import format_counts
 
 if TYPE_CHECKING:
@@ -52,14 +53,7 @@ def snapshot(run: RunView) -> str:
 
 
 def _read(run: RunView) -> RunData | None:
-    from workbench.plots.run_data import RunData
-
-    if run.row.last_seq > MOST_EVENTS:
-        return None
-    data = RunData(run.experiment)
-    for rows in run.store.event_rows(run.run_id):
-        data.add_rows(rows)
-    return data
+    return None if run.row.last_seq > MOST_EVENTS else data_of(run)
 
 
 def _describe(run: RunView, data: RunData | None) -> list[tuple[str, str]]:

@@ -14,6 +14,7 @@ from workbench.events import Event
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from workbench.plots.run_data import RunData
     from workbench.run.view import RunView
 
 
@@ -29,7 +30,6 @@ def draw(run: RunView, name: str, options: Mapping[str, Any]) -> Figure:
         UnknownNameError: If there is no such figure.
     """
     from workbench.plots.figures import FIGURES
-    from workbench.plots.run_data import RunData
 
     if name not in FIGURES:
         close = difflib.get_close_matches(name, FIGURES, n=1)
@@ -39,10 +39,17 @@ def draw(run: RunView, name: str, options: Mapping[str, Any]) -> Figure:
         )  # fmt: skip
     if name == "importance":
         options = {"importance": _importance(run, run.events()), **options}
+    return FIGURES[name](data_of(run), **options)
+
+
+def data_of(run: RunView) -> RunData:
+    """Return what a run has come to, as the plots take it."""
+    from workbench.plots.run_data import RunData
+
     data = RunData(run.experiment)
-    for chunk in run.store.event_rows(run.run_id):
-        data.add_rows(chunk)
-    return FIGURES[name](data, **options)
+    for rows in run.store.event_rows(run.run_id):
+        data.add_rows(rows)
+    return data
 
 
 def write_report(run: RunView, path: Path) -> Path:

@@ -13,8 +13,7 @@ import torch
 from pydantic import JsonValue
 from torch import nn
 
-from workbench.data import Datasets, load
-from workbench.data.own import asks_for_seed
+from workbench.data import Datasets
 from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment, Objective
 from workbench.models.adapters import build_model, load_loss, load_metrics
@@ -22,6 +21,7 @@ from workbench.models.metrics import Metric, mean_over_samples
 from workbench.performance.profiler import StepProfiler
 from workbench.strategies import STRATEGIES
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
+from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.settings import TrialSettings, resolve
 from workbench.training.source import Source
@@ -115,42 +115,6 @@ def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) ->
         has_bf16=device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False),
         decided=task.plan,
     )
-
-
-_last_loaded: tuple[tuple[str, str, int, int | None], Datasets] | None = None
-_last_read: tuple[str, Callable[..., Any]] | None = None
-
-
-def load_trial_data(run_id: str, experiment: Experiment, training_seed: int | None = None) -> Datasets:
-    """Load the data of an experiment; the trials of a run that share a warm worker share them.
-
-    Args:
-        run_id: The run.
-        experiment: The experiment; it trains a model.
-        training_seed: Seed of the training, for data that asks for it; None where nothing is trained.
-    """
-    global _last_loaded
-    component = experiment.data
-    assert component is not None
-    data = _read(component) if component.is_reference else component.name
-    told = training_seed if callable(data) and asks_for_seed(data) else None
-    key = (run_id, component.model_dump_json(), experiment.seed, told)
-    if _last_loaded is None or _last_loaded[0] != key:
-        _last_loaded = None
-        loaded = load(data, component.options, seed=experiment.seed, training_seed=told)
-        _last_loaded = (key, loaded)
-    return _last_loaded[1]
-
-
-def _read(component: Component) -> Callable[..., Any]:
-    """Return the function that data comes from; one that was embedded holds data itself, and is read once."""
-    global _last_read
-    if component.payload_hash is None:
-        return component.load(field="data")
-    if _last_read is None or _last_read[0] != component.name:
-        _last_read = None
-        _last_read = (component.name, component.load(field="data"))
-    return _last_read[1]
 
 
 def build_trial_model(

@@ -13,7 +13,7 @@ from workbench.data.preview import preview
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.training.child_process import answer, ask
-from workbench.training.loading import load_datasets
+from workbench.training.loading import load_trial_data
 
 
 def picture_data(
@@ -46,7 +46,7 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
     component, training, num_samples = experiment.data, experiment.training, question["num_samples"]
     assert component is not None
     batch = training.reference_batch if training.global_batch == "auto" else training.global_batch
-    datasets = load_datasets(experiment)
+    datasets = load_trial_data("picture", experiment)
     seen = preview(
         datasets, num_samples=num_samples, seed=experiment.seed, batch=batch,
         needed_samples_per_s=question["needed_samples_per_s"],

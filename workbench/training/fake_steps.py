@@ -29,7 +29,8 @@ from workbench.performance.memory import StepMemory
 from workbench.strategies import STRATEGIES
 from workbench.strategies.group import Group
 from workbench.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker
-from workbench.training.assembly import build_trial_model, load_trial_data, loss_of
+from workbench.training.assembly import build_trial_model, loss_of
+from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.settings import resolve
 from workbench.training.source import Source

@@ -23,8 +23,9 @@ from workbench.models.configurations import FittedConfiguration
 from workbench.strategies.group import Group
 from workbench.strategies.strategy import Worker
 from workbench.training import checkpoint
-from workbench.training.assembly import check_objectives, load_trial_data, metrics_of, trial_settings
+from workbench.training.assembly import check_objectives, metrics_of, trial_settings
 from workbench.training.evaluation import Predictor, evaluate
+from workbench.training.loading import load_trial_data
 from workbench.training.outcome import Outcome, diverged, find_divergence
 from workbench.training.settings import TrialSettings, fitted_of
 from workbench.training.source import Source

@@ -1,22 +1,49 @@
-"""The data of an experiment; torch is loaded only where a person's own data does it."""
+"""The data of an experiment, read once by a process; torch is loaded only where a person's data does it."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 from workbench.data import Datasets, load
-from workbench.experiment import Experiment
+from workbench.data.own import asks_for_seed
+from workbench.experiment import Component, Experiment
+
+_last_loaded: tuple[tuple[str, str, int, int | None], Datasets] | None = None
+_last_read: tuple[str, Callable[..., Any]] | None = None
 
 
-def load_datasets(experiment: Experiment) -> Datasets:
-    """Load what an experiment trains on, divided as its seed says.
+def load_trial_data(run_id: str, experiment: Experiment, training_seed: int | None = None) -> Datasets:
+    """Load the data of an experiment; the trials of a run that share a warm worker share them.
 
     Args:
+        run_id: The run.
         experiment: The experiment; it trains a model.
+        training_seed: Seed of the training, for data that asks for it; None where nothing is trained.
 
     Raises:
         ExperimentError: If the name or an option is wrong.
         DataError: If the data is missing or cannot be read or understood.
     """
+    global _last_loaded
     component = experiment.data
     assert component is not None
-    data = component.load(field="data") if component.is_reference else component.name
-    return load(data, component.options, seed=experiment.seed)
+    data = _read(component) if component.is_reference else component.name
+    told = training_seed if callable(data) and asks_for_seed(data) else None
+    key = (run_id, component.model_dump_json(), experiment.seed, told)
+    if _last_loaded is None or _last_loaded[0] != key:
+        _last_loaded = None
+        loaded = load(data, component.options, seed=experiment.seed, training_seed=told)
+        _last_loaded = (key, loaded)
+    return _last_loaded[1]
+
+
+def _read(component: Component) -> Callable[..., Any]:
+    """Return the function that data comes from; one that was embedded holds data itself, and is read once."""
+    global _last_read
+    if component.payload_hash is None:
+        return component.load(field="data")
+    if _last_read is None or _last_read[0] != component.name:
+        _last_read = None
+        _last_read = (component.name, component.load(field="data"))
+    return _last_read[1]

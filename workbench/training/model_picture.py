@@ -85,7 +85,7 @@ def picture_model(
 
 def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
     """Look at the model in this process."""
-    from workbench.training.assembly import load_trial_data
+    from workbench.training.loading import load_trial_data
     from workbench.training.memory_estimate import estimate_here
     from workbench.training.settings import resolve
 

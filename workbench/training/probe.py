@@ -34,11 +34,11 @@ from workbench.training.assembly import (
     Parts,
     assemble,
     build_trial_model,
-    load_trial_data,
     loss_of,
     trial_settings,
 )
 from workbench.training.device import choose_device, energy_counters
+from workbench.training.loading import load_trial_data
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
 from workbench.training.peak_memory import PeakMemory, num_bytes
 from workbench.training.settings import TrialSettings

@@ -70,8 +70,28 @@ class ExperimentForm(anywidget.AnyWidget):
 
     @property
     def experiment(self) -> Experiment:
-        """What the form says; while something in it is wrong, what it said last before."""
+        """What the form says; while something in it is wrong, what it said last before.
+
+        An experiment, a mapping of its fields, a file or a run that is assigned is shown, and can be undone.
+        """
         return self.draft.experiment
+
+    @experiment.setter
+    def experiment(self, given: Experiment | str | Path | Mapping[str, Any] | Run) -> None:
+        self.draft.replace(_experiment_of(given), "assign in Python")
+
+    def save(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the experiment as a file, as the button does.
+
+        Args:
+            path: The file.
+            overwrite: Whether one that is there may be replaced.
+
+        Raises:
+            ExperimentError: If something is wrong with the experiment.
+            DataError: If the file is there already, or cannot be written.
+        """
+        self.draft.save(path, overwrite=overwrite)
 
     @property
     def run(self) -> Run | None:
@@ -225,7 +245,8 @@ def form(
         draft, store = given.draft, store or given._desk.store
     else:
         shell = get_ipython()
-        draft = Draft(_experiment_of(given), namespace=None if shell is None else shell.user_ns)
+        begin = None if given is None else _experiment_of(given)
+        draft = Draft(begin, namespace=None if shell is None else shell.user_ns)
         store = store or (run.store if run is not None else None)
     replaced = {name: target for name, target in (("model", model), ("data", data)) if target is not None}
     if replaced:
@@ -235,9 +256,17 @@ def form(
     return ExperimentForm(draft, parts, run=run, store=store)
 
 
-def _experiment_of(given: Experiment | str | Path | Mapping[str, Any] | Run | None) -> Experiment | None:
-    if given is None or isinstance(given, Experiment):
+def _experiment_of(given: Experiment | str | Path | Mapping[str, Any] | Run) -> Experiment:
+    if isinstance(given, Experiment):
         return given
     if isinstance(given, Run):
         return given.experiment
-    return read_experiment(given) if isinstance(given, str | Path) else Experiment(**given)
+    if isinstance(given, str | Path):
+        return read_experiment(given)
+    if not isinstance(given, Mapping):
+        raise ExperimentError(
+            f"an object of type {type(given).__name__} is no experiment",
+            field="experiment",
+            allowed="an experiment, the path of its file, a mapping of its fields, or a run",
+        )
+    return Experiment(**given)

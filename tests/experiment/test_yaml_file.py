@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workbench.errors import ExperimentError
+from workbench.experiment.yaml_file import read_yaml
+
+
+def doubled(first: str, form: str) -> str:
+    """Return a text of 30 lines that stands for more than 10 ** 30 values."""
+    lines = [f"a0: &a0 {first}"]
+    lines += [f"a{index + 1}: &a{index + 1} " + form.format(f"*a{index}") for index in range(30)]
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        doubled("[x]", "[{0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}, {0}]"),
+        doubled("{k: 1}", "{{<<: [" + ", ".join(["{0}"] * 10) + "]}}"),
+    ],
+    ids=["lists", "merged keys"],
+)
+def test_few_lines_that_mean_billions_are_refused_before_they_are_built(text: str) -> None:
+    with pytest.raises(ExperimentError, match=r"at most 100,000\. Refer less often") as caught:
+        read_yaml(text, source="a.yaml")
+    assert len(str(caught.value)) < 200
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("a: 1\nb: 2\na: 3", "a.yaml: the key a is in line 1 and again in line 3. Keep one of them."),
+        ('x:\n  lr: 1\n  "lr": 2', "the key lr is in line 2 and again in line 3"),
+        ("a: &a {k: 1}\nb: {<<: *a, <<: *a}", "the key << is in line 2"),
+        ("a: &a [*a]", "what begins in line 1 holds itself"),
+    ],
+)
+def test_what_is_there_twice_or_holds_itself_is_refused_in_our_words(text: str, part: str) -> None:
+    with pytest.raises(ExperimentError) as caught:
+        read_yaml(text, source="a.yaml")
+    assert part in str(caught.value)
+    assert "ruamel" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_ordinary_references_mean_what_they_refer_to() -> None:
+    text = "rate: &rate {low: 1, high: 2}\nlr: *rate\n"
+    text += "other: {<<: *rate, low: 0}\nlast: {<<: [*rate, {log: true}]}"
+    rate: dict[str, Any] = {"low": 1, "high": 2}
+    assert read_yaml(text) == {
+        "rate": rate, "lr": rate, "other": {"low": 0, "high": 2}, "last": {**rate, "log": True}
+    }  # fmt: skip

@@ -1,0 +1,121 @@
+"""What an automatic run has tried, as a newcomer counts it: candidates, each trained on all folds.
+
+Trials are what a run counts; those of one candidate differ only in the fold that they do not learn from.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import JsonValue
+
+from workbench.automatic.choosing import describe
+from workbench.events import FINISHED_RUN_STATES
+from workbench.history import History
+
+State = Literal["under way", "complete", "set aside", "cut short", "failed"]
+
+_NAMES = {"loss": "loss", "accuracy": "accuracy", "mae": "error"}
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A candidate, as far as it has come.
+
+    Attributes:
+        number: Which one, from 1.
+        family: Its kind of model.
+        params: Its values.
+        state: set aside: worse than others after a few folds; cut short: the run ended before it.
+        num_folds: Folds that it was trained on to the end.
+        of_folds: Folds that there are.
+        values: What it came to on validation, as the mean over those folds, by metric without `val_`.
+        message: Why it failed.
+    """
+
+    number: int
+    family: str
+    params: dict[str, JsonValue]
+    state: State
+    num_folds: int
+    of_folds: int
+    values: dict[str, float]
+    message: str | None
+
+    @property
+    def loss(self) -> float:
+        """What candidates are compared by; infinite where it is not known."""
+        return self.values.get("loss", math.inf)
+
+    def line(self, *, is_best: bool) -> str:
+        """Return it in one line.
+
+        Args:
+            is_best: Whether none before it was better.
+        """
+        said = [f"candidate {self.number:>3}", f"{self.family:<13}"]
+        if self.state == "failed":
+            return "  ".join([*said, f"failed: {self.message}"])
+        scores = [f"{label} {self.values[name]:.4f}" for name, label in _NAMES.items() if name in self.values]
+        said.append(", ".join(scores) or "no score yet")
+        if self.state != "complete":
+            said.append(f"{self.state} after {self.num_folds} of {self.of_folds} folds")
+        if is_best:
+            said.append("(best so far)")
+        return "  ".join([*said, describe(self.params, self.family)])
+
+
+def candidate(history: History, configuration: int) -> Tried:
+    """Return one candidate of a run.
+
+    Args:
+        history: The run.
+        configuration: Which one, from 0.
+    """
+    trials = [trial for trial in history.trials.values() if trial.configuration == configuration]
+    complete = [trial for trial in trials if trial.state == "complete"]
+    failed = [trial for trial in trials if trial.state == "failed"]
+    of_folds = history.experiment.repeats
+    state: State = "under way"
+    if failed:
+        state = "failed"
+    elif len(complete) == of_folds:
+        state = "complete"
+    elif any(trial.state == "pruned" for trial in trials):
+        state = "set aside"
+    elif history.state in FINISHED_RUN_STATES or any(trial.state == "stopped" for trial in trials):
+        state = "cut short"
+    known = {
+        name.removeprefix("val_"): [trial.values[name] for trial in complete]
+        for name in (complete[0].values if complete else ())
+        if name.startswith("val_")
+    }
+    first = trials[0]
+    return Tried(
+        number=configuration + 1,
+        family=str(first.params["family"]),
+        params=first.params,
+        state=state,
+        num_folds=len(complete),
+        of_folds=of_folds,
+        values={name: math.fsum(values) / len(values) for name, values in known.items()},
+        message=(failed[-1].message or "").strip().partition("\n")[0] if failed else None,
+    )
+
+
+def candidates_of(history: History) -> list[Tried]:
+    """Return all candidates of a run in the order in which they were begun."""
+    configurations = dict.fromkeys(trial.configuration for trial in history.trials.values())
+    return [candidate(history, configuration) for configuration in configurations]
+
+
+def counted(candidates: list[Tried]) -> str:
+    """Return how many candidates came how far, in words."""
+    done = sum(each.state in ("complete", "set aside") for each in candidates)
+    rest = {state: sum(each.state == state for each in candidates) for state in ("failed", "cut short")}
+    under_way = sum(each.state == "under way" for each in candidates)
+    said = [f"{done} candidate{'' if done == 1 else 's'} tried"]
+    said += [f"{number} {state}" for state, number in {**rest, "under way": under_way}.items() if number]
+    return ", ".join(said)

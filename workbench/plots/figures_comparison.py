@@ -1,0 +1,44 @@
+"""Several runs in one figure: the best value that each had found after how long."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import plotly.graph_objects as go
+
+from workbench.plots.look import floats, new_figure, plain, say_empty, short
+from workbench.plots.prepare import prepare_convergence, time_unit
+from workbench.plots.run_data import RunData
+
+_MOST_LETTERS = 48
+
+
+def draw_comparison(runs: Mapping[str, RunData]) -> go.Figure:
+    """Draw the best so far of several runs over the time since each began.
+
+    Args:
+        runs: What each run is called, and what it has come to.
+    """
+    prepared = {name: prepare_convergence(run, axis="time", max_curves=1) for name, run in runs.items()}
+    figure = new_figure("Best so far, by run")
+    seconds = {name: [(x or 0.0) * data.x_unit for x in data.best_x] for name, data in prepared.items()}
+    if not any(seconds.values()):
+        return say_empty(figure, "No trial has reported anything yet.")
+    unit, unit_s = time_unit(max(x for column in seconds.values() for x in column))
+    for name, data in prepared.items():
+        best = runs[name].history.best()
+        found = "nothing yet" if best is None else f"{best.values[data.metric]:.5g} (trial {best.number})"
+        figure.add_scatter(
+            x=floats(tuple(x / unit_s for x in seconds[name])),
+            y=floats(data.best_y),
+            mode="lines+markers",
+            name=f"{short(name, _MOST_LETTERS)}: {found}",
+            line={"shape": "hv", "width": 2.2},
+            marker={"size": 5},
+            hovertemplate=f"{short(name, _MOST_LETTERS)}<br>%{{x:.5g}} {unit}<br>%{{y:.6g}}<extra></extra>",
+        )
+    figure.update_xaxes(title_text=f"time since the run began ({unit})", rangemode="tozero")
+    figure.update_yaxes(
+        title_text=plain(", ".join(dict.fromkeys(data.y_title for data in prepared.values())))
+    )
+    return figure
