@@ -9,59 +9,18 @@ from typing import Any
 import pytest
 
 from tests.browser import form_pictures
-from tests.browser.form_page import RUN_ID, FormKernel, open_form
-from tests.browser.lab import new_page, violations, wait_until
+from tests.browser.form_page import RUN_ID, FormKernel, enter, open_form, row, show, until
+from tests.browser.lab import new_page, violations
 from workbench.errors import DataError
 from workbench.experiment import Experiment
-from workbench.forms.draft import Draft
 
 pytestmark = pytest.mark.browser
 
 PARTS = ("Model", "Data", "Search space", "Advice", "Run", "Result")
-EXPERIMENT = """
-name: digits
-model: convnet
-data: digits
-objectives: [{metric: val_accuracy, goal: maximize}]
-search:
-  lr: {low: 1.0e-4, high: 0.3, log: true}
-  width: {choices: [8, 16, 32]}
-  num_blocks: {low: 1, high: 4}
-  dropout: {low: 0.0, high: 0.4}
-  optimizer: {choices: [sgd, adamw]}
-  momentum: {low: 0.8, high: 0.98, when: {optimizer: sgd}}
-training: {epochs: 15, global_batch: 64}
-budget: {trials: 24, time: 2m30s}
-early_stop: {pruner: asha, grace: 3}
-"""
-
-
-@pytest.fixture
-def kernel() -> FormKernel:
-    return FormKernel(Draft(Experiment.from_yaml(EXPERIMENT)))
-
-
-def show(page: Any, part: str) -> Any:
-    page.get_by_role("tab", name=part).click()
-    return page.get_by_role("tabpanel", name=part)
-
-
-def enter(field: Any, text: str) -> None:
-    field.fill(text)
-    field.press("Enter")
-
-
-def row(page: Any, name: str) -> Any:
-    return page.get_by_role("group", name=name, exact=True)
 
 
 def search_of(kernel: FormKernel) -> Any:
     return kernel.draft.document["search"]
-
-
-def until(page: Any, is_true: Any) -> None:
-    """Wait for something that the page tells the kernel."""
-    wait_until(lambda: page.wait_for_timeout(50) or is_true())
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
