@@ -25,7 +25,7 @@ _HTML = """<!doctype html>
   const listeners = new Set();
   const goings = new Set();
   window.kernelGoes = () => {{
-    document.querySelector("main").classList.add("jupyter-widgets-disconnected");
+    model.send = () => {{ throw new Error("Cannot send"); }};
     goings.forEach((hear) => hear());
   }};
   window.fromKernel = (answers) => answers.forEach((one) => [...listeners].forEach((hear) => hear(one, [])));

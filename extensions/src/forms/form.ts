@@ -43,10 +43,8 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     drawSoon();
   };
   const press = (event: KeyboardEvent): void => undoByKeys(event, form);
-  // The model does not say which of both it was; what stands around it does.
-  const lookAtKernel = (): void => {
-    if (root.closest(".jupyter-widgets-disconnected")) form.cutOff();
-  };
+  // The model does not say which of both it was; who is greeted does, or cannot be.
+  const lookAtKernel = (): void => form.hello(parts);
   model.on("change:run_id", drawSoon);
   model.on("comm_live_update", lookAtKernel);
   root.addEventListener("keydown", press);
