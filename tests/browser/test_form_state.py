@@ -71,17 +71,15 @@ def test_a_text_that_is_not_applied_is_never_called_ready(page, kernel) -> None:
 def test_the_layers_are_always_those_of_what_is_written(page, kernel) -> None:
     open_form(page, kernel)
     panel = show(page, "Model")
-    width = panel.get_by_label("Convolutions per block", exact=True)
-    # While one thing is wrong, another is changed; the picture then has to follow what was mended.
-    yaml = page.get_by_label("The experiment as YAML")
     panel.get_by_role("row", name=re.compile("head")).wait_for()
-    kernel.draft.edit([("training.epochs", "many")])
-    enter(width, "2")
+    # While one thing is wrong, the model is changed; the picture has to follow when the other is mended.
+    kernel.draft.edit([("objectives.0.target", "many")])
+    enter(panel.get_by_label("Convolutions per block", exact=True), "2")
     panel.get_by_text("what was right last").wait_for()
     page.wait_for_timeout(500)
     num_asked = len(kernel.asked("model"))
-    page.get_by_role("button", name=re.compile("^Undo")).click()
-    page.get_by_role("button", name=re.compile("^Undo")).click()
+    kernel.draft.edit([], removals=["objectives.0.target"])
+    enter(page.get_by_label("Name of the experiment"), "mended")
     panel.get_by_text("what was right last").wait_for(state="detached")
     until(page, lambda: len(kernel.asked("model")) == num_asked + 1)
 
@@ -89,12 +87,14 @@ def test_the_layers_are_always_those_of_what_is_written(page, kernel) -> None:
     page.evaluate(
         """() => {
             const buttons = [...document.querySelectorAll(".workbench-form-head button")];
-            buttons.find((one) => one.innerText.includes("Redo")).click();
+            const card = (name) => [...document.querySelectorAll(".workbench-form-card")].find(
+                (one) => one.innerText.startsWith(name));
+            card("resnet").click();
             setTimeout(() => buttons.find((one) => one.innerText.includes("Undo")).click(), 100);
         }"""
     )
     until(page, lambda: len(kernel.asked("model")) == num_asked + 2)
-    assert yaml.input_value()
+    assert kernel.draft.document["model"] == {"name": "convnet", "convolutions_per_block": 2}
 
 
 def test_what_is_searched_of_the_model_is_looked_at_anew(page, kernel) -> None:
@@ -172,6 +172,13 @@ def test_objectives_and_constraints_are_added_and_removed_by_clicks(page, kernel
     assert written("constraints") is None
 
 
+def test_what_an_advice_would_change_is_told_of_what_is_written_now(page, kernel) -> None:
+    open_form(page, kernel)
+    panel = show(page, "Advice")
+    panel.get_by_role("button", name="Apply all").click()
+    until(page, lambda: kernel.asked("advice") == [{"measure": False}] * 2)
+
+
 def test_where_the_kernel_is_gone_the_form_says_so(page, kernel) -> None:
     open_form(page, kernel)
     identity(page).get_by_text("✓ ready").wait_for()
@@ -197,6 +204,7 @@ def test_with_the_colours_of_the_system_what_is_chosen_wrong_and_focused_is_stil
     cards = [panel.get_by_role("button", name=re.compile(f"^{name}")) for name in ("convnet", "mlp")]
     assert style(cards[0], "backgroundColor") != style(cards[1], "backgroundColor")
     parts = panel.locator(".workbench-parts-bar > div")
+    parts.first.wait_for()
     assert len({style(part, "backgroundColor")[0] for part in parts.all()}) == parts.count() > 1
 
     show(page, "Run")

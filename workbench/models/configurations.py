@@ -281,9 +281,10 @@ class BoostedTreesConfiguration(FittedConfiguration):
 
     def describe(self, num_classes: int | None) -> str:
         """Say what will be grown; see FittedConfiguration.describe."""
-        many = num_classes is not None and num_classes > 2
-        each = f" for each of {num_classes} classes, {self.num_trees * num_classes:,} in all" if many else ""
-        return f"{self.num_trees:,} boosted trees{each}, of at most {self.max_leaves:,} leaves"
+        of_classes = ""
+        if num_classes is not None and num_classes > 2:
+            of_classes = f" for each of {num_classes} classes, {self.num_trees * num_classes:,} in all"
+        return f"{self.num_trees:,} boosted trees{of_classes}, of at most {self.max_leaves:,} leaves"
 
     def grow(
         self, inputs: np.ndarray, targets: np.ndarray, *, num_classes: int | None, num_rounds: int, seed: int

@@ -11,7 +11,7 @@ import { formatCount } from "./words";
 export function DataPart({ form }: FormProps) {
   const state = form.state!;
   const { data } = state.document;
-  useAsked(data && state.is_experiment ? JSON.stringify(data) : null, () => form.ask("data"));
+  useAsked(data ? JSON.stringify([state.is_experiment, data]) : null, () => form.ask("data"));
   const section = state.sections.find((one) => one.name === "data");
   return (
     <>

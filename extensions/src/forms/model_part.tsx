@@ -23,7 +23,7 @@ export function useVerdict(form: Conversation, parts: PartName[], isShown: boole
   const isAsked = useAsked(key, () => form.ask("model"), isShown ? PAUSE_MS : PAUSE_ELSEWHERE_MS);
   const held = form.part("model");
   // What a cluster has, such as its files, is not known here.
-  if (key === null || state?.address) return "unknown";
+  if (key === null || !state?.is_experiment || state.address) return "unknown";
   if (!isAsked || !held || held.status === "working") return "asked";
   return held.status === "failed" || held.picture?.problems.length ? "refused" : "built";
 }
@@ -31,8 +31,8 @@ export function useVerdict(form: Conversation, parts: PartName[], isShown: boole
 /** All that the picture depends on: it is of the first configuration that the seed draws. */
 function keyOf({ document, is_experiment }: FormState): string | null {
   const { model, data, loss, metrics, search, training, plan, seed, resources } = document;
-  const isComplete = is_experiment && model && data;
-  return isComplete ? JSON.stringify([model, data, loss, metrics, search, training, plan, seed, resources]) : null;
+  if (!model || !data) return null;
+  return is_experiment ? JSON.stringify([model, data, loss, metrics, search, training, plan, seed, resources]) : "right last";
 }
 
 export function ModelPart({ form, onSearch }: FormProps & { onSearch(): void }) {

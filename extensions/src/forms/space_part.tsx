@@ -18,7 +18,7 @@ export function SpacePart({ form }: FormProps) {
   const state = form.state!;
   const rows = rowsOf(state);
   const samples = form.part("samples");
-  useAsked(state.is_experiment ? JSON.stringify(state.document.search ?? null) : null, () => form.ask("samples"));
+  useAsked(JSON.stringify([state.is_experiment, state.document.search]), () => form.ask("samples"));
   const sampled = new Map(samples?.picture?.parameters.map((one) => [one.name, one]));
   const fields = state.sections.filter(({ name }) => SEARCHED_SECTIONS.includes(name)).flatMap((section) => section.fields);
   const rowsElement = useRef<HTMLDivElement>(null);

@@ -197,7 +197,7 @@ export function Group({ title, level = 3, children, aside }: { title: string; le
  * Calls `ask` where what the answer depends on has changed, when changes have paused; also where all was changed
  * back meanwhile, as the kernel may have answered in between. Tells whether it was asked for what is shown.
  */
-export function useAsked(key: string | null, ask: () => void, pause_ms = 250): boolean {
+export function useAsked(key: string | null, ask: () => unknown, pause_ms = 250): boolean {
   const asked = useRef<string | null>(null);
   useEffect(() => {
     asked.current = null;
