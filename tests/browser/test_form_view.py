@@ -340,6 +340,8 @@ def test_what_is_wrong_cannot_be_started(page, kernel) -> None:
 def test_an_experiment_is_saved_opened_and_begun_with_a_preset(page, kernel, tmp_path: Path) -> None:
     open_form(page, kernel)
     saved = tmp_path / "mine.yaml"
+    hint = show(page, "Run").get_by_text("save the experiment as it is now first")
+    assert hint.count() == 1
     page.get_by_role("button", name="Save …").click()
     dialog = page.get_by_role("dialog")
     assert violations(page, "dialog[open]") == []
@@ -347,6 +349,7 @@ def test_an_experiment_is_saved_opened_and_begun_with_a_preset(page, kernel, tmp
     dialog.get_by_role("button", name="Save").click()
     dialog.wait_for(state="detached")
     assert Experiment.from_file(saved).hash() == kernel.draft.hash
+    hint.wait_for(state="detached")
 
     page.get_by_role("button", name="Save …").click()
     dialog.get_by_role("button", name="Save").click()

@@ -17,7 +17,7 @@ export function Chooser({ form, path, label, offered, hint }: ChooserProps) {
   const { document } = form.state!;
   const chosen = nameIn(document[path]);
   const field = form.state!.sections.find((one) => one.name === path)?.fields.find((one) => one.path === path);
-  const names = (field?.choices ?? offered.map((one) => one.name)).map(writtenOf);
+  const names = field?.choices?.map(writtenOf) ?? [];
   const problems = [...problemsAt(form, path), ...problemsAt(form, `${path}.name`)];
   const typed = useTyped(form, chosen, (text) => {
     const name = text.trim();

@@ -49,8 +49,6 @@ export interface Field {
   default: Json;
   /** As written; null where it is the default. */
   value: Json;
-  /** Tells a null that is written from nothing that is. */
-  is_written?: boolean;
   is_searched?: boolean;
   /** Whether anything reads it as things stand; true where nothing is said. */
   applies?: boolean;
@@ -91,6 +89,8 @@ export interface FormState {
   undo_label?: string | null;
   can_redo: boolean;
   saved_path?: string | null;
+  /** Whether the file there says what the document says. */
+  is_saved?: boolean;
   /** Of the cluster that it is meant for; null for this machine. */
   address?: string | null;
   /** What a person should know, such as that the class in a cell has changed. */
@@ -197,7 +197,6 @@ export interface Advised {
 export interface AdvicePicture {
   /** The card in lines; empty where there is none yet. */
   card: string[];
-  plan_words?: string | null;
   figures: { name: string; title: string; figure: Figure }[];
   apply: Advised[];
   /** What can be asked of the fitted models; paths are names of arguments. */

@@ -88,6 +88,7 @@ function Start({ form, verdict }: FormProps & { verdict: Verdict }) {
       <Slowly held={start} working="Starting …" />
       <details class="workbench-form-details">
         <summary>The same from a terminal and from Python</summary>
+        {state!.is_saved ? null : <p class="workbench-hint">The command runs the file: save the experiment as it is now first.</p>}
         <Code label="command" text={state!.command} />
         <Code label="Python" text={state!.python} />
       </details>
