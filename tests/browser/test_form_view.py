@@ -263,7 +263,7 @@ def test_advice_is_applied_in_part_and_overruled(page, kernel) -> None:
     kernel.pictures["advice"] = form_pictures.NO_ADVICE
     open_form(page, kernel)
     panel = show(page, "Advice")
-    assert kernel.asked("advice") == [{"measure": False}]
+    until(page, lambda: kernel.asked("advice") == [{"measure": False}])
     kernel.pictures["advice"] = form_pictures.ADVICE
     panel.get_by_role("button", name="Measure and advise").click()
     panel.get_by_text("It should reach val_accuracy").wait_for()
