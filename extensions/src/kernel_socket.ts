@@ -28,7 +28,11 @@ export class KernelSocket {
   /** Without words: the kernel then sends to this view no more. */
   close(): void {
     this.model.off("msg:custom", this.take);
-    this.model.send({ view: this.view });
+    try {
+      this.model.send({ view: this.view });
+    } catch {
+      // The kernel is gone, and with it what would have been told.
+    }
   }
 
   private readonly take = (content: unknown, buffers: DataView[]): void => {

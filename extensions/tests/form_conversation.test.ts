@@ -31,6 +31,13 @@ class Kernel implements Channel {
     this.listener?.(content, []);
   }
 
+  /** As a channel after a restart of the kernel. */
+  fail(): void {
+    this.send = () => {
+      throw new Error("Cannot send");
+    };
+  }
+
   get last(): Sent {
     return this.sent.at(-1)!;
   }
@@ -89,6 +96,43 @@ test("a kernel that is busy is noticed, and a question that it works on is no si
   form.end();
 });
 
+test("of two views that speak in turn, neither takes an answer for older than its question", async () => {
+  const [first, second] = [new Kernel(), new Kernel()];
+  const forms = [first, second].map((kernel) => new Conversation(kernel, () => undefined));
+  let last = 0;
+  for (const at of [0, 1, 0, 0, 1, 0]) {
+    await new Promise((resolve) => setTimeout(resolve, 2));
+    forms[at].ask("model");
+    const { question } = [first, second][at].last;
+    assert.ok(question > last);
+    last = question;
+  }
+  forms.forEach((form) => form.end());
+});
+
+test("a form whose kernel is gone says so instead of waiting", () => {
+  const kernel = new Kernel();
+  let num_drawn = 0;
+  const form = new Conversation(kernel, () => (num_drawn += 1));
+  kernel.fail();
+  form.edit([["name", "a"]], "Name");
+  assert.deepEqual([form.isCutOff, form.isWaiting, num_drawn], [true, false, 1]);
+  form.end();
+});
+
+test("a text that says something else than the experiment is known", () => {
+  const kernel = new Kernel();
+  const form = new Conversation(kernel, () => undefined);
+  kernel.tell(state({ yaml_problem: null, python_problem: null }));
+  assert.equal(form.unappliedText, null);
+  form.noteText("python", true);
+  assert.equal(form.unappliedText, "python");
+  form.noteText("python", false);
+  kernel.tell(state({ yaml_problem: { problem: "wrong" } as FormState["yaml_problem"], python_problem: null }));
+  assert.equal(form.unappliedText, "yaml");
+  form.end();
+});
+
 test("what is typed becomes a value of its field, and stands there again as it was typed", () => {
   assert.deepEqual(["1e-4", " 3 ", "abc", "auto", "0x10", "1e999"].map(numberOr), [1e-4, 3, "abc", "auto", "0x10", "1e999"]);
   assert.deepEqual(valueOf("10m", "duration"), "10m");
@@ -114,15 +158,16 @@ test("bounds are said as a person says them", () => {
 
 test("a problem belongs to one part, and stands above it where no field would show it", () => {
   const fields = [{ path: "training.epochs", label: "Epochs", kind: "whole" as const, default: 10, value: -1 }];
-  const problems = ["training.epochs", "training.unknown", "search.lr.low", "search.lr.high.x", "budget", null].map(
+  const list = { num_items: 1, least: 0, next: {} };
+  const problems = ["training.epochs", "training.unknown", "search.lr.low", "search.lr.high.x", "budget", "constraints.0", "constraints.1", null].map(
     (field) => ({ problem: "wrong", field }),
   );
   const shown = state({
     document: { search: { lr: { low: 3, high: 1 } } },
-    sections: [{ name: "training", title: "Training", fields }],
+    sections: [{ name: "training", title: "Training", fields }, { name: "constraints", title: "Constraints", fields: [], list }],
     problems,
   }) as FormState;
   assert.equal(problemsOf(shown, "space").length, 4);
   assert.deepEqual(homeless(shown, "space").map((one) => one.field), ["training.unknown", "search.lr.high.x"]);
-  assert.deepEqual(homeless(shown, "run").map((one) => one.field), ["budget", null]);
+  assert.deepEqual(homeless(shown, "run").map((one) => one.field), ["budget", "constraints.1", null]);
 });

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 
+from tests.browser.form_page import EXPERIMENT, FormKernel
 from tests.browser.lab import BUILT, CHROMIUM, Jupyter, chromium, new_page
+from workbench.experiment import Experiment
+from workbench.forms.draft import Draft
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +52,9 @@ def page(live_browser: Any) -> Iterator[Any]:
     complaints = list(made.complaints)
     made.context.close()
     assert complaints == []
+
+
+@pytest.fixture
+def kernel() -> FormKernel:
+    """The kernel of a form on a page."""
+    return FormKernel(Draft(Experiment.from_yaml(EXPERIMENT)))

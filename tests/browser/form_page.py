@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.browser import form_pictures
-from tests.browser.lab import ROOT
+from tests.browser.lab import ROOT, wait_until
 from workbench.errors import WorkbenchError
 from workbench.forms.draft import Draft
 from workbench.forms.samples import sampled
@@ -23,10 +23,15 @@ _HTML = """<!doctype html>
 <script type="module">
   import widget from "/form.js";
   const listeners = new Set();
+  const goings = new Set();
+  window.kernelGoes = () => {{
+    model.send = () => {{ throw new Error("Cannot send"); }};
+    goings.forEach((hear) => hear());
+  }};
   window.fromKernel = (answers) => answers.forEach((one) => [...listeners].forEach((hear) => hear(one, [])));
   const model = {{
     get: (name) => ({traits})[name],
-    on: (name, listener) => name === "msg:custom" && listeners.add(listener),
+    on: (name, listener) => ({{ "msg:custom": listeners, comm_live_update: goings }})[name]?.add(listener),
     off: (name, listener) => listeners.delete(listener),
     send: async (content) => window.fromKernel(await window.toKernel(content)),
   }};
@@ -35,6 +40,24 @@ _HTML = """<!doctype html>
   window.showAgain = show;
   show();
 </script></body></html>"""
+
+
+EXPERIMENT = """
+name: digits
+model: convnet
+data: digits
+objectives: [{metric: val_accuracy, goal: maximize}]
+search:
+  lr: {low: 1.0e-4, high: 0.3, log: true}
+  width: {choices: [8, 16, 32]}
+  num_blocks: {low: 1, high: 4}
+  dropout: {low: 0.0, high: 0.4}
+  optimizer: {choices: [sgd, adamw]}
+  momentum: {low: 0.8, high: 0.98, when: {optimizer: sgd}}
+training: {epochs: 15, global_batch: 64}
+budget: {trials: 24, time: 2m30s}
+early_stop: {pruner: asha, grace: 3}
+"""
 
 
 class FormKernel:
@@ -152,3 +175,22 @@ def open_form(
     page.goto(_URL)
     page.locator(".workbench-form .workbench-form-head").wait_for()
     return page
+
+
+def show(page: Any, part: str) -> Any:
+    page.get_by_role("tab", name=part).click()
+    return page.get_by_role("tabpanel", name=part)
+
+
+def enter(field: Any, text: str) -> None:
+    field.fill(text)
+    field.press("Enter")
+
+
+def row(page: Any, name: str) -> Any:
+    return page.get_by_role("group", name=name, exact=True)
+
+
+def until(page: Any, is_true: Any) -> None:
+    """Wait for something that the page tells the kernel."""
+    wait_until(lambda: page.wait_for_timeout(50) or is_true())

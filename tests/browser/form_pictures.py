@@ -102,7 +102,6 @@ _SPEEDS = [{"x": [1, 2, 4], "y": [9300, 16900, 28100], "type": "scatter", "name"
 
 ADVICE: dict[str, Any] = {
     "card": CARD,
-    "plan_words": CARD[0],
     "figures": [
         {"name": "speeds", "title": "Samples a second by workers", "figure": {"data": _SPEEDS, "layout": {}}}
     ],

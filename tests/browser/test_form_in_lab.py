@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.browser.lab import notebook, run_all, violations, wait_until
+from tests.browser.form_page import enter
+from tests.browser.lab import execute, notebook, run_all, violations, wait_until
 from workbench.events import TrialProposed
 from workbench.experiment import Experiment
 from workbench.store import Store
@@ -18,16 +19,17 @@ from workbench.store import Store
 pytestmark = [pytest.mark.browser, pytest.mark.ray]
 
 FORM = ".jp-OutputArea .workbench-form"
+KERNEL = "window.jupyterapp.shell.currentWidget.context.sessionContext.session.kernel"
+LATE = """
+def build(config):
+    import torch
+    return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(64, 10))
+"""
 
 
 def show(page: Any, part: str) -> Any:
     page.locator(FORM).get_by_role("tab", name=part, exact=True).click()
     return page.locator(FORM).get_by_role("tabpanel", name=part)
-
-
-def enter(field: Any, text: str) -> None:
-    field.fill(text)
-    field.press("Enter")
 
 
 def first_proposals(store: Store, run_id: str) -> list[Any]:
@@ -82,3 +84,39 @@ def test_an_experiment_made_by_clicks_is_run_watched_exported_and_the_same_on_th
         assert first_proposals(store, by_command.run_id) == first_proposals(store, by_clicks.run_id)
     saved = Experiment.from_file(jupyter.root / "clicked.yaml")
     assert by_clicks.experiment_hash == by_command.experiment_hash == saved.hash()
+
+
+def test_the_form_is_readable_in_every_theme_and_says_when_its_kernel_is_gone(page, jupyter) -> None:
+    notebook(jupyter.root, "themes.ipynb", "import workbench as wb\nwb.app()")
+    run_all(page, jupyter, "themes.ipynb")
+    form = page.locator(FORM)
+    form.get_by_text("✓ ready").wait_for(timeout=60_000)
+    for theme in ("JupyterLab Dark", "JupyterLab Dark High Contrast", "JupyterLab Light"):
+        execute(page, "apputils:change-theme", theme=theme)
+        page.wait_for_function("(theme) => document.body.dataset.jpThemeName === theme", arg=theme)
+        for part in ("Model", "Data", "Search space", "Advice", "Run", "Result"):
+            show(page, part)
+            page.wait_for_timeout(500)
+            form.evaluate("(one) => one.querySelectorAll('details').forEach((two) => { two.open = true; })")
+            assert violations(page, FORM) == [], (theme, part)
+
+    page.evaluate(f"() => {KERNEL}.restart()")
+    form.get_by_role("alert").get_by_text("Not connected any more").wait_for()
+    assert "ready" not in form.inner_text()
+    show(page, "Model").get_by_role("button", name=re.compile("^convnet")).click()
+    execute(page, "notebook:run-all-cells")
+    form.get_by_text("✓ ready").wait_for(timeout=60_000)
+    assert form.get_by_text("Not connected any more").count() == 0
+
+
+def test_a_class_that_is_named_before_its_cell_has_run_is_found_when_it_has(page, jupyter) -> None:
+    notebook(jupyter.root, "late.ipynb", "import workbench as wb\nwb.app()")
+    run_all(page, jupyter, "late.ipynb")
+    form = page.locator(FORM)
+    form.get_by_role("tab", name="Model").wait_for(timeout=60_000)
+    panel = show(page, "Model")
+    enter(panel.get_by_label("Model", exact=True), "build")
+    panel.get_by_text("run its cell first").wait_for()
+    page.evaluate(f"(code) => {{ {KERNEL}.requestExecute({{ code }}); }}", LATE)
+    form.get_by_text("✓ ready").wait_for(timeout=60_000)
+    assert panel.get_by_role("row", name=re.compile("Linear")).count() == 1

@@ -9,59 +9,18 @@ from typing import Any
 import pytest
 
 from tests.browser import form_pictures
-from tests.browser.form_page import RUN_ID, FormKernel, open_form
-from tests.browser.lab import new_page, violations, wait_until
+from tests.browser.form_page import RUN_ID, FormKernel, enter, open_form, row, show, until
+from tests.browser.lab import new_page, violations
 from workbench.errors import DataError
 from workbench.experiment import Experiment
-from workbench.forms.draft import Draft
 
 pytestmark = pytest.mark.browser
 
 PARTS = ("Model", "Data", "Search space", "Advice", "Run", "Result")
-EXPERIMENT = """
-name: digits
-model: convnet
-data: digits
-objectives: [{metric: val_accuracy, goal: maximize}]
-search:
-  lr: {low: 1.0e-4, high: 0.3, log: true}
-  width: {choices: [8, 16, 32]}
-  num_blocks: {low: 1, high: 4}
-  dropout: {low: 0.0, high: 0.4}
-  optimizer: {choices: [sgd, adamw]}
-  momentum: {low: 0.8, high: 0.98, when: {optimizer: sgd}}
-training: {epochs: 15, global_batch: 64}
-budget: {trials: 24, time: 2m30s}
-early_stop: {pruner: asha, grace: 3}
-"""
-
-
-@pytest.fixture
-def kernel() -> FormKernel:
-    return FormKernel(Draft(Experiment.from_yaml(EXPERIMENT)))
-
-
-def show(page: Any, part: str) -> Any:
-    page.get_by_role("tab", name=part).click()
-    return page.get_by_role("tabpanel", name=part)
-
-
-def enter(field: Any, text: str) -> None:
-    field.fill(text)
-    field.press("Enter")
-
-
-def row(page: Any, name: str) -> Any:
-    return page.get_by_role("group", name=name, exact=True)
 
 
 def search_of(kernel: FormKernel) -> Any:
     return kernel.draft.document["search"]
-
-
-def until(page: Any, is_true: Any) -> None:
-    """Wait for something that the page tells the kernel."""
-    wait_until(lambda: page.wait_for_timeout(50) or is_true())
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
@@ -304,7 +263,7 @@ def test_advice_is_applied_in_part_and_overruled(page, kernel) -> None:
     kernel.pictures["advice"] = form_pictures.NO_ADVICE
     open_form(page, kernel)
     panel = show(page, "Advice")
-    assert kernel.asked("advice") == [{"measure": False}]
+    until(page, lambda: kernel.asked("advice") == [{"measure": False}])
     kernel.pictures["advice"] = form_pictures.ADVICE
     panel.get_by_role("button", name="Measure and advise").click()
     panel.get_by_text("It should reach val_accuracy").wait_for()
@@ -381,6 +340,8 @@ def test_what_is_wrong_cannot_be_started(page, kernel) -> None:
 def test_an_experiment_is_saved_opened_and_begun_with_a_preset(page, kernel, tmp_path: Path) -> None:
     open_form(page, kernel)
     saved = tmp_path / "mine.yaml"
+    hint = show(page, "Run").get_by_text("save the experiment as it is now first")
+    assert hint.count() == 1
     page.get_by_role("button", name="Save …").click()
     dialog = page.get_by_role("dialog")
     assert violations(page, "dialog[open]") == []
@@ -388,6 +349,7 @@ def test_an_experiment_is_saved_opened_and_begun_with_a_preset(page, kernel, tmp
     dialog.get_by_role("button", name="Save").click()
     dialog.wait_for(state="detached")
     assert Experiment.from_file(saved).hash() == kernel.draft.hash
+    hint.wait_for(state="detached")
 
     page.get_by_role("button", name="Save …").click()
     dialog.get_by_role("button", name="Save").click()

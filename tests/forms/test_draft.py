@@ -285,3 +285,32 @@ def test_a_preset_is_a_beginning_that_can_be_undone(monkeypatch: pytest.MonkeyPa
     assert draft.document == before
     with pytest.raises(WorkbenchError, match="breast_cancer"):
         draft.preset("horse")
+
+
+def test_a_text_that_is_given_up_says_again_what_the_form_says() -> None:
+    draft = digits()
+    yaml, python = draft.yaml, draft.python
+    draft.write_yaml("nonsense")
+    draft.write_python("nonsense")
+    assert draft.yaml_problem is not None
+    draft.write_yaml("")
+    draft.write_python(" ")
+    assert (draft.yaml, draft.yaml_problem) == (yaml, None)
+    assert (draft.python, draft.python_problem) == (python, None)
+
+
+def test_pictures_are_told_from_those_of_what_was_right_last() -> None:
+    draft = digits()
+    draft.edit([("objectives.0.metric", "val_horse")])
+    assert draft.problems
+    assert state_of(draft)["is_experiment"] is True
+    draft.edit([("training.epochs", "many")])
+    assert state_of(draft)["is_experiment"] is False
+
+
+def test_a_wrong_objective_is_said_at_its_field_alone() -> None:
+    draft = digits()
+    draft.edit([("objectives.0.target", "abc")])
+    assert fields_of(draft) == ["objectives.0.target"]
+    draft.edit([], removals=["objectives.0"])
+    assert fields_of(draft) == ["objectives"]

@@ -99,3 +99,30 @@ def test_models_and_data_sets_are_listed_with_a_sentence() -> None:
     assert {"mlp", "transformer"} <= {model["name"] for model in models()}
     assert {"digits", "table"} <= {data["name"] for data in datasets()}
     assert all(one["help"] for one in models() + datasets())
+
+
+def sections(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {section["name"]: section for section in sections_of(document)}
+
+
+def test_lists_say_what_their_next_item_begins_as_and_leave_to_a_person_what_only_they_know() -> None:
+    found = sections(DOCUMENT)
+    assert found["objectives"]["list"] == {"num_items": 1, "least": 1, "next": {"metric": "val_accuracy"}}
+    assert found["constraints"]["list"] == {
+        "num_items": 0, "least": 0, "next": {"metric": "val_loss"}
+    }  # fmt: skip
+    other = sections(DOCUMENT | {"objectives": [{"metric": "val_accuracy", "goal": "maximize"}]})
+    assert other["objectives"]["list"]["next"] == {"metric": "val_loss", "goal": "minimize"}
+
+
+def test_what_a_train_function_reports_is_not_guessed() -> None:
+    found = sections({"train": "json:dumps", "objectives": [{"metric": "y", "goal": "minimize"}]})
+    assert found["objectives"]["list"]["next"] == {"metric": ""}
+    assert found["objectives"]["fields"][0]["choices"] == []
+
+
+def test_a_constraint_has_a_field_for_each_bound() -> None:
+    found = fields(DOCUMENT | {"constraints": [{"metric": "train_loss", "at_most": 3.0}]})
+    assert chosen(found["constraints.0.at_most"], kind="number", value=3.0, allows_none=True)
+    assert chosen(found["constraints.0.at_least"], value=None, is_written=False)
+    assert all(found[f"constraints.0.{name}"]["help"] for name in ("metric", "at_most", "at_least"))

@@ -98,3 +98,46 @@ def test_functions_and_classes_of_cells_are_offered() -> None:
     namespace: dict[str, Any] = {}
     cell("import json\nfrom pathlib import Path\nclass Net: pass\ndef load(c): ...\n_x = 1\ny = 2", namespace)
     assert Draft(namespace=namespace).notebook.names() == ["Net", "load"]
+
+
+def test_a_name_is_found_as_soon_as_its_cell_has_run() -> None:
+    namespace: dict[str, Any] = {}
+    draft = Draft(namespace=namespace)
+    draft.edit([("model", "build"), ("loss", "lossy")])
+    problem = next(one for one in draft.problems if one.field == "model")
+    assert "run its cell first" in str(problem)
+    draft.follow_notebook()
+    assert draft.document["model"] == "build"
+
+    cell("def build(config): ...\ndef lossy(outputs, targets): ...", namespace)
+    draft.follow_notebook()
+    assert draft.problems == []
+    assert draft.document["model"].startswith("embedded:build@")
+    assert draft.undo_label == "take build and lossy from the notebook"
+
+
+def test_python_that_named_a_class_too_early_is_taken_when_its_cell_has_run() -> None:
+    namespace: dict[str, Any] = {}
+    draft = Draft(namespace=namespace)
+    text = draft.python.replace('model="mlp"', "model=build")
+    draft.write_python(text)
+    assert "Run the cell" in str(draft.python_problem)
+    heard: list[int] = []
+    draft.listen(lambda: heard.append(draft.revision))
+    draft.follow_notebook()
+    assert heard == []
+    cell("def build(config): ...", namespace)
+    draft.follow_notebook()
+    assert (draft.python, draft.python_problem) == (text, None)
+    assert draft.document["model"].startswith("embedded:build@")
+
+
+def test_a_name_of_the_notebook_is_taken_where_it_is_none_of_the_zoo_and_nowhere_else() -> None:
+    namespace: dict[str, Any] = {}
+    cell("def digits(config): ...", namespace)
+    draft = Draft(namespace=namespace)
+    draft.edit([("model", "digits")])
+    assert draft.document["model"].startswith("embedded:digits@")
+    assert draft.document["data"] == "digits"
+    draft.edit([("data.path", 3)])
+    assert not any("cell" in str(problem) for problem in draft.problems)

@@ -155,3 +155,22 @@ def test_the_result_of_a_run_and_what_can_be_done_next(
     ]:
         questions.ask(part, 3, {"run_id": run_id, **arguments})
         assert last(told)["problem"]["field"] == field
+
+
+def test_a_view_that_asked_with_a_higher_number_takes_the_answer_to_another_view(
+    questions: Questions, told: queue.Queue[Any]
+) -> None:
+    questions.ask("samples", 9, {})
+    assert last(told)["question"] == 9
+    questions.ask("samples", 4, {})
+    assert last(told)["question"] == 9
+
+
+def test_trees_are_described_as_they_have_no_layers(
+    desk: Desk, questions: Questions, told: queue.Queue[Any]
+) -> None:
+    desk.draft.edit([("model", "boosted_trees")])
+    questions.ask("model", 1, {})
+    found = picture(told)
+    assert (found["layers"], found["problems"], found["memory"]) == ([], [], None)
+    assert "1,000 in all" in found["words"]

@@ -159,3 +159,24 @@ def test_a_frozen_part_is_not_trained() -> None:
 
     found = picture(model=Frozen)
     assert (found.num_parameters, found.num_trained_parameters) == (260 + 50, 50)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        ({"name": "boosted_trees", "num_trees": 7}, "7 boosted trees for each of 10 classes, 70 in all"),
+        ({"name": "forest", "num_trees": 5}, "5 randomised trees that vote"),
+        ({"name": "one_of", "family": "forest"}, "200 randomised trees that vote"),
+    ],
+)
+def test_trees_have_no_layers_and_are_told_in_words(model: dict[str, Any], words: str) -> None:
+    found = picture(model=model)
+    assert (found.layers, found.steps, found.problems, found.flops_per_sample) == ((), (), (), None)
+    assert words in str(found.words)
+    assert "no layers" in str(found.words)
+
+
+def test_trees_refuse_data_that_they_cannot_take() -> None:
+    with pytest.raises(ExperimentError, match="token ids") as refusal:
+        picture(model="forest", data="text")
+    assert refusal.value.field == "model"

@@ -208,6 +208,23 @@ def test_what_is_no_experiment_and_a_missing_front_end_are_errors_in_words(built
         wb.app()
 
 
+def test_a_class_that_is_named_before_its_cell_has_run_is_found_when_it_has(
+    built: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("IPYTHONDIR", str(built.parent))
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
+    shell = InteractiveShell()
+    monkeypatch.setattr(experiment_form, "get_ipython", lambda: shell)
+    talk = Talk(wb.app(), monkeypatch)
+    try:
+        assert "run its cell first" in talk.edit(("model", "late"))["problems"][0]["next_step"]
+        shell.run_cell("def late(config): return 1")
+        assert talk.state["problems"] == []
+        assert talk.state["document"]["model"].startswith("embedded:late@")
+    finally:
+        talk.form.close()
+
+
 def test_a_class_of_a_cell_is_taken_by_its_name_and_followed(
     built: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +266,7 @@ def test_one_button_starts_the_run_and_what_came_of_it_is_told(
     assert result["state"] == "complete"
     assert result["best"]["values"]["val_accuracy"] > 0.3
     assert talk.ask("extend", run_id=run_id, trials=1)["words"]
+    talk.form.close()  # the run goes on
     deadline = time.monotonic() + 240
     while len(run.history.in_state("complete")) < 3:
         assert time.monotonic() < deadline
@@ -263,7 +281,6 @@ def test_an_advice_is_measured_shown_asked_further_and_applied(
     talk.edit(("training.epochs", 1), ("search.global_batch", {"choices": [64, 128]}))
     advice = talk.ask("advice", measure=True, time="5s", objective="time")
     assert advice["card"]
-    assert advice["plan_words"] in "\n".join(advice["card"])
     assert {figure["name"] for figure in advice["figures"]} >= {"step_time"}
     assert talk.ask("advice", measure=False)["card"] == advice["card"]
 

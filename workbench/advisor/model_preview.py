@@ -26,7 +26,8 @@ def preview_model(experiment: Experiment, params: Mapping[str, JsonValue] | None
 
     Returns:
         Plain values: params and plan (what was looked at), layers, num_parameters, num_trained_parameters,
-        flops_per_sample (forward and backward), memory (None where it cannot be estimated), problems.
+        flops_per_sample (forward and backward), memory (None where it cannot be estimated), problems,
+        words (what it is; None where the layers say it).
 
     Raises:
         ExperimentError: If it trains no model, or the model cannot be made or cannot take the data; it names
@@ -45,6 +46,7 @@ def preview_model(experiment: Experiment, params: Mapping[str, JsonValue] | None
         "flops_per_sample": picture.flops_per_sample,
         "memory": _memory(usual.forecast(picture.steps)) if picture.steps else None,
         "problems": [problem.to_json() for problem in picture.problems],
+        "words": picture.words,
     }
 
 

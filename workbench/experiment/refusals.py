@@ -61,8 +61,16 @@ def findings(error: ValidationError, root: type[BaseModel] | None = None) -> lis
         error: What pydantic found.
         root: The type that was checked, whose keys are named where one is unknown.
     """
-    by_field = itertools.groupby(error.errors(include_url=False), key=_location)
+    found = error.errors(include_url=False)
+    # Of a list, parts that are wrong do not count: it is not too short for that.
+    found = [one for one in found if one["type"] != "too_short" or not _has_part(one["loc"], found)]
+    by_field = itertools.groupby(found, key=_location)
     return [_explain(list(details), location, root) for location, details in by_field]
+
+
+def _has_part(place: tuple[int | str, ...], found: list[ErrorDetails]) -> bool:
+    """Tell whether something was found wrong within a place."""
+    return any(len(one["loc"]) > len(place) and one["loc"][: len(place)] == place for one in found)
 
 
 def _location(details: ErrorDetails) -> list[str]:

@@ -161,8 +161,8 @@ class Constraint(Section):
     """A limit that a trial must keep to count as feasible."""
 
     metric: str = Field(min_length=1, description="Name of a reported metric.")
-    at_most: float | None = None
-    at_least: float | None = None
+    at_most: float | None = Field(default=None, description="Infeasible above; either this or the other.")
+    at_least: float | None = Field(default=None, description="Infeasible below; either this or the other.")
 
     @model_validator(mode="after")
     def _one_bound(self) -> Self:

@@ -115,7 +115,7 @@ def _advice(desk: Desk, arguments: Answer, say: Say) -> Answer:
         _measure(desk, arguments, say)
     run = _stored_advice(desk)
     if run is None:
-        return {"card": [], "plan_words": None, "figures": [], "apply": [], "controls": []}
+        return {"card": [], "figures": [], "apply": [], "controls": []}
     desk.advice_id = run.run_id
     return _advice_picture(desk, run)
 
@@ -158,7 +158,6 @@ def _advice_picture(desk: Desk, run: Run) -> Answer:
     choice = advice.get("choice", {})
     return {
         "card": lines_of(advice),
-        "plan_words": choice.get("written"),
         "figures": list(_figures(run)),
         "apply": [_applied(desk.draft, path, value) for path, value in advice.get("settings", {}).items()],
         "controls": _controls(desk, run, choice.get("plan", {}), advice.get("objective", "time")),

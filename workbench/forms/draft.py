@@ -71,7 +71,7 @@ class Draft:
         self.saved_path: Path | None = None
         self._saved: Experiment | None = None
         self.revision = 0
-        self._is_experiment = True
+        self.is_experiment = True
         self._address: str | None = None
         self._yaml: _Text | None = None
         self._python: _Text | None = None
@@ -117,12 +117,12 @@ class Draft:
     @property
     def hash(self) -> str | None:
         """The identity of the experiment; None where something is wrong with it."""
-        return None if self.problems or not self._is_experiment else self.experiment.hash()
+        return None if self.problems or not self.is_experiment else self.experiment.hash()
 
     @property
     def is_saved(self) -> bool:
         """Whether the file at `saved_path` says what the draft says."""
-        return self._is_experiment and self.experiment == self._saved
+        return self.is_experiment and self.experiment == self._saved
 
     @property
     def undo_label(self) -> str | None:
@@ -195,13 +195,13 @@ class Draft:
         self._tell()
 
     def write_yaml(self, text: str) -> None:
-        """Take the experiment from YAML, or keep the text and say what is wrong with it."""
+        """Take the experiment from YAML, or keep the text and say what is wrong; none gives it up."""
         self._yaml = self._read(text, "edit YAML", read_yaml)
         self._tell()
 
     def write_python(self, text: str) -> None:
-        """Take the experiment from Python, or keep the text and say what is wrong with it."""
-        self._python = self._read(text, "edit Python", lambda typed: read_python(typed, self.notebook.lookup))
+        """Take the experiment from Python; as `write_yaml`."""
+        self._python = self._read_python(text)
         self._tell()
 
     def undo(self) -> None:
@@ -253,7 +253,7 @@ class Draft:
             ExperimentError: If something is wrong with the experiment.
             DataError: If the file is there already, or cannot be written.
         """
-        if not self._is_experiment:
+        if not self.is_experiment:
             raise self.problems[0]
         path = Path(path).expanduser()
         if path.exists() and not overwrite:
@@ -268,19 +268,26 @@ class Draft:
         self._tell()
 
     def follow_notebook(self) -> None:
-        """Take the newest version of what the notebook defines, and say so where it changed."""
-        document = copy.deepcopy(self.document)
+        """Take what the notebook defines by now: names that it did not know, and newer versions, said so."""
+        python, document = self._python, copy.deepcopy(self.document)
         try:
+            found = self.notebook.resolve(document, _known())
             changed = self.notebook.renewed(document)
         except ExperimentError as error:
             self.notes = [str(error)]
             self._tell()
             return
-        if changed:
+        if document != self.document:
+            self._change(document, f"take {' and '.join([*found, *changed])} from the notebook")
             names = " and ".join(changed)
-            self._change(document, f"new version of {names}")
-            self.notes = [f"{names} was defined anew: this is a new version, with another hash."]
+            told = f"{names} was defined anew: this is a new version, with another hash."
+            self.notes = [told] if changed else []
             self._tell()
+        elif python is not None and python.problem is not None:
+            again = self._read_python(python.typed)
+            if again is not None and again.problem is None:
+                self._python = again
+                self._tell()
 
     def _keep_kind(self, document: dict[str, Any], path: str) -> None:
         """Let a range of numbers stay one where its bounds are whole, and the other way round."""
@@ -293,7 +300,12 @@ class Draft:
         if isinstance(written, dict) and not written.keys().isdisjoint(_BOUNDS):
             written.setdefault("type", domain.type)
 
-    def _read(self, text: str, label: str, reader: Callable[[str], dict[str, Any]]) -> _Text:
+    def _read_python(self, text: str) -> _Text | None:
+        return self._read(text, "edit Python", lambda typed: read_python(typed, self.notebook.lookup))
+
+    def _read(self, text: str, label: str, reader: Callable[[str], dict[str, Any]]) -> _Text | None:
+        if not text.strip():
+            return None
         try:
             document = reader(text)
             self.notebook.resolve(document, _known())
@@ -323,8 +335,9 @@ class Draft:
     def _take(self, document: dict[str, Any]) -> None:
         """Make a document the truth, in its shortest form where it is an experiment."""
         here = self._address is None
-        found, self.problems = check(document, self.notebook.payloads, on_this_machine=here)
-        self._is_experiment = found is not None
+        found, problems = check(document, self.notebook.payloads, on_this_machine=here)
+        self.problems = [self.notebook.explained(problem, document, _known()) for problem in problems]
+        self.is_experiment = found is not None
         if found is not None:
             self.experiment = found
         self.document = document if found is None else found.model_dump(mode="json")

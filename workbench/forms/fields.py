@@ -59,8 +59,7 @@ def sections_of(document: Document, own_names: Iterable[str] = ()) -> list[dict[
         _section("model", _help(document, "model"), _part(document, "model", own)),
         _section("data", _help(document, "data"), _part(document, "data", own)),
         _section("loss", None, _part(document, "loss", own) + _metrics(document)),
-        _section("objectives", Objective.__doc__, _list(document, "objectives")),
-        _section("constraints", Constraint.__doc__, _list(document, "constraints")),
+        *(_list(document, name) for name in _LISTS),
         *(_section(name, kind.__doc__, _fields(document, name, kind)) for name, kind in _SECTIONS.items()),
     ]
 
@@ -136,16 +135,31 @@ def _fields(document: Document, name: str, kind: type[BaseModel]) -> Fields:
     return fields
 
 
-def _list(document: Document, name: str) -> Fields:
-    written = document.get(name)
-    rows = written if isinstance(written, list | tuple) else ()
+def _list(document: Document, name: str) -> dict[str, Any]:
+    """Return the section of a list: the fields of all its items, and what the next would begin as."""
+    kind, written = _LISTS[name], document.get(name)
+    items = written if isinstance(written, list | tuple) else ()
+    reported = _reported(document)
     fields: Fields = []
-    for index, row in enumerate(rows):
-        fields += fields_of_type(_LISTS[name], row, f"{name}.{index}", document)
+    for index, item in enumerate(items):
+        fields += fields_of_type(kind, item, f"{name}.{index}", document)
     for field in fields:
         if field["path"].endswith(".metric"):
-            field["choices"] = _reported(document)
-    return fields
+            field["choices"] = reported
+    taken = [item.get("metric") for item in items if isinstance(item, Mapping)]
+    metric = next((one for one in reported if one not in taken), "")
+    least = _schema(Experiment)["properties"][name].get("minItems", 0)
+    return _section(name, kind.__doc__, fields) | {
+        "list": {"num_items": len(items), "least": least, "next": _beginning(kind, metric)}
+    }
+
+
+def _beginning(kind: type[BaseModel], metric: str) -> dict[str, Any]:
+    """Return what an item begins as; what nobody but a person knows is left out, and is then asked for."""
+    from workbench.sweeps.preflight import LOOP_METRICS
+
+    is_loss = metric in LOOP_METRICS and "goal" in kind.model_fields
+    return {"metric": metric, "goal": "minimize"} if is_loss else {"metric": metric}
 
 
 def _part(document: Document, part: str, own_names: list[str]) -> Fields:
@@ -207,11 +221,15 @@ def _options_type(part: str, name: str | None) -> type[BaseModel] | None:
 
 
 def _reported(document: Document) -> list[str]:
+    """Return what the training loop reports, validation first; what a train function does is its own."""
+    if document.get("train") is not None:
+        return []
     from workbench.sweeps.preflight import reported_metrics
 
     written = document.get("metrics")
     names = [component(item)[0] for item in written] if isinstance(written, list | tuple) else []
-    return reported_metrics([name for name in names if name is not None])
+    reported = reported_metrics([name for name in names if name is not None])
+    return sorted(reported, key=lambda name: not name.startswith("val_"))
 
 
 def _field(

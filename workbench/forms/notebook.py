@@ -6,14 +6,16 @@ other code, the experiment gets the new version, and another hash. Never is one 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Container, Mapping
+from typing import Any, TypeAlias
 
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment import Experiment
 from workbench.experiment.components import embed
 
 PARTS = ("model", "data", "train", "loss")
+
+Known: TypeAlias = Mapping[str, Container[str]]
 
 
 class Notebook:
@@ -83,25 +85,54 @@ class Notebook:
         """Return the name in the notebook of what stands in an experiment; None where it has none."""
         return next((name for name, newest in self._newest.items() if newest == written), None)
 
-    def resolve(self, document: dict[str, Any], known: Mapping[str, Any]) -> None:
+    def resolve(self, document: dict[str, Any], known: Known) -> list[str]:
         """Replace names of the notebook in a document by what stands for them, in place.
 
         Args:
             document: The experiment as its file says it.
             known: Names by part that mean something else already: entries of registries.
 
+        Returns:
+            The names that were replaced.
+
         Raises:
             ExperimentError: If something cannot be taken along; the field is named.
         """
-        for part in PARTS:
-            if part in document:
-                document[part] = self._resolved(document[part], part, known.get(part, ()))
-        metrics = document.get("metrics")
-        if isinstance(metrics, list):
-            document["metrics"] = [
-                self._resolved(item, f"metrics.{index}", known.get("metrics", ()))
-                for index, item in enumerate(metrics)
-            ]
+        found: list[str] = []
+
+        def taken(field: str, name: Any) -> Any:
+            if not _could_be_own(name, field, known):
+                return name
+            try:
+                written = self.lookup(name)
+            except ExperimentError as error:
+                raise error.about(field) from error
+            if written is None:
+                return name
+            found.append(name)
+            return written
+
+        _rename(document, taken)
+        return found
+
+    def explained(
+        self, problem: WorkbenchError, document: Mapping[str, Any], known: Known
+    ) -> WorkbenchError:  # fmt: skip
+        """Say of a name that nobody knows that a cell may define it; anything else is returned as it is.
+
+        Args:
+            problem: What is wrong with the document.
+            document: The experiment as its file says it.
+            known: As of `resolve`.
+        """
+        field = problem.field or ""
+        if not _could_be_own(_names(document).get(field), field, known):
+            return problem
+        told = "A class or function of this notebook can be named, too; run its cell first."
+        return ExperimentError(
+            problem.problem, field=field, allowed=problem.allowed,
+            next_step=" ".join(filter(None, [problem.next_step, told])),
+        )  # fmt: skip
 
     def renewed(self, document: dict[str, Any]) -> list[str]:
         """Put what the notebook defines now in the place of what it defined, in place.
@@ -116,39 +147,39 @@ class Notebook:
         for name, written in list(self._newest.items()):
             target = self._namespace.get(name)
             # An older version that somebody went back to stays what it is.
-            if not callable(target) or written not in _mentioned(document):
+            if not callable(target) or written not in _names(document).values():
                 continue
             again = self.take(target)
             if again != written:
-                _replace(document, written, again)
+                _rename(document, lambda _, name, old=written, new=again: new if name == old else name)
                 changed.append(name)
         return changed
 
-    def _resolved(self, value: Any, field: str, known: Any) -> Any:
+
+def _could_be_own(name: Any, field: str, known: Known) -> bool:
+    """Tell whether a name could be one of a notebook, as nothing else is called so."""
+    part = field.partition(".")[0]
+    return isinstance(name, str) and name.isidentifier() and name not in known.get(part, ())
+
+
+def _names(document: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a document names that could be a class or function, by field."""
+    names: dict[str, Any] = {}
+    _rename(dict(document), lambda field, name: names.setdefault(field, name))
+    return names
+
+
+def _rename(document: dict[str, Any], new_name: Callable[[str, Any], Any]) -> None:
+    """Put other names in the place of those that could be a class or function, by field and name."""
+
+    def renamed(field: str, value: Any) -> Any:
         if isinstance(value, dict) and "name" in value:
-            return {**value, "name": self._resolved(value["name"], field, known)}
-        if not isinstance(value, str) or not value.isidentifier() or value in known:
-            return value
-        try:
-            return self.lookup(value) or value
-        except ExperimentError as error:
-            raise error.about(field) from error
-
-
-def _mentioned(document: Mapping[str, Any]) -> list[Any]:
-    metrics = document.get("metrics")
-    parts = [document.get(part) for part in PARTS] + (metrics if isinstance(metrics, list) else [])
-    return [part.get("name") if isinstance(part, dict) else part for part in parts]
-
-
-def _replace(document: dict[str, Any], before: str, after: str) -> None:
-    def replaced(value: Any) -> Any:
-        if isinstance(value, dict) and value.get("name") == before:
-            return {**value, "name": after}
-        return after if value == before else value
+            return {**value, "name": new_name(field, value["name"])}
+        return new_name(field, value)
 
     for part in PARTS:
         if part in document:
-            document[part] = replaced(document[part])
-    if isinstance(document.get("metrics"), list):
-        document["metrics"] = [replaced(item) for item in document["metrics"]]
+            document[part] = renamed(part, document[part])
+    metrics = document.get("metrics")
+    if isinstance(metrics, list):
+        document["metrics"] = [renamed(f"metrics.{index}", one) for index, one in enumerate(metrics)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -26,14 +27,14 @@ def presets(folder: Path | None = None) -> dict[str, Path]:
     # In a wheel they lie in the package, in a checkout beside it.
     for place in (here, here / _FOLDER, _PACKAGE / _FOLDER, _PACKAGE.parent / _FOLDER):
         for path in _files(place):
-            if _looks_like_experiment(path):
+            if _help(path) is not None:
                 found.setdefault(path.stem, path)
     return found
 
 
 def described(folder: Path | None = None) -> list[dict[str, Any]]:
     """Return the names of the presets, each with what its first comment says; arguments as of `presets`."""
-    return [{"name": name, "help": _first_comment(path)} for name, path in presets(folder).items()]
+    return [{"name": name, "help": _help(path)} for name, path in presets(folder).items()]
 
 
 def preset_path(name: str, folder: Path | None = None) -> Path:
@@ -55,23 +56,26 @@ def _files(folder: Path) -> list[Path]:
         return []
 
 
-def _looks_like_experiment(path: Path) -> bool:
-    keys = {line.partition(":")[0] for line in _lines(path)}
-    return "objectives" in keys and bool(keys & {"model", "train"})
+def _help(path: Path) -> str | None:
+    """Return what the first comment of an experiment file says; None where it is none."""
+    try:
+        found = path.stat()
+        return _read_help(path, found.st_mtime_ns, found.st_size)
+    except OSError:
+        return None
 
 
-def _first_comment(path: Path) -> str:
+@functools.lru_cache(maxsize=4 * _MAX_FILES)
+def _read_help(path: Path, _changed_ns: int, _size_bytes: int) -> str | None:
+    # Asked for after every edit: a folder of long files would take longer to read than all else.
+    with path.open(encoding="utf-8", errors="replace") as file:
+        lines = file.read(_MAX_BYTES).splitlines()
+    keys = {line.partition(":")[0] for line in lines}
+    if "objectives" not in keys or not keys & {"model", "train"}:
+        return None
     words = []
-    for line in _lines(path):
+    for line in lines:
         if not line.startswith("#"):
             break
         words.append(line.lstrip("# ").strip())
     return " ".join(words)
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(_MAX_BYTES).splitlines()
-    except OSError:
-        return []

@@ -29,7 +29,8 @@ class Questions:
         """
         self._desk = desk
         self._tell = tell
-        self._newest: dict[str, int] = {}
+        self._num_asked: dict[str, int] = defaultdict(int)
+        self._highest: dict[str, int] = defaultdict(int)
         self._told: dict[str, Message] = {}
         self._turns: dict[str, threading.Lock] = defaultdict(threading.Lock)
         self._ended = False
@@ -39,14 +40,16 @@ class Questions:
 
         Args:
             part: What is asked.
-            question: The number that the answer bears.
+            question: The number that the answer bears, or else a higher one that was asked with before:
+                several views of a widget ask, and each waits for its own number or a higher one.
             arguments: How it is asked, by name.
         """
-        self._newest[part] = question
-        turn = self._turns[part]
+        self._highest[part] = max(self._highest[part], question)
+        self._num_asked[part] += 1
         threading.Thread(
-            target=self._answer, args=(part, question, arguments, turn), name=f"workbench-{part}", daemon=True
-        ).start()
+            target=self._answer, args=(part, self._num_asked[part], arguments, self._turns[part]),
+            name=f"workbench-{part}", daemon=True,
+        ).start()  # fmt: skip
 
     def told(self) -> list[Message]:
         """Return the last answer to each part."""
@@ -56,17 +59,15 @@ class Questions:
         """Tell nothing any more."""
         self._ended = True
 
-    def _answer(
-        self, part: str, question: int, arguments: Mapping[str, Any], turn: threading.Lock
-    ) -> None:  # fmt: skip
+    def _answer(self, part: str, place: int, arguments: Mapping[str, Any], turn: threading.Lock) -> None:
         # One after another: while somebody types, all but the newest question are dropped here.
         with turn:
-            if not self._is_wanted(part, question):
+            if not self._is_newest(part, place):
                 return
 
             def say(**content: Any) -> None:
-                if self._is_wanted(part, question):
-                    message = {"type": "part", "name": part, "question": question, **content}
+                if self._is_newest(part, place):
+                    message = {"type": "part", "name": part, "question": self._highest[part], **content}
                     self._told[part] = message
                     self._tell(message)
 
@@ -84,5 +85,5 @@ class Questions:
             else:
                 say(status="done", picture=plain(picture))
 
-    def _is_wanted(self, part: str, question: int) -> bool:
-        return not self._ended and self._newest[part] == question
+    def _is_newest(self, part: str, place: int) -> bool:
+        return not self._ended and self._num_asked[part] == place

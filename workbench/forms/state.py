@@ -24,6 +24,7 @@ def state_of(draft: Draft) -> dict[str, Any]:
     return plain({
         "revision": draft.revision,
         "document": draft.document,
+        "is_experiment": draft.is_experiment,
         "problems": [error.to_json() for error in draft.problems],
         "yaml": draft.yaml,
         "yaml_problem": _told(draft.yaml_problem),

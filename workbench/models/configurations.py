@@ -243,6 +243,14 @@ class FittedConfiguration(ModelConfiguration):
         return TreeEnsemble()
 
     @abstractmethod
+    def describe(self, num_classes: int | None) -> str:
+        """Say what will be grown, without a full stop.
+
+        Args:
+            num_classes: Number of classes; None for a regression.
+        """
+
+    @abstractmethod
     def grow(
         self, inputs: np.ndarray, targets: np.ndarray, *, num_classes: int | None, num_rounds: int, seed: int
     ) -> Iterator[nn.Module]:
@@ -271,6 +279,13 @@ class BoostedTreesConfiguration(FittedConfiguration):
     min_samples_leaf: int = Field(20, ge=1, le=1_000_000, description="Fewest samples in a leaf.")
     l2: float = Field(0.0, ge=0.0, description="L2 regularisation of what leaves say.")
 
+    def describe(self, num_classes: int | None) -> str:
+        """Say what will be grown; see FittedConfiguration.describe."""
+        of_classes = ""
+        if num_classes is not None and num_classes > 2:
+            of_classes = f" for each of {num_classes} classes, {self.num_trees * num_classes:,} in all"
+        return f"{self.num_trees:,} boosted trees{of_classes}, of at most {self.max_leaves:,} leaves"
+
     def grow(
         self, inputs: np.ndarray, targets: np.ndarray, *, num_classes: int | None, num_rounds: int, seed: int
     ) -> Iterator[nn.Module]:
@@ -290,6 +305,11 @@ class ForestConfiguration(FittedConfiguration):
     features_per_split: float = Field(
         0.5, gt=0.0, le=1.0, description="Part of the features that each split may choose from."
     )
+
+    def describe(self, num_classes: int | None) -> str:
+        """Say what will be grown; see FittedConfiguration.describe."""
+        what = "whose mean is the answer" if num_classes is None else "that vote"
+        return f"{self.num_trees:,} randomised trees {what}"
 
     def grow(
         self, inputs: np.ndarray, targets: np.ndarray, *, num_classes: int | None, num_rounds: int, seed: int

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from workbench.data import Datasets
+    from workbench.models.configurations import FittedConfiguration
     from workbench.training.settings import TrialSettings
 
 NUM_SAMPLES = 2
@@ -41,6 +42,7 @@ class ModelPicture:
         flops_per_sample: Operations of forward and backward of a sample; None where they cannot be counted.
         steps: What a worker holds, one for each micro batch; empty where that cannot be estimated.
         problems: What is wrong, or could not be found out.
+        words: What the model is, where it has no layers.
     """
 
     layers: tuple[dict[str, Any], ...]
@@ -49,6 +51,7 @@ class ModelPicture:
     flops_per_sample: float | None
     steps: tuple[StepMemory, ...]
     problems: tuple[ExperimentError, ...]
+    words: str | None = None
 
 
 def picture_model(
@@ -80,6 +83,7 @@ def picture_model(
         flops_per_sample=told["flops_per_sample"],
         steps=tuple(StepMemory(**step) for step in told["steps"]),
         problems=tuple(ExperimentError(**problem) for problem in told["problems"]),
+        words=told.get("words"),
     )
 
 
@@ -87,11 +91,14 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
     """Look at the model in this process."""
     from workbench.training.loading import load_trial_data
     from workbench.training.memory_estimate import estimate_here
-    from workbench.training.settings import resolve
+    from workbench.training.settings import fitted_of, resolve
 
     params, plan = question["params"], question["plan"]
     settings = resolve(experiment, params, device="cuda", has_bf16=True, decided=plan)
     datasets = load_trial_data("estimate", experiment)
+    fitted = fitted_of(experiment, params)
+    if fitted is not None:
+        return _describe_fitted(fitted, datasets)
     told, problems = _look(experiment, params, settings, datasets)
     steps: list[dict[str, Any]] = []
     if told["flops_per_sample"] is not None:  # else no step can be made
@@ -100,6 +107,22 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
         except WorkbenchError as error:
             problems.append(error)
     return {**told, "steps": steps, "problems": [problem.to_json() for problem in problems]}
+
+
+def _describe_fitted(configuration: FittedConfiguration, datasets: Datasets) -> dict[str, Any]:
+    """Say what a model is that is fitted to all samples at once: it has no layers and makes no steps."""
+    configuration.build(  # refuses data that it cannot take
+        input_shape=datasets.input_shape,
+        num_outputs=datasets.num_outputs,
+        vocabulary_size=datasets.vocabulary_size,
+    )
+    grown = configuration.describe(datasets.num_outputs if datasets.task == "classification" else None)
+    nothing = {"layers": [], "num_parameters": 0, "num_trained_parameters": 0, "flops_per_sample": None}
+    return nothing | {
+        "steps": [],
+        "problems": [],
+        "words": f"{grown}. They have no layers, and are grown from all samples without optimizer steps.",
+    }
 
 
 def _look(

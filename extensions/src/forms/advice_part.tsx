@@ -16,13 +16,14 @@ const OBJECTIVES: [string, string][] = [
 
 export function AdvicePart({ form, themeName }: FormProps & { themeName: string }) {
   const held = form.part("advice");
-  useAsked(held ? null : "stored", () => form.ask("advice", { measure: false }), 0);
   const picture = held?.picture?.card.length ? held.picture : null;
   const isMeasuring = held?.status === "working" && held.asked.measure === true;
+  // What it would change depends on what is written.
+  useAsked(form.state!.hash ?? "right last", () => isMeasuring || form.ask("advice", { measure: false }), 0);
   return (
     <>
       <Measure form={form} isMeasuring={isMeasuring} isFirst={!picture} />
-      <Slowly held={held} working={isMeasuring ? "Measuring …" : "Looking for a stored advice …"}>
+      <Slowly held={held} working={isMeasuring ? "Measuring …" : "Looking for a stored advice …"} isQuiet={!isMeasuring}>
         {() => (picture ? <Advice form={form} picture={picture} themeName={themeName} /> : null)}
       </Slowly>
     </>
@@ -88,7 +89,7 @@ function Advice({ form, picture, themeName }: FormProps & { picture: AdvicePictu
       {picture.apply.length ? (
         <Apply key={JSON.stringify(picture.apply.map((one) => [one.path, one.value]))} form={form} apply={picture.apply} />
       ) : null}
-      {picture.controls.length ? <WhatIf form={form} controls={picture.controls} /> : null}
+      {picture.controls.length ? <WhatIf key={picture.card.join()} form={form} controls={picture.controls} /> : null}
       {picture.figures.length ? <Figures figures={picture.figures} themeName={themeName} /> : null}
     </>
   );

@@ -5,14 +5,14 @@ import { AdvicePart } from "./advice_part";
 import type { Conversation } from "./conversation";
 import { DataPart } from "./data_part";
 import { Files } from "./files";
-import { ModelPart } from "./model_part";
+import { ModelPart, useVerdict, type Verdict } from "./model_part";
 import { homeless, partOf, problemsOf } from "./problems";
 import type { PartName } from "./protocol";
 import { ResultPart } from "./result_part";
 import { RunPart } from "./run_part";
 import { SpacePart } from "./space_part";
 import { Tabs } from "./tabs";
-import { Texts } from "./texts";
+import { LANGUAGE_NAMES, Texts } from "./texts";
 import { problemsAt, ProblemsUnder, ProblemWords, TextInput, useOwnId, useTyped, type FormProps } from "./typed";
 
 export const PART_TITLES: Record<PartName, string> = {
@@ -23,6 +23,8 @@ export const PART_TITLES: Record<PartName, string> = {
   run: "Run",
   result: "Result",
 };
+
+const CUT_OFF = "Not connected any more: the kernel that held this experiment was restarted or ended. Run the cell again.";
 
 export interface AppProps {
   form: Conversation;
@@ -39,22 +41,23 @@ export function App(props: AppProps) {
   const [chosen, setChosen] = useState<PartName>(parts[0]);
   const [hasText, setHasText] = useState(true);
   const { state } = form;
+  const part = parts.includes(chosen) ? chosen : parts[0];
+  const verdict = useVerdict(form, parts, part === "model");
   if (!state) {
     return (
       <p class="workbench-form-empty" role="status">
-        {form.isWaiting ? "The kernel does not answer. A cell that runs keeps it busy; after a restart, run the cell again." : "Asking the kernel …"}
+        {form.isCutOff ? CUT_OFF : form.isWaiting ? "The kernel does not answer. A cell that runs keeps it busy; after a restart, run the cell again." : "Asking the kernel …"}
       </p>
     );
   }
   const isWhole = parts.length > 1;
-  const part = parts.includes(chosen) ? chosen : parts[0];
   const offersText = isWhole || part === "space";
   return (
     <>
-      <Bar form={form} onPart={parts.length > 1 ? setChosen : undefined} isWhole={isWhole} text={offersText ? { isShown: hasText, show: setHasText } : null} />
+      <Bar form={form} verdict={verdict} onPart={parts.length > 1 ? setChosen : undefined} isWhole={isWhole} text={offersText ? { isShown: hasText, show: setHasText } : null} />
       <Notes form={form} />
       <div class={offersText && hasText ? "workbench-form-beside" : ""}>
-        <Part {...props} part={part} onPart={setChosen} isWhole={isWhole} />
+        <Part {...props} part={part} verdict={verdict} onPart={setChosen} isWhole={isWhole} />
         {offersText && hasText ? <Texts form={form} /> : null}
       </div>
     </>
@@ -63,11 +66,12 @@ export function App(props: AppProps) {
 
 interface BarProps extends FormProps {
   isWhole: boolean;
+  verdict: Verdict;
   onPart?(part: PartName): void;
   text: { isShown: boolean; show(isShown: boolean): void } | null;
 }
 
-function Bar({ form, isWhole, onPart, text }: BarProps) {
+function Bar({ form, isWhole, verdict, onPart, text }: BarProps) {
   const state = form.state!;
   const undoWords = state.undo_label ? `Undo: ${state.undo_label}` : "Undo";
   return (
@@ -86,7 +90,7 @@ function Bar({ form, isWhole, onPart, text }: BarProps) {
         </button>
       ) : null}
       <span class="workbench-gap" />
-      <Identity form={form} onPart={onPart} />
+      <Identity form={form} verdict={verdict} onPart={onPart} />
     </div>
   );
 }
@@ -106,29 +110,57 @@ function NameField({ form }: FormProps) {
   );
 }
 
+interface IdentityProps extends FormProps {
+  verdict: Verdict;
+  onPart?(part: PartName): void;
+}
+
 /** Whether the experiment is right, and which one it is: the hash that every face of it shares. */
-function Identity({ form, onPart }: FormProps & { onPart?(part: PartName): void }) {
+function Identity({ form, verdict, onPart }: IdentityProps) {
   const { problems, hash, saved_path } = form.state!;
+  const text = form.unappliedText;
   return (
     <span class="workbench-form-identity" role="status">
-      {form.isWaiting ? <span class="workbench-form-busy">The kernel is busy; what you change is taken when its cell ends.</span> : null}
+      {form.isWaiting && !form.isCutOff ? (
+        <span class="workbench-form-busy">The kernel is busy; what you change is taken when its cell ends.</span>
+      ) : null}
+      {text ? <span class="workbench-form-busy">{LANGUAGE_NAMES[text]} not applied</span> : null}
       {problems.length ? (
         <button type="button" class="workbench-link workbench-form-count" onClick={() => onPart?.(partOf(problems[0].field))}>
           {problems.length === 1 ? "1 problem" : `${problems.length} problems`}
         </button>
-      ) : hash ? (
+      ) : null}
+      {hash ? (
         <span title={`SHA-256 ${hash}${saved_path ? `, saved as ${saved_path}` : ""}`}>
-          <span class="workbench-form-right">✓ ready</span> <code>{hash.slice(0, 8)}</code>
+          {form.isCutOff || text ? null : <Readiness verdict={verdict} onPart={onPart} />} <code>{hash.slice(0, 8)}</code>
         </span>
       ) : null}
     </span>
   );
 }
 
+function Readiness({ verdict, onPart }: Omit<IdentityProps, "form">) {
+  switch (verdict) {
+    case "built":
+      return <span class="workbench-form-right">✓ ready</span>;
+    case "refused":
+      return (
+        <button type="button" class="workbench-link workbench-form-count" onClick={() => onPart?.("model")}>
+          not ready: building the model failed
+        </button>
+      );
+    case "asked":
+      return <span class="workbench-muted">building the model …</span>;
+    case "unknown":
+      return <span class="workbench-muted">no problem found</span>;
+  }
+}
+
 function Notes({ form }: FormProps) {
   const file = form.part("file");
   return (
     <>
+      <div role="alert">{form.isCutOff ? <p class="workbench-notice workbench-notice-error">{CUT_OFF}</p> : null}</div>
       {form.state!.notes?.map((note) => (
         <p class="workbench-notice" key={note}>
           {note}
@@ -147,6 +179,7 @@ function Notes({ form }: FormProps) {
 
 interface PartProps extends AppProps {
   part: PartName;
+  verdict: Verdict;
   isWhole: boolean;
   onPart(part: PartName): void;
 }
@@ -182,7 +215,7 @@ function Part(props: PartProps) {
   );
 }
 
-function Body({ form, model, part, parts, runId, themeName, onPart }: PartProps) {
+function Body({ form, model, part, parts, verdict, runId, themeName, onPart }: PartProps) {
   const goTo = (name: PartName) => (parts.includes(name) ? onPart(name) : undefined);
   switch (part) {
     case "model":
@@ -194,7 +227,7 @@ function Body({ form, model, part, parts, runId, themeName, onPart }: PartProps)
     case "advice":
       return <AdvicePart form={form} themeName={themeName} />;
     case "run":
-      return <RunPart form={form} model={model} runId={runId} />;
+      return <RunPart form={form} model={model} verdict={verdict} runId={runId} />;
     case "result":
       return <ResultPart form={form} runId={runId} onOtherData={() => goTo("data")} />;
   }

@@ -14,13 +14,15 @@ interface ChooserProps extends FormProps {
 
 export function Chooser({ form, path, label, offered, hint }: ChooserProps) {
   const id = useOwnId();
-  const chosen = chosenName(form.state!.document[path]);
+  const { document } = form.state!;
+  const chosen = nameIn(document[path]);
   const field = form.state!.sections.find((one) => one.name === path)?.fields.find((one) => one.path === path);
-  const names = (field?.choices ?? offered.map((one) => one.name)).map(writtenOf);
+  const names = field?.choices?.map(writtenOf) ?? [];
   const problems = [...problemsAt(form, path), ...problemsAt(form, `${path}.name`)];
   const typed = useTyped(form, chosen, (text) => {
     const name = text.trim();
-    return name ? form.edit([[path, name]], `${label}: ${name}`) : form.say({ type: "remove", path });
+    // A train function brings its own model and data.
+    return name ? form.edit([[path, name]], `${label}: ${name}`, document.train ? ["train"] : []) : form.say({ type: "remove", path });
   });
   return (
     <div class="workbench-form-chooser">
@@ -56,7 +58,7 @@ export function Chooser({ form, path, label, offered, hint }: ChooserProps) {
 }
 
 /** A name as a person says it: what was made in a cell is written with the hash of its bytes. */
-function chosenName(written: Json | undefined): string {
+export function nameIn(written: Json | undefined): string {
   const name = isMapping(written) ? written.name : written;
   if (typeof name !== "string") return "";
   return /^embedded:(.+)@[0-9a-f]+$/.exec(name)?.[1] ?? name;

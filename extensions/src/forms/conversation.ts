@@ -1,5 +1,5 @@
 // The form's side of the talk with the kernel: what was sent, what is known, which answers count.
-import type { Json, Mapping, PartAnswer, PartName, Pictures, Problem, FormState, Said, Slow, Told } from "./protocol";
+import type { Json, Language, Mapping, PartAnswer, PartName, Pictures, Problem, FormState, Said, Slow, Told } from "./protocol";
 
 /** As much of an anywidget's model as is used here. */
 export interface Channel {
@@ -25,10 +25,13 @@ export class Conversation {
   state: FormState | null = null;
   /** Whether something that was sent has waited for long. */
   isWaiting = false;
+  /** Whether the kernel that held the experiment is gone: nothing that is said reaches anybody. */
+  isCutOff = false;
+  /** Texts in which something was typed that the state does not contain yet. */
+  private readonly typedTexts = new Set<Language>();
   private readonly held = new Map<Slow, Held<Slow>>();
   private readonly questions = new Map<Slow, number>();
-  /** Two views of one widget hear the same answers: the clock keeps their numbers apart, and rising. */
-  private number = Date.now();
+  private number = 0;
   private answered = 0;
   private firstOpen = 0;
   private timer: ReturnType<typeof setTimeout> | undefined;
@@ -49,17 +52,32 @@ export class Conversation {
     this.say({ type: "hello", parts });
   }
 
+  cutOff(): void {
+    this.isCutOff = true;
+    this.changed();
+  }
+
+  /** Notes whether a text holds something that the state does not contain yet. */
+  noteText(language: Language, isTyped: boolean): void {
+    if (this.typedTexts.has(language) === isTyped) return;
+    if (isTyped) this.typedTexts.add(language);
+    else this.typedTexts.delete(language);
+    this.changed();
+  }
+
+  /** The text that says something else than the experiment: typed and not taken yet, or wrong. */
+  get unappliedText(): Language | null {
+    const languages: Language[] = ["yaml", "python"];
+    return languages.find((one) => this.typedTexts.has(one) || this.state?.[`${one}_problem`]) ?? null;
+  }
+
   /** Change values and take settings away, in one step that is undone as one. */
   edit(changes: [string, Json][], label: string, removals: string[] = []): number {
     return this.say({ type: "edit", changes, removals, label });
   }
 
   say(said: Said): number {
-    this.number += 1;
-    this.channel.send({ ...said, number: this.number });
-    if (said.type !== "ask" && this.firstOpen <= this.answered) this.firstOpen = this.number;
-    this.watch();
-    return this.number;
+    return this.send(said, this.nextNumber());
   }
 
   /** Tell whether the state that is shown contains what was sent under that number. */
@@ -68,10 +86,10 @@ export class Conversation {
   }
 
   ask(part: Slow, given: Mapping = {}): void {
-    const question = (this.questions.get(part) ?? this.number) + 1;
+    const question = this.nextNumber();
     this.questions.set(part, question);
     this.held.set(part, { status: "working", asked: given, progress: "", picture: this.part(part)?.picture ?? null, problem: null });
-    this.say({ type: "ask", part, question, arguments: given });
+    this.send({ type: "ask", part, question, arguments: given }, question);
     this.changed();
   }
 
@@ -85,6 +103,24 @@ export class Conversation {
     return (this.held.get(name) as Held<K> | undefined) ?? null;
   }
 
+  /** Two views of one widget hear the same answers: the clock keeps their numbers in the order of what was said. */
+  private nextNumber(): number {
+    this.number = Math.max(this.number + 1, Date.now());
+    return this.number;
+  }
+
+  private send(said: Said, number: number): number {
+    try {
+      this.channel.send({ ...said, number });
+    } catch {
+      this.cutOff(); // what JupyterLab's channel does after a restart
+      return number;
+    }
+    if (said.type !== "ask" && this.firstOpen <= this.answered) this.firstOpen = number;
+    this.watch();
+    return number;
+  }
+
   private readonly take = (content: unknown): void => {
     const told = content as Partial<Told> | null;
     if (told?.type === "state") this.takeState(told as FormState);
@@ -94,7 +130,7 @@ export class Conversation {
   private takeState(state: FormState): void {
     if (this.state && state.revision < this.state.revision) return;
     this.state = state;
-    this.answered = state.answered ?? this.number;
+    this.answered = Math.max(this.answered, state.answered ?? this.number);
     this.watch();
     this.changed();
   }

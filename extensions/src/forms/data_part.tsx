@@ -4,14 +4,14 @@ import { Chooser } from "./chooser";
 import { fieldsOf, SectionFields } from "./fields";
 import { Fact } from "./model_part";
 import type { DataPicture, Json, Sample } from "./protocol";
-import { Slowly } from "./slowly";
+import { OldPicture, Slowly } from "./slowly";
 import { Group, useAsked, type FormProps } from "./typed";
 import { formatCount } from "./words";
 
 export function DataPart({ form }: FormProps) {
   const state = form.state!;
   const { data } = state.document;
-  useAsked(data ? JSON.stringify(data) : null, () => form.ask("data"));
+  useAsked(data ? JSON.stringify([state.is_experiment, data]) : null, () => form.ask("data"));
   const section = state.sections.find((one) => one.name === "data");
   return (
     <>
@@ -20,7 +20,7 @@ export function DataPart({ form }: FormProps) {
         path="data"
         label="Data"
         offered={state.datasets}
-        hint="One of these, a function of this notebook by its name, or package.module:function."
+        hint="One of these, a function of this notebook by its name once its cell has run, or package.module:function."
       />
       {section && fieldsOf(section).length ? (
         <Group title="Settings of the data">
@@ -29,6 +29,7 @@ export function DataPart({ form }: FormProps) {
       ) : null}
       {data ? (
         <Group title="What is in it">
+          <OldPicture form={form} />
           <Slowly held={form.part("data")} working="Reading the data …" again={() => form.ask("data")}>
             {(picture) => <Preview picture={picture} />}
           </Slowly>

@@ -1,4 +1,5 @@
 // Forms that are generated from what the kernel says of fields: their kind, bounds, unit, choices and help.
+import type { ComponentChildren } from "preact";
 import type { Field, Json, Section } from "./protocol";
 import { beginning } from "./space";
 import { problemsAt, ProblemsUnder, Sentence, TextInput, useOwnId, useTyped, type FormProps } from "./typed";
@@ -33,8 +34,15 @@ export function fieldsOf(section: Section): Field[] {
   return section.fields.filter((one) => one.applies !== false && !(isChosenAbove && one.path === section.name));
 }
 
+interface FoldedProps extends SectionProps {
+  title?: string;
+  isOpen: boolean;
+  /** In place of its fields as they come. */
+  children?: ComponentChildren;
+}
+
 /** A section that can be closed; then it says what is written in it. */
-export function FoldedSection({ form, section, title, isOpen, onSearch }: SectionProps & { title?: string; isOpen: boolean }) {
+export function FoldedSection({ form, section, title, isOpen, onSearch, children }: FoldedProps) {
   const written = fieldsOf(section).filter((one) => one.value !== null);
   return (
     <details class="workbench-form-details" open={isOpen}>
@@ -43,7 +51,7 @@ export function FoldedSection({ form, section, title, isOpen, onSearch }: Sectio
         <small>{written.map((one) => `${one.label.toLowerCase()} ${writtenOf(one.value)}`).join(", ")}</small>
       </summary>
       {section.help ? <p class="workbench-hint"><Sentence text={section.help} /></p> : null}
-      <SectionFields form={form} section={section} onSearch={onSearch} />
+      {children ?? <SectionFields form={form} section={section} onSearch={onSearch} />}
     </details>
   );
 }

@@ -43,9 +43,10 @@ function FileDialog({ form, action, onClose }: FormProps & { action: "open" | "s
   const [path, setPath] = useState(state.saved_path ?? (action === "save" ? `${nameOf(state.document.name)}.yaml` : ""));
   const [overwrite, setOverwrite] = useState(false);
   const [question, setQuestion] = useState<number | null>(null);
-  const held = form.part("file");
-  const answer = question !== null && form.isAnswered(question) ? held : null;
-  const isDone = question !== null && form.isAnswered(question) && held?.status !== "failed";
+  const isAnswered = question !== null && form.isAnswered(question);
+  const answer = form.part("file");
+  const isFailed = isAnswered && answer?.status === "failed";
+  const isDone = isAnswered && !isFailed;
   useEffect(() => {
     if (isDone) onClose();
   }, [isDone]);
@@ -67,7 +68,7 @@ function FileDialog({ form, action, onClose }: FormProps & { action: "open" | "s
             replace a file that is there
           </label>
         ) : null}
-        {answer?.status === "failed" ? <Slowly held={answer} working="" /> : null}
+        {isFailed ? <Slowly held={answer} working="" /> : null}
         <div class="workbench-buttons">
           <button type="submit" class="workbench-primary" disabled={!path.trim()}>
             {action === "save" ? "Save" : "Open"}

@@ -13,8 +13,10 @@ interface Model extends KernelModel {
   get(name: "run_id"): string;
   on(name: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
   on(name: "change:run_id", listener: () => void): void;
+  /** When the kernel comes or goes. */
+  on(name: "comm_live_update", listener: () => void): void;
   off(name: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void;
-  off(name: "change:run_id", listener: () => void): void;
+  off(name: "change:run_id" | "comm_live_update", listener: () => void): void;
 }
 
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
@@ -41,7 +43,10 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     drawSoon();
   };
   const press = (event: KeyboardEvent): void => undoByKeys(event, form);
+  // The model does not say which of both it was; who is greeted does, or cannot be.
+  const lookAtKernel = (): void => form.hello(parts);
   model.on("change:run_id", drawSoon);
+  model.on("comm_live_update", lookAtKernel);
   root.addEventListener("keydown", press);
   const endTheme = followTheme(retheme);
   retheme();
@@ -51,6 +56,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     cancelAnimationFrame(drawing);
     endTheme();
     model.off("change:run_id", drawSoon);
+    model.off("comm_live_update", lookAtKernel);
     form.end();
     draw(null, root);
     root.remove();

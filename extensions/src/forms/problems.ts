@@ -25,7 +25,11 @@ export function problemsOf(state: FormState, part: PartName): Problem[] {
 /** Those that no field of the part would show. */
 export function homeless(state: FormState, part: PartName): Problem[] {
   const shown = new Set(["model", "model.name", "data", "data.name", "search", "name"]);
-  for (const section of state.sections) for (const field of section.fields) shown.add(field.path);
+  for (const { name, fields, list } of state.sections) {
+    for (const field of fields) shown.add(field.path);
+    if (list) shown.add(name);
+    for (let at = 0; at < (list?.num_items ?? 0); at += 1) shown.add(`${name}.${at}`);
+  }
   for (const row of rowsOf(state)) {
     const path = `search.${row.name}`;
     shown.add(path);

@@ -8,6 +8,7 @@ export type { Problem } from "../types";
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json };
 export type Mapping = Record<string, Json>;
 export type PartName = "model" | "data" | "space" | "advice" | "run" | "result";
+export type Language = "yaml" | "python";
 export type Slow =
   | "model" | "data" | "samples" | "advice" | "what_if" | "preflight" | "start" | "result" | "export" | "extend"
   | "enqueue" | "stop_advice" | "file";
@@ -18,7 +19,8 @@ export type Said =
   | { type: "edit"; changes: [string, Json][]; removals: string[]; label: string }
   | { type: "remove"; path: string }
   | { type: "rename"; path: string; name: string }
-  | { type: "yaml" | "python"; text: string }
+  /** An empty text gives up what was typed. */
+  | { type: Language; text: string }
   | { type: "undo" | "redo" }
   | { type: "preset"; name: string }
   | { type: "open"; path: string }
@@ -47,8 +49,6 @@ export interface Field {
   default: Json;
   /** As written; null where it is the default. */
   value: Json;
-  /** Tells a null that is written from nothing that is. */
-  is_written?: boolean;
   is_searched?: boolean;
   /** Whether anything reads it as things stand; true where nothing is said. */
   applies?: boolean;
@@ -59,6 +59,8 @@ export interface Section {
   title: string;
   help?: string | null;
   fields: Field[];
+  /** Of a list whose items have these fields: how many there are, at least, and what the next would begin as. */
+  list?: { num_items: number; least: number; next: Mapping };
 }
 
 /** A model, a data set or a preset that can be chosen. */
@@ -74,6 +76,8 @@ export interface FormState {
   answered?: number;
   /** The experiment as it would be written, with what is wrong in it. */
   document: Mapping;
+  /** Whether the document is one that pictures can be made of; else they show the last that was. */
+  is_experiment: boolean;
   problems: Problem[];
   yaml: string;
   yaml_problem: Problem | null;
@@ -85,6 +89,8 @@ export interface FormState {
   undo_label?: string | null;
   can_redo: boolean;
   saved_path?: string | null;
+  /** Whether the file there says what the document says. */
+  is_saved?: boolean;
   /** Of the cluster that it is meant for; null for this machine. */
   address?: string | null;
   /** What a person should know, such as that the class in a cell has changed. */
@@ -135,6 +141,8 @@ export interface ModelPicture {
   flops_per_sample: number | null;
   memory: Memory | null;
   problems: Problem[];
+  /** What it is, where it has no layers. */
+  words?: string | null;
 }
 
 export type Sample =
@@ -189,7 +197,6 @@ export interface Advised {
 export interface AdvicePicture {
   /** The card in lines; empty where there is none yet. */
   card: string[];
-  plan_words?: string | null;
   figures: { name: string; title: string; figure: Figure }[];
   apply: Advised[];
   /** What can be asked of the fitted models; paths are names of arguments. */

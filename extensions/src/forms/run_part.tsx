@@ -4,31 +4,37 @@ import type { KernelModel } from "../kernel_socket";
 import { showRun } from "../run_in_cell";
 import { Code } from "../views/pieces";
 import { FoldedSection } from "./fields";
+import { Items } from "./items";
+import type { Verdict } from "./model_part";
 import type { PreflightPicture } from "./protocol";
 import { Slowly } from "./slowly";
+import { LANGUAGE_NAMES } from "./texts";
 import { Group, ProblemWords, TextInput, useAsked, useOwnId, useTyped, type FormProps } from "./typed";
 
 /** In the order in which a person decides; further ones of the kernel follow. */
-const ORDER = ["objectives", "budget", "early_stop", "resources", "sampler", "constraints", "experiment"];
+const ORDER = ["objectives", "constraints", "budget", "early_stop", "resources", "sampler", "experiment"];
 const OPEN_AT_FIRST = new Set(["objectives", "budget"]);
 const ELSEWHERE = new Set(["model", "loss", "data", "training", "plan", "search"]);
 const HEIGHT_PX = 620;
 
 interface RunPartProps extends FormProps {
   model: KernelModel;
+  verdict: Verdict;
   runId: string;
 }
 
-export function RunPart({ form, model, runId }: RunPartProps) {
+export function RunPart({ form, model, verdict, runId }: RunPartProps) {
   const sections = form
-    .state!.sections.filter((one) => !ELSEWHERE.has(one.name) && one.fields.length)
+    .state!.sections.filter((one) => !ELSEWHERE.has(one.name) && (one.list || one.fields.length))
     .sort((first, second) => placeOf(first.name) - placeOf(second.name));
   return (
     <>
       {sections.map((section) => (
-        <FoldedSection key={section.name} form={form} section={section} isOpen={OPEN_AT_FIRST.has(section.name)} />
+        <FoldedSection key={section.name} form={form} section={section} isOpen={OPEN_AT_FIRST.has(section.name)}>
+          {section.list ? <Items form={form} section={section} list={section.list} /> : undefined}
+        </FoldedSection>
       ))}
-      <Start form={form} />
+      <Start form={form} verdict={verdict} />
       {runId ? <LiveRun key={runId} model={model} runId={runId} snapshot={form.part("start")?.picture?.snapshot ?? ""} /> : null}
     </>
   );
@@ -39,13 +45,14 @@ function placeOf(name: string): number {
   return at < 0 ? ORDER.length : at;
 }
 
-function Start({ form }: FormProps) {
+function Start({ form, verdict }: FormProps & { verdict: Verdict }) {
   const { state } = form;
   const { hash, address = null } = state!;
   useAsked(hash === null ? null : JSON.stringify([hash, address]), () => form.ask("preflight"));
   const preflight = form.part("preflight");
   const start = form.part("start");
   const isRefused = preflight?.status === "failed" || (preflight?.picture?.problems.length ?? 0) > 0;
+  const text = form.unappliedText;
   const isStarting = start?.status === "working";
   return (
     <Group title="Start" level={2}>
@@ -57,11 +64,21 @@ function Start({ form }: FormProps) {
           {(picture) => <Preflight picture={picture} />}
         </Slowly>
       )}
+      {verdict === "refused" ? (
+        <p class="workbench-notice workbench-notice-error">
+          Building the model failed, and every trial would fail with it. The reason stands below the model.
+        </p>
+      ) : null}
+      {text ? (
+        <p class="workbench-notice">
+          The {LANGUAGE_NAMES[text]} says something else than what would run. Mend it, or give up what was typed.
+        </p>
+      ) : null}
       <div class="workbench-buttons">
         <button
           type="button"
           class="workbench-primary workbench-form-start"
-          disabled={hash === null || isRefused || isStarting}
+          disabled={hash === null || isRefused || isStarting || text !== null || form.isCutOff}
           onClick={() => form.ask("start")}
         >
           {isStarting ? "Starting …" : "Start the run"}
@@ -71,6 +88,7 @@ function Start({ form }: FormProps) {
       <Slowly held={start} working="Starting …" />
       <details class="workbench-form-details">
         <summary>The same from a terminal and from Python</summary>
+        {state!.is_saved ? null : <p class="workbench-hint">The command runs the file: save the experiment as it is now first.</p>}
         <Code label="command" text={state!.command} />
         <Code label="Python" text={state!.python} />
       </details>

@@ -2,7 +2,14 @@
 import type { ComponentChildren } from "preact";
 import type { Held } from "./conversation";
 import type { Pictures, Slow } from "./protocol";
-import { ProblemWords } from "./typed";
+import { ProblemWords, type FormProps } from "./typed";
+
+/** Says of a picture that it is not of what is written now, where that is no experiment. */
+export function OldPicture({ form }: FormProps) {
+  return form.state!.is_experiment ? null : (
+    <p class="workbench-notice">Something in the experiment is wrong; this shows what was right last.</p>
+  );
+}
 
 interface SlowlyProps<K extends Slow> {
   held: Held<K> | null;

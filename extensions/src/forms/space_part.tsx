@@ -18,7 +18,7 @@ export function SpacePart({ form }: FormProps) {
   const state = form.state!;
   const rows = rowsOf(state);
   const samples = form.part("samples");
-  useAsked(JSON.stringify(state.document.search ?? null), () => form.ask("samples"));
+  useAsked(JSON.stringify([state.is_experiment, state.document.search]), () => form.ask("samples"));
   const sampled = new Map(samples?.picture?.parameters.map((one) => [one.name, one]));
   const fields = state.sections.filter(({ name }) => SEARCHED_SECTIONS.includes(name)).flatMap((section) => section.fields);
   const rowsElement = useRef<HTMLDivElement>(null);
@@ -310,7 +310,7 @@ function AddParameter({ element, form, fields, onAdded }: AddProps) {
     setName("");
     onAdded(wanted);
   };
-  const typed = { text: name, type: setName, commit: () => undefined, choose: setName };
+  const typed = { text: name, isOpen: false, type: setName, commit: () => undefined, choose: setName };
   return (
     <div class="workbench-bar workbench-form-add" ref={element}>
       <label for={id}>Search also</label>

@@ -1,10 +1,10 @@
 // The experiment as YAML and as Python, in step with the form and as good to edit.
 import { useEffect, useRef, useState } from "preact/hooks";
+import type { Language } from "./protocol";
 import { Tabs } from "./tabs";
 import { ProblemWords, useOwnId, useTyped, type FormProps } from "./typed";
 
-const NAMES = { yaml: "YAML", python: "Python" };
-type Language = keyof typeof NAMES;
+export const LANGUAGE_NAMES: Record<Language, string> = { yaml: "YAML", python: "Python" };
 
 /** After a pause of this length what is typed counts. */
 const PAUSE_MS = 700;
@@ -19,7 +19,7 @@ export function Texts({ form }: FormProps) {
       <Tabs
         id={id}
         label="Language"
-        tabs={(Object.keys(NAMES) as Language[]).map((name) => ({ name, title: NAMES[name] }))}
+        tabs={(Object.keys(LANGUAGE_NAMES) as Language[]).map((name) => ({ name, title: LANGUAGE_NAMES[name] }))}
         chosen={language}
         onChoose={(name: Language) => setLanguage(name)}
       />
@@ -41,11 +41,15 @@ function TextEditor({ form, language }: FormProps & { language: Language }) {
   const latest = useRef(commit);
   latest.current = commit;
   useEffect(() => () => clearTimeout(timer.current), []);
+  useEffect(() => {
+    form.noteText(language, typed.isOpen);
+    return () => form.noteText(language, false);
+  }, [typed.isOpen]);
   const lines = Math.min(MOST_LINES, Math.max(LEAST_LINES, typed.text.split("\n").length + 1));
   return (
     <>
       <textarea
-        aria-label={`The experiment as ${NAMES[language]}`}
+        aria-label={`The experiment as ${LANGUAGE_NAMES[language]}`}
         aria-describedby={id}
         aria-invalid={problem !== null || undefined}
         dir="ltr"
@@ -68,7 +72,10 @@ function TextEditor({ form, language }: FormProps & { language: Language }) {
         {problem ? (
           <>
             <ProblemWords problem={problem} withField />
-            <span class="workbench-hint">The form shows the last text that was right.</span>
+            <span class="workbench-hint">The form shows what was right last. </span>
+            <button type="button" class="workbench-link" onClick={() => form.say({ type: language, text: "" })}>
+              Give up what was typed
+            </button>
           </>
         ) : null}
       </div>

@@ -16,6 +16,8 @@ export function useOwnId(): string {
 
 export interface Typed {
   text: string;
+  /** Whether it is typed and the kernel has not answered. */
+  isOpen: boolean;
   /** Takes what is typed and sends nothing yet. */
   type(text: string): void;
   /** Sends what was typed, if it was. */
@@ -43,6 +45,7 @@ export function useTyped(form: Conversation, shown: string, send: (text: string)
   };
   return {
     text: isReleased ? shown : (typed ?? shown),
+    isOpen: typed !== null && typed !== shown && !isReleased && !(sent.current !== null && form.isAnswered(sent.current)),
     type: (text) => {
       sent.current = null;
       setTyped(text);
@@ -190,15 +193,20 @@ export function Group({ title, level = 3, children, aside }: { title: string; le
   );
 }
 
-/** Calls `ask` where what the answer depends on has changed, when changes have paused. */
-export function useAsked(key: string | null, ask: () => void, pause_ms = 250): void {
+/**
+ * Calls `ask` where what the answer depends on has changed, when changes have paused; also where all was changed
+ * back meanwhile, as the kernel may have answered in between. Tells whether it was asked for what is shown.
+ */
+export function useAsked(key: string | null, ask: () => unknown, pause_ms = 250): boolean {
   const asked = useRef<string | null>(null);
   useEffect(() => {
-    if (key === null || key === asked.current) return;
+    asked.current = null;
+    if (key === null) return;
     const timer = setTimeout(() => {
       asked.current = key;
       ask();
     }, pause_ms);
     return () => clearTimeout(timer);
   }, [key]);
+  return key !== null && asked.current === key;
 }
