@@ -17,7 +17,7 @@ import click
 from workbench.advisor.quantities import format_duration
 from workbench.artifacts import Artifacts
 from workbench.cli.options import example, json_option, open_store, store_option
-from workbench.cli.printing import hide_password, print_json
+from workbench.cli.printing import print_json
 from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def _look_at_store() -> list[Finding]:
     try:
         with open_store() as store:
             num_runs = len(store.runs())
-            place, artifacts = hide_password(store.url), store.artifacts
+            place, artifacts = store.place, store.artifacts
     except WorkbenchError as error:
         return [Finding("store", "broken", error.problem, error.next_step or "Name another with --store.")]
     return [Finding("store", "fine", f"{place}, {num_runs} runs"), _look_at(artifacts)]

@@ -89,11 +89,14 @@ class Ledger:
                 return
             except StoreUnavailableError as error:
                 if time.monotonic() > until_s:
-                    raise
+                    raise StoreUnavailableError(
+                        f"the run has waited {patience_s:g} s for the store: {error.problem}",
+                        next_step=f"When it is back, go on with: workbench resume {self.run_id}",
+                    ) from error
                 logger.warning("the run waits for the store: %s", error)
                 time.sleep(RETRY_S)
             with contextlib.suppress(StoreUnavailableError):
-                last_seq = self._store.run(self.run_id).last_seq
+                last_seq = self._writer.append()
                 if last_seq > self._last_seq:  # what seemed to fail was stored
                     self._last_seq = last_seq
                     return
