@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-import psycopg
 import pytest
 
 from tests.postgresql_server import ESCAPED_PASSWORD, PASSWORD, USER, Server
@@ -19,6 +18,8 @@ from workbench.experiment import Experiment
 from workbench.store import Store, news, postgresql
 from workbench.sweeps import ledger
 from workbench.sweeps.ledger import Ledger
+
+psycopg = pytest.importorskip("psycopg", reason="needs psycopg (pip install 'workbench[postgresql]')")
 
 if TYPE_CHECKING:
     from tests.store.conftest import Program
@@ -314,7 +315,7 @@ def test_connections_that_are_cut_one_by_one_lose_and_repeat_nothing(
 ) -> None:
     run_id = store.create_run(experiment)
     writing = Writing(store, run_id)
-    for _ in range(25):
+    for _ in range(12):
         writing.wait_for(6)
         postgresql.execute(
             database,

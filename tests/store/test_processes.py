@@ -209,14 +209,14 @@ def test_drivers_of_several_runs_do_not_disturb_each_other_or_their_readers(
     start: Start, store: Store, url: str, experiment: Experiment
 ) -> None:
     run_ids = [store.create_run(experiment) for _ in range(3)]
-    programs = [start(WRITE_MANY, url, run_id, "600") for run_id in run_ids]
+    programs = [start(WRITE_MANY, url, run_id, "300") for run_id in run_ids]
     seen: dict[str, list[int]] = {run_id: [] for run_id in run_ids}
     while not all(store.run(run_id).state == "complete" for run_id in run_ids):
         for run_id, numbers in seen.items():
             numbers += [stored.seq for stored in store.events(run_id, after=len(numbers))]
     for run_id, numbers in seen.items():
         numbers += [stored.seq for stored in store.events(run_id, after=len(numbers))]
-    assert list(seen.values()) == [list(range(1, 602))] * 3
+    assert list(seen.values()) == [list(range(1, 302))] * 3
     assert [program.wait(timeout=20) for program in programs] == [0] * 3
 
 

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 _GIB = 2**30
 _LITTLE_DISK_GIB = 1.0
 _PACKAGES = ("torch", "ray", "optuna", "plotly", "sqlalchemy", "pydantic", "numpy", "pandas", "scikit-learn")
-_OPTIONAL_PACKAGES = {"psycopg": "stores on PostgreSQL", "optuna-dashboard": "Optuna's own dashboard"}
+_OPTIONAL_PACKAGES = {
+    "psycopg": "stores on PostgreSQL: pip install 'workbench[postgresql]'",
+    "optuna-dashboard": "Optuna's own dashboard: pip install optuna-dashboard",
+}
 _QUIET_S = 30.0
 _MARKS = {
     "fine": ("ok", "green"),
@@ -227,5 +230,5 @@ def _look_at_optional_tools() -> list[Finding]:
         try:
             findings.append(Finding(name, "fine", importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
-            findings.append(Finding(name, "missing", f"not installed; for {purpose}: pip install {name}"))
+            findings.append(Finding(name, "missing", f"not installed; for {purpose}"))
     return findings

@@ -31,7 +31,7 @@ from workbench.store.rows import Command, EventRow, RunRow, StoredEvent, to_run
 from workbench.store.run_ids import NEWEST, can_name_run, count_ticks, hint, make_run_id
 from workbench.store.run_writer import RunWriter, is_held, take_lease
 from workbench.store.tables import commands, runs, select_events
-from workbench.store.urls import resolve_url, user_data_folder
+from workbench.store.urls import resolve_url, usual_artifacts
 
 LEASE_TIMEOUT_S = 15.0
 _CHUNK_EVENTS = 20_000
@@ -66,7 +66,7 @@ class Store:
             url: A SQLAlchemy URL or the path of a SQLite file; None for what WORKBENCH_STORE names, or
                 else a file in the user's data folder.
             artifacts: The path or URL where files of runs are kept, such as `s3://bucket/runs`; None for
-                what WORKBENCH_ARTIFACTS names, or else a folder beside the SQLite file.
+                what WORKBENCH_ARTIFACTS names, or else a folder beside the SQLite file or in the user's data.
 
         Raises:
             StoreError: If it is no store, damaged, or newer than this version.
@@ -74,10 +74,7 @@ class Store:
             ArtifactsError: If the place of the artifacts cannot be meant.
         """
         resolved = resolve_url(url)
-        place = artifacts or os.environ.get("WORKBENCH_ARTIFACTS")
-        if not place:
-            beside = resolved.get_backend_name() == "sqlite"
-            place = (Path(str(resolved.database)).parent if beside else user_data_folder()) / "artifacts"
+        place = artifacts or os.environ.get("WORKBENCH_ARTIFACTS") or usual_artifacts(resolved)
         return cls(connect(resolved), Artifacts.at(place))
 
     def close(self) -> None:

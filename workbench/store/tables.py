@@ -61,10 +61,12 @@ commands = Table(
 )
 
 
-def select_events(run_key: int, trial: int | None, types: Collection[str] | None) -> sa.Select[Any]:
+def select_events(
+    run_key: int, trial: int | None, types: Collection[str] | None
+) -> sa.Select[*tuple[Any, ...]]:
     """Return what reads the next `chunk` events of a run behind the one numbered `after`, in their order."""
     c = events.c
-    query: sa.Select[Any] = sa.select(c.seq, c.type, c.trial, c.time, c.payload)
+    query: sa.Select[*tuple[Any, ...]] = sa.select(c.seq, c.type, c.trial, c.time, c.payload)
     query = query.where(c.run_key == run_key, c.seq > sa.bindparam("after"))
     if trial is not None:
         query = query.where(c.trial == trial)

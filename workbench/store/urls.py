@@ -27,6 +27,12 @@ def user_data_folder() -> Path:
     return Path(platformdirs.user_data_dir("workbench", appauthor=False))
 
 
+def usual_artifacts(url: URL) -> Path:
+    """Return where the files of runs are kept unless somebody says where."""
+    beside_it = url.get_backend_name() == "sqlite"
+    return (Path(str(url.database)).parent if beside_it else user_data_folder()) / "artifacts"
+
+
 def hide_password(url: str) -> str:
     """Return the URL of a database as it may be shown."""
     return _PASSWORD_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
