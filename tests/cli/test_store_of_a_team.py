@@ -87,5 +87,6 @@ def test_a_follower_goes_on_when_the_server_is_back(shell: Shell, url: str, post
     assert "the server cannot be reached" in told
     assert "trying again" in told
     assert "trial 0 complete" in out
+    assert "Traceback" not in err
     assert process.returncode == 0
     assert_hidden(told + out + err)

@@ -107,13 +107,15 @@ class News:
 
     def _hear_until_lost(self) -> None:
         with self._database.engine.connect() as connection:
-            connection.detach()  # it is no use to others afterwards
-            heard = postgresql.listen(connection)
-            self.is_told = True
-            self._wake()  # by what came before
-            while self._goes_on():
-                for _ in heard.notifies(timeout=_END_S, stop_after=1):
-                    self._wake()
+            try:
+                heard = postgresql.listen(connection)
+                self.is_told = True
+                self._wake()  # by what came before
+                while self._goes_on():
+                    for _ in heard.notifies(timeout=_END_S, stop_after=1):
+                        self._wake()
+            finally:
+                connection.invalidate()  # it is no use to others afterwards
 
     def _goes_on(self) -> bool:
         with self._lock:

@@ -77,7 +77,7 @@ def make_engine(url: URL) -> Engine:
     options = {name: value for name, value in _CONNECT.items() if name not in url.query}
     # Processes of a team are many, and connections of a server are few.
     engine = sa.create_engine(
-        url, connect_args=options, pool_pre_ping=True, pool_size=2, use_native_hstore=False
+        url, connect_args=options, pool_pre_ping=True, pool_size=3, use_native_hstore=False
     )
     event.listen(engine, "connect", _begin_session)
     return engine
@@ -143,7 +143,7 @@ def listen(connection: Connection) -> Any:
 
 
 def _driver_connection(connection: Connection) -> Any:
-    return connection.connection.dbapi_connection  # also once it is detached
+    return connection.connection.driver_connection
 
 
 def translate(cause: BaseException, place: str, *, is_lost: bool) -> StoreError | None:
