@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.postgresql_server import Server, find_programs
+
 # Machines that run tests are shared: how long an example takes says nothing about the code.
 # And whoever changes something wants to see the same examples before and after.
 settings.register_profile(
@@ -54,3 +56,26 @@ def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             if "ray" in sys.modules:
                 sys.modules["ray"].shutdown()
             head.shutdown()
+
+
+@pytest.fixture(scope="session")
+def postgresql() -> Iterator[Server]:
+    """A PostgreSQL server of the test session's own; each test makes a database of its own there."""
+    programs = find_programs()
+    if programs is None:
+        pytest.skip("needs PostgreSQL (apt-get install postgresql)")
+    pytest.importorskip("psycopg", reason="needs psycopg (pip install 'workbench[postgresql]')")
+    server = Server(programs)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+@pytest.fixture
+def postgresql_url(postgresql: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The URL of an empty database on a PostgreSQL server; files of runs go to the test's own folder."""
+    monkeypatch.setenv("WORKBENCH_ARTIFACTS", str(tmp_path / "artifacts"))
+    database = postgresql.make_database()
+    yield postgresql.url(database)
+    postgresql.drop_database(database)

@@ -21,6 +21,7 @@ OWNERS = {
     "plotly": {"plots"},
     "sqlalchemy": {"store"},
     "alembic": {"store"},
+    "psycopg": {"store"},
     "torch": {"models", "strategies", "performance", "training"},
     "pynvml": {"resources"},
     "sklearn": {"data", "models"},

@@ -191,16 +191,6 @@ def test_shutting_down_without_a_head_is_done_already(shell: Shell, monkeypatch:
     assert shell.json("shutdown") == {"ended": False, "address": None}
 
 
-def test_passwords_are_never_shown() -> None:
-    from workbench.cli.printing import hide_password
-
-    assert (
-        hide_password("postgresql+psycopg://me:se:cret@host:5432/runs")
-        == "postgresql+psycopg://me:***@host:5432/runs"
-    )
-    assert hide_password("sqlite:////tmp/a:b@c/store.sqlite") == "sqlite:////tmp/a:b@c/store.sqlite"
-
-
 def test_check_estimates_memory_without_running_a_trial(shell: Shell) -> None:
     (shell.folder / "net.yaml").write_text(FILE, encoding="utf-8")
     told = shell.json("check", str(shell.folder / "net.yaml"), "--memory")["memory"]

@@ -96,13 +96,18 @@ def finish(at_s: float, state: str = "complete", reason: str = "trials") -> list
     return [RunStateChanged(state=state, reason=reason, time_unix_s=now)]  # pyright: ignore
 
 
-def record_run(folder: Path, *, ended: bool = True, **changes: object) -> str:
+def record_run(place: Path | str, *, ended: bool = True, **changes: object) -> str:
     """Store a run with two complete trials, one pruned, one that failed and one that diverged.
 
+    Args:
+        place: The URL of a store, or the folder of its `store.sqlite`.
+        ended: Whether the run has ended.
+        **changes: What is different in the experiment.
+
     Returns:
-        The run id, in the store `folder / "store.sqlite"`.
+        The run id.
     """
-    with Store.open(str(folder / "store.sqlite")) as store:
+    with Store.open(place if isinstance(place, str) else str(place / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**{**EXPERIMENT, **changes}))
         events = [
             *begin(),

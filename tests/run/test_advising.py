@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 
 import workbench as wb
+from tests.postgresql_server import Server
 from workbench.advisor.advice import Advice
 from workbench.errors import ExperimentError, RunError
 from workbench.events import (
@@ -88,6 +90,31 @@ def test_an_advice_is_measured_stored_and_can_be_followed(store: Store, ray_head
 
     with pytest.raises(RunError, match="is an advice"):
         run.extend(trials=3)
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_an_advice_waits_for_a_store_that_is_away(
+    postgresql: Server, postgresql_url: str, ray_head: Path
+) -> None:
+    back: list[threading.Timer] = []
+
+    class Heard(list[Event]):
+        def append(self, event: Event) -> None:
+            super().append(event)
+            if isinstance(event, PlanMeasured) and not back:
+                postgresql.stop()
+                back.append(threading.Timer(1.5, postgresql.start))
+                back[0].start()
+
+    heard = Heard()
+    with Store.open(postgresql_url) as store:
+        try:
+            ask(store, make_experiment(), heard, objective="throughput")
+        finally:
+            back[0].join()
+        assert wb.attach("last", store=store).state == "complete"
+        assert [stored.event for stored in store.events("last")] == heard
 
 
 @pytest.mark.ray

@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
+from tests.postgresql_server import Server
 from tests.run.recorded import EXPERIMENT, append, begin, finish, record_run, trial_events
-from workbench.errors import RunError, RunNotFoundError, UnknownNameError
+from workbench.errors import RunError, RunNotFoundError, StoreUnavailableError, UnknownNameError
 from workbench.events import to_json
 from workbench.run import Run
 from workbench.store import Store
@@ -109,6 +110,22 @@ def test_waiting_ends_with_the_run_or_the_patience(url: str) -> None:
             timer.start()
             assert run.wait(timeout_s=30).state == "complete"
             timer.join()
+
+
+def test_waiting_goes_on_while_the_store_is_away_as_long_as_there_is_patience(
+    postgresql: Server, postgresql_url: str
+) -> None:
+    with Store.open(postgresql_url) as store:
+        run = Run(store, store.create_run(wb.Experiment(**EXPERIMENT)))
+        seen: list[str] = []
+        waiting = threading.Thread(target=lambda: seen.append(run.wait().state))
+        with postgresql.away():
+            waiting.start()
+            with pytest.raises(StoreUnavailableError):
+                run.wait(timeout_s=0.6)
+        append(store, run.run_id, [*begin(), *finish(1)])
+        waiting.join(20)
+    assert seen == ["complete"]
 
 
 def test_waiting_for_a_run_that_fails_raises_its_message(url: str) -> None:

@@ -9,9 +9,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from workbench.experiment import Experiment
 from workbench.store import Store
+from workbench.store.urls import resolve_url
 
 PREAMBLE = """
 import json, os, signal, sys, time
@@ -51,8 +53,35 @@ class Program(subprocess.Popen[str]):
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def sqlite_path(tmp_path: Path) -> str:
+    """Where a test has a SQLite file, for what only files suffer."""
     return str(tmp_path / "store.sqlite")
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def url(request: pytest.FixtureRequest) -> str:
+    """An empty database of every kind that there is."""
+    return request.getfixturevalue("sqlite_path" if request.param == "sqlite" else "postgresql_url")
+
+
+def execute(url: str, statement: str, **values: object) -> list[tuple[object, ...]]:
+    """Run one statement past the store, and return its rows."""
+    engine = sa.create_engine(resolve_url(url))
+    try:
+        with engine.begin() as connection:
+            result = connection.execute(sa.text(statement), values)
+            return [tuple(row) for row in result] if result.returns_rows else []
+    finally:
+        engine.dispose()
+
+
+def tables_of(url: str) -> list[str]:
+    """Return the tables that a database holds."""
+    engine = sa.create_engine(resolve_url(url))
+    try:
+        return sorted(sa.inspect(engine).get_table_names())
+    finally:
+        engine.dispose()
 
 
 @pytest.fixture

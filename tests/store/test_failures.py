@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from tests.store.conftest import execute, tables_of
 from workbench.errors import MissingDependencyError, StoreError, StoreUnavailableError
 from workbench.events import Noted
 from workbench.experiment import Experiment
@@ -32,24 +33,26 @@ def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     assert "--store" in str(caught.value)
 
 
-def test_damaged_pages_are_told_when_they_are_read(url: str, experiment: Experiment) -> None:
-    with Store.open(url) as store:
+def test_damaged_pages_are_told_when_they_are_read(sqlite_path: str, experiment: Experiment) -> None:
+    with Store.open(sqlite_path) as store:
         run_id = store.create_run(experiment)
         with store.writer(run_id, owner_pid=os.getpid(), owner_host="here") as writer:
             writer.append(*(Noted(level="info", message="x" * 500) for _ in range(200)))
-    content = bytearray(Path(url).read_bytes())
+    content = bytearray(Path(sqlite_path).read_bytes())
     content[8192:] = b"\xa5" * (len(content) - 8192)
-    Path(url).write_bytes(content)
-    with pytest.raises(StoreError, match=r"damaged.*\.recover"), Store.open(url) as store:
+    Path(sqlite_path).write_bytes(content)
+    with pytest.raises(StoreError, match=r"damaged.*\.recover"), Store.open(sqlite_path) as store:
         store.events(run_id)
 
 
-def test_a_store_on_a_read_only_disk_can_be_read(url: str, experiment: Experiment, tmp_path: Path) -> None:
-    with Store.open(url) as store:
+def test_a_store_on_a_read_only_disk_can_be_read(
+    sqlite_path: str, experiment: Experiment, tmp_path: Path
+) -> None:
+    with Store.open(sqlite_path) as store:
         run_id = store.create_run(experiment)
     disk = tmp_path / "disk"
     disk.mkdir()
-    (disk / "store.sqlite").write_bytes(Path(url).read_bytes())
+    (disk / "store.sqlite").write_bytes(Path(sqlite_path).read_bytes())
     with _mounted_read_only(disk), Store.open(str(disk / "store.sqlite")) as store:
         assert [row.run_id for row in store.runs()] == [run_id]
         with pytest.raises(StoreUnavailableError, match="cannot be written"):
@@ -71,23 +74,17 @@ def _mounted_read_only(path: Path) -> Iterator[None]:
 
 def test_newer_schema_is_refused(url: str) -> None:
     Store.open(url).close()
-    with sqlite3.connect(url) as database:
-        database.execute("UPDATE workbench_schema SET version_num = '9999'")
-    database.close()
+    execute(url, "UPDATE workbench_schema SET version_num = '9999'")
     with pytest.raises(StoreError, match="has schema 9999, newer than this version's") as caught:
         Store.open(url)
     assert "Update the workbench" in str(caught.value)
 
 
 def test_database_of_another_program_is_left_alone(url: str) -> None:
-    with sqlite3.connect(url) as database:
-        database.execute("CREATE TABLE runs (name TEXT)")
-    database.close()
+    execute(url, "CREATE TABLE runs (name TEXT)")
     with pytest.raises(StoreError, match="another program"):
         Store.open(url)
-    with sqlite3.connect(url) as database:
-        assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("runs",)]
-    database.close()
+    assert tables_of(url) == ["runs"]
 
 
 @pytest.mark.parametrize(
@@ -141,12 +138,12 @@ def test_folder_that_cannot_be_written_is_unavailable(start: Start, tmp_path: Pa
 
 
 def test_locked_database_is_unavailable_and_works_again_afterwards(
-    url: str, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+    sqlite_path: str, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connection, "BUSY_TIMEOUT_S", 0.1)
-    with Store.open(url) as store:
+    with Store.open(sqlite_path) as store:
         run_id = store.create_run(experiment)
-        blocker = sqlite3.connect(url, isolation_level=None)
+        blocker = sqlite3.connect(sqlite_path, isolation_level=None)
         with store.writer(run_id, owner_pid=os.getpid(), owner_host="here") as writer:
             writer.append(Noted(level="info", message="before"))
             blocker.execute("BEGIN IMMEDIATE")
@@ -161,8 +158,9 @@ def test_locked_database_is_unavailable_and_works_again_afterwards(
 
 
 def test_full_disk_stores_all_or_nothing_and_recovers(
-    start: Start, store: Store, url: str, experiment: Experiment
+    start: Start, sqlite_path: str, experiment: Experiment
 ) -> None:
+    store = Store.open(sqlite_path)
     run_id = store.create_run(experiment)
     # The kernel refuses to let the file grow, as it does when the disk is full.
     source = """
@@ -182,12 +180,13 @@ def test_full_disk_stores_all_or_nothing_and_recovers(
     writer.close()
     say(json.dumps([kind, batches, seen, last]))
     """
-    kind, batches, seen, last = json.loads(start(source, url, run_id).read_word())
+    kind, batches, seen, last = json.loads(start(source, sqlite_path, run_id).read_word())
     assert kind == "StoreUnavailableError"
     assert 0 < batches < 1000
     assert seen == batches * 10
     assert last == seen + 1
     assert [stored.seq for stored in store.events(run_id)] == list(range(1, last + 1))
+    store.close()
 
 
 def test_object_that_cannot_be_written_leaves_no_run(start: Start, store: Store, url: str) -> None:

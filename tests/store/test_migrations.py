@@ -13,13 +13,36 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from tests.postgresql_server import Server
+from tests.store.conftest import execute, tables_of
 from workbench.errors import StoreError
 from workbench.events import RunStateChanged, TrialEnded, TrialReported
 from workbench.store import Command, Store
 from workbench.store.tables import SCHEMA_VERSION, VERSION_TABLE, metadata
+from workbench.store.urls import resolve_url
 
-# One dump of a real store for each released schema, made by that version and never changed.
-DUMPS = sorted((Path(__file__).parent / "schemas").glob("*.sql"))
+# One dump of a real store for each released schema and database, made by that version and never changed.
+SCHEMAS = Path(__file__).parent / "schemas"
+DUMPS = {"sqlite": sorted(SCHEMAS.glob("*.sql")), "postgresql": sorted(SCHEMAS.glob("postgresql/*.sql"))}
+NAMED_DUMPS = [
+    pytest.param(kind, dump, id=f"{kind}-{dump.stem}") for kind, dumps in DUMPS.items() for dump in dumps
+]
+
+
+def database_of(kind: str, dump: Path | None, request: pytest.FixtureRequest) -> str:
+    """Return the URL of a database that holds a dump, or nothing."""
+    if kind == "postgresql":
+        server: Server = request.getfixturevalue("postgresql")
+        url: str = request.getfixturevalue("postgresql_url")
+        if dump is not None:
+            server.execute(url.rpartition("/")[2], dump.read_text())
+        return url
+    path: str = request.getfixturevalue("sqlite_path")
+    if dump is not None:
+        with sqlite3.connect(path) as database:
+            database.executescript(dump.read_text())
+        database.close()
+    return path
 
 
 def read_script() -> ScriptDirectory:
@@ -32,18 +55,18 @@ def test_newest_revision_is_the_schema_of_this_version() -> None:
     assert read_script().get_heads() == [SCHEMA_VERSION]
 
 
-def test_every_released_schema_has_a_dump() -> None:
-    assert [path.stem for path in DUMPS] == sorted(
+@pytest.mark.parametrize("kind", DUMPS)
+def test_every_released_schema_has_a_dump(kind: str) -> None:
+    assert [path.stem for path in DUMPS[kind]] == sorted(
         revision.revision for revision in read_script().walk_revisions()
     )
 
 
-@pytest.mark.parametrize("dump", DUMPS, ids=lambda path: path.stem)
-def test_store_of_every_released_schema_opens_with_all_it_held(dump: Path, url: str) -> None:
-    with sqlite3.connect(url) as database:
-        database.executescript(dump.read_text())
-    database.close()
-    with Store.open(url) as store:
+@pytest.mark.parametrize(("kind", "dump"), NAMED_DUMPS)
+def test_store_of_every_released_schema_opens_with_all_it_held(
+    kind: str, dump: Path, request: pytest.FixtureRequest
+) -> None:
+    with Store.open(database_of(kind, dump, request)) as store:
         run = store.run("last")
         assert (run.run_id, run.state, run.last_seq) == ("frozen-1", "complete", 4)
         assert run.owner == (4242, "old-machine")
@@ -62,34 +85,34 @@ def test_store_of_every_released_schema_opens_with_all_it_held(dump: Path, url: 
         assert command == Command(1, "stop", {"trial": 0}, command.time_unix_s)
         with store.writer("frozen-1", owner_pid=1, owner_host="here") as writer:
             assert writer.append(RunStateChanged(state="running")) == 5
+        later = store.create_run(store.experiment("frozen-1"))
+        assert store.run("last").run_id == later
 
 
-@pytest.mark.parametrize("dump", [None, *DUMPS], ids=lambda path: path.stem if path else "new")
-def test_migrations_make_the_tables_of_this_version(dump: Path | None, url: str) -> None:
-    if dump is not None:
-        with sqlite3.connect(url) as database:
-            database.executescript(dump.read_text())
-        database.close()
+@pytest.mark.parametrize(
+    ("kind", "dump"), [*NAMED_DUMPS, *(pytest.param(kind, None, id=f"{kind}-new") for kind in DUMPS)]
+)
+def test_migrations_make_the_tables_of_this_version(
+    kind: str, dump: Path | None, request: pytest.FixtureRequest
+) -> None:
+    url = database_of(kind, dump, request)
     Store.open(url).close()
-    engine = sa.create_engine(f"sqlite:///{url}")
+    engine = sa.create_engine(resolve_url(url))
     with engine.connect() as connection:
         context = MigrationContext.configure(
             connection, opts={"version_table": VERSION_TABLE, "compare_type": True}
         )
         assert compare_metadata(context, metadata) == []
-        assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
+        if kind == "sqlite":
+            assert connection.exec_driver_sql("PRAGMA journal_mode").scalar() == "wal"
     engine.dispose()
 
 
 def test_migration_that_fails_halfway_leaves_nothing(url: str) -> None:
-    with sqlite3.connect(url) as database:
-        database.execute("CREATE TABLE commands (in_the_way TEXT)")
-    database.close()
-    with pytest.raises(StoreError, match="table commands already exists"):
+    execute(url, "CREATE TABLE commands (in_the_way TEXT)")
+    with pytest.raises(StoreError, match=r"commands.* already exists"):
         Store.open(url)
-    with sqlite3.connect(url) as database:
-        assert database.execute("SELECT name FROM sqlite_master").fetchall() == [("commands",)]
-        database.execute("DROP TABLE commands")
-    database.close()
+    assert tables_of(url) == ["commands"]
+    execute(url, "DROP TABLE commands")
     with Store.open(url) as store:
         assert store.runs() == []

@@ -188,7 +188,10 @@ def test_commands_of_several_processes_have_numbers_without_gaps(
     assert [command.number for command in store.commands(run_id)] == list(range(1, 121))
 
 
-def test_processes_that_open_a_new_store_at_once_all_succeed(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_processes_that_open_a_new_store_at_once_all_succeed(
+    start: Start, tmp_path: Path, request: pytest.FixtureRequest, kind: str
+) -> None:
     source = """
     while time.time() < float(sys.argv[2]):
         pass
@@ -196,9 +199,25 @@ def test_processes_that_open_a_new_store_at_once_all_succeed(start: Start, tmp_p
     say(len(store.runs()))
     """
     path = str(tmp_path / "new" / "folder" / "store.sqlite")
+    new = path if kind == "sqlite" else request.getfixturevalue("postgresql_url")
     begin_unix_s = str(time.time() + 1.5)
-    programs = [start(source, path, begin_unix_s) for _ in range(4)]
+    programs = [start(source, new, begin_unix_s) for _ in range(4)]
     assert [program.read_words() for program in programs] == [["0"]] * 4
+
+
+def test_drivers_of_several_runs_do_not_disturb_each_other_or_their_readers(
+    start: Start, store: Store, url: str, experiment: Experiment
+) -> None:
+    run_ids = [store.create_run(experiment) for _ in range(3)]
+    programs = [start(WRITE_MANY, url, run_id, "300") for run_id in run_ids]
+    seen: dict[str, list[int]] = {run_id: [] for run_id in run_ids}
+    while not all(store.run(run_id).state == "complete" for run_id in run_ids):
+        for run_id, numbers in seen.items():
+            numbers += [stored.seq for stored in store.events(run_id, after=len(numbers))]
+    for run_id, numbers in seen.items():
+        numbers += [stored.seq for stored in store.events(run_id, after=len(numbers))]
+    assert list(seen.values()) == [list(range(1, 302))] * 3
+    assert [program.wait(timeout=20) for program in programs] == [0] * 3
 
 
 def test_of_processes_that_want_the_lease_at_once_one_gets_it(

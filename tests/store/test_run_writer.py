@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -11,6 +10,7 @@ import time
 
 import pytest
 
+from tests.store.conftest import execute
 from workbench.errors import LeaseError
 from workbench.events import Noted, RunStateChanged
 from workbench.experiment import Experiment
@@ -23,9 +23,7 @@ def take(store: Store, run_id: str, lease_timeout_s: float) -> RunWriter:
 
 def rob(url: str) -> None:
     """Give the lease to another, as a take-over does."""
-    with sqlite3.connect(url) as database:
-        database.execute("UPDATE runs SET lease_token = 'another'")
-    database.close()
+    execute(url, "UPDATE runs SET lease_token = 'another'")
 
 
 def test_threads_may_append_at_once(store: Store, experiment: Experiment) -> None:
@@ -57,9 +55,7 @@ def test_silent_writer_notices_that_it_was_taken_over(store: Store, url: str, ex
         while not writer.lost:
             assert time.monotonic() < deadline_s
             time.sleep(0.02)
-    with sqlite3.connect(url) as database:
-        assert database.execute("SELECT lease_token FROM runs").fetchone() == ("another",)
-    database.close()
+    assert execute(url, "SELECT lease_token FROM runs") == [("another",)]
 
 
 def test_state_and_events_of_a_fenced_writer_are_refused_together(
@@ -98,9 +94,7 @@ def test_error_inside_is_not_hidden_by_a_lease_that_cannot_be_given_back(
     store: Store, url: str, experiment: Experiment
 ) -> None:
     def lose_the_table_and_fail() -> None:
-        with sqlite3.connect(url) as database:
-            database.execute("DROP TABLE runs")
-        database.close()
+        execute(url, "ALTER TABLE runs RENAME TO elsewhere")
         raise ZeroDivisionError
 
     run_id = store.create_run(experiment)

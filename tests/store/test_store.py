@@ -1,7 +1,8 @@
-"""Runs, events and commands in a real SQLite store of one process."""
+"""Runs, events and commands in a real store of one process, in SQLite and in PostgreSQL."""
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import time
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.store.conftest import execute
 from workbench.errors import LeaseError, RunError, RunNotFoundError, StoreError
 from workbench.events import (
     Noted,
@@ -217,13 +219,10 @@ def test_tampered_object_is_refused(store: Store) -> None:
         store.experiment(run_id)
 
 
-def test_experiment_of_a_newer_version_is_refused_in_words(store: Store, tmp_path: Path) -> None:
-    import sqlite3
-
+def test_experiment_of_a_newer_version_is_refused_in_words(store: Store, url: str) -> None:
     run_id = store.create_run(make_experiment())
-    with sqlite3.connect(tmp_path / "store.sqlite") as connection:
-        connection.execute("UPDATE runs SET experiment = json_set(experiment, '$.novelty', 1)")
-    connection.close()
+    newer = {**make_experiment().model_dump(mode="json", exclude_unset=True), "novelty": 1}
+    execute(url, "UPDATE runs SET experiment = :text", text=json.dumps(newer))
     with pytest.raises(StoreError, match="cannot be read by this version: novelty"):
         store.experiment(run_id)
 

@@ -12,6 +12,7 @@ from optuna.trial import TrialState
 
 from tests.study.drive import Drive, make_experiment
 from workbench.errors import ExperimentError, StoreError
+from workbench.store.urls import name_driver
 
 
 def recorded() -> Drive:
@@ -34,13 +35,15 @@ def recorded() -> Drive:
     return drive
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "journal"])
-def test_optuna_reads_the_copy(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("kind", ["sqlite", "journal", "postgresql"])
+def test_optuna_reads_the_copy(tmp_path: Path, request: pytest.FixtureRequest, kind: str) -> None:
     path = tmp_path / "copy"
     url = f"sqlite:///{path}" if kind == "sqlite" else str(path)
+    if kind == "postgresql":
+        url = request.getfixturevalue("postgresql_url")
     drive = recorded()
     drive.rebuilt().export(url, "digits")
-    storage = url if kind == "sqlite" else JournalStorage(JournalFileBackend(url))
+    storage = name_driver(url) if kind != "journal" else JournalStorage(JournalFileBackend(url))
     study = optuna.load_study(study_name="digits", storage=storage)
     states = [trial.state for trial in study.trials]
     assert states == [

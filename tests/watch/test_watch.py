@@ -14,12 +14,13 @@ from tests.frames import read_frame
 from tests.run.recorded import EXPERIMENT, begin, record_run, trial_events
 from workbench.errors import RunNotFoundError, StoreError, StoreUnavailableError
 from workbench.experiment import Experiment
-from workbench.store import Store
+from workbench.store import Store, news
 from workbench.watch import heads
 from workbench.watch import watch as watching
 from workbench.watch.heads import head_of
 from workbench.watch.painter import Allowance, Painter, runs_picture
 from workbench.watch.protocol import Look, RunsLook
+from workbench.watch.tail import RunTail
 from workbench.watch.watch import Watch
 
 
@@ -132,6 +133,29 @@ def test_a_store_that_is_away_is_said_and_comes_back(
     wait_until(says)
     away[0] = False
     wait_until(lambda: not says())
+
+
+def test_a_store_that_tells_of_news_is_read_when_there_are_some_and_when_somebody_begins_to_look(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(news, "QUIET_S", 100.0)
+    watch = Watch(lambda: Store.open(postgresql_url), poll_s=0.02)
+
+    def wait_for(tail: RunTail, num_events: int) -> None:
+        wait_until(lambda: (watch.check(), tail.cursor >= num_events)[1])
+
+    try:
+        with Store.open(postgresql_url) as store:
+            run_id = store.create_run(Experiment(**EXPERIMENT))
+            tail = watch.tail(run_id)
+            wait_until(lambda: watch.store._news.is_told)
+            with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
+                for number in range(5):
+                    wait_for(tail, writer.append(*trial_events(number, at_s=number)))
+            other = record_run(postgresql_url)
+            wait_for(watch.tail(other), store.run(other).last_seq)
+    finally:
+        watch.close()
 
 
 @pytest.mark.parametrize(

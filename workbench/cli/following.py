@@ -22,6 +22,7 @@ from workbench.run.words import format_params, format_value, format_values
 if TYPE_CHECKING:
     from workbench.cli.views import View
     from workbench.run import Run
+    from workbench.store import Listener
 
 MakeView: TypeAlias = "Callable[[History, bool], View]"
 
@@ -53,7 +54,8 @@ def follow_to_end(
     history = History(run.experiment)
     view = make_view(history, as_json) if make_view else _make_view(run, history, stderr=as_json)
     try:
-        return history, _watch(run, history, view, driver_after)
+        with run.store.listen() as news:
+            return history, _watch(run, history, view, news, driver_after)
     finally:
         view.close()
 
@@ -162,7 +164,7 @@ def _make_view(run: Run, history: History, *, stderr: bool) -> View:
     return LinesView(history, row.created_unix_s, stderr=stderr)
 
 
-def _watch(run: Run, history: History, view: View, driver_after: int | None) -> RunState:
+def _watch(run: Run, history: History, view: View, news: Listener, driver_after: int | None) -> RunState:
     cursor, began_s, read_s = 0, time.monotonic(), time.monotonic()
     driven = driver_after is None
     while True:
@@ -192,4 +194,4 @@ def _watch(run: Run, history: History, view: View, driver_after: int | None) -> 
                 f"the driver of run {run.run_id} has not shown up for {_DRIVER_PATIENCE_S:g} s",
                 next_step=f"Look at its logs in {run.folder}, and at: workbench doctor",
             )
-        time.sleep(_POLL_S)
+        news.wait(_POLL_S)

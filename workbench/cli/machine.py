@@ -17,7 +17,7 @@ import click
 from workbench.advisor.quantities import format_duration
 from workbench.artifacts import Artifacts
 from workbench.cli.options import example, json_option, open_store, store_option
-from workbench.cli.printing import hide_password, print_json
+from workbench.cli.printing import print_json
 from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
@@ -26,7 +26,10 @@ if TYPE_CHECKING:
 _GIB = 2**30
 _LITTLE_DISK_GIB = 1.0
 _PACKAGES = ("torch", "ray", "optuna", "plotly", "sqlalchemy", "pydantic", "numpy", "pandas", "scikit-learn")
-_OPTIONAL_PACKAGES = {"psycopg": "stores on PostgreSQL", "optuna-dashboard": "Optuna's own dashboard"}
+_OPTIONAL_PACKAGES = {
+    "psycopg": "stores on PostgreSQL: pip install 'workbench[postgresql]'",
+    "optuna-dashboard": "Optuna's own dashboard: pip install optuna-dashboard",
+}
 _QUIET_S = 30.0
 _MARKS = {
     "fine": ("ok", "green"),
@@ -145,7 +148,7 @@ def _look_at_store() -> list[Finding]:
     try:
         with open_store() as store:
             num_runs = len(store.runs())
-            place, artifacts = hide_password(store.url), store.artifacts
+            place, artifacts = store.place, store.artifacts
     except WorkbenchError as error:
         return [Finding("store", "broken", error.problem, error.next_step or "Name another with --store.")]
     return [Finding("store", "fine", f"{place}, {num_runs} runs"), _look_at(artifacts)]
@@ -227,5 +230,5 @@ def _look_at_optional_tools() -> list[Finding]:
         try:
             findings.append(Finding(name, "fine", importlib.metadata.version(name)))
         except importlib.metadata.PackageNotFoundError:
-            findings.append(Finding(name, "missing", f"not installed; for {purpose}: pip install {name}"))
+            findings.append(Finding(name, "missing", f"not installed; for {purpose}"))
     return findings

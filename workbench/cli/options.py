@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from workbench.cli.printing import hide_password
-
 if TYPE_CHECKING:
     from workbench.run import Run
     from workbench.store import Store
@@ -36,7 +34,8 @@ def store_option(command: _Command) -> _Command:
     """Let a command take `--store`."""
     return click.option(
         "--store", metavar="URL", callback=_keep_store, expose_value=False,
-        help="Where runs are kept: the path of a SQLite file or an SQLAlchemy URL. [env: WORKBENCH_STORE]",
+        help="Where runs are kept: the path of a SQLite file, or postgresql://USER@HOST/DATABASE. "
+        "[env: WORKBENCH_STORE]",
     )(command)  # fmt: skip
 
 
@@ -97,6 +96,8 @@ def attach(run_id: str) -> Run:
 
 def command_line(*words: str) -> str:
     """Write the command that a person can type next; it names the store where `--store` did."""
+    from workbench.store.urls import hide_password
+
     url = _given_store()
     return shlex.join(["workbench", *words, *([] if url is None else ["--store", hide_password(url)])])
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -43,11 +42,6 @@ def print_error(message: str) -> None:
 def print_note(message: str) -> None:
     """Print what a person should know, on stderr."""
     click.secho(f"note: {message}", err=True, fg="yellow")
-
-
-def hide_password(url: str) -> str:
-    """Return the URL of a store as it may be shown."""
-    return re.sub(r"(://[^:@/]*):[^@/]*@", r"\1:***@", url)
 
 
 def make_console(*, stderr: bool = False) -> Console:

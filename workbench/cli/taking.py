@@ -65,8 +65,10 @@ def export(
         return
     if document["bundle"] is not None:
         click.echo(f"bundle  {document['bundle']}")
-    if document["study"] is not None:
-        click.echo(f"study   {document['study']} in {url}")
+    if url is not None:
+        from workbench.store.urls import hide_password
+
+        click.echo(f"study   {document['study']} in {hide_password(url)}")
 
 
 @click.command("import")

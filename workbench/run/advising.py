@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import math
 import os
@@ -10,14 +11,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, StoreUnavailableError
 from workbench.events import AdviceGiven, AdviceRequested, CommandHandled, Event, RunStateChanged, Sink
 from workbench.experiment import Experiment
 from workbench.experiment.sections import parse_duration_s
 from workbench.run.attached import Run, open_store
 from workbench.run.experiment_file import read_experiment
 from workbench.run.interruption import ended_like_interrupted
-from workbench.store import RunWriter, Store
+from workbench.store import Command, RunWriter, Store
 
 if TYPE_CHECKING:
     from workbench.advisor.advice import Advice, Goal
@@ -81,19 +82,27 @@ def advise(
 
 
 def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, listener: Sink | None) -> Advice:
-    last_command = 0
+    from workbench.sweeps.ledger import STORE_PATIENCE_S, write
+
+    last_seq, last_command = 0, 0
 
     def store(*events: Event) -> None:
-        writer.append(*events)
+        nonlocal last_seq
+        last_seq = write(writer, events, after=last_seq, patience_s=STORE_PATIENCE_S)
         for event in events:
             if listener is not None:
                 listener(event)
+
+    def new_commands() -> list[Command]:
+        with contextlib.suppress(StoreUnavailableError):  # they are read after the next measurement
+            return run.store.commands(run.run_id, after=last_command)
+        return []
 
     def hear(event: Event) -> None:
         """Store what was found, and do what somebody else asks for meanwhile."""
         nonlocal last_command
         store(event)
-        for command in run.store.commands(run.run_id, after=last_command):
+        for command in new_commands():
             last_command = command.number
             stops = command.kind == "stop"
             message = "the advice ends" if stops else "an advice cannot be changed, only stopped"

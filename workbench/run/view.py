@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from workbench.errors import RunError, RunNotFoundError
+from workbench.errors import RunError, RunNotFoundError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, AdviceGiven, Event, RunState, from_json
 from workbench.experiment import Experiment
 from workbench.history import History, Trial
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 POLL_S = 0.2
+STORE_PATIENCE_S = 60.0
 
 
 class RunView:
@@ -152,10 +153,20 @@ class RunView:
 
         Raises:
             RunError: If the run failed or was lost.
+            StoreUnavailableError: If the store cannot be read for longer than a minute.
         """
-        until = None if timeout_s is None else time.monotonic() + timeout_s
+        read_s = time.monotonic()
+        until = None if timeout_s is None else read_s + timeout_s
         while True:
-            state = self.state
+            try:
+                state = self.state
+            except StoreUnavailableError:
+                now_s = time.monotonic()
+                if now_s - read_s > STORE_PATIENCE_S or (until is not None and now_s >= until):
+                    raise
+                time.sleep(POLL_S)
+                continue
+            read_s = time.monotonic()
             if state in ("failed", "lost"):
                 message = self.history.message
                 raise RunError(

@@ -1,4 +1,4 @@
-"""The store: runs, their events and the commands to them, on SQLAlchemy, SQLite by default.
+"""The store: runs, their events and the commands to them, on SQLAlchemy: SQLite by default, or PostgreSQL.
 
 One process writes the events of a run: the one that holds its lease, which ends when its heartbeat
 does. Any number of processes read by cursor meanwhile, and any process may write commands. Everything
@@ -8,8 +8,9 @@ bytes too large for a row lie in the run's folder, of which this room only knows
 
 from __future__ import annotations
 
+from workbench.store.news import Listener
 from workbench.store.rows import Command, EventRow, Owner, RunRow, StoredEvent
 from workbench.store.run_writer import RunWriter
 from workbench.store.store import Store
 
-__all__ = ["Command", "EventRow", "Owner", "RunRow", "RunWriter", "Store", "StoredEvent"]
+__all__ = ["Command", "EventRow", "Listener", "Owner", "RunRow", "RunWriter", "Store", "StoredEvent"]

@@ -1,6 +1,6 @@
-"""The way to the database: which one, its engine and pragmas, its schema, its errors in our words.
+"""The way to the database: its engine and pragmas, its schema, its errors in our words.
 
-Whatever is special about SQLite is here and nowhere else.
+Whatever is special about SQLite is here and nowhere else; what is about PostgreSQL is in `postgresql`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import contextlib
 import os
 import shlex
 import sqlite3
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -27,7 +29,9 @@ from sqlalchemy.exc import (
 )
 
 from workbench.errors import MissingDependencyError, StoreError, StoreUnavailableError
+from workbench.store import postgresql
 from workbench.store.tables import SCHEMA_VERSION, VERSION_TABLE, runs
+from workbench.store.urls import describe
 
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
@@ -46,48 +50,31 @@ _PASSING_CODES = {
 }
 
 
-def user_data_folder() -> Path:
-    """Return the folder in which the workbench keeps a person's data."""
-    import platformdirs
+@dataclass(frozen=True)
+class Database:
+    """A database of the newest schema, open."""
 
-    return Path(platformdirs.user_data_dir("workbench", appauthor=False))
+    engine: Engine
+    url: URL
+    """All that another process needs to open it, its password included."""
+    clock_ahead_s: float = 0.0
 
+    @property
+    def place(self) -> str:
+        """Where it is, as it may be shown."""
+        return describe(self.engine.url)
 
-def resolve_url(given: str | None) -> URL:
-    """Say which database is meant.
+    def now_unix_s(self) -> float:
+        """Return the time by the clock that all who use the database share: leases end by it."""
+        return time.time() + self.clock_ahead_s
 
-    Args:
-        given: A SQLAlchemy URL or the path of a SQLite file; None for WORKBENCH_STORE or the default.
-
-    Returns:
-        The URL; of a SQLite file, with its absolute path.
-
-    Raises:
-        StoreError: If it is no URL, or stands for no file.
-    """
-    text = given or os.environ.get("WORKBENCH_STORE") or str(user_data_folder() / "store.sqlite")
-    if "://" not in text:
-        text = f"sqlite:///{text}"
-    try:
-        url = sa.make_url(text)
-    except ArgumentError as error:
-        raise StoreError(
-            f"{text!r} names no store",
-            field="store",
-            allowed="the path of a SQLite file, or an SQLAlchemy URL",
-        ) from error
-    if url.get_backend_name() != "sqlite":
-        return url
-    if url.database in (None, "", ":memory:"):
-        raise StoreError(
-            "a store in memory cannot be shared by the processes of a run",
-            field="store",
-            allowed="the path of a SQLite file, or an SQLAlchemy URL",
-        )
-    return url.set(database=str(Path(str(url.database)).expanduser().absolute()))
+    def tell(self, connection: Connection) -> None:
+        """Tell who listens that there is news, once this transaction is committed, where the database can."""
+        if self.engine.dialect.name == "postgresql":
+            postgresql.tell(connection)
 
 
-def connect(url: URL) -> Engine:
+def connect(url: URL) -> Database:
     """Make the engine, create what is missing, and bring the schema to this version.
 
     Args:
@@ -103,13 +90,22 @@ def connect(url: URL) -> Engine:
         with translated(engine):
             with engine.connect() as connection:
                 ready = _is_ready(connection)
+                database = _look_at(connection)
             if not ready:
                 with _migration_lock(engine):
                     _migrate(engine)
     except BaseException:
         engine.dispose()
         raise
-    return engine
+    return database
+
+
+def _look_at(connection: Connection) -> Database:
+    engine = connection.engine
+    if engine.dialect.name != "postgresql":
+        return Database(engine, engine.url)
+    ahead_s = postgresql.clock_ahead_s(connection, time.time())
+    return Database(engine, postgresql.complete(connection), ahead_s)
 
 
 @contextlib.contextmanager
@@ -123,15 +119,19 @@ def translated(engine: Engine) -> Iterator[None]:
 
 def _make_engine(url: URL) -> Engine:
     try:
+        if url.get_backend_name() == "postgresql":
+            return postgresql.make_engine(url)
         if url.get_backend_name() != "sqlite":
             return sa.create_engine(url, pool_pre_ping=True)
         Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
         engine = _make_sqlite_engine(url)
-    except ModuleNotFoundError as error:
+    except ImportError as error:
+        backend, package = url.get_backend_name(), error.name or url.get_driver_name()
+        install_it = postgresql.INSTALL_IT if backend == "postgresql" else f"pip install {package}"
         raise MissingDependencyError(
-            f"a store at {url.get_backend_name()} needs the package {error.name}",
+            f"a store at {backend} needs the package {package}",
             field="store",
-            next_step=f"Install it: pip install {error.name}.",
+            next_step=f"Install it: {install_it}.",
         ) from error
     except (NoSuchModuleError, ArgumentError) as error:
         raise StoreError(f"no database is called {url.drivername!r}", field="store") from error
@@ -252,6 +252,8 @@ def _migrate(engine: Engine) -> None:
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
             connection.commit()
             connection.exec_driver_sql("BEGIN IMMEDIATE")
+        elif engine.dialect.name == "postgresql":
+            postgresql.lock_for_migration(connection, _MIGRATION_TIMEOUT_S)
         _refuse_foreign(connection, ScriptDirectory.from_config(config))
         config.attributes["connection"] = connection
         command.upgrade(config, "head")
@@ -260,24 +262,28 @@ def _migrate(engine: Engine) -> None:
 
 def _refuse_foreign(connection: Connection, script: ScriptDirectory) -> None:
     """Refuse a database that this version cannot bring up to date."""
-    version = _read_version(connection)
+    version, place = _read_version(connection), describe(connection.engine.url)
     if version is None and sa.inspect(connection).has_table(runs.name):
         raise StoreError(
-            f"{connection.engine.url} holds a table {runs.name!r} of another program",
+            f"{place} holds a table {runs.name!r} of another program",
             field="store",
             next_step="Name another store with --store.",
         )
     if version is not None and version not in {revision.revision for revision in script.walk_revisions()}:
         raise StoreError(
-            f"{connection.engine.url} has schema {version}, newer than this version's {SCHEMA_VERSION}",
+            f"{place} has schema {version}, newer than this version's {SCHEMA_VERSION}",
             field="store",
             next_step="Update the workbench, or name another store with --store.",
         )
 
 
 def _translate(error: SQLAlchemyError | OSError, url: URL) -> StoreError:
-    place = url.database if url.get_backend_name() == "sqlite" else str(url)
+    place = describe(url)
     cause = error.orig if isinstance(error, DBAPIError) else error
+    is_lost = isinstance(error, DBAPIError) and (
+        error.connection_invalidated
+        or (isinstance(error, OperationalError | InterfaceError) and not getattr(cause, "sqlstate", None))
+    )
     if isinstance(cause, sqlite3.Error):
         # The low byte is the error; what lies above tells its kinds apart.
         code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
@@ -286,7 +292,7 @@ def _translate(error: SQLAlchemyError | OSError, url: URL) -> StoreError:
                 f"{place} is damaged or no store: {cause}",
                 field="store",
                 next_step="Save what can still be read, and name that with --store: "
-                f"sqlite3 {shlex.quote(str(place))} .recover | sqlite3 recovered.sqlite "
+                f"sqlite3 {shlex.quote(place)} .recover | sqlite3 recovered.sqlite "
                 "(.dump, where sqlite3 knows no .recover)",
             )
         if code in _PASSING_CODES:
@@ -299,8 +305,10 @@ def _translate(error: SQLAlchemyError | OSError, url: URL) -> StoreError:
             f"{place}: {error.strerror or error}",
             next_step="Check the disk, its free space and its permissions.",
         )
-    elif isinstance(error, OperationalError | InterfaceError) or getattr(
-        error, "connection_invalidated", False
-    ):
+    elif url.get_backend_name() == "postgresql" and cause is not None:
+        found = postgresql.translate(cause, place, is_lost=is_lost)
+        if found is not None:
+            return found
+    elif is_lost:
         return StoreUnavailableError(f"{place} cannot be reached: {cause}")
     return StoreError(f"{place}: {cause}")

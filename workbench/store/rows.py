@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -57,13 +57,19 @@ class Command:
     time_unix_s: float
 
 
-def to_run(row: Any) -> RunRow:
-    """Make what the store hands out of a row of the table of runs."""
+def to_run(row: Any, now_unix_s: float, deaf_unix_s: float = -math.inf) -> RunRow:
+    """Make what the store hands out of a row of the table of runs.
+
+    Args:
+        row: The row.
+        now_unix_s: The time by the clock of the store.
+        deaf_unix_s: When the store could not be read last: until then no driver could say that it lives.
+    """
     state = row.state
     if state in _DRIVEN_STATES and row.heartbeat_unix_s is not None:
-        silent_s = time.time() - row.heartbeat_unix_s
+        silent_s = now_unix_s - max(row.heartbeat_unix_s, deaf_unix_s)
         state = "lost" if silent_s > row.lease_timeout_s else state
-    elif state == "waiting" and time.time() - row.created_unix_s > START_PATIENCE_S:
+    elif state == "waiting" and now_unix_s - row.created_unix_s > START_PATIENCE_S:
         state = "lost"  # whoever created it ended before a driver took it
     return RunRow(
         run_id=row.run_id, name=row.name, state=state, experiment_hash=row.experiment_hash,

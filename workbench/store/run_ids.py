@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from collections.abc import Sequence
 
 NEWEST = ("last", "latest")
 
@@ -37,3 +39,15 @@ def make_run_id(name: str, ticks: int) -> str:
         digits = _DIGITS[digit] + digits
     words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-")
     return f"{words or 'run'}-{digits}"
+
+
+def hint(run_id: str, known: Sequence[str]) -> str:
+    """Say what somebody may have meant who asked for a run that there is not.
+
+    Args:
+        run_id: What they asked for.
+        known: The runs that there are, the newest first.
+    """
+    near = difflib.get_close_matches(run_id, known, n=3)
+    newest = f"The newest: {', '.join(known[:3])}." if known else "The store has no runs yet."
+    return f"Did you mean {' or '.join(near)}?" if near else newest

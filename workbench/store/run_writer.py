@@ -14,11 +14,11 @@ from types import TracebackType
 from typing import Any, Self
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Connection, Engine
+from sqlalchemy.engine import Connection
 
 from workbench.errors import LeaseError, StoreError
 from workbench.events import Event, RunStateChanged, to_json
-from workbench.store.connection import translated
+from workbench.store.connection import Database, translated
 from workbench.store.owner_process import describe_process, is_known_dead
 from workbench.store.tables import events, runs
 
@@ -39,18 +39,21 @@ _INSERT = events.insert()
 class RunWriter:
     """Appends events to one run while its lease is held; every method may be called from any thread."""
 
-    def __init__(self, engine: Engine, run_id: str, run_key: int, token: str, lease_timeout_s: float) -> None:
+    def __init__(
+        self, database: Database, run_id: str, run_key: int, token: str, lease_timeout_s: float
+    ) -> None:
         """Go on from a lease that `take_lease` got.
 
         Args:
-            engine: The way to the database.
+            database: Where the run is.
             run_id: The run.
             run_key: Its key in the tables.
             token: What `take_lease` returned.
             lease_timeout_s: Seconds without a heartbeat after which others may take the lease.
         """
         self.run_id = run_id
-        self._engine = engine
+        self._database = database
+        self._engine = database.engine
         self._held = {"held_key": run_key, "held_token": token}
         self._run_key = run_key
         self._lease_timeout_s = lease_timeout_s
@@ -79,7 +82,9 @@ class RunWriter:
 
         Raises:
             LeaseError: If the run was taken over, or this writer is closed.
-            StoreUnavailableError: If the store cannot be written just now; nothing was stored.
+            StoreUnavailableError: If the store cannot be written just now. Where the connection was lost,
+                the events may have been stored all the same: without events, this returns the number of
+                the last one there is.
         """
         states = [event for event in new_events if isinstance(event, RunStateChanged)]
         rows = [_to_row(self._run_key, event) for event in new_events]
@@ -97,7 +102,7 @@ class RunWriter:
         with self._lock, translated(self._engine):
             try:
                 if not self._lost:
-                    self._write(_RELEASE, {"now": time.time()})
+                    self._write(_RELEASE, {"now": self._database.now_unix_s()})
             finally:
                 self._disconnect()
 
@@ -115,15 +120,14 @@ class RunWriter:
         connection = self._connect()
         try:
             if self._last_seq is None:
-                self._last_seq = int(
-                    connection.execute(
-                        sa.select(runs.c.last_seq).where(runs.c.key == self._run_key)
-                    ).scalar_one()
-                )
+                # Locked: a commit that nobody heard the end of may be under way on the server still.
+                query = sa.select(runs.c.last_seq).where(runs.c.key == self._run_key).with_for_update()
+                self._last_seq = int(connection.execute(query).scalar_one())
             if not rows:
+                connection.rollback()
                 return self._last_seq
             last_seq = self._last_seq + len(rows)
-            advance = {**self._held, "new_last_seq": last_seq, "now": time.time()}
+            advance = {**self._held, "new_last_seq": last_seq, "now": self._database.now_unix_s()}
             if connection.execute(_ADVANCE, advance).rowcount == 0:
                 self._lost = True
                 self._refuse_when_lost()
@@ -133,6 +137,7 @@ class RunWriter:
             if state is not None:
                 change = {**self._held, "new_state": state.state, "now": state.time_unix_s}
                 connection.execute(_CHANGE_STATE, change)
+            self._database.tell(connection)
             connection.commit()
         except BaseException:
             # Whether a failed commit reached the disk is for the database to say: ask it next time.
@@ -184,7 +189,7 @@ class RunWriter:
             with self._lock:
                 try:
                     with translated(self._engine):
-                        self._write(_RENEW, {"now": time.time()})
+                        self._write(_RENEW, {"now": self._database.now_unix_s()})
                 except StoreError:
                     continue
 
@@ -200,12 +205,12 @@ def _to_row(run_key: int, event: Event) -> dict[str, Any]:
 
 
 def take_lease(
-    engine: Engine, run_id: str, *, owner_pid: int, owner_host: str, lease_timeout_s: float
+    database: Database, run_id: str, *, owner_pid: int, owner_host: str, lease_timeout_s: float
 ) -> RunWriter:
     """Take the lease of a run that nobody holds, or whose holder is gone.
 
     Args:
-        engine: The way to the database.
+        database: Where the run is.
         run_id: The run, in full.
         owner_pid: The process that will write.
         owner_host: The name of its machine.
@@ -220,22 +225,23 @@ def take_lease(
     """
     token = uuid.uuid4().hex
     while True:
-        with translated(engine), engine.connect() as connection:
+        with translated(database.engine), database.engine.connect() as connection:
             row = connection.execute(sa.select(runs).where(runs.c.run_id == run_id)).one()
             connection.rollback()
-            if is_held(row):
-                raise _held_by_another(row)
+            now_unix_s = database.now_unix_s()
+            if is_held(row, now_unix_s):
+                raise _held_by_another(row, now_unix_s)
             taken = _claim(row).values(
                 lease_token=token,
                 lease_timeout_s=lease_timeout_s,
-                heartbeat_unix_s=time.time(),
+                heartbeat_unix_s=now_unix_s,
                 owner_pid=owner_pid,
                 owner_host=owner_host,
                 owner_process=describe_process(owner_pid),
             )
             if connection.execute(taken).rowcount:
                 connection.commit()
-                return RunWriter(engine, run_id, row.key, token, lease_timeout_s)
+                return RunWriter(database, run_id, row.key, token, lease_timeout_s)
 
 
 def _claim(row: Any) -> sa.Update:
@@ -247,16 +253,16 @@ def _claim(row: Any) -> sa.Update:
     )
 
 
-def is_held(row: Any) -> bool:
+def is_held(row: Any, now_unix_s: float) -> bool:
     """Tell from the row of a run whether its lease is held by somebody who may be alive."""
-    if row.lease_token is None or time.time() - row.heartbeat_unix_s > row.lease_timeout_s:
+    if row.lease_token is None or now_unix_s - row.heartbeat_unix_s > row.lease_timeout_s:
         return False
     return not is_known_dead(row.owner_pid, row.owner_host, row.owner_process)
 
 
-def _held_by_another(row: Any) -> LeaseError:
+def _held_by_another(row: Any, now_unix_s: float) -> LeaseError:
     return LeaseError(
         f"run {row.run_id} is driven by process {row.owner_pid} on {row.owner_host}, "
-        f"heard of {max(0.0, time.time() - row.heartbeat_unix_s):.1f} s ago",
+        f"heard of {max(0.0, now_unix_s - row.heartbeat_unix_s):.1f} s ago",
         next_step=f"Follow it, or wait: its lease ends {row.lease_timeout_s:g} s after its last beat.",
     )

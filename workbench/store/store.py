@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -12,19 +12,26 @@ from pathlib import Path
 from typing import Any, Self
 
 import sqlalchemy as sa
-from sqlalchemy.engine import Engine
 from sqlalchemy.exc import IntegrityError
 
 from workbench.artifacts import Artifacts
-from workbench.errors import ArtifactsError, ExperimentError, RunNotFoundError, StoreError
+from workbench.errors import (
+    ArtifactsError,
+    ExperimentError,
+    RunNotFoundError,
+    StoreError,
+    StoreUnavailableError,
+)
 from workbench.events import FINISHED_RUN_STATES, from_json
 from workbench.experiment import Experiment
-from workbench.store.connection import connect, resolve_url, translated, user_data_folder
+from workbench.store.connection import Database, connect, translated
+from workbench.store.news import Listener, News
 from workbench.store.objects import read_objects, write_objects
 from workbench.store.rows import Command, EventRow, RunRow, StoredEvent, to_run
-from workbench.store.run_ids import NEWEST, can_name_run, count_ticks, make_run_id
+from workbench.store.run_ids import NEWEST, can_name_run, count_ticks, hint, make_run_id
 from workbench.store.run_writer import RunWriter, is_held, take_lease
-from workbench.store.tables import commands, events, runs
+from workbench.store.tables import commands, runs, select_events
+from workbench.store.urls import resolve_url, usual_artifacts
 
 LEASE_TIMEOUT_S = 15.0
 _CHUNK_EVENTS = 20_000
@@ -34,16 +41,22 @@ _ROW_COLUMNS = [column for column in runs.c if column.name != "experiment"]
 class Store:
     """All runs of a person or a team, in one database; every method may be called from any thread."""
 
-    def __init__(self, engine: Engine, artifacts: Artifacts) -> None:
+    def __init__(self, database: Database, artifacts: Artifacts) -> None:
         """Use an open database; `Store.open` is the usual way.
 
         Args:
-            engine: The way to a database of the newest schema.
+            database: A database of the newest schema.
             artifacts: The place under which each run has its own folder.
         """
-        self.url = engine.url.render_as_string(hide_password=False)
+        self.url = database.url.render_as_string(hide_password=False)
+        """All that another process needs to open it, its password included."""
+        self.place = database.place
+        """Where it is, as it may be shown."""
         self.artifacts = artifacts
-        self._engine = engine
+        self._database = database
+        self._engine = database.engine
+        self._news = News(database)
+        self._deaf_unix_s = -math.inf
 
     @classmethod
     def open(cls, url: str | None = None, artifacts: str | Path | None = None) -> Self:
@@ -53,7 +66,7 @@ class Store:
             url: A SQLAlchemy URL or the path of a SQLite file; None for what WORKBENCH_STORE names, or
                 else a file in the user's data folder.
             artifacts: The path or URL where files of runs are kept, such as `s3://bucket/runs`; None for
-                what WORKBENCH_ARTIFACTS names, or else a folder beside the SQLite file.
+                what WORKBENCH_ARTIFACTS names, or else a folder beside the SQLite file or in the user's data.
 
         Raises:
             StoreError: If it is no store, damaged, or newer than this version.
@@ -61,14 +74,12 @@ class Store:
             ArtifactsError: If the place of the artifacts cannot be meant.
         """
         resolved = resolve_url(url)
-        place = artifacts or os.environ.get("WORKBENCH_ARTIFACTS")
-        if not place:
-            beside = resolved.get_backend_name() == "sqlite"
-            place = (Path(str(resolved.database)).parent if beside else user_data_folder()) / "artifacts"
+        place = artifacts or os.environ.get("WORKBENCH_ARTIFACTS") or usual_artifacts(resolved)
         return cls(connect(resolved), Artifacts.at(place))
 
     def close(self) -> None:
         """Close the connections; writers must be closed before."""
+        self._news.close()
         self._engine.dispose()
 
     def __enter__(self) -> Self:
@@ -128,7 +139,7 @@ class Store:
         Raises:
             RunNotFoundError: If there is none, or more than one; near ones are listed.
         """
-        return to_run(self._find(run_id))
+        return self._to_run(self._find(run_id))
 
     def runs(self, limit: int | None = None) -> list[RunRow]:
         """Return the runs, newest first.
@@ -137,7 +148,7 @@ class Store:
             limit: How many at most.
         """
         query = sa.select(*_ROW_COLUMNS).order_by(runs.c.key.desc()).limit(limit)
-        return [to_run(row) for row in self._fetch(query)]
+        return [self._to_run(row) for row in self._fetch(query)]
 
     def experiment(self, run_id: str) -> Experiment:
         """Return what a run executes, with its embedded objects.
@@ -232,7 +243,7 @@ class Store:
         Raises:
             RunNotFoundError: If there is no such run.
         """
-        query = _select_events(self._find(run_id).key, trial, types)
+        query = select_events(self._find(run_id).key, trial, types)
         remaining = limit
         while remaining is None or remaining > 0:
             chunk = chunk_events if remaining is None else min(chunk_events, remaining)
@@ -259,24 +270,29 @@ class Store:
         Args:
             run_id: The run.
             after: Only events with a greater number.
-            poll_s: Seconds between two looks while nothing happens.
+            poll_s: Seconds between two looks; more while nothing happens, where the database tells of news.
             until: Asked whenever there is nothing new: ends the following when it returns true.
 
         Raises:
             RunNotFoundError: If there is no such run.
         """
         run_id = self._find(run_id).run_id
-        while True:
-            # The state first: what is finished before the events are read adds none after them.
-            run = self.run(run_id)
-            if run.last_seq > after:
-                for stored in self.events(run_id, after=after, limit=_CHUNK_EVENTS):
-                    after = stored.seq
-                    yield stored
-                continue
-            if run.state in FINISHED_RUN_STATES or run.state == "lost" or (until is not None and until()):
-                return
-            time.sleep(poll_s)
+        with self.listen() as listener:
+            while True:
+                # The state first: what is finished before the events are read adds none after them.
+                run = self.run(run_id)
+                if run.last_seq > after:
+                    for stored in self.events(run_id, after=after, limit=_CHUNK_EVENTS):
+                        after = stored.seq
+                        yield stored
+                    continue
+                if run.state in FINISHED_RUN_STATES or run.state == "lost" or (until is not None and until()):
+                    return
+                listener.wait(poll_s)
+
+    def listen(self) -> Listener:
+        """Wait for new events of any run, with what this returns and until that is closed."""
+        return self._news.listen()
 
     def command(self, run_id: str, kind: str, arguments: Mapping[str, Any]) -> int:
         """Leave a command for the driver of a run.
@@ -338,7 +354,7 @@ class Store:
             LeaseError: If another process writes it.
         """
         return take_lease(
-            self._engine, self._find(run_id).run_id,
+            self._database, self._find(run_id).run_id,
             owner_pid=owner_pid, owner_host=owner_host, lease_timeout_s=lease_timeout_s,
         )  # fmt: skip
 
@@ -351,7 +367,7 @@ class Store:
         Raises:
             RunNotFoundError: If there is no such run.
         """
-        return is_held(self._find(run_id))
+        return is_held(self._find(run_id), self._database.now_unix_s())
 
     def _find(self, run_id: str) -> Any:
         query = sa.select(*_ROW_COLUMNS)
@@ -369,26 +385,15 @@ class Store:
                 next_step="Give more of the run id.",
             )
         known = [row.run_id for row in self._fetch(sa.select(runs.c.run_id).order_by(runs.c.key.desc()))]
-        near = difflib.get_close_matches(run_id, known, n=3)
-        newest = f"The newest: {', '.join(known[:3])}." if known else "The store has no runs yet."
-        raise RunNotFoundError(
-            f"there is no run {run_id!r} in {self._engine.url!r}",
-            next_step=f"Did you mean {' or '.join(near)}?" if near else newest,
-        )
+        raise RunNotFoundError(f"there is no run {run_id!r} in {self.place}", next_step=hint(run_id, known))
+
+    def _to_run(self, row: Any) -> RunRow:
+        return to_run(row, self._database.now_unix_s(), self._deaf_unix_s)
 
     def _fetch(self, query: sa.Select[Any]) -> list[Any]:
-        with translated(self._engine), self._engine.connect() as connection:
-            return list(connection.execute(query))
-
-
-def _select_events(
-    run_key: int, trial: int | None, types: Collection[str] | None
-) -> sa.Select[*tuple[Any, ...]]:
-    c = events.c
-    query: sa.Select[*tuple[Any, ...]] = sa.select(c.seq, c.type, c.trial, c.time, c.payload)
-    query = query.where(c.run_key == run_key, c.seq > sa.bindparam("after"))
-    if trial is not None:
-        query = query.where(c.trial == trial)
-    if types is not None:
-        query = query.where(c.type.in_(list(types)))
-    return query.order_by(c.seq).limit(sa.bindparam("chunk"))
+        try:
+            with translated(self._engine), self._engine.connect() as connection:
+                return list(connection.execute(query))
+        except StoreUnavailableError:
+            self._deaf_unix_s = self._database.now_unix_s()
+            raise

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from typing import Any
+
+import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Integer, MetaData, String, Table, Text
 
 SCHEMA_VERSION = "0001"
@@ -55,3 +59,17 @@ commands = Table(
     Column("arguments", Text, nullable=False),
     sqlite_with_rowid=False,
 )
+
+
+def select_events(
+    run_key: int, trial: int | None, types: Collection[str] | None
+) -> sa.Select[*tuple[Any, ...]]:
+    """Return what reads the next `chunk` events of a run behind the one numbered `after`, in their order."""
+    c = events.c
+    query: sa.Select[*tuple[Any, ...]] = sa.select(c.seq, c.type, c.trial, c.time, c.payload)
+    query = query.where(c.run_key == run_key, c.seq > sa.bindparam("after"))
+    if trial is not None:
+        query = query.where(c.trial == trial)
+    if types is not None:
+        query = query.where(c.type.in_(list(types)))
+    return query.order_by(c.seq).limit(sa.bindparam("chunk"))

@@ -15,6 +15,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from workbench.errors import ExperimentError, StoreError
 from workbench.experiment import Experiment
+from workbench.store.urls import hide_password, name_driver
 from workbench.study.parameters import Parameters
 from workbench.study.quiet import quiet
 from workbench.study.records import ConfigurationRecord, Outcome, TrialRecord, better
@@ -150,27 +151,22 @@ def copy_to_storage(
             study.add_trials(_frozen(experiment, parameters, trial) for trial in trials)
         except DuplicatedStudyError as error:
             raise ExperimentError(
-                f"{_without_password(url)} has a study {name!r} already",
+                f"{hide_password(url)} has a study {name!r} already",
                 field="name",
                 next_step="Choose another name, or remove that study with `optuna delete-study`.",
             ) from error
         except Exception as error:
             # Databases raise errors of their drivers, which Optuna passes on as they are.
             raise StoreError(
-                f"cannot write to {_without_password(url)}: {type(error).__name__}: {error}",
+                f"cannot write to {hide_password(url)}: {type(error).__name__}: {error}",
                 next_step="Check the URL, that the database is up, and that its driver is installed.",
             ) from error
 
 
 def _open(url: str) -> BaseStorage:
     if "://" in url:
-        return RDBStorage(url)
+        return RDBStorage(name_driver(url))
     return JournalStorage(JournalFileBackend(url, lock_obj=JournalFileOpenLock(url)))
-
-
-def _without_password(url: str) -> str:
-    scheme, separator, rest = url.partition("://")
-    return f"{scheme}{separator}{rest.rpartition('@')[2]}" if separator else url
 
 
 def _frozen(experiment: Experiment, parameters: Parameters, trial: TrialRecord) -> FrozenTrial:

@@ -24,6 +24,37 @@ STORE_PATIENCE_S = 60.0
 RETRY_S = 0.25
 
 
+def write(writer: RunWriter, events: Sequence[Event], *, after: int, patience_s: float) -> int:
+    """Store events, once, as soon as the store can be written.
+
+    Args:
+        writer: The writer of the run, which nobody else appends through meanwhile.
+        events: The events.
+        after: The number of the last event of the run.
+        patience_s: How long to wait for the store.
+
+    Returns:
+        The number of the last of `events`.
+
+    Raises:
+        StoreUnavailableError: If the store does not come back.
+        LeaseError: If somebody else has taken the run over.
+    """
+    until_s = time.monotonic() + patience_s
+    while True:
+        try:
+            return writer.append(*events)
+        except StoreUnavailableError as error:
+            if time.monotonic() > until_s:
+                raise
+            logger.warning("the run waits for the store: %s", error)
+            time.sleep(RETRY_S)
+        with contextlib.suppress(StoreUnavailableError):
+            last_seq = writer.append()
+            if last_seq > after:  # what seemed to fail was stored
+                return last_seq
+
+
 class Ledger:
     """What has happened in a run; its one writer is the run's driver."""
 
@@ -75,28 +106,18 @@ class Ledger:
             StoreUnavailableError: If the store does not come back.
             LeaseError: If another driver has taken the run over.
         """
-        self._write(events, STORE_PATIENCE_S if patience_s is None else patience_s)
+        assert self._writer is not None
+        patience_s = STORE_PATIENCE_S if patience_s is None else patience_s
+        try:
+            self._last_seq = write(self._writer, events, after=self._last_seq, patience_s=patience_s)
+        except StoreUnavailableError as error:
+            raise StoreUnavailableError(
+                f"the run has waited {patience_s:g} s for the store: {error.problem}",
+                next_step=f"When it is back, go on with: workbench resume {self.run_id}",
+            ) from error
         for event in events:
             for listener in self.listeners:
                 listener(event)
-
-    def _write(self, events: Sequence[Event], patience_s: float) -> None:
-        assert self._writer is not None
-        until_s = time.monotonic() + patience_s
-        while True:
-            try:
-                self._last_seq = self._writer.append(*events)
-                return
-            except StoreUnavailableError as error:
-                if time.monotonic() > until_s:
-                    raise
-                logger.warning("the run waits for the store: %s", error)
-                time.sleep(RETRY_S)
-            with contextlib.suppress(StoreUnavailableError):
-                last_seq = self._store.run(self.run_id).last_seq
-                if last_seq > self._last_seq:  # what seemed to fail was stored
-                    self._last_seq = last_seq
-                    return
 
     def new_commands(self) -> list[Command]:
         """Return the commands that have come since the last call; none while they cannot be read."""

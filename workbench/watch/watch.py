@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from workbench.errors import RunNotFoundError, StoreError, StoreUnavailableError, WorkbenchError
 from workbench.resources import UsageMeter
-from workbench.store import RunRow, Store
+from workbench.store import Listener, RunRow, Store
 from workbench.store.run_ids import NEWEST
 from workbench.watch.heads import Summaries, summary_of
 from workbench.watch.protocol import GpuPicture, NodePicture, ResourcesPicture, RunItem
@@ -37,12 +37,13 @@ class Watch:
 
         Args:
             open_store: Opens the store.
-            poll_s: Seconds between two looks at it.
+            poll_s: Seconds between two looks at it; more while nothing happens, where it tells of news.
         """
         self._open_store = open_store
         self._poll_s = poll_s
         self._lock = threading.RLock()
         self._store: Store | None = None
+        self._news: Listener | None = None
         self._tails: dict[str, RunTail] = {}
         # Of its own: who begins to listen, on the loop of a server, does not wait for a store.
         self._listening = threading.Lock()
@@ -76,17 +77,19 @@ class Watch:
             if self._store is None or self._summaries is None:
                 self._store = self._open_store()
                 self._summaries = Summaries(self._store)
+                self._news = self._store.listen()
             return self._store, self._summaries
 
     def close(self) -> None:
         """Follow nothing any more, and close the store."""
         self._ended.set()
+        self._wake()
         self._thread.join(timeout=10)
         with self._lock:
             self._tails.clear()
             if self._store is not None:
                 self._store.close()
-                self._store = None
+                self._store = self._news = None
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Have `listener` called, from the watching thread, whenever something has changed.
@@ -104,7 +107,10 @@ class Watch:
 
     def check(self) -> None:
         """Raise what keeps the store from being read, if anything does just now."""
-        self._wanted_s = time.monotonic()
+        now_s = time.monotonic()
+        was_quiet, self._wanted_s = now_s - self._wanted_s > _QUIET_S, now_s
+        if was_quiet:
+            self._wake()
         if self._problem is not None:
             raise self._problem
 
@@ -124,6 +130,7 @@ class Watch:
                 found = self.store.run(run_id).run_id
                 tail = self._tails.get(found) or RunTail(self.store, found)
                 self._tails[found] = tail
+                self._wake()
             tail.used_s = time.monotonic()
             return tail
 
@@ -147,6 +154,7 @@ class Watch:
             _, summaries = self._opened()
             if summaries.is_stale(row):
                 self._to_summarise[row.run_id] = row
+                self._wake()
             return summaries.known(row)
 
     def resources(self) -> ResourcesPicture:
@@ -160,7 +168,8 @@ class Watch:
             return self._usage
 
     def _follow(self) -> None:
-        while not self._ended.wait(self._poll_s):
+        while not self._ended.is_set():
+            self._wait()
             try:
                 with self._lock:
                     self._forget()
@@ -176,6 +185,19 @@ class Watch:
             except Exception:  # whatever it is, those who look are not left without anybody who reads
                 logger.exception("the store could not be followed")
                 self._ended.wait(_RETRY_S)
+
+    def _wait(self) -> None:
+        """Wait until there may be something to read."""
+        news = self._news
+        if news is None:
+            self._ended.wait(self._poll_s)
+        else:
+            news.wait(self._poll_s)
+
+    def _wake(self) -> None:
+        news = self._news
+        if news is not None:
+            news.wake()
 
     def _advance(self) -> bool:
         """Read what has come; return whether there is more to read at once."""

@@ -1,0 +1,371 @@
+"""A team's store: who may come in, what a person is told, and what happens when the server goes away."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.postgresql_server import ESCAPED_PASSWORD, PASSWORD, USER, Server
+from tests.store.conftest import execute
+from workbench.errors import LeaseError, MissingDependencyError, StoreError, StoreUnavailableError
+from workbench.events import Noted, RunStateChanged
+from workbench.experiment import Experiment
+from workbench.store import Store, news, postgresql
+from workbench.sweeps import ledger
+from workbench.sweeps.ledger import Ledger
+
+psycopg = pytest.importorskip("psycopg", reason="needs psycopg (pip install 'workbench[postgresql]')")
+
+if TYPE_CHECKING:
+    from tests.store.conftest import Program
+
+Start = Callable[..., "Program"]
+ADDRESS_OF_NOBODY = "127.0.0.1:1"
+
+
+def note(number: int) -> Noted:
+    return Noted(level="info", message=str(number))
+
+
+@pytest.fixture
+def url(postgresql_url: str) -> str:
+    return postgresql_url
+
+
+@pytest.fixture
+def address(postgresql: Server) -> str:
+    return f"127.0.0.1:{postgresql.port}"
+
+
+@pytest.fixture
+def database(url: str) -> str:
+    return url.rpartition("/")[2]
+
+
+# Who comes in.
+
+
+@pytest.mark.parametrize("scheme", ["postgres", "postgresql", "postgresql+psycopg"])
+def test_any_usual_url_opens_the_store_and_shows_no_password(url: str, scheme: str) -> None:
+    with Store.open(f"{scheme}://{url.partition('://')[2]}") as store:
+        assert store.place == url.replace(ESCAPED_PASSWORD, "***")
+        assert store.place.startswith("postgresql://")
+
+
+def test_password_comes_from_the_environment_and_goes_along_to_other_processes(
+    start: Start, address: str, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    monkeypatch.setenv("PGUSER", USER)
+    with Store.open(f"postgresql://{address}/{database}") as store:
+        place, complete = store.place, store.url
+    monkeypatch.delenv("PGPASSWORD")
+    monkeypatch.delenv("PGUSER")
+    assert place == f"postgresql://{address}/{database}"
+    assert start("say(len(Store.open(sys.argv[1]).runs()))", complete).read_words() == ["0"]
+
+
+def test_password_file_is_read_and_goes_along_to_other_processes(
+    postgresql: Server, address: str, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = postgresql.folder / "passfile"
+    path.write_text(f"127.0.0.1:*:*:{USER}:{PASSWORD}\n")
+    path.chmod(0o600)
+    monkeypatch.setenv("PGPASSFILE", str(path))
+    with Store.open(f"postgresql://{USER}@{address}/{database}?application_name=mine") as store:
+        complete = store.url
+    monkeypatch.delenv("PGPASSFILE")
+    path.unlink()
+    with Store.open(complete) as again:
+        assert again.runs() == []
+        assert execute(complete, "SHOW application_name") == [("mine",)]
+
+
+def test_socket_in_place_of_a_host_opens_the_store(postgresql: Server, database: str) -> None:
+    url = f"postgresql://{USER}@/{database}?host={postgresql.folder}&port={postgresql.port}"
+    with Store.open(url) as store, Store.open(store.url) as again:
+        assert again.runs() == []
+
+
+# What a person is told.
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message", "next_step"),
+    [
+        (f"{USER}:wr0ng@HERE/postgres", StoreError, "password is missing or wrong", "PGPASSWORD"),
+        (f"{USER}@HERE/postgres", StoreError, "password is missing or wrong", "PGPASSWORD"),
+        (f"{USER}:{ESCAPED_PASSWORD}@HERE/nothing", StoreError, "no such database", "createdb"),
+        ("nobody:x@/postgres?host=FOLDER&port=PORT", StoreError, "does not let this user in", "pg_hba"),
+        (f"{USER}:wr0ng@{ADDRESS_OF_NOBODY}/x", StoreUnavailableError, "cannot be reached", "host and port"),
+        (f"{USER}:wr0ng@no.such.host.invalid/x", StoreUnavailableError, "host is not known", "the host"),
+    ],
+)  # fmt: skip
+def test_who_is_not_let_in_is_told_why_and_what_to_do(
+    postgresql: Server, address: str, given: str, kind: type[StoreError], message: str, next_step: str
+) -> None:
+    places = {"HERE": address, "FOLDER": str(postgresql.folder), "PORT": str(postgresql.port)}
+    for word, place in places.items():
+        given = given.replace(word, place)
+    with pytest.raises(StoreError, match=message) as caught:
+        Store.open(f"postgresql://{given}")
+    assert type(caught.value) is kind
+    assert next_step in str(caught.value)
+    assert str(caught.value).count("postgresql://") >= 1
+    assert not {"wr0ng", PASSWORD, ESCAPED_PASSWORD} & set(str(caught.value).replace("@", ":").split(":"))
+
+
+def test_missing_driver_says_how_to_install_it(start: Start) -> None:
+    source = """
+    sys.modules["psycopg"] = None  # as where it is not installed
+    try:
+        Store.open("postgresql://me:secret@host/runs")
+    except WorkbenchError as error:
+        say(f"{type(error).__name__} {error}")
+    """
+    (said,) = start(source).read_words()
+    assert said.startswith(MissingDependencyError.__name__)
+    assert postgresql.INSTALL_IT in said
+    assert "secret" not in said
+
+
+def test_user_who_may_not_create_tables_is_told_what_is_needed(
+    postgresql: Server, address: str, database: str
+) -> None:
+    postgresql.execute(database, "CREATE ROLE guest LOGIN PASSWORD 'guest'")
+    try:
+        with pytest.raises(StoreError, match=r"may not do that .*GRANT CREATE ON SCHEMA"):
+            Store.open(f"postgresql://guest:guest@{address}/{database}")
+    finally:
+        postgresql.execute(database, "DROP ROLE guest")
+
+
+def test_database_that_cannot_hold_every_text_is_refused(postgresql: Server) -> None:
+    database = postgresql.make_database("ENCODING 'LATIN1' TEMPLATE template0")
+    with pytest.raises(StoreError, match="encoding LATIN1; allowed: UTF8"):
+        Store.open(postgresql.url(database))
+    postgresql.drop_database(database)
+
+
+def test_database_that_can_only_be_read_is_read(
+    postgresql: Server, url: str, database: str, experiment: Experiment
+) -> None:
+    with Store.open(url) as store:
+        run_id = store.create_run(experiment)
+    postgresql.execute(database, f"ALTER DATABASE {database} SET default_transaction_read_only = on")
+    with Store.open(url) as store:
+        assert store.run("last").run_id == run_id
+        with pytest.raises(StoreUnavailableError, match="can only be read"):
+            store.create_run(experiment)
+
+
+def test_run_that_another_keeps_locked_is_unavailable_and_works_again_afterwards(
+    url: str, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "LOCK_TIMEOUT_S", 0.2)
+    with Store.open(url) as store, psycopg.connect(url) as blocker:
+        run_id = store.create_run(experiment)
+        with store.writer(run_id, owner_pid=os.getpid(), owner_host="here") as writer:
+            writer.append(note(1))
+            blocker.execute("SELECT * FROM runs FOR UPDATE")
+            with pytest.raises(StoreUnavailableError, match="keeps the database locked"):
+                writer.append(note(2))
+            assert [stored.seq for stored in store.events(run_id)] == [1]
+            blocker.rollback()
+            assert writer.append(note(2)) == 2
+
+
+def test_leases_do_not_end_by_the_clock_of_who_looks(
+    start: Start, url: str, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Store.open(url) as store:
+        run_id = store.create_run(experiment)
+        source = """
+        writer = open_writer(*sys.argv[1:])
+        writer.append(RunStateChanged(state="running"))
+        say("ready")
+        sys.stdin.readline()
+        """
+        program = start(source, url, run_id)
+        assert program.read_word() == "ready"
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + 3600)
+    with Store.open(url) as store:
+        assert store.run(run_id).state == "running"
+        with pytest.raises(LeaseError, match=r"heard of [0-9.]+ s ago"):
+            store.writer(run_id, owner_pid=os.getpid(), owner_host="here")
+
+
+# News.
+
+
+def test_who_follows_is_woken_by_what_is_stored_and_does_not_look_before(
+    start: Start, url: str, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(news, "QUIET_S", 100.0)
+    with Store.open(url) as store, store.listen() as listener:
+        run_id = store.create_run(experiment)
+        wait_until(lambda: store._news.is_told)
+        source = """
+        writer = open_writer(sys.argv[1], sys.argv[2])
+        for n in range(3):
+            sys.stdin.readline()
+            writer.append(note(n))
+        """
+        program = start(source, url, run_id)
+        for number in range(1, 4):
+            program.tell("go")
+            while store.run(run_id).last_seq < number:
+                listener.wait(0.01)
+
+
+def test_news_are_heard_again_when_the_server_is_back_and_meanwhile_one_looks(
+    postgresql: Server, url: str, experiment: Experiment
+) -> None:
+    with Store.open(url) as store, store.listen():
+        run_id = store.create_run(experiment)
+        wait_until(lambda: store._news.is_told)
+        with postgresql.away():
+            wait_until(lambda: not store._news.is_told)
+        wait_until(lambda: store._news.is_told)
+        assert store.run(run_id).last_seq == 0
+
+
+# The server goes away.
+
+
+class Writing:
+    """Writes numbers into a run, as its driver does, until it is told to end."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        self.num_written = 0
+        self.error: Exception | None = None
+        self._ledger = Ledger(store, run_id)
+        self._writer = store.writer(run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=2.0)
+        self._ledger.replay(self._writer)
+        self._ends = threading.Event()
+        self._thread = threading.Thread(target=self._write)
+        self._thread.start()
+
+    def _write(self) -> None:
+        try:
+            with self._writer:
+                self._ledger.record(RunStateChanged(state="running"))
+                while not self._ends.is_set():
+                    self._ledger.record(note(self.num_written), note(self.num_written + 1))
+                    self.num_written += 2
+                self._ledger.record(RunStateChanged(state="complete"))
+        except StoreError as error:
+            self.error = error
+
+    def wait_for(self, more: int) -> None:
+        enough = self.num_written + more
+        wait_until(lambda: self.num_written >= enough or self.error is not None)
+
+    def end(self) -> None:
+        self._ends.set()
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+
+
+def wait_until(is_true: Callable[[], object], timeout_s: float = 30.0) -> None:
+    deadline_s = time.monotonic() + timeout_s
+    while not is_true():
+        assert time.monotonic() < deadline_s, "it did not happen in time"
+        time.sleep(0.02)
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    with Store.open(url) as opened:
+        yield opened
+
+
+def test_events_of_a_run_wait_for_a_server_that_was_stopped_or_killed(
+    postgresql: Server, store: Store, experiment: Experiment
+) -> None:
+    run_id = store.create_run(experiment)
+    writing = Writing(store, run_id)
+    for go_down in (postgresql.stop, postgresql.kill, postgresql.stop):
+        writing.wait_for(20)
+        go_down()
+        try:
+            time.sleep(0.6)
+            with pytest.raises(StoreUnavailableError, match="the server cannot be reached"):
+                store.run(run_id)
+        finally:
+            postgresql.start()
+    writing.wait_for(20)
+    writing.end()
+    assert writing.error is None
+    stored = store.events(run_id)
+    messages = [int(event.message) for _, event in stored if isinstance(event, Noted)]
+    assert messages == list(range(writing.num_written))
+    assert [item.seq for item in stored] == list(range(1, writing.num_written + 3))
+    assert store.run(run_id).state == "complete"
+
+
+def test_connections_that_are_cut_one_by_one_lose_and_repeat_nothing(
+    postgresql: Server, store: Store, database: str, experiment: Experiment
+) -> None:
+    run_id = store.create_run(experiment)
+    writing = Writing(store, run_id)
+    for _ in range(12):
+        writing.wait_for(6)
+        postgresql.execute(
+            database,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+            "WHERE datname = current_database() AND pid <> pg_backend_pid()",
+        )
+    writing.end()
+    assert writing.error is None
+    messages = [int(event.message) for _, event in store.events(run_id) if isinstance(event, Noted)]
+    assert messages == list(range(writing.num_written))
+
+
+def test_run_whose_server_does_not_return_ends_with_a_message_and_is_lost_until_resumed(
+    postgresql: Server, store: Store, experiment: Experiment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "STORE_PATIENCE_S", 1.0)
+    run_id = store.create_run(experiment)
+    writing = Writing(store, run_id)
+    writing.wait_for(20)
+    with postgresql.away():
+        wait_until(lambda: writing.error is not None)
+        writing.end()
+        assert isinstance(writing.error, StoreUnavailableError)
+        assert "the server cannot be reached" in str(writing.error)
+        assert f"workbench resume {run_id}" in str(writing.error)
+    num_stored = len(store.events(run_id))
+    assert num_stored == writing.num_written + 1
+    wait_until(lambda: store.run(run_id).state == "lost")
+    again = Writing(store, run_id)
+    again.wait_for(2)
+    again.end()
+    assert store.run(run_id).state == "complete"
+
+
+def test_who_was_cut_off_does_not_take_a_living_run_for_lost(
+    postgresql: Server, store: Store, experiment: Experiment
+) -> None:
+    run_id = store.create_run(experiment)
+    writing = Writing(store, run_id)
+    writing.wait_for(2)
+    states: set[str] = set()
+    postgresql.stop()
+    until_s = time.monotonic() + 2.5  # longer than the lease
+    while time.monotonic() < until_s:
+        with pytest.raises(StoreUnavailableError):
+            states.add(store.run(run_id).state)
+        time.sleep(0.1)
+    postgresql.start()
+    until_s = time.monotonic() + 1.0
+    while time.monotonic() < until_s:
+        states.add(store.run(run_id).state)
+    writing.end()
+    assert states == {"running"}

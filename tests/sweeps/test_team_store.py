@@ -1,0 +1,73 @@
+"""Runs whose store is a PostgreSQL server: driven from anywhere, and through its absence."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import pytest
+from running import Driving, Sweep
+
+from tests.postgresql_server import ESCAPED_PASSWORD, PASSWORD, Server
+from workbench.events import TrialReported
+from workbench.store import Store
+from workbench.sweeps import ledger
+
+pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
+
+
+@pytest.fixture
+def store(postgresql_url: str) -> Iterator[Store]:
+    with Store.open(postgresql_url) as store:
+        yield store
+
+
+def test_a_driver_elsewhere_gets_the_password_that_only_its_launcher_has(
+    postgresql_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    with Store.open(postgresql_url.replace(f":{ESCAPED_PASSWORD}@", "@")) as store:
+        sweep = Sweep.create(store, "curve", options={"steps": 3}, budget={"trials": 2}).launch()
+        sweep.wait("complete")
+        assert [trial.state for trial in sweep.trials] == ["complete"] * 2
+        sweep.assert_sound()
+        log = (store.folder(sweep.run_id) / "driver.log").read_text()
+    assert PASSWORD not in log
+    assert ESCAPED_PASSWORD not in log
+
+
+def test_a_run_waits_for_a_server_that_is_away_and_loses_nothing(
+    postgresql: Server, store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"steps": 20, "pause_s": 0.1}
+    sweep = Sweep.create(store, "curve", options=options, budget={"trials": 2})
+    driving = Driving(sweep)
+    sweep.wait_for(TrialReported, lambda event: event.step == 5)
+    with postgresql.away():
+        time.sleep(2.0)
+    assert driving.join(40) is None
+
+    for trial in sweep.trials:
+        steps = [report.step for report in sweep.of(TrialReported, trial.number)]
+        assert (trial.state, steps) == ("complete", list(range(1, 21)))
+    assert "waits for the store" in caplog.text
+    sweep.assert_sound()
+
+
+@pytest.mark.slow
+def test_a_server_that_stays_away_ends_the_driver_and_resume_goes_on(
+    postgresql: Server, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ledger, "STORE_PATIENCE_S", 1.0)
+    options = {"steps": 15, "pause_s": 0.1}
+    sweep = Sweep.create(store, "curve", options=options, budget={"trials": 1})
+    driving = Driving(sweep)
+    sweep.wait_for(TrialReported, lambda event: event.step == 5)
+    with postgresql.away():
+        error = driving.join(20)
+    assert f"workbench resume {sweep.run_id}" in str(error)
+    sweep.wait("lost")
+    monkeypatch.setattr(ledger, "STORE_PATIENCE_S", 60.0)
+    assert Driving(sweep).join() is None
+    assert [trial.state for trial in sweep.trials] == ["complete"]
+    sweep.assert_sound()

@@ -1,0 +1,171 @@
+"""Whatever is special about PostgreSQL: how a session begins, who tells of news, its errors in our words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.engine import URL, Connection, Engine
+
+from workbench.errors import StoreError, StoreUnavailableError
+
+INSTALL_IT = "pip install 'workbench[postgresql]'"
+CHANNEL = "workbench"
+LOCK_TIMEOUT_S = 5.0
+_MIGRATION_LOCK = 0x776F726B  # any number that all versions agree on
+# A server or a machine that vanishes without a word is given up after half a minute, on either side.
+_CONNECT = {
+    "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
+    "tcp_user_timeout": 25_000, "fallback_application_name": "workbench",
+}  # fmt: skip
+_SESSION = "SET lock_timeout = '{lock_timeout_s}s'; SET tcp_keepalives_idle = 10; \
+SET tcp_keepalives_interval = 5; SET tcp_keepalives_count = 3"
+
+# What a connection is refused with has no code, only words; servers that speak another language than
+# English are understood as far as "cannot be reached".
+_CODES_OF_WORDS = {
+    "password authentication failed": "28P01",
+    "no password supplied": "28P01",
+    "permission denied": "42501",
+    "pg_hba.conf": "28000",
+    'role "': "28000",
+    'database "': "3D000",
+    "too many clients": "53300",
+    "remaining connection slots": "53300",
+    "the database system is": "57P03",
+    "could not translate host name": "host",
+    "failed to resolve host": "host",
+}
+_LASTING = {
+    "28P01": (
+        "the password is missing or wrong",
+        "Give it by PGPASSWORD, by the file ~/.pgpass, or in the URL: postgresql://USER:PASSWORD@HOST/DATABASE.",
+    ),
+    "28000": (
+        "the server does not let this user in from here",
+        "Name another user in the URL, or have the user created and allowed in pg_hba.conf.",
+    ),
+    "3D000": ("there is no such database", "Have it created: createdb --encoding UTF8 NAME."),
+    "42501": (
+        "this user may not do that",
+        "Let the user own the database, or: GRANT CREATE ON SCHEMA public TO the user.",
+    ),
+}
+_PASSING = {
+    "host": ("the host is not known", "Check the host in the URL."),
+    "53300": ("the server has no connection left", "Raise its max_connections, or end what is not needed."),
+    "53100": ("the disk of the server is full", "Make room there."),
+    "57P03": ("the server is about to start or to stop", "Try again in a moment."),
+    "25006": ("the database can only be read, as a standby can", "Name the primary server."),
+    "55P03": ("another process keeps the database locked", "Find it in pg_stat_activity."),
+}
+_ELSE = ("the server cannot be reached", "Check that it is up, and the host and port in the URL.")
+_PASSING_CLASSES = ("08", "40", "53", "55", "57", "58")
+_BUSY = ("the server cannot do it now", "Look into its log.")
+
+
+def make_engine(url: URL) -> Engine:
+    """Make the way to a database.
+
+    Args:
+        url: Its URL; options of libpq in it are followed.
+
+    Raises:
+        ImportError: If the driver, or the library that it needs, is not installed.
+    """
+    options = {name: value for name, value in _CONNECT.items() if name not in url.query}
+    # Processes of a team are many, and connections of a server are few.
+    engine = sa.create_engine(
+        url, connect_args=options, pool_pre_ping=True, pool_size=3, use_native_hstore=False
+    )
+    event.listen(engine, "connect", _begin_session)
+    return engine
+
+
+def _begin_session(connection: Any, _record: object) -> None:
+    connection.autocommit = True  # what is set in a transaction goes with it
+    connection.execute(_SESSION.format(lock_timeout_s=LOCK_TIMEOUT_S))
+    connection.autocommit = False
+
+
+def complete(connection: Connection) -> URL:
+    """Return the URL with what the environment, a service file and a password file have added to it.
+
+    A driver on another machine, or in a process that was started earlier, has none of them.
+    """
+    url, info = connection.engine.url, _driver_connection(connection).info
+    found = info.get_parameters()
+    user, database = found.pop("user", None), found.pop("dbname", None)
+    for name in (*_CONNECT, "client_encoding", "passfile", "service", "servicefile"):
+        found.pop(name, None)
+    kept = {name: value for name, value in url.query.items() if name in _CONNECT}
+    return URL.create(
+        url.drivername, username=user, password=info.password or None, database=database,
+        query={**{name: str(value) for name, value in found.items()}, **kept},
+    )  # fmt: skip
+
+
+def clock_ahead_s(connection: Connection, now_unix_s: float) -> float:
+    """Return by how many seconds the clock of the server is ahead of a time that is now here."""
+    return float(connection.scalar(sa.text("SELECT extract(epoch FROM clock_timestamp())"))) - now_unix_s
+
+
+def lock_for_migration(connection: Connection, timeout_s: float) -> None:
+    """Keep others from changing the schema until the transaction ends.
+
+    Raises:
+        StoreError: If the database cannot hold every text.
+    """
+    encoding = connection.scalar(sa.text("SHOW server_encoding"))
+    if encoding != "UTF8":
+        raise StoreError(
+            f"the database has the encoding {encoding}",
+            field="store",
+            allowed="UTF8",
+            next_step="Have another created: createdb --encoding UTF8 --template template0 NAME.",
+        )
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{timeout_s:g}s'")
+    connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
+
+
+def tell(connection: Connection) -> None:
+    """Tell all who listen that there is news, once this transaction is committed."""
+    connection.exec_driver_sql(f"NOTIFY {CHANNEL}")
+
+
+def listen(connection: Connection) -> Any:
+    """Listen on a connection, and return it as the driver knows it: its `notifies` are the news."""
+    listening = _driver_connection(connection)
+    listening.autocommit = True
+    listening.execute(f"LISTEN {CHANNEL}")
+    return listening
+
+
+def _driver_connection(connection: Connection) -> Any:
+    return connection.connection.driver_connection
+
+
+def translate(cause: BaseException, place: str, *, is_lost: bool) -> StoreError | None:
+    """Say what an error of the driver means.
+
+    Args:
+        cause: The error.
+        place: Where the database is, without its password.
+        is_lost: Whether the connection is gone, or there never was one.
+
+    Returns:
+        The error in our words; None where it is none that a person can do something about.
+    """
+    said = str(cause).strip()
+    code = getattr(cause, "sqlstate", None)
+    if is_lost and code is None:
+        code = next((code for words, code in _CODES_OF_WORDS.items() if words in said), None)
+    first = said.partition("\n")[0]
+    if code in _LASTING:
+        words, next_step = _LASTING[code]
+        return StoreError(f"{place}: {words} ({first})", field="store", next_step=next_step)
+    if code in _PASSING or is_lost or (code is not None and code[:2] in _PASSING_CLASSES):
+        words, next_step = _PASSING.get(code or "", _ELSE if is_lost else _BUSY)
+        return StoreUnavailableError(f"{place}: {words} ({first})", next_step=next_step)
+    return None

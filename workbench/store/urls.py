@@ -1,0 +1,87 @@
+"""Which database is meant, and how its address may be shown."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+import sqlalchemy as sa
+from sqlalchemy.engine import URL
+from sqlalchemy.exc import ArgumentError
+
+from workbench.errors import StoreError
+
+_ALLOWED = "the path of a SQLite file, or an SQLAlchemy URL"
+_POSTGRESQL = ("postgresql", "postgres")
+_DRIVER = "postgresql+psycopg"
+# Up to the last @ of the address; a password may hold one, or a slash, that should have been escaped.
+_PASSWORD = re.compile(r"(://[^:@/?#]*):(?:[^/?]*|[^@]*)@")
+_PASSWORD_OPTION = re.compile(r"([?&](?:ssl)?password=)[^&]*")
+
+
+def user_data_folder() -> Path:
+    """Return the folder in which the workbench keeps a person's data."""
+    import platformdirs
+
+    return Path(platformdirs.user_data_dir("workbench", appauthor=False))
+
+
+def usual_artifacts(url: URL) -> Path:
+    """Return where the files of runs are kept unless somebody says where."""
+    beside_it = url.get_backend_name() == "sqlite"
+    return (Path(str(url.database)).parent if beside_it else user_data_folder()) / "artifacts"
+
+
+def hide_password(url: str) -> str:
+    """Return the URL of a database as it may be shown."""
+    return _PASSWORD_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
+
+
+def name_driver(url: str) -> str:
+    """Return the URL of a database with the driver that is used where it names none."""
+    backend, separator, rest = url.partition("://")
+    return f"{_DRIVER}{separator}{rest}" if backend in _POSTGRESQL else url
+
+
+def describe(url: URL) -> str:
+    """Return where a database is, as people write it and without its password."""
+    if url.get_backend_name() == "sqlite":
+        return str(url.database)
+    return hide_password(url.set(drivername=url.get_backend_name()).render_as_string())
+
+
+def resolve_url(given: str | None) -> URL:
+    """Say which database is meant.
+
+    Args:
+        given: A SQLAlchemy URL or the path of a SQLite file; None for WORKBENCH_STORE or the default.
+
+    Returns:
+        The URL; of a SQLite file, with its absolute path.
+
+    Raises:
+        StoreError: If it is no URL, or stands for no file.
+    """
+    text = given or os.environ.get("WORKBENCH_STORE") or str(user_data_folder() / "store.sqlite")
+    if "://" not in text:
+        text = f"sqlite:///{text}"
+    try:
+        url = sa.make_url(name_driver(text))
+    except (ArgumentError, ValueError) as error:  # a port that is no number
+        raise StoreError(
+            f"{hide_password(text)!r} names no store", field="store", allowed=_ALLOWED
+        ) from error
+    if url.get_backend_name() == "postgresql" and url.drivername != _DRIVER:
+        raise StoreError(
+            f"a store is not reached through {url.drivername}",
+            field="store",
+            allowed="postgresql://USER@HOST/DATABASE, which uses psycopg",
+        )
+    if url.get_backend_name() != "sqlite":
+        return url
+    if url.database in (None, "", ":memory:"):
+        raise StoreError(
+            "a store in memory cannot be shared by the processes of a run", field="store", allowed=_ALLOWED
+        )
+    return url.set(database=str(Path(str(url.database)).expanduser().absolute()))
