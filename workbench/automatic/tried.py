@@ -13,7 +13,7 @@ from pydantic import JsonValue
 
 from workbench.automatic.choosing import describe
 from workbench.events import FINISHED_RUN_STATES
-from workbench.history import History
+from workbench.history import History, Trial
 
 State = Literal["under way", "complete", "set aside", "cut short", "failed"]
 
@@ -74,7 +74,20 @@ def candidate(history: History, configuration: int) -> Tried:
         history: The run.
         configuration: Which one, from 0.
     """
-    trials = [trial for trial in history.trials.values() if trial.configuration == configuration]
+    return _read(
+        history, [trial for trial in history.trials.values() if trial.configuration == configuration]
+    )
+
+
+def candidates_of(history: History) -> list[Tried]:
+    """Return all candidates of a run in the order in which they were begun."""
+    by_configuration: dict[int, list[Trial]] = {}
+    for trial in history.trials.values():
+        by_configuration.setdefault(trial.configuration, []).append(trial)
+    return [_read(history, trials) for trials in by_configuration.values()]
+
+
+def _read(history: History, trials: list[Trial]) -> Tried:
     complete = [trial for trial in trials if trial.state == "complete"]
     failed = [trial for trial in trials if trial.state == "failed"]
     of_folds = history.experiment.repeats
@@ -94,7 +107,7 @@ def candidate(history: History, configuration: int) -> Tried:
     }
     first = trials[0]
     return Tried(
-        number=configuration + 1,
+        number=first.configuration + 1,
         family=str(first.params["family"]),
         params=first.params,
         state=state,
@@ -103,12 +116,6 @@ def candidate(history: History, configuration: int) -> Tried:
         values={name: math.fsum(values) / len(values) for name, values in known.items()},
         message=(failed[-1].message or "").strip().partition("\n")[0] if failed else None,
     )
-
-
-def candidates_of(history: History) -> list[Tried]:
-    """Return all candidates of a run in the order in which they were begun."""
-    configurations = dict.fromkeys(trial.configuration for trial in history.trials.values())
-    return [candidate(history, configuration) for configuration in configurations]
 
 
 def counted(candidates: list[Tried]) -> str:
