@@ -342,7 +342,8 @@ def test_run_whose_server_does_not_return_ends_with_a_message_and_is_lost_until_
         assert "the server cannot be reached" in str(writing.error)
         assert f"workbench resume {run_id}" in str(writing.error)
     num_stored = len(store.events(run_id))
-    assert num_stored == writing.num_written + 1
+    # The two events that it was writing are stored where the server went after their commit.
+    assert num_stored in (writing.num_written + 1, writing.num_written + 3)
     wait_until(lambda: store.run(run_id).state == "lost")
     again = Writing(store, run_id)
     again.wait_for(2)
