@@ -73,7 +73,7 @@ def test_a_trial_whose_workers_always_die_is_given_up_after_its_retries(store: S
 @pytest.mark.slow
 def test_retries_are_counted_over_driver_restarts_and_deaths_of_the_driver_are_none(store: Store) -> None:
     sweep = go_on(
-        store, options={"steps": 60, "pause_s": 0.1}, budget={"trials": 1},
+        store, options={"steps": 300, "pause_s": 0.1}, budget={"trials": 1},
         resources={"concurrency": 1, "max_retries": 1},
     ).launch()  # fmt: skip
     for attempt, victim in enumerate(("worker", "driver", "driver", "worker")):
