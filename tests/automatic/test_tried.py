@@ -68,7 +68,7 @@ def test_trials_that_differ_in_their_fold_are_one_candidate() -> None:
     ]
     assert tried[0].values == {"loss": 1.25, "accuracy": 0.5}
     assert tried[2].message == "ValueError: too"
-    assert counted(tried) == "2 candidates tried, 1 failed, 1 under way"
+    assert counted(tried) == "2 candidates tried, 1 more failed, 1 more under way"
     assert counted([]) == "0 candidates tried"
     history.apply(RunStateChanged(state="complete", reason="time"))
     assert candidate(history, 3).state == "cut short"

@@ -237,3 +237,42 @@ def test_check_names_the_number_of_trials_that_a_run_gets_without_a_budget(shell
 
     assert "20 trials" in shell("check", str(shell.folder / "free.yaml"))[1]
     assert "no limit of trials" in shell("check", str(shell.folder / "timed.yaml"))[1]
+
+
+@pytest.mark.parametrize(
+    ("reason", "budget", "offer"),
+    [
+        ("trials", {"trials": 5}, "--trials 10"),
+        ("time", {"time": 90}, "--time 1m30s"),
+        ("time", {"time": 20}, "--time 20s"),
+        ("plateau", {"trials": 50, "plateau": 3}, "--plateau 3"),
+        ("target", {"trials": 50}, None),
+        ("exhausted", {"trials": 50}, None),
+    ],
+)
+def test_a_run_that_has_ended_is_offered_to_go_on_beyond_the_limit_that_ended_it(
+    shell: Shell, reason: str, budget: dict[str, int], offer: str | None
+) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**{**EXPERIMENT, "budget": budget}))
+        append(store, run_id, [*begin(), *trial_events(0, at_s=1), *finish(9, reason=reason)])
+    _, out, _ = shell("show", run_id)
+    found = [line.partition(run_id)[2].strip() for line in out.splitlines() if "workbench extend" in line]
+    assert found == ([] if offer is None else [offer])
+
+
+def test_trials_that_break_a_constraint_are_marked_and_a_run_of_them_says_why_it_has_no_best(
+    shell: Shell,
+) -> None:
+    limit = {"metric": "val_accuracy", "at_least": 0.92}
+    _, out, _ = shell("show", record_run(shell.folder, constraints=[limit]))
+    assert out.count("complete (infeasible)") == 1
+    _, out, _ = shell("show", record_run(shell.folder, constraints=[limit | {"at_least": 1.5}]))
+    assert out.count("complete (infeasible)") == 2
+    assert "No complete trial keeps all constraints" in out
+
+
+def test_a_run_that_nobody_began_is_offered_to_be_begun(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+    assert f"workbench resume {run_id}" in shell("show", run_id)[1]

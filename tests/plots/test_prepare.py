@@ -74,6 +74,16 @@ def small_run() -> RunData:
     )
 
 
+def test_a_narrow_logarithmic_range_of_whole_numbers_has_its_ends_as_marks():
+    experiment = Experiment(
+        train="package.module:function",
+        objectives=[{"metric": "accuracy", "goal": "maximize"}],
+        search={"width": {"low": 16, "high": 64, "log": True}},
+    )
+    run = RunData.of(experiment, trial_events(0, {"width": 32}, [0.5], "complete"))
+    assert ParameterAxis("width", "log", ((0.0, "16"), (1.0, "64"))) in prepare_parallel(run).axes
+
+
 def test_convergence_by_epoch_is_exactly_this(small_run):
     assert prepare_convergence(small_run) == CurvesData(
         metric="accuracy",

@@ -62,9 +62,21 @@ def test_only_complete_trials_are_exported(tmp_path: Path) -> None:
         run.export(tmp_path / "b", trial=17)
     with Store.open(str(tmp_path / "other.sqlite")) as store:
         empty = Run(store, store.create_run(wb.Experiment(**EXPERIMENT)))
-        with pytest.raises(RunError, match="no complete trial"):
+        with pytest.raises(RunError, match="no best trial: No trial has started yet"):
             empty.export(tmp_path / "c")
     assert not any((tmp_path / name).exists() for name in "abc")
+
+
+def test_a_run_without_a_feasible_trial_says_so_instead_of_being_exported(tmp_path: Path) -> None:
+    limit = {"metric": "val_accuracy", "at_least": 0.92}
+    run_id = record_run(tmp_path, constraints=[limit | {"at_least": 1.5}])
+    run = wb.attach(run_id, store=str(tmp_path / "store.sqlite"))
+
+    with pytest.raises(RunError, match="No complete trial keeps all constraints"):
+        run.export(tmp_path / "a")
+    assert run.trials["feasible"].tolist() == [False, False, None, None, None]
+    some = wb.attach(record_run(tmp_path, constraints=[limit]), store=str(tmp_path / "store.sqlite"))
+    assert some.trials["feasible"].tolist() == [False, True, None, None, None]
 
 
 def test_narrowing_fixes_every_kind_of_value_and_drops_what_ends_a_training() -> None:

@@ -64,6 +64,7 @@ def test_settings_replace_what_the_file_says_at_any_depth(path: Path) -> None:
     ("settings", "message"),
     [
         ({"training.epoch": 5}, r"^training\.epoch: unknown key.*Did you mean epochs\?"),
+        ({"constraints": [{"metric": "a", "least": 1}]}, r"^constraints\.0\.least: .*at_least"),
         ({"trainin.epochs": 5}, r"^trainin: unknown key.*Did you mean training\?"),
         ({"training.epochs": "many"}, r"^training\.epochs: "),
         ({"objectives.3.target": 1}, r"^objectives\.3: '3' is no place in a list; allowed: .* 0 to 0"),

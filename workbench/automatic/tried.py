@@ -124,5 +124,5 @@ def counted(candidates: list[Tried]) -> str:
     rest = {state: sum(each.state == state for each in candidates) for state in ("failed", "cut short")}
     under_way = sum(each.state == "under way" for each in candidates)
     said = [f"{done} candidate{'' if done == 1 else 's'} tried"]
-    said += [f"{number} {state}" for state, number in {**rest, "under way": under_way}.items() if number]
+    said += [f"{number} more {state}" for state, number in {**rest, "under way": under_way}.items() if number]
     return ", ".join(said)

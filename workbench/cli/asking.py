@@ -93,7 +93,7 @@ def set_limits(
 @click.option("--time", "time_limit", metavar="DURATION", help="How much more time, such as 1h.")
 @click.option("--plateau", type=int, help="How many more configurations without a better one.")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
-              help="A configuration to try next, as in enqueue.")  # fmt: skip
+              help="A configuration to try next, as in enqueue; alone it is one more.")  # fmt: skip
 @launcher_option
 @address_option
 @store_option

@@ -133,7 +133,9 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
     if state == "lost":
         click.echo("Its driver is gone; what it found is stored, and the run can go on.")
     best = history.best()
-    if best is not None:
+    if best is None:
+        click.echo(f"best    none: {history.why_no_best()}")
+    else:
         values = {item.metric: best.values[item.metric] for item in history.objectives}
         click.echo(
             "best    " + click.style(format_values(values), fg="green", bold=True) + f"  trial {best.number}"

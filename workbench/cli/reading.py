@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.advisor.card import lines_of
+from workbench.advisor.quantities import format_duration
 from workbench.cli.options import (
     attach,
     command_line,
@@ -225,7 +226,10 @@ def trials_table(history: History, trials: list[Trial]) -> Table:
     metrics = [item.metric for item in history.objectives]
     table = make_table("trial", "state", *metrics, "step", "params")
     for trial in trials:
-        state = trial.state if trial.reason is None else f"{trial.state} ({trial.reason})"
+        reason = trial.reason
+        if trial.state == "complete" and not history.is_feasible(trial):
+            reason = "infeasible"
+        state = trial.state if reason is None else f"{trial.state} ({reason})"
         values = trial.values or trial.last_values
         table.add_row(
             str(trial.number),
@@ -243,8 +247,10 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
     offers: list[tuple[str, str]] = []
     if state in ("waiting", "running", "stopping"):
         offers = [("look on", command_line("follow", run_id)), ("end it", command_line("stop", run_id))]
-    elif state == "complete" and has_best and history.replay_of is None:
-        offers = [("let it go on", command_line("extend", run_id, "--trials", "10"))]
+        if state == "waiting":
+            offers.append(("begin it, if nobody does", command_line("resume", run_id)))
+    elif state == "complete" and has_best and (more := _more(history)):
+        offers = [("let it go on", command_line("extend", run_id, *more))]
     elif state in ("lost", "stopped", "failed"):
         offers = [("go on", command_line("resume", run_id))]
     if has_best and not has_report:
@@ -254,6 +260,18 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
         ]
     width = max((len(label) for label, _ in offers), default=0)
     return [f"{label:<{width}}  {command}" for label, command in offers]
+
+
+def _more(history: History) -> tuple[str, str] | None:
+    """Return the limit that ended a run and by how much more it would go on; None where it would not."""
+    budget = history.in_force.budget
+    if history.replay_of is not None or history.reason in ("exhausted", "target"):
+        return None
+    if history.reason == "time" and budget.time is not None:
+        return "--time", format_duration(round(budget.time))
+    if history.reason == "plateau" and budget.plateau is not None:
+        return "--plateau", str(budget.plateau)
+    return "--trials", "10"
 
 
 def _facts(run: Run, history: History) -> list[str]:
@@ -266,6 +284,8 @@ def _facts(run: Run, history: History) -> list[str]:
         lines.append(f"its driver is gone; what it found is stored: {again}")
     elif history.reason or history.message:
         lines.append(f"{history.state}: {history.message or history.reason}")
+    if history.in_state("complete") and (why := history.why_no_best()) is not None:
+        lines.append(f"no best: {why}")
     if row.owner is not None and row.state in ("running", "stopping", "waiting"):
         lines.append(f"driven by process {row.owner.pid} on {row.owner.host}")
     changes = describe_changes(history.experiment, history.in_force)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import difflib
 import itertools
 import reprlib
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
@@ -103,12 +103,13 @@ def _explain(found: list[ErrorDetails], location: list[str], root: type[BaseMode
 def _unknown_key(location: list[str], root: type[BaseModel] | None) -> ExperimentError:
     section: Any = root
     for part in location[:-1]:
-        fields = section.model_fields if section is not None else {}
-        section = fields[part].annotation if part in fields else None
-        if not (isinstance(section, type) and issubclass(section, BaseModel)):
-            section = None
+        if part.isdigit():
+            section = next(iter(get_args(section)), None)
+        else:
+            fields = section.model_fields if _is_section(section) else {}
+            section = fields[part].annotation if part in fields else None
     field = ".".join(location)
-    if section is None:
+    if not _is_section(section):
         return ExperimentError("unknown key", field=field, next_step="Remove it.")
     known = list(section.model_fields)
     close = difflib.get_close_matches(location[-1], [*known, *ALIASES], n=1)
@@ -118,3 +119,7 @@ def _unknown_key(location: list[str], root: type[BaseModel] | None) -> Experimen
         allowed=known,
         next_step=f"Did you mean {close[0]}?" if close else "Remove it.",
     )
+
+
+def _is_section(found: Any) -> bool:
+    return isinstance(found, type) and issubclass(found, BaseModel)

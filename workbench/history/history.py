@@ -7,6 +7,7 @@ record a trial and no curves; curves are left to the plots, proposals to the stu
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
@@ -200,6 +201,19 @@ class History:
             return sign * mean, trial.configuration, abs(trial.values[objective.metric] - mean), trial.number
 
         return sorted((trial for trial in self.in_state("complete") if self.is_feasible(trial)), key=key)
+
+    def why_no_best(self) -> str | None:
+        """Say in a sentence why there is no best trial; None where there is one."""
+        states = Counter(trial.state for trial in self.trials.values())
+        if self.best() is not None:
+            return None
+        if not states:
+            return "No trial has started yet."
+        if states["failed"] == states.total():
+            return "Every trial failed."
+        if states["complete"]:
+            return "No complete trial keeps all constraints with finite results."
+        return "No trial is complete yet."
 
     def front(self, among: Sequence[Trial] | None = None) -> list[Trial]:
         """Return the complete, feasible trials that no other one beats in every objective.

@@ -313,7 +313,7 @@ class _Layout:
             self.axis = ParameterAxis(name, "category", ticks, conditional)
             return
         numbers = [float(value) for value in present if isinstance(value, int | float)]
-        low, high = min([domain.low, *numbers]), max([domain.high, *numbers])
+        low, high = float(min([domain.low, *numbers])), float(max([domain.high, *numbers]))
         whole = isinstance(domain, Int)
         if domain.log:
             self.tick_every = max(1, math.ceil(math.log10(high / low) / 6))

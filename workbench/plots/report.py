@@ -247,15 +247,7 @@ def _front_answer(run: RunData) -> str:
 
 
 def _no_answer(run: RunData) -> str:
-    states = Counter(trial.state for trial in run.history.trials.values())
-    if not states:
-        said = "No trial has started yet."
-    elif states["failed"] == states.total():
-        said = "Every trial failed. The failures below say why."
-    elif states["complete"]:
-        said = "No complete trial keeps all constraints with finite results."
-    else:
-        said = "No trial is complete yet."
+    said = run.history.why_no_best()
     return (
         '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best result</h2>'
         f'<div class="value">none</div><div class="metric">{said}</div></div></section>'

@@ -139,7 +139,7 @@ class Run(RunView):
             trials: How many more configurations.
             time: How much more time, in seconds or such as 1h30m.
             plateau: How many more configurations without a better one.
-            enqueue: A configuration to try next, as in `enqueue`.
+            enqueue: A configuration to try next, as in `enqueue`; alone it is one more configuration.
             launcher: As in `sweep`, where the run has ended.
             address: As in `sweep`, where the run has ended.
 
@@ -153,8 +153,10 @@ class Run(RunView):
         """
         given = {"budget.trials": trials, "budget.time": parse_duration_s(time), "budget.plateau": plateau}
         more = {path: value for path, value in given.items() if value is not None}
-        limits = _longer_limits(self.history, more)
         params = None if enqueue is None else self.experiment.search.check(enqueue)
+        if params is not None and not more:
+            more = {"budget.trials": 1}
+        limits = _longer_limits(self.history, more)
         row = self.row
         number = self.store.command(self.run_id, "extend", limits)
         if params is not None:  # carried out after the other, whoever drives

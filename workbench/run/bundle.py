@@ -141,7 +141,8 @@ def _choose(run: RunView, history: History, number: int | None) -> Trial:
     chosen = history.best() if number is None else history.trials.get(number)
     if chosen is None:
         raise RunError(
-            f"run {run.run_id} has {'no complete trial' if number is None else f'no trial {number}'}",
+            f"run {run.run_id} has {'no best trial' if number is None else f'no trial {number}'}"
+            + (f": {history.why_no_best()}".removesuffix(".") if number is None else ""),
             next_step=f"Look at it: workbench show {run.run_id}",
         )
     if chosen.state != "complete":

@@ -22,8 +22,9 @@ def to_table(history: History) -> pd.DataFrame:
         history: The run.
 
     Returns:
-        Columns number, state, reason; one for each parameter that any trial has, missing where it does not
-        exist; one for each result; then step, epoch, reports, attempts, duration_s, samples_per_s, message.
+        Columns number, state, reason; feasible, where there are constraints; one for each parameter that any
+        trial has, missing where it does not exist; one for each result; then step, epoch, reports, attempts,
+        duration_s, samples_per_s, message.
     """
     trials = list(history.trials.values())
     params = _ordered(name for name in history.experiment.search.root) | _ordered(
@@ -35,7 +36,12 @@ def to_table(history: History) -> pd.DataFrame:
     param_columns = {name: f"params.{name}" if name in values or name in _COURSE else name for name in params}
     value_columns = {name: f"values.{name}" if name in params or name in _COURSE else name for name in values}
     rows = [_row(trial, param_columns, value_columns) for trial in trials]
-    columns = [*_COURSE[:3], *param_columns.values(), *value_columns.values(), *_COURSE[3:]]
+    judged = []
+    if history.experiment.constraints:
+        judged = ["feasible"]
+        for row, trial in zip(rows, trials, strict=True):
+            row["feasible"] = history.is_feasible(trial) if trial.state == "complete" else None
+    columns = [*_COURSE[:3], *judged, *param_columns.values(), *value_columns.values(), *_COURSE[3:]]
     return pd.DataFrame(rows, columns=pd.Index(columns))
 
 

@@ -83,8 +83,9 @@ def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> 
     goes_on = any(not trial.finished or trial.interrupted for trial in history.trials.values())
     for path in (path for path in LIMITS if path not in found and in_force[path] is not None):
         if used[path] >= in_force[path] and not (path == "budget.trials" and goes_on):
+            unit = " s" if path == "budget.time" else ""
             raise ExperimentError(
-                f"the run would end at once: its {path} of {in_force[path]:g} is used up",
+                f"the run would end at once: its {path} of {in_force[path]:g}{unit} is used up",
                 field=path, next_step=f"Extend {path} as well.",
             )  # fmt: skip
     if history.target_reached():

@@ -41,13 +41,16 @@ def write(writer: RunWriter, events: Sequence[Event], *, after: int, patience_s:
         LeaseError: If somebody else has taken the run over.
     """
     until_s = time.monotonic() + patience_s
+    is_told = False
     while True:
         try:
             return writer.append(*events)
         except StoreUnavailableError as error:
             if time.monotonic() > until_s:
                 raise
-            logger.warning("the run waits for the store: %s", error)
+            if not is_told:
+                logger.warning("the run waits for the store: %s", error)
+            is_told = True
             time.sleep(RETRY_S)
         with contextlib.suppress(StoreUnavailableError):
             last_seq = writer.append()
