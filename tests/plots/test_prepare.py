@@ -80,7 +80,10 @@ def test_a_narrow_logarithmic_range_of_whole_numbers_has_its_ends_as_marks():
         objectives=[{"metric": "accuracy", "goal": "maximize"}],
         search={"width": {"low": 16, "high": 64, "log": True}},
     )
-    run = RunData.of(experiment, trial_events(0, {"width": 32}, [0.5], "complete"))
+    trials = [
+        trial_events(number, {"width": width}, [0.5], "complete") for number, width in enumerate((20, 32))
+    ]
+    run = RunData.of(experiment, [event for events in trials for event in events])
     assert ParameterAxis("width", "log", ((0.0, "16"), (1.0, "64"))) in prepare_parallel(run).axes
 
 
