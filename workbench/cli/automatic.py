@@ -65,11 +65,19 @@ def automl(
         with waiting_for_the_driver(found.run):
             starting.start(found, began_s=began_s, launcher=launcher, address=address)
         if detach:
+            _say_how_to_use(found)
             return detached(found.run, as_json=as_json)
         with ended_like_interrupted():  # once more, as Ray has put its own way in place
             return _stay(found, began_s, as_json=as_json)
     except KeyboardInterrupt:
-        return interrupted(found.run, launcher)
+        code = interrupted(found.run, launcher)
+        _say_how_to_use(found)
+        return code
+
+
+def _say_how_to_use(found: AutoML) -> None:
+    # To follow its run is to see trials, of which none is the answer.
+    click.echo(f"Its answer, once it has ended: wb.AutoML.attach({found.run.run_id!r})", err=True)
 
 
 def _stay(found: AutoML, began_s: float, *, as_json: bool) -> int:

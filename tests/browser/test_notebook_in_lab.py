@@ -1,0 +1,32 @@
+"""A notebook of ours in a real JupyterLab: what a person sees who runs it."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import Any
+
+import pytest
+
+from tests.browser.lab import KERNEL_IS_IDLE, ROOT, run_all
+
+pytestmark = [pytest.mark.browser, pytest.mark.ray]
+
+NAME = "01_first_run.ipynb"
+CODE_CELLS = (
+    "() => Array.from(window.jupyterapp.shell.currentWidget.content.model.cells)"
+    ".map((cell) => cell.toJSON()).filter((cell) => cell.cell_type === 'code')"
+)
+
+
+def test_the_first_notebook_shows_its_run_live_and_ends_with_a_figure(page: Any, jupyter: Any) -> None:
+    shutil.copy(ROOT / "notebooks" / NAME, jupyter.root)
+    run_all(page, jupyter, NAME)
+    live = page.locator(".jp-OutputArea .workbench-cell")
+    live.get_by_role("img", name=re.compile("best so far 0")).wait_for(timeout=90_000)
+    page.wait_for_function(f"() => ({CODE_CELLS})().every((cell) => cell.execution_count)", timeout=90_000)
+    page.wait_for_function(KERNEL_IS_IDLE)
+
+    outputs = [output for cell in page.evaluate(CODE_CELLS) for output in cell["outputs"]]
+    assert {output["output_type"] for output in outputs} <= {"display_data", "execute_result"}
+    page.locator(".jp-OutputArea .js-plotly-plot").last.wait_for()
