@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from workbench.errors import WorkbenchError
-from workbench.events import Event
+from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
 from workbench.history import History, Trial
 from workbench.store import Store
@@ -92,6 +92,12 @@ class Sweep:
 
     def trial_with(self, **params: Any) -> Trial:
         return next(trial for trial in self.trials if trial.params == params)
+
+    def assert_every_step_was_reported(self, num_steps: int) -> None:
+        """Every trial is complete, and each of its steps was reported once."""
+        for trial in self.trials:
+            steps = [report.step for report in self.of(TrialReported, trial.number)]
+            assert (trial.state, steps) == ("complete", list(range(1, num_steps + 1)))
 
     def assert_sound(self) -> None:
         """Check what holds for the events of every run, whatever happened to it."""

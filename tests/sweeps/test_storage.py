@@ -52,9 +52,7 @@ def test_a_run_waits_for_a_locked_store_and_loses_nothing(
     lock(tmp_path / "store.sqlite", 3.0)
     assert driving.join(30) is None
 
-    for trial in sweep.trials:
-        steps = [report.step for report in sweep.of(TrialReported, trial.number)]
-        assert (trial.state, steps) == ("complete", list(range(1, 21)))
+    sweep.assert_every_step_was_reported(20)
     assert "waits for the store" in caplog.text
     sweep.assert_sound()
 

@@ -47,9 +47,7 @@ def test_a_run_waits_for_a_server_that_is_away_and_loses_nothing(
         time.sleep(2.0)
     assert driving.join(40) is None
 
-    for trial in sweep.trials:
-        steps = [report.step for report in sweep.of(TrialReported, trial.number)]
-        assert (trial.state, steps) == ("complete", list(range(1, 21)))
+    sweep.assert_every_step_was_reported(20)
     assert "waits for the store" in caplog.text
     sweep.assert_sound()
 

@@ -208,13 +208,19 @@ def test_what_is_no_experiment_and_a_missing_front_end_are_errors_in_words(built
         wb.app()
 
 
-def test_a_class_that_is_named_before_its_cell_has_run_is_found_when_it_has(
-    built: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def shell(built: Path, monkeypatch: pytest.MonkeyPatch) -> InteractiveShell:
+    """The shell of a notebook's kernel, as forms find it."""
     monkeypatch.setenv("IPYTHONDIR", str(built.parent))
     monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
     shell = InteractiveShell()
     monkeypatch.setattr(experiment_form, "get_ipython", lambda: shell)
+    return shell
+
+
+def test_a_class_that_is_named_before_its_cell_has_run_is_found_when_it_has(
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
     talk = Talk(wb.app(), monkeypatch)
     try:
         assert "run its cell first" in talk.edit(("model", "late"))["problems"][0]["next_step"]
@@ -226,12 +232,8 @@ def test_a_class_that_is_named_before_its_cell_has_run_is_found_when_it_has(
 
 
 def test_a_class_of_a_cell_is_taken_by_its_name_and_followed(
-    built: Path, monkeypatch: pytest.MonkeyPatch
+    shell: InteractiveShell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("IPYTHONDIR", str(built.parent))
-    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])
-    shell = InteractiveShell()
-    monkeypatch.setattr(experiment_form, "get_ipython", lambda: shell)
     shell.run_cell("def build(config): return 1")
     talk = Talk(wb.app(model=shell.user_ns["build"]), monkeypatch)
     try:
