@@ -46,7 +46,7 @@ new PerformanceObserver((list) => {
 """
 CLICK = """(run) => {
   window.drawn = [];
-  const button = document.querySelector(`button[title="${run}"]`);
+  const button = document.querySelector(`button[title$="(${run})"]`);
   const at = Date.now() / 1000;
   button.click();
   return at;
