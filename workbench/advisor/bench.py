@@ -32,7 +32,7 @@ from workbench.workers.admission import Placement, Request
 from workbench.workers.capacity import Capacity
 from workbench.workers.gang import Gang
 from workbench.workers.origin import Origin
-from workbench.workers.requests import holders
+from workbench.workers.requests import obstacle
 
 LEASE_TIMEOUT_S, TELL_AFTER_S = 120.0, 10.0
 _PRELOAD = ("torch", "workbench.training.loop")
@@ -228,7 +228,7 @@ class Bench:
             if gang.ready(TELL_AFTER_S):
                 return gang
             self._sink(
-                Noted(level="info", message=f"waits for workers: {holders(request.run_id) or 'none yet'}")
+                Noted(level="info", message=f"waits for workers: {obstacle(request.run_id) or 'none yet'}")
             )
             if gang.ready(LEASE_TIMEOUT_S):
                 return gang

@@ -329,6 +329,9 @@ class Resources(Section):
         description="Workers of a trial on few (pack) or many nodes; auto: few, unless an advice measured "
         "that many are faster.",
     )
+    priority: int = Field(
+        default=0, description="Runs of a higher priority get workers first; among equals who holds fewest."
+    )
     max_retries: int = Field(
         default=2, ge=0, description="How often a trial whose worker was lost is tried again."
     )

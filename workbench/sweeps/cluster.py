@@ -67,6 +67,7 @@ def share_of(
         num_workers=least,
         shape=shape,
         placement=capacity.placement,
+        priority=resources.priority,
         preload=TORCH if experiment.model is not None else (),
     )
     return Share(request, wanted, places // least)

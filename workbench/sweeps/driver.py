@@ -8,6 +8,7 @@ left to the coordinator; what to propose and when to prune, to the study.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import logging
@@ -21,7 +22,7 @@ from typing import Any
 import ray
 from pydantic import JsonValue
 
-from workbench.errors import ExperimentError, WorkbenchError
+from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.events import AttemptEnded, DriverStarted, Event, RunState, RunStateChanged, TrialEnded
 from workbench.experiment.changing import values_of
 from workbench.history import Trial
@@ -31,6 +32,7 @@ from workbench.sweeps.budget import has_room, reason_to_end
 from workbench.sweeps.cluster import known_plan, share_of
 from workbench.sweeps.commands import Commands
 from workbench.sweeps.growth import Growth, given_back
+from workbench.sweeps.hardware import Hardware
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.order import Order
 from workbench.sweeps.origin_file import read_origin
@@ -77,6 +79,7 @@ class Driver:
         self._origin = read_origin(self._artifacts)
         self._pause = Pause(self._ledger, self._artifacts)
         self._waiting = Waiting(self._ledger)
+        self._hardware = Hardware(self._ledger)
         self._retention = Retention(self._ledger, self._artifacts)
         self._store = store
         self._replaces_a_killed_one = replaces_a_killed_one
@@ -107,7 +110,7 @@ class Driver:
         ) as writer:
             try:
                 self._ledger.replay(writer)
-                cluster = cluster_inventory()
+                self._hardware.begin(cluster := cluster_inventory())
                 self._share = share_of(self.run_id, self.history.in_force, cluster)
                 self._take_over(cluster)
                 self._retention.begin()
@@ -253,6 +256,9 @@ class Driver:
             self._commands.carry_out()
             self._pause.tick()
             self._waiting.tick(self._running)
+            if self._hardware.has_changed():
+                with contextlib.suppress(ResourcesError):  # what is left holds no trial: they wait for more
+                    self.follow_settings()
             self._end_at_limits()
         except Exception as error:
             self._fatal = error

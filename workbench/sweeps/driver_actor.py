@@ -22,6 +22,7 @@ from workbench.errors import RunError, WorkbenchError
 from workbench.events import FINISHED_RUN_STATES
 from workbench.store import Store
 from workbench.sweeps.origin_file import read_origin
+from workbench.workers.nodes import on_head
 from workbench.workers.origin import Origin
 
 logger = logging.getLogger(__name__)
@@ -154,7 +155,7 @@ def start(store: Store, run_id: str, launch_id: str) -> Any:
         lifetime="detached",
         get_if_exists=True,
         num_cpus=0,
-        scheduling_strategy="DEFAULT",
+        scheduling_strategy=on_head(),
         max_restarts=-1,
         max_concurrency=4,
     )

@@ -1,4 +1,4 @@
-"""Who keeps a run from its workers: told once each time that a run has none and waits for them."""
+"""What keeps a run from its workers: told when it has none, and when its place changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from workbench.events import Noted
 from workbench.sweeps.ledger import Ledger
-from workbench.workers.requests import holders
+from workbench.workers.requests import Obstacle, obstacle
 
 TELL_AFTER_S = 10.0
 """How long a run waits without a word: as long as workers may take to start."""
@@ -20,7 +20,7 @@ class Waiting:
         """Watch the run of `ledger`, and tell there."""
         self._ledger = ledger
         self._ask_s: float | None = None
-        self._told = False
+        self._told: Obstacle | None = None
 
     def tick(self, trials: Collection[int]) -> None:
         """Look whether the run waits, and tell for whom.
@@ -30,11 +30,17 @@ class Waiting:
         """
         known, now_s = self._ledger.history.trials, time.monotonic()
         if not trials or any(known[number].state != "waiting" for number in trials):
-            self._ask_s, self._told = None, False
+            self._ask_s, self._told = None, None
         elif self._ask_s is None:
             self._ask_s = now_s + TELL_AFTER_S
-        elif now_s >= self._ask_s and not self._told:
+        elif now_s >= self._ask_s:
             self._ask_s = now_s + TELL_AFTER_S
-            if found := holders(self._ledger.run_id):
-                self._told = True
+            found = obstacle(self._ledger.run_id)
+            if found is not None and not _is_like(found, self._told):
+                self._told = found
                 self._ledger.record(Noted(level="info", message=f"waits for workers: {found}"))
+
+
+def _is_like(found: Obstacle, told: Obstacle | None) -> bool:
+    """Say whether it was told already; what others hold changes with each of their trials."""
+    return told is not None and (found.place, found.missing) == (told.place, told.missing)

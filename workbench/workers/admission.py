@@ -116,6 +116,21 @@ def order(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> int:
     )
 
 
+def queued(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> list[Request]:
+    """Return the requests in the order in which they will be served if nothing else changes.
+
+    Args:
+        waiting: Requests, oldest first.
+        held_cpus: As in `order`.
+    """
+    left, held, queue = list(waiting), dict(held_cpus), []
+    while left:
+        request = left.pop(order(left, held))
+        held[request.run_id] = held.get(request.run_id, 0.0) + request.shape.cpus * request.num_workers
+        queue.append(request)
+    return queue
+
+
 def place(request: Request, nodes: Sequence[Node]) -> list[str] | None:
     """Choose a node for each worker of a gang.
 

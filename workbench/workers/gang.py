@@ -351,4 +351,6 @@ def _remoteness(ending: TrialEnded) -> int:
 
 def _owner() -> Owner:
     context = ray.get_runtime_context()
-    return Owner(context.get_job_id(), os.getpid(), context.get_actor_id())
+    actor_id = context.get_actor_id()
+    handle = None if actor_id is None else context.current_actor
+    return Owner(context.get_job_id(), os.getpid(), actor_id, context.get_node_id(), handle)

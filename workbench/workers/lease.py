@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.workers.admission import Request
 from workbench.workers.worker import WorkerInfo
 
 
@@ -24,6 +25,14 @@ class PoolStatus:
 
     leased: dict[str, int]
     """Leased workers, by run."""
-    num_waiting: int
+    queue: tuple[Request, ...]
+    """Who waits, the next one first."""
     idle_pids: tuple[int, ...]
     foreign_cpus: float  # that others than the workbench hold
+    missing: tuple[str, ...] = ()
+    """What is said of nodes that are lost or silent."""
+
+    @property
+    def num_waiting(self) -> int:
+        """How many gangs are waited for."""
+        return len(self.queue)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from ray._private import state as cluster_state
 
@@ -14,6 +15,9 @@ class Owner:
     job_id: str
     pid: int
     actor_id: str | None = None
+    node_id: str = ""
+    handle: Any = field(default=None, compare=False)
+    """The actor, by which it can be ended where its node is silent."""
 
 
 def find_dead(owners: set[Owner]) -> set[Owner]:

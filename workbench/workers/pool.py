@@ -19,14 +19,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray._private import state as cluster_state
 from ray.core.generated import gcs_pb2
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from workbench.errors import RunError
-from workbench.workers.admission import CPU_SHARE, Node, Request, Shape, check_feasible, order, place
+from workbench.errors import ResourcesError, RunError
+from workbench.workers.admission import CPU_SHARE, Node, Request, Shape, check_feasible, order, place, queued
 from workbench.workers.head import NAMESPACE, keep_alive
 from workbench.workers.lease import Lease, PoolStatus
+from workbench.workers.nodes import Nodes, Used, on_head
 from workbench.workers.owner import Owner, find_dead
 from workbench.workers.worker import Worker, WorkerInfo
 
@@ -43,7 +43,6 @@ START_ATTEMPTS = 3
 TICK_S = 0.1
 TOGETHER_S = 5.0
 OWNER_CHECK_S = 0.5
-NODES_FRESH_S = 1.0
 _CALL_THREADS = 4  # of a worker: one waits for news, the others answer
 _ACTOR: Any = gcs_pb2  # generated without types
 _GONE = (_ACTOR.ActorTableData.RESTARTING, _ACTOR.ActorTableData.DEAD)
@@ -59,6 +58,11 @@ class _Seat:
     info: WorkerInfo | None = None
     num_leases: int = 0
     idle_since_s: float = 0.0
+
+    @property
+    def place(self) -> Used:
+        """What it uses, and where."""
+        return Used(self.node_id, self.shape)
 
 
 @dataclass(eq=False)
@@ -95,8 +99,7 @@ class Pool:
         self._leased: dict[int, _Leased] = {}
         self._stopping: list[tuple[str, int] | None] = []  # trials whose workers may still train
         self._waiting: list[_Waiting] = []
-        self._nodes_seen: list[dict[str, Any]] = []
-        self._nodes_seen_s = float("-inf")
+        self._nodes = Nodes()
         self._ticking: asyncio.Task[None] | None = None
 
     async def lease(self, request: Request, owner: Owner | None = None) -> Lease:
@@ -114,7 +117,7 @@ class Pool:
             RunError: If workers do not start.
         """
         self._keep_ticking()
-        check_feasible(request, self._nodes(request.shape, with_use=False))
+        check_feasible(request, self._nodes.hoped_for())
         await self._end_earlier_lease(request, owner)
         problem: str | None = None
         for _ in range(START_ATTEMPTS):
@@ -197,8 +200,17 @@ class Pool:
         for lease in self._leased.values():
             leased[lease.request.run_id] += len(lease.seats)
         pids = tuple(seat.info.pid for seat in self._idle if seat.info is not None)
-        foreign_cpus = sum(node.foreign_cpus for node in self._nodes(Shape()))
-        return PoolStatus(dict(leased), len(self._waiting), pids, round(foreign_cpus, 2))
+        foreign_cpus = sum(node.foreign_cpus for node in self._usable(Shape()))
+        waiting = [each.request for each in self._waiting if not each.admitted.done()]
+        queue = tuple(queued(waiting, self._held_cpus()))
+        return PoolStatus(dict(leased), queue, pids, round(foreign_cpus, 2), tuple(self._nodes.missing()))
+
+    def _held_cpus(self) -> Counter[str]:
+        """Return the CPUs that the leased workers of each run use."""
+        held: Counter[str] = Counter()
+        for leased in self._leased.values():
+            held[leased.request.run_id] += leased.request.shape.cpus * len(leased.seats)
+        return held
 
     async def num_free(self, shape: Shape) -> int:
         """Say how many workers more could run now; 0 where somebody waits for any.
@@ -208,16 +220,13 @@ class Pool:
         """
         if any(not waiting.admitted.done() for waiting in self._waiting):
             return 0
-        return sum(node.fits(shape) for node in self._nodes(shape))
+        return sum(node.fits(shape) for node in self._usable(shape))
 
     def _admit(self) -> None:
         """Admit requests in their order until one has to wait."""
         self._waiting = [waiting for waiting in self._waiting if not waiting.admitted.done()]
         while eligible := [waiting for waiting in self._waiting if not self._holds_back(waiting)]:
-            held: Counter[str] = Counter()
-            for leased in self._leased.values():
-                held[leased.request.run_id] += leased.request.shape.cpus * len(leased.seats)
-            waiting = eligible[order([other.request for other in eligible], held)]
+            waiting = eligible[order([other.request for other in eligible], self._held_cpus())]
             seats = self._try_place(waiting.request)
             if seats is None:
                 return
@@ -246,7 +255,7 @@ class Pool:
         if request.num_workers == 1 and matching:
             self._idle.remove(matching[-1])
             return [matching[-1]]
-        chosen = place(request, self._nodes(request.shape))
+        chosen = place(request, self._usable(request.shape))
         if chosen is None:
             return None
         seats: list[_Seat] = []
@@ -264,7 +273,7 @@ class Pool:
 
     def _make_room(self, node_id: str, newcomers: list[_Seat]) -> None:
         """Give idle workers of a node back until the workers about to run there fit."""
-        node = next(node for node in self._nodes(Shape(), with_use=False) if node.node_id == node_id)
+        node = next(node for node in self._nodes.hoped_for() if node.node_id == node_id)
         busy = [*newcomers, *(seat for leased in self._leased.values() for seat in leased.seats)]
         for oldest in sorted(self._idle, key=lambda seat: seat.idle_since_s):
             here = [seat.shape for seat in (*busy, *self._idle) if seat.node_id == node_id]
@@ -288,33 +297,10 @@ class Pool:
         errors = [result for result in results if isinstance(result, BaseException)]
         return str(errors[0] or type(errors[0]).__name__).splitlines()[0] if errors else None
 
-    def _nodes(self, shape: Shape, *, with_use: bool = True) -> list[Node]:
-        """Describe the nodes, with who uses how much of them now where that is asked."""
-        if time.monotonic() - self._nodes_seen_s > NODES_FRESH_S:
-            self._nodes_seen = [node for node in ray.nodes() if node["Alive"]]
-            self._nodes_seen_s = time.monotonic()
-        available = cluster_state.available_resources_per_node() if with_use else {}
+    def _usable(self, shape: Shape) -> list[Node]:
+        """Describe the nodes that can be used now."""
         leased = [seat for leased in self._leased.values() for seat in leased.seats]
-        nodes = []
-        for seen in self._nodes_seen:
-            node_id, total = seen["NodeID"], seen["Resources"]
-            busy = [seat.shape for seat in leased if seat.node_id == node_id]
-            idle = [seat.shape for seat in self._idle if seat.node_id == node_id]
-            free = available.get(node_id, total if not with_use else {})
-            ours_cpus = CPU_SHARE * sum(each.cpus for each in (*busy, *idle))
-            ours_gpus = sum(each.gpus for each in (*busy, *idle))
-            node = Node(
-                node_id,
-                cpus=total.get("CPU", 0.0),
-                gpus=total.get("GPU", 0.0),
-                leased_cpus=sum(each.cpus for each in busy),
-                leased_gpus=sum(each.gpus for each in busy),
-                foreign_cpus=max(0.0, total.get("CPU", 0.0) - free.get("CPU", 0.0) - ours_cpus),
-                foreign_gpus=max(0.0, total.get("GPU", 0.0) - free.get("GPU", 0.0) - ours_gpus),
-                num_idle=idle.count(shape),
-            )
-            nodes.append(node)
-        return nodes
+        return self._nodes.usable(shape, [seat.place for seat in leased], [seat.place for seat in self._idle])
 
     def _keep_ticking(self) -> None:
         if self._ticking is None or self._ticking.done():
@@ -328,6 +314,8 @@ class Pool:
             try:
                 if time.monotonic() - checked_s >= OWNER_CHECK_S:
                     checked_s = time.monotonic()
+                    self._give_up_silent_nodes()
+                    self._refuse_hopeless()
                     await self._end_leases_of_the_dead()
                     self._give_back_idle()
                     if self._leased or self._waiting:
@@ -335,6 +323,30 @@ class Pool:
                 self._admit()
             except Exception:  # a cluster that does not answer now may answer next time
                 logger.exception("the pool could not look after its workers")
+        self._nodes.rest()
+
+    def _give_up_silent_nodes(self) -> None:
+        """End the workers of nodes that have fallen silent: their trials go on elsewhere."""
+        silent = self._nodes.look()
+        if not silent:
+            return
+        logger.warning("nodes %s are silent; their workers are given up", ", ".join(sorted(silent)))
+        for seat in [seat for leased in self._leased.values() for seat in leased.seats] + self._idle:
+            if seat.node_id in silent:
+                ray.kill(seat.handle)  # whoever waits for its news hears at once that it died
+        self._idle = [seat for seat in self._idle if seat.node_id not in silent]
+        for owner in {held.owner for held in (*self._leased.values(), *self._waiting)}:
+            if owner is not None and owner.node_id in silent and owner.handle is not None:
+                ray.kill(owner.handle)
+
+    def _refuse_hopeless(self) -> None:
+        """Let nobody wait for a node that was lost long ago."""
+        for waiting in self._waiting:
+            try:
+                check_feasible(waiting.request, self._nodes.hoped_for())
+            except ResourcesError as error:
+                if not waiting.admitted.done():
+                    waiting.admitted.set_exception(error)
 
     async def _end_leases_of_the_dead(self) -> None:
         owners = {held.owner for held in (*self._leased.values(), *self._waiting) if held.owner is not None}
@@ -361,7 +373,7 @@ def connect_pool() -> Any:
         .options(
             name=POOL_NAME, namespace=NAMESPACE, lifetime="detached", get_if_exists=True,
             num_cpus=0,
-            scheduling_strategy="DEFAULT",  # else it joins, and dies with, the placement group of its maker
+            scheduling_strategy=on_head(),  # not in the placement group of its maker, with which it would die
         )
         .remote()
     )  # fmt: skip

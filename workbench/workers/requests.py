@@ -5,6 +5,7 @@ Leasing them is left to the gang, and answering to the pool.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import ray
@@ -61,14 +62,38 @@ def status(timeout_s: float) -> PoolStatus | None:
         return None
 
 
-def holders(run_id: str) -> str | None:
-    """Say who has the workers that a run waits for.
+@dataclass(frozen=True)
+class Obstacle:
+    """What keeps a run from its workers.
+
+    Attributes:
+        place: Its place in the queue, from 1; None where it waits for none.
+        num_queued: How many gangs are waited for in all.
+        missing: What is said of nodes that are lost or silent.
+        holders: Other runs and what they hold, in words.
+    """
+
+    place: int | None
+    num_queued: int
+    missing: tuple[str, ...]
+    holders: tuple[str, ...]
+
+    def __str__(self) -> str:
+        place = f"place {self.place} of {self.num_queued} in the queue"
+        told = [*self.holders, *self.missing]
+        if self.place is not None and self.num_queued > 1:
+            told.append(place)
+        return ", ".join(told)
+
+
+def obstacle(run_id: str) -> Obstacle | None:
+    """Say what keeps a run from the workers that it waits for.
 
     Args:
         run_id: The run, which is not told of itself.
 
     Returns:
-        Other runs and what they hold, in words; None where nobody holds any, or the pool does not answer.
+        What is in its way; None where nothing is, or the pool does not answer.
     """
     pool = status(POOL_PATIENCE_S)
     if pool is None:
@@ -77,4 +102,6 @@ def holders(run_id: str) -> str | None:
     told = [f"run {other} has {held}" for other, held in sorted(others.items())]
     if pool.foreign_cpus:
         told.append(f"others than the workbench use {pool.foreign_cpus:g} CPUs of this cluster")
-    return ", ".join(told) or None
+    places = [place for place, request in enumerate(pool.queue, start=1) if request.run_id == run_id]
+    found = Obstacle(places[0] if places else None, pool.num_waiting, pool.missing, tuple(told))
+    return found if str(found) else None

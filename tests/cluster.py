@@ -1,0 +1,156 @@
+"""A real Ray cluster on this machine: a head and nodes, each with a raylet and processes of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+
+ROOT = Path(__file__).parents[1]
+START_TIMEOUT_S = 60.0
+
+
+class Node:
+    """One node, which may be killed, frozen and thawed with all that runs on it."""
+
+    def __init__(self, command: subprocess.Popen[bytes], name: str) -> None:
+        self.name = name
+        self._command = command
+
+    def processes(self) -> list[psutil.Process]:
+        """All processes of the node, the youngest first."""
+        main = psutil.Process(self._command.pid)
+        return [*reversed(main.children(recursive=True)), main]
+
+    def find(self, beginning: str) -> list[psutil.Process]:
+        """The processes of the node whose title begins so."""
+        found = []
+        for process in self.processes():
+            with contextlib.suppress(psutil.Error):
+                if "".join(process.cmdline()[:1]).startswith(beginning):
+                    found.append(process)
+        return found
+
+    def kill(self) -> None:
+        """Lose the node: SIGKILL to everything at once."""
+        self._signal(signal.SIGSTOP)  # so that nothing reacts to the end of something else
+        processes = self._signal(signal.SIGKILL)
+        self._command.wait(START_TIMEOUT_S)
+        psutil.wait_procs(processes, timeout=START_TIMEOUT_S)
+
+    def freeze(self) -> None:
+        """Let the node fall silent: nothing on it runs, and nobody's connection is closed."""
+        self._signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._signal(signal.SIGCONT)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it was not killed."""
+        return self._command.poll() is None
+
+    def _signal(self, number: int) -> list[psutil.Process]:
+        processes = self.processes()
+        for process in processes:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+        return processes
+
+
+class Cluster:
+    """A head without workers of its own unless it is given CPUs, and the nodes that are added."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        head_cpus: int = 0,
+        head_options: tuple[str, ...] = (),
+        environment: dict[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        folder.mkdir(parents=True, exist_ok=True)
+        self.token = folder / "token"
+        self.token.write_text(secrets.token_hex(32))
+        self.token.chmod(0o600)
+        self.environment = os.environ | {
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+            "RAY_AUTH_MODE": "token",
+            "RAY_AUTH_TOKEN_PATH": str(self.token),
+            "RAY_USAGE_STATS_ENABLED": "0",
+            "WORKBENCH_HOME": str(folder / "home"),
+            **(environment or {}),
+        }
+        # A head that is kept to loopback by this has no nodes; here all are given an address of loopback.
+        names = (
+            "RAY_ADDRESS",
+            "WORKBENCH_RAY_ADDRESS",
+            "RAY_AUTH_TOKEN",
+            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
+        )
+        for name in ("RAY_ADDRESS", "WORKBENCH_RAY_ADDRESS", "RAY_AUTH_TOKEN", loopback):
+            self.environment.pop(name, None)
+        self._temp_dir = Path(tempfile.mkdtemp(prefix="wbc-", dir="/tmp"))  # a socket's path must be short
+        self.nodes: list[Node] = []
+        self._started: list[Node] = []
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port: int = free.getsockname()[1]
+        self.address = f"127.0.0.1:{self.port}"
+        self.head = self._start(
+            "head",
+            ["--head", f"--port={self.port}", f"--temp-dir={self._temp_dir}", f"--num-cpus={head_cpus}"],
+            ["--node-ip-address=127.0.0.1", *(head_options or ("--include-dashboard=false",))],
+        )
+        self._await_start(self.head)
+        # Who attaches finds the token and the address in its environment, as on a real cluster.
+        self.environment["WORKBENCH_RAY_ADDRESS"] = self.address
+
+    def add(self, num_cpus: int = 1, *options: str) -> Node:
+        """Start another node, and wait until it has joined."""
+        node = self._start(
+            f"node-{len(self.nodes)}",
+            [f"--address={self.address}", f"--num-cpus={num_cpus}", "--node-ip-address=127.0.0.1"],
+            list(options),
+        )
+        self.nodes.append(node)
+        self._await_start(node)
+        return node
+
+    def close(self) -> None:
+        """End everything."""
+        for node in self._started:
+            if node.is_alive:
+                node.kill()
+        shutil.rmtree(self._temp_dir, ignore_errors=True)
+
+    def _await_start(self, node: Node) -> None:
+        log, until_s = self.folder / f"{node.name}.log", time.monotonic() + START_TIMEOUT_S
+        while "Ray runtime started" not in log.read_text():
+            if time.monotonic() > until_s or not node.is_alive:
+                self.close()
+                raise RuntimeError(f"{node.name} did not start: {log.read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def _start(self, name: str, words: list[str], more: list[str]) -> Node:
+        limits = ["--object-store-memory=100000000", "--disable-usage-stats"]
+        log = (self.folder / f"{name}.log").open("ab")
+        command = subprocess.Popen(
+            [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *words, *more, *limits],
+            env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            start_new_session=True,
+        )  # fmt: skip
+        log.close()
+        self._started.append(Node(command, name))
+        return self._started[-1]

@@ -1,0 +1,157 @@
+"""Nodes that come, are lost, or fall silent while a run goes on: real raylets, and real signals."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import Sweep, wait_until
+
+from tests.cluster import ROOT, Cluster, Node
+from workbench.events import AttemptEnded, Noted, TrialReported, TrialStarted
+from workbench.experiment import Experiment
+from workbench.store import Store
+
+pytestmark = pytest.mark.ray
+SILENT_WITHIN_S = 20.0
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A head without CPUs and one node with two."""
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"))
+    cluster.add(num_cpus=2)
+    yield cluster
+    cluster.close()
+
+
+def descend(**fields: Any) -> Experiment:
+    """An experiment whose trials go on where they were left, and end elsewhere if they do not."""
+    settings: dict[str, Any] = {
+        "name": "nodes",
+        "train": {"name": "tests.faults.trained_function:descend", "steps": 60, "pause_s": 0.2},
+        "objectives": [{"metric": "loss", "goal": "minimize"}],
+        "search": {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 1, "high": 9}},
+        "sampler": "random",
+        "budget": {"trials": 2},
+        "resources": {"max_retries": 5},
+    }
+    return Experiment(**settings | fields)
+
+
+def start(cluster: Cluster, store: Store, experiment: Experiment, folder: Path) -> Sweep:
+    """Start a run as a person would, in a process of its own."""
+    path = folder / f"{experiment.name}.yaml"
+    path.write_text(experiment.to_yaml())
+    environment = cluster.environment | {"WORKBENCH_STORE": store.url}
+    known = {run.run_id for run in store.runs()}
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench.cli", "sweep", str(path), "--detach"],
+        env=environment, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Sweep(store, next(run.run_id for run in store.runs() if run.run_id not in known))
+
+
+def pids_of(sweep: Sweep, trial: int) -> list[int]:
+    started = [event for event in sweep.of(TrialStarted) if event.trial == trial]
+    return started[-1].worker_pids if started else []
+
+
+def node_of(cluster: Cluster, sweep: Sweep, trial: int) -> Node:
+    """The node on which the last attempt at a trial has its workers."""
+    wanted = set(pids_of(sweep, trial))
+    found = [
+        node
+        for node in cluster.nodes
+        if node.is_alive and wanted & {process.pid for process in node.processes()}
+    ]
+    assert len(found) == 1, f"workers {wanted} are on {[node.name for node in found]}"
+    return found[0]
+
+
+def await_step(sweep: Sweep, trial: int, step: int) -> None:
+    sweep.wait_for(TrialReported, lambda event: event.trial == trial and event.step >= step)
+
+
+def undisturbed_loss(params: dict[str, Any]) -> float:
+    loss = 1.0
+    for step in range(1, 61):
+        loss = 0.7 * loss + params["x"] / (step + params["y"])
+    return loss
+
+
+def check_all_went_on(sweep: Sweep) -> None:
+    """Every trial has its whole curve, once, and ends where it would have ended undisturbed."""
+    for number, trial in sweep.history.trials.items():
+        steps = [event.step for event in sweep.of(TrialReported) if event.trial == number]
+        assert sorted(set(steps)) == list(range(1, 61))
+        assert len(steps) <= 60 + trial.attempts  # at most the one step at which an attempt was lost, again
+        assert trial.values["loss"] == pytest.approx(undisturbed_loss(trial.params))
+
+
+def test_trials_of_a_lost_node_go_on_on_another_that_joined_meanwhile(cluster, store, tmp_path):
+    sweep = start(cluster, store, descend(), tmp_path)
+    for trial in (0, 1):
+        await_step(sweep, trial, 5)
+    lost = node_of(cluster, sweep, 0)
+    lost.kill()
+    killed_s = time.monotonic()
+    sweep.wait_for(Noted, lambda event: "left the cluster" in event.message)
+    assert sweep.state == "running", "a run whose only node is lost waits for another"
+    cluster.add(num_cpus=2)
+    sweep.wait_for(Noted, lambda event: "joined the cluster" in event.message)
+    sweep.wait("complete", timeout_s=90)
+    assert time.monotonic() - killed_s < 75
+    assert {event.reason for event in sweep.of(AttemptEnded)} == {"lost"}
+    check_all_went_on(sweep)
+
+
+def test_a_silent_node_is_given_up_in_seconds_and_used_again_when_it_answers(cluster, store, tmp_path):
+    cluster.add(num_cpus=2)
+    sweep = start(cluster, store, descend(name="silence", budget={"trials": 3}), tmp_path)
+    for trial in (0, 1):
+        await_step(sweep, trial, 3)
+    silent = node_of(cluster, sweep, 0)
+    silent.freeze()
+    try:
+        frozen_s = time.monotonic()
+        ended = wait_until(lambda: sweep.of(AttemptEnded), timeout_s=SILENT_WITHIN_S + 10)
+        assert time.monotonic() - frozen_s < SILENT_WITHIN_S, "Ray itself takes a minute"
+        assert ended[0].reason == "lost"
+        wait_until(lambda: not set(pids_of(sweep, ended[0].trial)) & _pids(silent), timeout_s=30)
+    finally:
+        silent.thaw()
+    sweep.wait("complete", timeout_s=90)
+    check_all_went_on(sweep)
+
+
+def _pids(node: Node) -> set[int]:
+    return {process.pid for process in node.processes()}
+
+
+def test_a_waiting_run_says_who_is_before_it_and_a_higher_priority_goes_first(cluster, store, tmp_path):
+    everything = {"plan": {"workers": 1}, "resources": {"cpus_per_worker": 2, "concurrency": 4}}
+    long = descend(name="long", budget={"trials": 6}, **everything)
+    first = start(cluster, store, long, tmp_path)
+    first.wait_for(TrialReported)
+    low = start(cluster, store, descend(name="low", budget={"trials": 1}, **everything), tmp_path)
+    urgent = {**everything, "resources": {**everything["resources"], "priority": 1}}
+    high = start(cluster, store, descend(name="high", budget={"trials": 1}, **urgent), tmp_path)
+    said = low.wait_for(Noted, lambda event: "waits for workers" in event.message).message
+    assert f"run {first.run_id} has " in said
+    assert "in the queue" in said
+    low.wait("complete", timeout_s=120)
+    assert high.state == "complete"
+    began = {run.run_id: run.of(TrialStarted)[0].time_unix_s for run in (low, high)}
+    assert began[high.run_id] <= began[low.run_id]
+    environment = cluster.environment | {"WORKBENCH_STORE": store.url}
+    stopping = [sys.executable, "-m", "workbench.cli", "stop", first.run_id]
+    subprocess.run(stopping, env=environment | os.environ, cwd=ROOT, check=True, capture_output=True)
+    first.wait("stopped")
