@@ -16,8 +16,18 @@ from pathlib import Path
 
 import psutil
 
+from tests.network import Place
+
 ROOT = Path(__file__).parents[1]
 START_TIMEOUT_S = 60.0
+_START = (
+    "-m",
+    "ray.scripts.scripts",
+    "start",
+    "--block",
+    "--object-store-memory=100000000",
+    "--disable-usage-stats",
+)
 
 
 class Node:
@@ -78,7 +88,7 @@ class Cluster:
         *,
         head_cpus: int = 0,
         head_options: tuple[str, ...] = (),
-        environment: dict[str, str] | None = None,
+        address: str = "127.0.0.1",
     ) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -91,38 +101,33 @@ class Cluster:
             "RAY_AUTH_TOKEN_PATH": str(self.token),
             "RAY_USAGE_STATS_ENABLED": "0",
             "WORKBENCH_HOME": str(folder / "home"),
-            **(environment or {}),
         }
         # A head that is kept to loopback by this has no nodes; here all are given an address of loopback.
-        names = (
-            "RAY_ADDRESS",
-            "WORKBENCH_RAY_ADDRESS",
-            "RAY_AUTH_TOKEN",
-            "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER",
-        )
+        loopback = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
         for name in ("RAY_ADDRESS", "WORKBENCH_RAY_ADDRESS", "RAY_AUTH_TOKEN", loopback):
             self.environment.pop(name, None)
         self._temp_dir = Path(tempfile.mkdtemp(prefix="wbc-", dir="/tmp"))  # a socket's path must be short
         self.nodes: list[Node] = []
         self._started: list[Node] = []
-        with socket.create_server(("127.0.0.1", 0)) as free:
+        with socket.create_server((address, 0)) as free:
             self.port: int = free.getsockname()[1]
-        self.address = f"127.0.0.1:{self.port}"
+        self.address = f"{address}:{self.port}"
         self.head = self._start(
             "head",
             ["--head", f"--port={self.port}", f"--temp-dir={self._temp_dir}", f"--num-cpus={head_cpus}"],
-            ["--node-ip-address=127.0.0.1", *(head_options or ("--include-dashboard=false",))],
+            [f"--node-ip-address={address}", *(head_options or ("--include-dashboard=false",))],
         )
         self._await_start(self.head)
         # Who attaches finds the token and the address in its environment, as on a real cluster.
         self.environment["WORKBENCH_RAY_ADDRESS"] = self.address
 
-    def add(self, num_cpus: int = 1, *options: str) -> Node:
-        """Start another node, and wait until it has joined."""
+    def add(self, num_cpus: int = 1, place: Place | None = None) -> Node:
+        """Start another node, here or at a place of a network, and wait until it has joined."""
         node = self._start(
             f"node-{len(self.nodes)}",
-            [f"--address={self.address}", f"--num-cpus={num_cpus}", "--node-ip-address=127.0.0.1"],
-            list(options),
+            [f"--address={self.address}", f"--num-cpus={num_cpus}"],
+            [f"--node-ip-address={'127.0.0.1' if place is None else place.address}"],
+            () if place is None else place.prefix,
         )
         self.nodes.append(node)
         self._await_start(node)
@@ -143,11 +148,10 @@ class Cluster:
                 raise RuntimeError(f"{node.name} did not start: {log.read_text()[-2000:]}")
             time.sleep(0.05)
 
-    def _start(self, name: str, words: list[str], more: list[str]) -> Node:
-        limits = ["--object-store-memory=100000000", "--disable-usage-stats"]
+    def _start(self, name: str, words: list[str], more: list[str], prefix: tuple[str, ...] = ()) -> Node:
         log = (self.folder / f"{name}.log").open("ab")
         command = subprocess.Popen(
-            [sys.executable, "-m", "ray.scripts.scripts", "start", "--block", *words, *more, *limits],
+            [*prefix, sys.executable, *_START, *words, *more],
             env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             start_new_session=True,
         )  # fmt: skip

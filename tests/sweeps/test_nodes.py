@@ -18,8 +18,9 @@ from workbench.events import AttemptEnded, Noted, TrialReported, TrialStarted
 from workbench.experiment import Experiment
 from workbench.store import Store
 
-pytestmark = pytest.mark.ray
-SILENT_WITHIN_S = 20.0
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+SILENT_WITHIN_S = 45.0  # on a busy machine
+STEPS = 40
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +36,7 @@ def descend(**fields: Any) -> Experiment:
     """An experiment whose trials go on where they were left, and end elsewhere if they do not."""
     settings: dict[str, Any] = {
         "name": "nodes",
-        "train": {"name": "tests.faults.trained_function:descend", "steps": 60, "pause_s": 0.2},
+        "train": {"name": "tests.faults.trained_function:descend", "steps": STEPS, "pause_s": 0.2},
         "objectives": [{"metric": "loss", "goal": "minimize"}],
         "search": {"x": {"low": 0.0, "high": 1.0}, "y": {"low": 1, "high": 9}},
         "sampler": "random",
@@ -82,7 +83,7 @@ def await_step(sweep: Sweep, trial: int, step: int) -> None:
 
 def undisturbed_loss(params: dict[str, Any]) -> float:
     loss = 1.0
-    for step in range(1, 61):
+    for step in range(1, STEPS + 1):
         loss = 0.7 * loss + params["x"] / (step + params["y"])
     return loss
 
@@ -91,8 +92,10 @@ def check_all_went_on(sweep: Sweep) -> None:
     """Every trial has its whole curve, once, and ends where it would have ended undisturbed."""
     for number, trial in sweep.history.trials.items():
         steps = [event.step for event in sweep.of(TrialReported) if event.trial == number]
-        assert sorted(set(steps)) == list(range(1, 61))
-        assert len(steps) <= 60 + trial.attempts  # at most the one step at which an attempt was lost, again
+        assert sorted(set(steps)) == list(range(1, STEPS + 1))
+        assert (
+            len(steps) <= STEPS + trial.attempts
+        )  # at most the one step at which an attempt was lost, again
         assert trial.values["loss"] == pytest.approx(undisturbed_loss(trial.params))
 
 
@@ -147,8 +150,8 @@ def test_a_waiting_run_says_who_is_before_it_and_a_higher_priority_goes_first(cl
     said = low.wait_for(Noted, lambda event: "waits for workers" in event.message).message
     assert f"run {first.run_id} has " in said
     assert "in the queue" in said
-    low.wait("complete", timeout_s=120)
-    assert high.state == "complete"
+    for run in (low, high):
+        run.wait("complete", timeout_s=120)
     began = {run.run_id: run.of(TrialStarted)[0].time_unix_s for run in (low, high)}
     assert began[high.run_id] <= began[low.run_id]
     environment = cluster.environment | {"WORKBENCH_STORE": store.url}

@@ -1,0 +1,127 @@
+"""Trials across machines with addresses of their own, on links that are slow, and cut in the middle."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from running import Sweep, wait_until
+
+from tests.cluster import ROOT, Cluster
+from tests.network import Network, why_not
+from workbench.events import AttemptEnded, TrialReported, TrialStarted
+from workbench.experiment import Experiment
+from workbench.store import Store
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+MEGABITS_PER_S = 100
+WIDTH = 256
+NUM_PARAMETERS = 64 * WIDTH + WIDTH + WIDTH * 10 + 10
+SILENT_WITHIN_S = 45.0  # on a busy machine; Ray itself takes more than a minute
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[Network]:
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    network = Network()
+    yield network
+    network.close()
+
+
+@pytest.fixture(scope="module")
+def cluster(network: Network, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A head at the middle of the network, and two machines with two CPUs each."""
+    cluster = Cluster(tmp_path_factory.mktemp("cluster"), address=network.address)
+    try:
+        for _ in range(2):
+            place = network.add()
+            network.limit(place, MEGABITS_PER_S)
+            cluster.add(num_cpus=2, place=place)
+        yield cluster
+    finally:
+        cluster.close()
+
+
+def start(cluster: Cluster, store: Store, folder: Path, placement: str, **fields: Any) -> Sweep:
+    settings: dict[str, Any] = {
+        "name": placement,
+        "model": {"name": "mlp", "hidden_width": WIDTH, "num_layers": 1},
+        "data": "digits",
+        "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+        "search": {"lr": {"choices": [0.02]}},
+        "training": {"epochs": 4, "global_batch": 64},
+        "plan": {"workers": 2},
+        "budget": {"trials": 1},
+        "resources": {"placement": placement, "concurrency": 1, "max_retries": 5},
+    }
+    path = folder / f"{placement}.yaml"
+    path.write_text(Experiment(**settings | fields).to_yaml())
+    known = {run.run_id for run in store.runs()}
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench.cli", "sweep", str(path), "--detach"],
+        env=cluster.environment | {"WORKBENCH_STORE": store.url}, cwd=ROOT,
+        check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Sweep(store, next(run.run_id for run in store.runs() if run.run_id not in known))
+
+
+def machines_of(cluster: Cluster, sweep: Sweep) -> set[str]:
+    """The machines on which the workers of the last attempt are."""
+    pids = set(sweep.of(TrialStarted)[-1].worker_pids)
+    return {node.name for node in cluster.nodes if pids & {process.pid for process in node.processes()}}
+
+
+def samples_per_s(sweep: Sweep) -> float:
+    found = [event.samples_per_s for event in sweep.of(TrialReported)]
+    return statistics.median(value for value in found if value is not None)
+
+
+def test_a_trial_across_a_slow_link_trains_the_same_and_is_as_slow_as_the_link(
+    cluster, network, store, tmp_path
+):
+    packed = start(cluster, store, tmp_path, "pack")
+    packed.wait_for(TrialStarted)
+    assert len(machines_of(cluster, packed)) == 1
+    packed.wait("complete", timeout_s=90)
+    before = [network.carried_bytes(place) for place in network.places]
+    spread = start(cluster, store, tmp_path, "spread")
+    spread.wait_for(TrialStarted)
+    assert len(machines_of(cluster, spread)) == 2
+    spread.wait("complete", timeout_s=180)
+    sent = [network.carried_bytes(place) for place in network.places]
+    num_steps = max(event.step for event in spread.of(TrialReported))
+    gradient_bytes = 4 * NUM_PARAMETERS
+    # Of two workers each sends half of the gradient, and half of the sum: all of it once a step.
+    for was, is_now in zip(before, sent, strict=True):
+        assert is_now - was > gradient_bytes * num_steps
+    assert spread.trials[0].values["val_loss"] == pytest.approx(packed.trials[0].values["val_loss"], rel=1e-3)
+    link_s = 8 * gradient_bytes / (MEGABITS_PER_S * 1e6)
+    assert 64 / samples_per_s(spread) > 0.8 * link_s
+    assert samples_per_s(spread) < samples_per_s(packed)
+
+
+def test_a_trial_whose_link_is_cut_goes_on_elsewhere_within_seconds(cluster, network, store, tmp_path):
+    sweep = start(cluster, store, tmp_path, "spread", training={"epochs": 400, "global_batch": 64})
+    wait_until(lambda: len(sweep.of(TrialReported)) >= 3, timeout_s=60)
+    assert len(machines_of(cluster, sweep)) == 2
+    network.cut(network.places[1])
+    try:
+        ended = wait_until(lambda: sweep.of(AttemptEnded), timeout_s=SILENT_WITHIN_S)
+        assert ended[0].reason == "lost"
+        wait_until(lambda: len(sweep.of(TrialStarted)) >= 2, timeout_s=60)
+        assert machines_of(cluster, sweep) == {cluster.nodes[0].name}
+        resumed = sweep.of(TrialStarted)[-1]
+        assert resumed.resumed_from is not None
+        reported = len(sweep.of(TrialReported))
+        wait_until(lambda: len(sweep.of(TrialReported)) > reported, timeout_s=60)
+    finally:
+        network.mend(network.places[1])
+    sweep.store.command(sweep.run_id, "stop", {})
+    sweep.wait("stopped", timeout_s=60)
