@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,3 +102,21 @@ def test_what_can_never_run_is_refused_and_the_message_says_what_there_is():
         check_feasible(Request("run", shape=Shape(1, 1.0)), [Node("a", 2, 0)])
     with pytest.raises(ResourcesError, match="4 CPU"):
         check_feasible(Request("run", shape=Shape(4)), [Node("a", 2, 0), Node("b", 3, 0)])
+
+
+@given(request=requests, nodes=nodes, idle=st.lists(st.integers(0, 3), min_size=4, max_size=4))
+def test_spread_takes_each_time_the_node_with_the_fewest_of_the_gang_then_the_warmest_and_emptiest(
+    request, nodes, idle
+):
+    nodes = [replace(node, num_idle=count) for node, count in zip(nodes, idle, strict=False)]
+    chosen = place(replace(request, placement="spread"), nodes)
+    room = {node.node_id: node.fits(request.shape) for node in nodes}
+    for position, node_id in enumerate(chosen or []):
+        before = (chosen or [])[:position]
+
+        def rank(node, before=before):
+            count = before.count(node.node_id)
+            return count, -node.num_idle, count - room[node.node_id]
+
+        free = [node for node in nodes if room[node.node_id] > before.count(node.node_id)]
+        assert node_id == min(free, key=rank).node_id

@@ -7,6 +7,7 @@ holds the fewest CPUs, then the oldest. Processes are left to `pool`.
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -110,10 +111,13 @@ def order(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> int:
         waiting: Requests, oldest first; at least one.
         held_cpus: CPUs that each run's leased workers use, by run id.
     """
-    return min(
-        range(len(waiting)),
-        key=lambda index: (-waiting[index].priority, held_cpus.get(waiting[index].run_id, 0.0), index),
-    )
+    oldest: dict[tuple[int, str], int] = {}
+    for index, request in enumerate(waiting):
+        oldest.setdefault((-request.priority, request.run_id), index)
+    # Of thousands of requests only the oldest of each run and priority can be next.
+    return min((priority, held_cpus.get(run_id, 0.0), index) for (priority, run_id), index in oldest.items())[
+        2
+    ]
 
 
 def queued(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> list[Request]:
@@ -157,15 +161,22 @@ def place(request: Request, nodes: Sequence[Node]) -> list[str] | None:
     return chosen
 
 
-def _spread(num_workers: int, room: dict[str, int], idle: Mapping[str, int]) -> list[str]:
+def _spread(num_workers: int, room: Mapping[str, int], idle: Mapping[str, int]) -> list[str]:
+    """Take, each time, the node with the fewest workers of the gang; the warmest, emptiest, first of those."""
+    nodes = [
+        (0, -idle[node_id], -free, index, node_id)
+        for index, (node_id, free) in enumerate(room.items())
+        if free > 0
+    ]
+    heapq.heapify(nodes)
     chosen: list[str] = []
     while len(chosen) < num_workers:
-        node_id = min(
-            (node_id for node_id, free in room.items() if free > 0),
-            key=lambda node_id: (chosen.count(node_id), -idle[node_id], -room[node_id]),
-        )
-        room[node_id] -= 1
+        count, warm, free, index, node_id = nodes[0]
         chosen.append(node_id)
+        if free == -1:
+            heapq.heappop(nodes)
+        else:
+            heapq.heapreplace(nodes, (count + 1, warm, free + 1, index, node_id))
     return chosen
 
 
