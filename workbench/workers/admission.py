@@ -162,7 +162,7 @@ def place(request: Request, nodes: Sequence[Node]) -> list[str] | None:
 
 
 def _spread(num_workers: int, room: Mapping[str, int], idle: Mapping[str, int]) -> list[str]:
-    """Take, each time, the node with the fewest workers of the gang; the warmest, emptiest, first of those."""
+    """Take each time the node with the fewest workers of the gang, of those the warmest, emptiest, first."""
     nodes = [
         (0, -idle[node_id], -free, index, node_id)
         for index, (node_id, free) in enumerate(room.items())

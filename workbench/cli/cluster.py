@@ -1,0 +1,25 @@
+"""Commands about machines that somebody rents; nothing is rented, and neither torch nor Ray is loaded."""
+
+from __future__ import annotations
+
+import click
+
+from workbench.cli.lazy import LazyGroup
+from workbench.cli.options import example
+
+COMMANDS = {
+    "plan": "workbench.cli.cluster_plan:plan",
+    "template": "workbench.cli.cluster_template:template",
+    "simulate": "workbench.cli.cluster_simulate:simulate_cluster",
+}
+
+
+@click.group(
+    "cluster", cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@example(
+    "workbench cluster plan mine.yaml --deadline 6h --budget 40",
+    "workbench cluster template slurm mine.yaml --environment /shared/venv",
+)
+def cluster() -> None:
+    """Compare machines to rent for a run, describe them to their launcher, simulate a shared cluster."""
