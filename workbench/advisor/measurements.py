@@ -10,6 +10,7 @@ import platform
 import statistics
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import JsonValue
 
@@ -40,20 +41,27 @@ def setting_of(
     Returns:
         A hash, the same on every machine of the same kind.
     """
-    params = {name: value for name, value in params.items() if not isinstance(value, float)}
-    training = {name: getattr(experiment.training, name) for name in _TRAINING}
     named = {
-        "model": _written(experiment.model),
-        "data": _written(experiment.data),
-        "loss": _written(experiment.loss),
-        "training": training | {name: params[name] for name in _TRAINING if name in params},
-        "params": dict(params),
+        **work_of(experiment, params),
         "worker": [shape.cpus, shape.gpus],
         "devices": sorted({node.gpu_type or "" for node in cluster.nodes if shape.gpus}),
         "machine": [platform.machine(), platform.processor(), [node.num_cpus for node in cluster.nodes]],
         "versions": [importlib.metadata.version(name) for name in _VERSIONED],
     }
     return hashlib.sha256(json.dumps(named, sort_keys=True, default=str).encode()).hexdigest()[:16]
+
+
+def work_of(experiment: Experiment, params: Mapping[str, JsonValue]) -> dict[str, Any]:
+    """Return what is computed in a step, wherever that is; arguments as in `setting_of`."""
+    params = {name: value for name, value in params.items() if not isinstance(value, float)}
+    training = {name: getattr(experiment.training, name) for name in _TRAINING}
+    return {
+        "model": _written(experiment.model),
+        "data": _written(experiment.data),
+        "loss": _written(experiment.loss),
+        "training": training | {name: params[name] for name in _TRAINING if name in params},
+        "params": dict(params),
+    }
 
 
 def _written(component: Component | None) -> list[JsonValue]:

@@ -6,6 +6,7 @@ the line through what was measured, or what was estimated before anything ran. N
 
 from __future__ import annotations
 
+import copy
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -121,6 +122,13 @@ class Knowledge:
             [*self.measured, measured], self._room, placement=self._placement,
             limit_bytes=self.limit_bytes, estimated=self._estimated,
         )  # fmt: skip
+
+    def on_nodes(self, workers_per_node: Sequence[int], limit_bytes: float | None) -> Knowledge:
+        """Return the same fitted models, asked about other nodes; arguments as in the constructor."""
+        _ = self._models  # fitted once for all
+        other = copy.copy(self)
+        other._room, other.limit_bytes = sorted(workers_per_node, reverse=True), limit_bytes
+        return other
 
     @cached_property
     def _models(self) -> dict[Variant, StepTimeModel]:

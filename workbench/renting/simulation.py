@@ -136,7 +136,7 @@ def draw_trials(
     rng = random.Random(seed)
     sizes = [2**power for power in range(most_workers.bit_length())]
     weights = [1.0 / (index + 1) for index in range(len(sizes))]
-    sigma = 0.8
+    sigma = 0.5
     return [
         Trial(
             run_id=f"run-{number % num_runs}",

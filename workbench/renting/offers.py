@@ -1,0 +1,367 @@
+"""What a run would take on each machine of a catalogue: time, money and risk, from what was measured.
+
+Each number has an interval; what rests on another device, or on more workers or nodes than were measured,
+says so. Machines are compared for the whole run without early stopping, start-up included.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from workbench.advisor.advice import Estimate, apply_settings
+from workbench.advisor.choices import choices_of, drawn_params
+from workbench.advisor.plans import Knowledge, PlanChoice, enumerate_plans
+from workbench.advisor.quantities import format_bytes, format_duration
+from workbench.errors import ExperimentError
+from workbench.experiment import Experiment
+from workbench.renting.catalogue import Catalogue, Machine, Market
+from workbench.renting.elsewhere import Carried, carry
+from workbench.renting.evidence import Evidence
+from workbench.renting.interruptions import stretch
+from workbench.sweeps.forecast import Forecast, forecast_of
+from workbench.training.settings import resolve
+
+START_UP_S = 300.0
+"""Until a machine that was asked for, or came back, trains: an assumption."""
+MARKETS: tuple[Market, ...] = ("on demand", "spot")
+Answer = Literal["yes", "perhaps", "no"]
+_GIB = 2**30
+_SAME = 0.05
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """What the renter wants.
+
+    Attributes:
+        deadline_s: When the run should have ended; None for any time.
+        budget_usd: What it may cost; None for any sum.
+        most_nodes: Machines of one type, at most.
+        start_up_s: Seconds until a machine trains.
+    """
+
+    deadline_s: float | None = None
+    budget_usd: float | None = None
+    most_nodes: int = 8
+    start_up_s: float = START_UP_S
+
+
+@dataclass(frozen=True)
+class Offer:
+    """One line: machines of one type, rented in one way.
+
+    Attributes:
+        provider: Who rents it out.
+        machine: Its type.
+        region: Where.
+        market: on demand, or spot.
+        nodes: How many.
+        device: Their GPUs; None for CPUs alone.
+        gpus: GPUs in all.
+        plan: How a trial trains; None where nothing fits.
+        at_once: Trials beside each other.
+        step_s: Seconds of a step; None where nothing can be said.
+        run_s: Seconds of the run, start-up and interruptions included; None where it is not known.
+        usd_per_hour: Of all of them; None where nobody knows the price.
+        cost_usd: Of the run.
+        interruptions: Expected in the run; None where their rate is not known, 0 on demand.
+        lost: Part of the time that interruptions cost; None where that is not known.
+        fits: Whether a worker fits into memory; None where nobody knows.
+        in_time: Whether the deadline is met; None without one, or where that is not known.
+        in_budget: The same of the budget.
+        measured: Whether nothing of the step time is extrapolated.
+        notes: On what it rests, and what is not known, in sentences.
+    """
+
+    provider: str
+    machine: str
+    region: str
+    market: Market
+    nodes: int
+    device: str | None
+    gpus: int
+    plan: str | None = None
+    at_once: int = 0
+    step_s: Estimate | None = None
+    run_s: Estimate | None = None
+    usd_per_hour: float | None = None
+    cost_usd: Estimate | None = None
+    interruptions: Estimate | None = None
+    lost: Estimate | None = None
+    fits: bool | None = None
+    in_time: Answer | None = None
+    in_budget: Answer | None = None
+    measured: bool = False
+    notes: tuple[str, ...] = field(default=())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return dataclasses.asdict(self)
+
+    @property
+    def is_recommendable(self) -> bool:
+        """Whether it can be taken: it fits, its cost is known, and nothing says that it misses a wish."""
+        answers = (self.in_time, self.in_budget)
+        return self.fits is not False and self.cost_usd is not None and "no" not in answers
+
+    def rank(self) -> tuple[float, ...]:
+        """Return what orders offers, the best first."""
+        answers = (self.in_time, self.in_budget)
+        tier = 2 if "no" in answers else 1 if "perhaps" in answers else 0
+        if self.cost_usd is None:
+            tier = 3 if self.run_s is not None else 4
+        if self.fits is False:
+            tier = 5
+        cost, run = self.cost_usd, self.run_s
+        return tier, cost.value if cost else 0.0, run.value if run else 0.0
+
+
+def compare(
+    experiment: Experiment, evidence: Sequence[Evidence], catalogue: Catalogue, wishes: Wishes
+) -> list[Offer]:
+    """Compare the machines of a catalogue for a run.
+
+    Args:
+        experiment: What is to be run.
+        evidence: What was measured of it, at least one.
+        catalogue: The machines.
+        wishes: What the renter wants.
+
+    Returns:
+        A line for each machine and way of renting it, the best first.
+
+    Raises:
+        ExperimentError: If settings of the experiment exclude each other.
+    """
+    offers = [
+        _best_number(experiment, evidence, catalogue, machine, market, wishes)
+        for machine in catalogue.machines
+        for market in MARKETS
+    ]
+    return sorted(offers, key=Offer.rank)
+
+
+def _best_number(
+    experiment: Experiment, evidence: Sequence[Evidence], catalogue: Catalogue, machine: Machine,
+    market: Market, wishes: Wishes,
+) -> Offer:  # fmt: skip
+    """Return the offer of as many machines as are best: the cheapest that meet the wishes, or the fastest."""
+    known, carried = _nearest(evidence, catalogue, machine)
+    counts = [2**power for power in range(wishes.most_nodes.bit_length())]
+    offers = [
+        _offer(experiment, known, carried, catalogue, machine, market, nodes, wishes) for nodes in counts
+    ]
+    tier = min(offer.rank()[0] for offer in offers)
+    offers = [offer for offer in offers if offer.rank()[0] == tier]
+    if tier >= 3.0:  # without a cost: the fewest machines
+        return offers[0]
+    if tier == 2.0:
+        return min(offers, key=lambda offer: (offer.in_budget == "no", offer.run_s.value))  # type: ignore[union-attr]
+    cheapest = min(offer.cost_usd.value for offer in offers if offer.cost_usd)
+    near = [offer for offer in offers if offer.cost_usd and offer.cost_usd.value <= cheapest * (1 + _SAME)]
+    return min(near, key=lambda offer: offer.run_s.value if offer.run_s else math.inf)
+
+
+def _nearest(
+    evidence: Sequence[Evidence], catalogue: Catalogue, machine: Machine
+) -> tuple[Evidence, Carried]:
+    """Return what tells most of a machine: the same device, or else the narrowest bounds."""
+    target = catalogue.device(machine.device)
+    found = [
+        (
+            each,
+            carry(
+                None if each.device == "cpu" else catalogue.device_called(each.device), target,
+                precision=each.usual.variant.precision, measured_name=each.device,
+                step_flops_per_s=each.flops_per_s(),
+            ),
+        )
+        for each in evidence
+    ]  # fmt: skip
+
+    def width(one: tuple[Evidence, Carried]) -> float:
+        factor = one[1].factor
+        return math.inf if factor is None else factor.high / factor.low
+
+    return min(found, key=width)
+
+
+def _offer(
+    experiment: Experiment, known: Evidence, carried: Carried, catalogue: Catalogue, machine: Machine,
+    market: Market, nodes: int, wishes: Wishes,
+) -> Offer:  # fmt: skip
+    price = machine.price(market).usd_per_hour
+    offer = Offer(
+        machine.provider, machine.type, machine.region, market, nodes, machine.device, nodes * machine.gpus,
+        usd_per_hour=None if price is None else price * nodes, notes=(carried.words,),
+    )  # fmt: skip
+    if price is None:
+        offer = _noting(offer, f"{market} price unknown: put yours into the catalogue")
+    if carried.factor is None:
+        return offer
+    places = _workers_per_node(experiment, machine)
+    if places == 0:
+        return _noting(offer, "a worker needs more CPUs than it has", fits=False)
+    same_kind = (machine.device is None) == (known.device == "cpu")
+    device = catalogue.device(machine.device)
+    memory_gib = machine.memory_gib / places if device is None else device.memory_gib
+    knowledge = known.knowledge.on_nodes([places] * nodes, memory_gib * _GIB if same_kind else None)
+    chosen = _choose(experiment, known, knowledge, places * nodes, on_gpu=machine.gpus > 0)
+    if chosen is None:
+        return _noting(offer, f"no plan fits into {format_bytes(memory_gib * _GIB)} of a worker", fits=False)
+    plan, step_s, forecast = chosen
+    fits = None if not same_kind or knowledge.memory(plan) is None else True
+    if step_s.extrapolated:
+        offer = _noting(
+            offer, f"{plan.workers} workers in micro batches of {plan.micro_batch} were not measured so"
+        )
+    factor = carried.factor
+    offer = dataclasses.replace(
+        offer, plan=forecast.plan, at_once=forecast.at_once, step_s=_product(step_s, factor), fits=fits,
+        measured=not (step_s.extrapolated or factor.extrapolated),
+    )  # fmt: skip
+    return _priced(
+        _timed(offer, experiment, known, catalogue, machine, plan, forecast, factor, wishes), wishes
+    )
+
+
+def _workers_per_node(experiment: Experiment, machine: Machine) -> int:
+    resources = experiment.resources
+    by_cpus = machine.vcpus // resources.cpus_per_worker
+    if not machine.gpus:
+        return by_cpus
+    each = 1.0 if resources.gpus_per_worker in ("auto", 0) else float(resources.gpus_per_worker)
+    return min(by_cpus, int(machine.gpus / each + 1e-6))
+
+
+def _choose(
+    experiment: Experiment, known: Evidence, knowledge: Knowledge, places: int, *, on_gpu: bool
+) -> tuple[PlanChoice, Estimate, Forecast] | None:
+    """Return the plan with which the run ends first, its step time and what follows; None where none fits."""
+    fixed = apply_settings(experiment, known.settings)
+    try:
+        choices = choices_of(
+            fixed, num_train_samples=known.num_train_samples, most_workers=places, on_gpu=on_gpu,
+            has_bf16=known.usual.variant.precision == "bf16",
+        )  # fmt: skip
+    except ExperimentError:  # more workers are asked for than there are
+        return None
+    plans = list(enumerate_plans(choices, [known.usual.variant], knowledge))
+    if not plans:
+        return None
+    times = knowledge.step_times(plans)
+    found = [
+        (plan, step_s, forecast_of(
+            experiment, plan, step_s, num_train_samples=known.num_train_samples, num_places=places,
+            on_gpu=on_gpu, state_bytes=None,
+        )) for plan, step_s in zip(plans, times, strict=True)
+    ]  # fmt: skip
+
+    def takes_s(one: tuple[PlanChoice, Estimate, Forecast]) -> float:
+        forecast = one[2]
+        each_s = forecast.trial_s.value
+        # Without a number of trainings: the most of them an hour.
+        return each_s / forecast.at_once if forecast.run_s is None else forecast.run_s.value
+
+    fastest = min(map(takes_s, found))
+    near = [one for one in found if takes_s(one) <= fastest * (1 + _SAME)]
+    return min(near, key=lambda one: (one[0].workers, one[0].accumulation))
+
+
+def _timed(
+    offer: Offer, experiment: Experiment, known: Evidence, catalogue: Catalogue, machine: Machine,
+    plan: PlanChoice, forecast: Forecast, factor: Estimate, wishes: Wishes,
+) -> Offer:  # fmt: skip
+    """Add how long the run takes, interruptions and its own limit of time included."""
+    trial_s = _product(forecast.trial_s, factor)
+    run_s = None if forecast.run_s is None else _product(forecast.run_s, factor)
+    interruption = catalogue.interruption(machine) if offer.market == "spot" else None
+    lost: Estimate | None = None if offer.market == "spot" else Estimate(0.0, 0.0, 0.0)
+    rates = interruption.rates_per_hour() if interruption else (0.0, 0.0, 0.0)
+    if interruption is not None:
+        spans = math.ceil(plan.workers / max(1, _workers_per_node(experiment, machine)))
+        checkpoint_s = _checkpoint_s(experiment, plan, trial_s)
+        factors = [stretch(rate * spans, checkpoint_s, wishes.start_up_s) for rate in rates]
+        lost = _estimate([1.0 - 1.0 / each for each in factors])
+        run_s = None if run_s is None else _product(run_s, _estimate(factors))
+    elif offer.market == "spot":
+        offer = _noting(offer, "how often it is interrupted is not known, and not counted")
+    budget_s = experiment.budget.time
+    if budget_s is not None and (run_s is None or run_s.value > budget_s):
+        num = max(1, int(offer.at_once * budget_s / trial_s.value))
+        offer = _noting(
+            offer, f"its time of {format_duration(budget_s)} ends it, after about {num} trainings"
+        )
+        run_s = Estimate(budget_s, min(budget_s, run_s.low) if run_s else budget_s, budget_s)
+    if run_s is None:
+        return _noting(offer, "the experiment has no end: set budget.trials or budget.time")
+    run_s = _estimate(
+        [part + wishes.start_up_s for part in (run_s.value, run_s.low, run_s.high)], run_s.extrapolated
+    )
+    hours = [part / 3600.0 * offer.nodes for part in (run_s.value, run_s.low, run_s.high)]
+    expected = [rate * hour for rate, hour in zip(rates, hours, strict=True)]
+    interruptions = None if lost is None else _estimate(expected)
+    return dataclasses.replace(offer, run_s=run_s, lost=lost, interruptions=interruptions)
+
+
+def _checkpoint_s(experiment: Experiment, plan: PlanChoice, trial_s: Estimate) -> float:
+    """Return the seconds of training between checkpoints."""
+    training = resolve(experiment, drawn_params(experiment)).training
+    by_epochs_s = trial_s.value / training.epochs * training.checkpoint_every
+    return min(by_epochs_s, training.checkpoint_after or math.inf)
+
+
+def _priced(offer: Offer, wishes: Wishes) -> Offer:
+    """Add what it costs, and whether that and the time are what was wished for."""
+    if offer.run_s is None:
+        return offer
+    cost = None if offer.usd_per_hour is None else offer.run_s.times(offer.usd_per_hour / 3600.0)
+    return dataclasses.replace(
+        offer, cost_usd=cost, in_time=_within(offer.run_s, wishes.deadline_s),
+        in_budget=_within(cost, wishes.budget_usd),
+    )  # fmt: skip
+
+
+def _within(found: Estimate | None, limit: float | None) -> Answer | None:
+    if found is None or limit is None:
+        return None
+    return "yes" if found.high <= limit else "no" if found.value > limit else "perhaps"
+
+
+def _estimate(parts: Sequence[float], extrapolated: bool = False) -> Estimate:
+    value, low, high = parts
+    return Estimate(value, low, high, extrapolated)
+
+
+def _product(first: Estimate, second: Estimate) -> Estimate:
+    return Estimate(
+        first.value * second.value, first.low * second.low, first.high * second.high,
+        first.extrapolated or second.extrapolated,
+    )  # fmt: skip
+
+
+def _noting(offer: Offer, said: str, **changes: Any) -> Offer:
+    return dataclasses.replace(offer, notes=(*offer.notes, said), **changes)
+
+
+def sentences(offers: Sequence[Offer], wishes: Wishes) -> Iterator[str]:
+    """Say what the comparison comes to, and on what it rests."""
+    best = offers[0] if offers and offers[0].is_recommendable else None
+    if best is not None and best.run_s is not None and best.cost_usd is not None:
+        yield (
+            f"take {best.nodes} x {best.machine} of {best.provider}, {best.market}: about "
+            f"{format_duration(best.run_s.value)} and ${best.cost_usd.value:,.2f} "
+            f"(${best.cost_usd.low:,.2f} to ${best.cost_usd.high:,.2f})"
+        )
+        if not best.measured:
+            yield "its step time is extrapolated: measure on one such machine before many are rented"
+    else:
+        yield "nothing can be recommended: see the notes of each line"
+    yield (
+        f"early stopping is not counted; {format_duration(wishes.start_up_s)} of start-up is assumed, as is "
+        "billing by the second; intervals hold nine of ten where nothing is extrapolated"
+    )
