@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -78,7 +79,8 @@ def test_comparing_loads_no_heavy_library(shell: Shell, advised: str) -> None:
     program = (
         "import sys; from workbench.cli.entry import run_command; "
         f"code = run_command(['cluster', 'plan', {advised!r}, '--json']); "
-        "print(code, sorted({'torch', 'ray', 'optuna', 'plotly', 'pandas'} & set(sys.modules)), file=sys.stderr)"
+        "heavy = {'torch', 'ray', 'optuna', 'plotly', 'pandas'}; "
+        "print(code, sorted(heavy & set(sys.modules)), file=sys.stderr)"
     )
     done = subprocess.run([sys.executable, "-c", program], check=True, capture_output=True, text=True)
     assert done.stderr.strip().endswith("0 []")
@@ -95,3 +97,54 @@ def test_a_catalogue_of_ones_own_replaces_the_shipped_one(shell: Shell, advised:
     )
     told = shell.json("cluster", "plan", advised, "--catalogue", str(own))
     assert {each["machine"] for each in told["offers"]} == {"shelf"}
+
+
+def template(shell: Shell, target: str, file: str, *words: str) -> tuple[int, str, str]:
+    kept = ("--artifacts", "s3://bucket/runs", "--store", "postgresql://me@db/runs")
+    return shell("cluster", "template", target, file, *kept, *words)
+
+
+def test_a_template_is_written_for_each_target(shell: Shell, file: str) -> None:
+    wheel, path = "dist/workbench.whl", shell.folder / "out.yaml"
+    code, out, err = template(
+        shell, "aws", file, "--machine", "g5.xlarge", "--package", wheel, "--to", str(path)
+    )
+    assert (code, err) == (0, "")
+    assert "wrote" in out
+    assert "InstanceType: g5.xlarge" in path.read_text()
+    code, out, _ = template(shell, "kubernetes", file, "--machine", "g5.xlarge", "--image", "mine:1")
+    assert code == 0
+    assert "kind: RayJob" in out
+    code, out, _ = template(shell, "slurm", file, "--environment", "venv", "--gpus", "2")
+    assert code == 0
+    assert f"source {Path('venv').absolute()}/bin/activate" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("aws", "--machine", "g5.xlarge"), "--package: is needed here. Build a wheel"),
+        (("aws", "--package", "w.whl"), "--machine: is needed here. Choose one"),
+        (
+            ("gcp", "--machine", "g5.xlarge", "--package", "w.whl"),
+            "the catalogue has no machines 'g5.xlarge'",
+        ),
+        (("kubernetes", "--machine", "g5.xlarge"), "--image: is needed here"),
+        (("slurm",), "--environment: is needed here"),
+        (("slurm", "--environment", "v", "--idle", "long"), "--idle: 'long' is no duration"),
+    ],
+)
+def test_what_a_template_lacks_is_named(shell: Shell, file: str, words: tuple[str, ...], said: str) -> None:
+    code, _, err = template(shell, words[0], file, *words[1:])
+    assert code == 2
+    assert said in err
+
+
+def test_without_a_place_for_runs_and_checkpoints_nothing_is_written(
+    shell: Shell, file: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WORKBENCH_STORE")
+    monkeypatch.delenv("WORKBENCH_ARTIFACTS", raising=False)
+    code, out, err = shell("cluster", "template", "slurm", file, "--environment", "venv")
+    assert (code, out) == (2, "")
+    assert "--artifacts" in err

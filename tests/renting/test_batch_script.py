@@ -1,0 +1,117 @@
+"""The batch script as Slurm would run it: its commands are stood in for, Ray and the run are real."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.renting.test_templates import node_of_slurm, rental
+from workbench.experiment import Experiment
+from workbench.renting.slurm import batch_script
+from workbench.store import Store
+
+JOB = 4321
+# Options of srun end where the first word is none; every "node" is this machine.
+SRUN = '#!/bin/bash\nwhile [[ "$1" == --* ]]; do shift; done\n[ "$1" = hostname ] && exec echo 127.0.0.1\nexec "$@"\n'
+SCONTROL = '#!/bin/bash\n[ "$1" = show ] && exec echo here\necho "$@" >> "$SCONTROL_CALLS"\n'
+
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Iterator[dict[str, str]]:
+    """The environment of a job of Slurm, with a virtual environment that leads to this Python."""
+    commands, environment = tmp_path / "bin", tmp_path / "venv" / "bin"
+    commands.mkdir()
+    environment.mkdir(parents=True)
+    for name, text in (("srun", SRUN), ("scontrol", SCONTROL)):
+        (commands / name).write_text(text)
+        (commands / name).chmod(0o755)
+    (environment / "activate").write_text(f"export PATH={environment}:$PATH\n")
+    (environment / "python").symlink_to(sys.executable)
+    for name, module in (("ray", "ray.scripts.scripts"), ("workbench", "workbench.cli")):
+        (environment / name).write_text(f'#!/bin/bash\nexec {sys.executable} -m {module} "$@"\n')
+        (environment / name).chmod(0o755)
+    kept = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "WORKBENCH_"))}
+    yield kept | {
+        "PATH": f"{commands}:{os.environ['PATH']}",
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+        "SLURM_JOB_ID": str(JOB),
+        "SLURM_JOB_NODELIST": "here",
+        "SCONTROL_CALLS": str(tmp_path / "calls"),
+        "WORKBENCH_SLURM_STATE": str(tmp_path / "state"),
+    }
+
+
+def submit(folder: Path, job: dict[str, str], epochs: int, trials: int) -> subprocess.Popen[str]:
+    tuned = Experiment(
+        name="in-a-job", model="mlp", data="breast_cancer", training={"epochs": epochs, "global_batch": 64},
+        objectives=[{"metric": "val_loss", "goal": "minimize"}], budget={"trials": trials},
+        search={"lr": {"low": 1e-3, "high": 0.1, "log": True}}, resources={"concurrency": 1},
+    )  # fmt: skip
+    file = folder / "mine.yaml"
+    file.write_text(tuned.to_yaml())
+    asked = rental(
+        machine=node_of_slurm(cpus=1), experiment=tuned, file=file, nodes=1,
+        store=str(folder / "runs.sqlite"), artifacts=str(folder / "artifacts"),
+    )  # fmt: skip
+    script = folder / "job.sh"
+    script.write_text(batch_script(asked, folder / "venv", "1:00:00"))
+    return subprocess.Popen(
+        ["bash", str(script)], env=job, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )  # fmt: skip
+
+
+def finish(batch: subprocess.Popen[str], timeout_s: float = 150.0) -> str:
+    try:
+        return batch.communicate(timeout=timeout_s)[0]
+    finally:
+        if batch.poll() is None:
+            os.killpg(batch.pid, signal.SIGKILL)
+
+
+def test_a_job_starts_ray_does_the_run_and_leaves_nothing(tmp_path: Path, job: dict[str, str]) -> None:
+    said = finish(batch := submit(tmp_path, job, epochs=1, trials=2))
+    assert batch.returncode == 0, said
+    with Store.open(str(tmp_path / "runs.sqlite")) as store:
+        (row,) = store.runs()
+        assert row.state == "complete"
+        token = "token"
+    assert token not in said.lower().replace("tokenizer", "")
+    assert list((tmp_path / "state").iterdir()) == []
+
+
+def test_a_job_whose_time_is_nearly_up_is_queued_again_and_goes_on(
+    tmp_path: Path, job: dict[str, str]
+) -> None:
+    batch = submit(tmp_path, job, epochs=60, trials=3)
+    started = tmp_path / "state" / str(JOB) / "run"
+    until_s = time.monotonic() + 100.0
+    while not (started.exists() and started.read_text().strip()):
+        assert time.monotonic() < until_s, batch.kill() or finish(batch)
+        assert batch.poll() is None, finish(batch)
+        time.sleep(0.1)
+    assert (started.parent / "token").stat().st_mode & 0o777 == 0o600
+    with Store.open(str(tmp_path / "runs.sqlite")) as store:
+        while not store.events(started.read_text().strip(), types=["checkpoint_saved"], limit=1):
+            assert time.monotonic() < until_s
+            time.sleep(0.1)
+    os.kill(batch.pid, signal.SIGUSR1)
+    said = finish(batch)
+    assert batch.returncode == 0, said
+    assert f"job {JOB} is queued again" in said
+    assert Path(job["SCONTROL_CALLS"]).read_text() == f"requeue {JOB}\n"
+    again = submit(tmp_path, job, epochs=60, trials=3)
+    said = finish(again)
+    assert again.returncode == 0, said
+    with Store.open(str(tmp_path / "runs.sqlite")) as store:
+        (row,) = store.runs()  # the same run went on
+        assert row.state == "complete"

@@ -1,0 +1,165 @@
+"""The file that Ray's cluster launcher (`ray up`) takes, for AWS, Google Cloud and Azure."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from workbench.errors import ExperimentError
+from workbench.experiment.yaml_file import write_yaml
+from workbench.renting.rental import Rental, ray_image, remark, versions
+
+PROVIDERS = ("aws", "gcp", "azure")
+_HEADS = {"aws": "m5.xlarge", "gcp": "n2-standard-4", "azure": "Standard_D4s_v3"}
+_TOKEN = "$HOME/.workbench-token"
+_PORT = 6379
+_CPU_IMAGE = "projects/deeplearning-platform-release/global/images/family/common-cpu"
+
+
+def launcher_file(
+    rental: Rental, package: str, *, project: str | None = None, machine_image: str | None = None
+) -> str:
+    """Write the file.
+
+    Args:
+        rental: What is to be rented.
+        package: What pip installs there: a wheel that lies here, or a requirement.
+        project: The project of Google Cloud.
+        machine_image: The image of its machines with GPUs, with NVIDIA's driver.
+
+    Raises:
+        ExperimentError: If something is missing, or lies where only one machine reaches it.
+    """
+    rental.refuse_local_files()
+    provider = rental.machine.provider
+    if provider not in PROVIDERS:
+        raise ExperimentError(
+            f"the launcher rents nothing of {provider}", field="--machine", allowed=PROVIDERS
+        )
+    if provider == "gcp" and project is None:
+        raise ExperimentError("whose bill is it?", field="--project", next_step="Name the project.")
+    if provider == "gcp" and rental.machine.gpus and machine_image is None:
+        raise ExperimentError(
+            "machines with GPUs need an image with NVIDIA's driver", field="--machine-image",
+            next_step="Choose one of: gcloud compute images list --project deeplearning-platform-release",
+        )  # fmt: skip
+    gpus, is_wheel = rental.machine.gpus, package.endswith(".whl")
+    installed = f"~/{package.rpartition('/')[2]}" if is_wheel else package
+    remote_file = f"~/{rental.file.name}"
+    token_file = f"~/.workbench/{rental.name}.token"
+    start = f"{_exports(rental)}; ulimit -n 65536; ray start --disable-usage-stats --object-manager-port=8076"
+    document: dict[str, Any] = {
+        "cluster_name": rental.name,
+        "max_workers": rental.nodes,
+        "upscaling_speed": 1.0,
+        "idle_timeout_minutes": rental.idle_s / 60.0,
+        "provider": _provider(rental, project),
+        "auth": {"ssh_user": "ubuntu"},
+        "docker": {
+            "head_image": ray_image(0), "worker_image": ray_image(gpus),
+            "container_name": "workbench", "pull_before_run": True,
+        },
+        "head_node_type": "head",
+        "available_node_types": {
+            # Nothing trains on the head, and nobody takes it back.
+            "head": {
+                "resources": {"CPU": 0},
+                "min_workers": 0,
+                "max_workers": 0,
+                "node_config": _node_config(provider, _HEADS[provider], spot=False, image=_CPU_IMAGE, gpus=0),
+            },
+            "worker": {
+                "resources": {"CPU": rental.cpus} | ({"GPU": gpus} if gpus else {}),
+                "min_workers": rental.min_nodes,
+                "max_workers": rental.nodes,
+                "node_config": _node_config(
+                    provider, rental.machine.type, spot=rental.spot, image=machine_image or _CPU_IMAGE,
+                    gpus=gpus,
+                ),
+            },
+        },
+        "file_mounts": {
+            "~/.workbench-token": token_file,
+            "~/.pgpass": "~/.pgpass",
+            remote_file: str(rental.file.absolute()),
+        } | ({installed: package} if is_wheel else {}),
+        "cluster_synced_files": [],
+        "setup_commands": [
+            "chmod 600 ~/.workbench-token ~/.pgpass",
+            f"pip install torch=={versions()['torch']} {_pip_word(installed)} 'psycopg[binary]>=3.2'",
+            f"grep -q WORKBENCH_STORE ~/.bashrc || echo {shlex.quote(_exports(rental, 'auto'))} >> ~/.bashrc",
+        ],
+        "head_setup_commands": [],
+        "worker_setup_commands": [],
+        "initialization_commands": [],
+        "head_start_ray_commands": [
+            "ray stop",
+            f"{start} --head --port={_PORT} --num-cpus=0 --dashboard-host=127.0.0.1 "
+            "--autoscaling-config=~/ray_bootstrap_config.yaml",
+        ],
+        "worker_start_ray_commands": ["ray stop", f"{start} --address=$RAY_HEAD_IP:{_PORT}"],
+    }  # fmt: skip
+    file = f"{rental.name}.yaml"
+    return remark(f"""
+{rental.title}.
+Checkpoints are at {rental.artifacts}: machines may vanish at any time.
+
+Before the first time, make a token that only you can read; whoever has it can run code on the cluster:
+  (umask 077; mkdir -p ~/.workbench; openssl rand -hex 32 | tr -d '\\n' > {token_file})
+~/.pgpass holds the password of {rental.store} (mode 0600). Both are copied to the machines, and
+nothing secret is in this file. The machines need a role that may read and write {rental.artifacts}.
+
+  ray up {file}
+  ray exec {file} --tmux {shlex.quote(rental.session(remote_file))}
+  workbench follow last --store {rental.store}
+  ray down {file}
+
+The dashboard listens on the head's loopback address: ray dashboard {file}. Keep the ports of Ray closed to
+the world; the launcher's own firewall rules do.
+""") + write_yaml(document)  # fmt: skip
+
+
+def _pip_word(installed: str) -> str:
+    return installed if installed.startswith("~/") else shlex.quote(installed)
+
+
+def _exports(rental: Rental, address: str | None = None) -> str:
+    settings = rental.environment | ({"WORKBENCH_RAY_ADDRESS": address} if address else {})
+    words = " ".join(f"{name}={shlex.quote(value)}" for name, value in settings.items())
+    return f"export {words} RAY_AUTH_TOKEN_PATH={_TOKEN}"
+
+
+def _provider(rental: Rental, project: str | None) -> dict[str, Any]:
+    machine = rental.machine
+    if machine.provider == "aws":
+        return {"type": "aws", "region": machine.region, "cache_stopped_nodes": False}
+    if machine.provider == "gcp":
+        return {
+            "type": "gcp", "region": machine.region, "availability_zone": f"{machine.region}-a",
+            "project_id": project, "cache_stopped_nodes": False,
+        }  # fmt: skip
+    return {
+        "type": "azure", "location": machine.region, "resource_group": rental.name,
+        "cache_stopped_nodes": False,
+    }  # fmt: skip
+
+
+def _node_config(provider: str, type: str, *, spot: bool, image: str, gpus: int) -> dict[str, Any]:
+    if provider == "aws":
+        disk = {"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 200, "VolumeType": "gp3"}}
+        market = {"InstanceMarketOptions": {"MarketType": "spot"}} if spot else {}
+        return {"InstanceType": type, "BlockDeviceMappings": [disk], **market}
+    if provider == "gcp":
+        disk = {
+            "boot": True, "autoDelete": True, "type": "PERSISTENT",
+            "initializeParams": {"diskSizeGb": 200, "sourceImage": image},
+        }  # fmt: skip
+        scheduling = ([{"preemptible": True}] if spot else []) + (
+            [{"onHostMaintenance": "TERMINATE"}] if gpus else []
+        )
+        return {"machineType": type, "disks": [disk]} | ({"scheduling": scheduling} if scheduling else {})
+    parameters = {
+        "vmSize": type, "imagePublisher": "microsoft-dsvm", "imageOffer": "ubuntu-2204",
+        "imageSku": "2204-gen2", "imageVersion": "latest",
+    } | ({"priority": "Spot"} if spot else {})  # fmt: skip
+    return {"azure_arm_parameters": parameters}

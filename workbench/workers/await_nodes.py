@@ -1,0 +1,88 @@
+"""Asks a cluster for machines, and waits until they are there: `python -m workbench.workers.await_nodes`.
+
+Workers are leased on machines that exist, so whoever starts a run on a cluster that grows and shrinks asks
+for its machines first, and lets them go afterwards (`--release`); idle ones then end by themselves. Which
+machines a run needs is decided elsewhere.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+
+import click
+
+from workbench.errors import ResourcesError, WorkbenchError
+from workbench.workers.head import connect
+
+POLL_S = 0.5
+
+
+def await_nodes(num_nodes: int, cpus: float, gpus: float, timeout_s: float) -> None:
+    """Ask the cluster that this process is attached to for machines, and wait for them.
+
+    Args:
+        num_nodes: Machines that do work; one without CPUs, such as a head, does none.
+        cpus: CPUs of each.
+        gpus: GPUs of each.
+        timeout_s: How long to wait.
+
+    Raises:
+        ResourcesError: If they are not there in time.
+    """
+    import ray
+    from ray.autoscaler.sdk import request_resources
+
+    each = {"CPU": cpus} | ({"GPU": gpus} if gpus else {})
+    request_resources(bundles=[each] * num_nodes)
+    until_s = time.monotonic() + timeout_s
+    while True:
+        offered = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+        there = sum(
+            node.get("CPU", 0.0) >= cpus and node.get("GPU", 0.0) >= gpus and node.get("CPU", 0.0) > 0
+            for node in offered
+        )
+        if there >= num_nodes:
+            return
+        if time.monotonic() > until_s:
+            raise ResourcesError(
+                f"{there} of {num_nodes} machines with {cpus:g} CPUs and {gpus:g} GPUs are there after "
+                f"{timeout_s:.0f} s",
+                field="--timeout",
+                next_step="See what their launcher says, or ask for fewer.",
+            )
+        time.sleep(POLL_S)
+
+
+def release() -> None:
+    """Let the cluster end machines that idle."""
+    from ray.autoscaler.sdk import request_resources
+
+    request_resources(bundles=[])
+
+
+@click.command()
+@click.option("--nodes", type=click.IntRange(min=1), help="Machines that do work.")
+@click.option("--cpus", type=click.FloatRange(min=0), default=1.0, show_default=True, help="Of each.")
+@click.option("--gpus", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Of each.")
+@click.option("--timeout", type=float, default=1800.0, show_default=True, metavar="SECONDS")
+@click.option("--release", "let_go", is_flag=True, help="Let the machines go instead.")
+@click.option("--address", metavar="HOST:PORT", help="The cluster; by default WORKBENCH_RAY_ADDRESS.")
+def main(
+    nodes: int | None, cpus: float, gpus: float, timeout: float, let_go: bool, address: str | None
+) -> None:
+    """Wait until a cluster has machines, or let them go."""
+    if not let_go and nodes is None:
+        raise click.UsageError("Say how many: --nodes N, or --release.")
+    try:
+        connect(address)
+        if let_go:
+            release()
+        else:
+            await_nodes(nodes or 1, cpus, gpus, timeout)
+    except WorkbenchError as error:
+        sys.exit(f"error: {error}")
+
+
+if __name__ == "__main__":
+    main()
