@@ -149,7 +149,7 @@ def test_the_schema_refuses_what_kubectl_would() -> None:
 def test_the_experiment_travels_with_the_manifests() -> None:
     files, what = read(manifests(rental(), "registry/mine:1"))
     text = files["data"]["mine.yaml"]
-    assert Experiment.from_yaml(text).hash == rental().experiment.hash
+    assert Experiment.from_yaml(text).hash() == rental().experiment.hash()
     assert "/experiment/mine.yaml" in what["spec"]["entrypoint"]
 
 
