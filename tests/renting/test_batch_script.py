@@ -95,7 +95,7 @@ def test_a_job_starts_ray_does_the_run_and_leaves_nothing(tmp_path: Path, job: d
 def test_a_job_whose_time_is_nearly_up_is_queued_again_and_goes_on(
     tmp_path: Path, job: dict[str, str]
 ) -> None:
-    batch = submit(tmp_path, job, epochs=60, trials=3)
+    batch = submit(tmp_path, job, epochs=600, trials=2)
     started = tmp_path / "state" / str(JOB) / "run"
     until_s = time.monotonic() + 100.0
     while not (started.exists() and started.read_text().strip()):
@@ -112,9 +112,10 @@ def test_a_job_whose_time_is_nearly_up_is_queued_again_and_goes_on(
     assert batch.returncode == 0, said
     assert f"job {JOB} is queued again" in said
     assert Path(job["SCONTROL_CALLS"]).read_text() == f"requeue {JOB}\n"
-    again = submit(tmp_path, job, epochs=60, trials=3)
+    again = submit(tmp_path, job, epochs=600, trials=2)
     said = finish(again)
     assert again.returncode == 0, said
     with Store.open(str(tmp_path / "runs.sqlite")) as store:
         (row,) = store.runs()  # the same run went on
         assert row.state == "complete"
+        assert len(store.events(row.run_id, types=["driver_started"])) == 2

@@ -121,16 +121,23 @@ if ! {wait} --nodes "${{#nodes[@]}}" --cpus {cpus} --gpus {gpus} --timeout 600; 
   exit 1
 fi
 
-{first}if [ -s "$state/run" ]; then
+{first}code=0
+if [ -s "$state/run" ]; then
   workbench resume "$(cat "$state/run")" &
+  session=$!
+  wait "$session"
+  code=$?
 else
   workbench sweep {experiment} --detach > "$state/started" || {{ end_steps; exit 1; }}
   awk 'END {{print $NF}}' "$state/started" > "$state/run"
-  workbench follow "$(cat "$state/run")" &
+  code=1
 fi
-session=$!
-wait "$session"
-code=$?
+if [ "$code" -ne 0 ]; then # it has just begun, or there was nothing left to go on with
+  workbench follow "$(cat "$state/run")" &
+  session=$!
+  wait "$session"
+  code=$?
+fi
 session=""
 end_steps
 [ "$code" -eq 0 ] && rm -rf "$state"
