@@ -26,7 +26,7 @@ exec "$@"
 """
 SCONTROL = '#!/bin/bash\n[ "$1" = show ] && exec echo here\necho "$@" >> "$SCONTROL_CALLS"\n'
 
-pytestmark = [pytest.mark.ray, pytest.mark.slow]
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def submit(folder: Path, job: dict[str, str], epochs: int, trials: int) -> subpr
     )  # fmt: skip
 
 
-def finish(batch: subprocess.Popen[str], timeout_s: float = 150.0) -> str:
+def finish(batch: subprocess.Popen[str], timeout_s: float = 300.0) -> str:
     try:
         return batch.communicate(timeout=timeout_s)[0]
     finally:
@@ -95,7 +95,7 @@ def test_a_job_starts_ray_does_the_run_and_leaves_nothing(tmp_path: Path, job: d
 def test_a_job_whose_time_is_nearly_up_is_queued_again_and_goes_on(
     tmp_path: Path, job: dict[str, str]
 ) -> None:
-    batch = submit(tmp_path, job, epochs=600, trials=2)
+    batch = submit(tmp_path, job, epochs=600, trials=5)
     started = tmp_path / "state" / str(JOB) / "run"
     until_s = time.monotonic() + 100.0
     while not (started.exists() and started.read_text().strip()):
@@ -112,7 +112,7 @@ def test_a_job_whose_time_is_nearly_up_is_queued_again_and_goes_on(
     assert batch.returncode == 0, said
     assert f"job {JOB} is queued again" in said
     assert Path(job["SCONTROL_CALLS"]).read_text() == f"requeue {JOB}\n"
-    again = submit(tmp_path, job, epochs=600, trials=2)
+    again = submit(tmp_path, job, epochs=600, trials=5)
     said = finish(again)
     assert again.returncode == 0, said
     with Store.open(str(tmp_path / "runs.sqlite")) as store:

@@ -157,13 +157,18 @@ def _best_number(
     ]
     tier = min(offer.rank()[0] for offer in offers)
     offers = [offer for offer in offers if offer.rank()[0] == tier]
-    if tier >= 3.0:  # without a cost: the fewest machines
-        return offers[0]
-    if tier == 2.0:
-        return min(offers, key=lambda offer: (offer.in_budget == "no", offer.run_s.value))  # type: ignore[union-attr]
+    if tier >= 3.0:  # without a cost: as few as are in time
+        return next((offer for offer in offers if offer.in_time != "no"), offers[0])
+    affordable = [offer for offer in offers if offer.in_budget != "no"]
+    if tier == 2.0 and affordable:
+        return min(affordable, key=_takes_s)
     cheapest = min(offer.cost_usd.value for offer in offers if offer.cost_usd)
     near = [offer for offer in offers if offer.cost_usd and offer.cost_usd.value <= cheapest * (1 + _SAME)]
-    return min(near, key=lambda offer: offer.run_s.value if offer.run_s else math.inf)
+    return min(near, key=_takes_s)
+
+
+def _takes_s(offer: Offer) -> float:
+    return math.inf if offer.run_s is None else offer.run_s.value
 
 
 def _nearest(

@@ -7,10 +7,10 @@ machines a run needs is decided elsewhere.
 
 from __future__ import annotations
 
+import argparse
 import sys
 import time
-
-import click
+from collections.abc import Sequence
 
 from workbench.errors import ResourcesError, WorkbenchError
 from workbench.workers.head import connect
@@ -61,25 +61,23 @@ def release() -> None:
     request_resources(bundles=[])
 
 
-@click.command()
-@click.option("--nodes", type=click.IntRange(min=1), help="Machines that do work.")
-@click.option("--cpus", type=click.FloatRange(min=0), default=1.0, show_default=True, help="Of each.")
-@click.option("--gpus", type=click.FloatRange(min=0), default=0.0, show_default=True, help="Of each.")
-@click.option("--timeout", type=float, default=1800.0, show_default=True, metavar="SECONDS")
-@click.option("--release", "let_go", is_flag=True, help="Let the machines go instead.")
-@click.option("--address", metavar="HOST:PORT", help="The cluster; by default WORKBENCH_RAY_ADDRESS.")
-def main(
-    nodes: int | None, cpus: float, gpus: float, timeout: float, let_go: bool, address: str | None
-) -> None:
-    """Wait until a cluster has machines, or let them go."""
-    if not let_go and nodes is None:
-        raise click.UsageError("Say how many: --nodes N, or --release.")
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Wait until a cluster has machines, or let them go; arguments as on a command line."""
+    parser = argparse.ArgumentParser("workbench.workers.await_nodes", description=main.__doc__)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--nodes", type=int, metavar="N", help="machines that do work")
+    what.add_argument("--release", action="store_true", help="let the machines go instead")
+    parser.add_argument("--cpus", type=float, default=1.0, help="of each (1)")
+    parser.add_argument("--gpus", type=float, default=0.0, help="of each (0)")
+    parser.add_argument("--timeout", type=float, default=1800.0, metavar="SECONDS", help="(1800)")
+    parser.add_argument("--address", metavar="HOST:PORT", help="by default WORKBENCH_RAY_ADDRESS")
+    asked = parser.parse_args(arguments)
     try:
-        connect(address)
-        if let_go:
+        connect(asked.address)
+        if asked.release:
             release()
         else:
-            await_nodes(nodes or 1, cpus, gpus, timeout)
+            await_nodes(asked.nodes, asked.cpus, asked.gpus, asked.timeout)
     except WorkbenchError as error:
         sys.exit(f"error: {error}")
 
