@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.errors import ResourcesError
-from workbench.workers.admission import CPU_SHARE, Node, Request, Shape, check_feasible, order, place
+from workbench.workers.admission import CPU_SHARE, Node, Request, Shape, check_feasible, order, place, queued
 
 nodes = st.lists(
     st.builds(
@@ -120,3 +120,17 @@ def test_spread_takes_each_time_the_node_with_the_fewest_of_the_gang_then_the_wa
 
         free = [node for node in nodes if room[node.node_id] > before.count(node.node_id)]
         assert node_id == min(free, key=rank).node_id
+
+
+@given(
+    waiting=st.lists(requests, max_size=12),
+    held=st.dictionaries(st.sampled_from("abc"), st.floats(0, 8)),
+)
+def test_the_queue_is_what_asking_who_is_next_again_and_again_comes_to(waiting, held):
+    left, at_work, expected = list(waiting), dict(held), []
+    while left:
+        request = left.pop(order(left, at_work))
+        held_now = at_work.get(request.run_id, 0.0)
+        at_work[request.run_id] = held_now + request.shape.cpus * request.num_workers
+        expected.append(request)
+    assert queued(waiting, held) == expected

@@ -8,6 +8,7 @@ holds the fewest CPUs, then the oldest. Processes are left to `pool`.
 from __future__ import annotations
 
 import heapq
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -127,9 +128,15 @@ def queued(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> list[R
         waiting: Requests, oldest first.
         held_cpus: As in `order`.
     """
-    left, held, queue = list(waiting), dict(held_cpus), []
+    held, queue = dict(held_cpus), []
+    left: dict[tuple[int, str], deque[tuple[int, Request]]] = {}
+    for index, request in enumerate(waiting):
+        left.setdefault((-request.priority, request.run_id), deque()).append((index, request))
     while left:
-        request = left.pop(order(left, held))
+        key = min(left, key=lambda key: (key[0], held.get(key[1], 0.0), left[key][0][0]))
+        _, request = left[key].popleft()
+        if not left[key]:
+            del left[key]
         held[request.run_id] = held.get(request.run_id, 0.0) + request.shape.cpus * request.num_workers
         queue.append(request)
     return queue
