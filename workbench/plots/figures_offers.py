@@ -9,10 +9,11 @@ from typing import Any
 import plotly.graph_objects as go
 
 from workbench.plots.look import BLUE, GREEN, MUTED, ORANGE, VERMILLION, new_figure, plain, say_empty
-from workbench.plots.marks import marked, note_level, note_place
+from workbench.plots.marks import log_axis, marked, note_level, note_place
 from workbench.plots.prepare import time_unit
 
 _COLOURS = {"aws": ORANGE, "gcp": BLUE, "azure": GREEN}
+_MOST_NAMES = 5
 _SYMBOLS = {"on demand": "circle", "spot": "diamond"}
 
 
@@ -33,6 +34,7 @@ def draw_offers(
     if not known:
         return say_empty(figure, "Of no machine are both the time and the price known.")
     unit, unit_s = time_unit(max(each["run_s"]["value"] for each in known))
+    named = [id(each) for each in known[:_MOST_NAMES]]
     for (provider, market), group in _groups(known).items():
         colour = _COLOURS.get(provider, MUTED)
         figure.add_scatter(
@@ -40,13 +42,14 @@ def draw_offers(
             y=[each["run_s"]["value"] / unit_s for each in group],
             error_x=_bars(group, "cost_usd", 1.0, colour),
             error_y=_bars(group, "run_s", unit_s, colour),
-            text=[plain(f"{each['nodes']} x {each['machine']}") for each in group],
+            text=[_name(each) if id(each) in named else "" for each in group],
+            hovertext=[_name(each) for each in group],
             mode="markers+text", textposition="top center", name=plain(f"{provider}, {market}"),
             marker={
                 "color": [colour if each["measured"] else "white" for each in group], "size": 9,
                 "symbol": _SYMBOLS[market], "line": {"color": colour, "width": 1.8},
             },
-            hovertemplate=f"%{{text}}, {market}<br>$%{{x:,.2f}}<br>%{{y:.3g}} {unit}<extra></extra>",
+            hovertemplate=f"%{{hovertext}}, {market}<br>$%{{x:,.2f}}<br>%{{y:.3g}} {unit}<extra></extra>",
         )  # fmt: skip
     if offers[0] is known[0]:
         figure.add_scatter(
@@ -57,8 +60,15 @@ def draw_offers(
         note_level(figure, deadline_s / unit_s, "deadline", log=True)
     if budget_usd is not None:
         note_place(figure, budget_usd, "budget", VERMILLION, row=0)
-    figure.update_xaxes(type="log", title_text="cost of the run, USD")
-    figure.update_yaxes(type="log", title_text=f"time of the run ({unit})")
+    costs, times = (
+        [*(each[name][end] for each in known for end in ("low", "high")), *([wish] if wish else [])]
+        for name, wish in (("cost_usd", budget_usd), ("run_s", deadline_s))
+    )
+    figure.update_xaxes(**log_axis(0.8 * min(costs), 1.25 * max(costs)), title_text="cost of the run, USD")
+    figure.update_yaxes(
+        **log_axis(0.8 * min(times) / unit_s, 1.25 * max(times) / unit_s),
+        title_text=f"time of the run ({unit})",
+    )
     figure.update_layout(height=560)
     return figure
 
@@ -66,6 +76,10 @@ def draw_offers(
 def write_offers(path: Path, offers: Sequence[Mapping[str, Any]], **wishes: float | None) -> None:
     """Write the figure as a page that needs nothing else; arguments as in `draw_offers`."""
     draw_offers(offers, **wishes).write_html(path, include_plotlyjs=True)
+
+
+def _name(offer: Mapping[str, Any]) -> str:
+    return plain(f"{offer['nodes']} x {offer['machine']}")
 
 
 def _groups(offers: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:
@@ -77,7 +91,7 @@ def _groups(offers: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[M
 
 def _bars(group: Sequence[Mapping[str, Any]], name: str, unit: float, colour: str) -> dict[str, Any]:
     return {
-        "type": "data", "symmetric": False, "thickness": 1.0, "width": 3, "color": colour,
+        "type": "data", "symmetric": False, "thickness": 0.8, "width": 0, "color": colour,
         "array": [(each[name]["high"] - each[name]["value"]) / unit for each in group],
         "arrayminus": [(each[name]["value"] - each[name]["low"]) / unit for each in group],
     }  # fmt: skip

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.plots.figures_offers import draw_offers, write_offers
+
+
+def offer(machine: str, cost: float | None, run_s: float | None, **changes: Any) -> dict[str, Any]:
+    def estimate(value: float | None) -> dict[str, Any] | None:
+        return None if value is None else {"value": value, "low": value / 2, "high": value * 3}
+
+    usual = {
+        "provider": "aws", "machine": machine, "market": "spot", "nodes": 2, "fits": True, "measured": False,
+        "cost_usd": estimate(cost), "run_s": estimate(run_s),
+    }  # fmt: skip
+    return usual | changes
+
+
+def points(figure: Any) -> dict[str, tuple[float, float]]:
+    return {
+        name: (x, y)
+        for trace in figure.data
+        if trace.hovertext
+        for name, x, y in zip(trace.hovertext, trace.x, trace.y, strict=True)
+    }
+
+
+def test_each_machine_whose_time_and_cost_are_known_is_a_point_with_its_intervals() -> None:
+    offers = [
+        offer("best", 4.0, 7200.0),
+        offer("measured", 8.0, 3600.0, measured=True, market="on demand"),
+        offer("unpriced", None, 60.0),
+        offer("too small", 1.0, 60.0, fits=False),
+    ]
+    figure = draw_offers(offers, deadline_s=10_000.0, budget_usd=5.0)
+    assert points(figure) == {"2 x best": (4.0, 120.0), "2 x measured": (8.0, 60.0)}
+    of_spot, of_demand = figure.data[:2]
+    assert list(of_spot.error_y.array) == [240.0]
+    assert list(of_spot.error_y.arrayminus) == [60.0]
+    assert of_spot.marker.color[0] == "white"  # extrapolated
+    assert of_demand.marker.color[0] != "white"
+    assert {note.text for note in figure.layout.annotations} == {"deadline", "budget"}
+    assert figure.data[2].name == "best by cost within the wishes"
+
+
+def test_only_the_best_are_named_in_the_picture() -> None:
+    figure = draw_offers([offer(f"m{number}", 1.0 + number, 100.0) for number in range(9)])
+    assert sum(bool(text) for trace in figure.data for text in trace.text or ()) == 5
+
+
+def test_nothing_known_is_said(tmp_path: Path) -> None:
+    figure = draw_offers([offer("unpriced", None, 60.0)])
+    assert "both the time and the price" in figure.layout.annotations[0].text
+    path = tmp_path / "offers.html"
+    write_offers(path, [offer("a", 1.0, 60.0)], deadline_s=None, budget_usd=None)
+    assert "2 x a" in path.read_text()
+
+
+@pytest.mark.parametrize("name", ["<b>", "%{x}"])
+def test_names_are_text(name: str) -> None:
+    assert name not in str(draw_offers([offer(name, 1.0, 60.0)]).data[0].hovertext)
