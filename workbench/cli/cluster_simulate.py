@@ -89,7 +89,9 @@ def simulate_cluster(
         "overhead of gangs; first run: when the run with priority had ended"
     )
     if slowest_ms > _MOST_DECISION_MS:
-        click.echo(f"the slowest decision took {slowest_ms:.1f} ms, more than {_MOST_DECISION_MS:.0f}")
+        click.echo(
+            f"the slowest decision took {slowest_ms:.1f} ms of a processor, more than {_MOST_DECISION_MS:.0f}"
+        )
 
 
 def _told(played: Played, gpus: int) -> dict[str, Any]:

@@ -14,7 +14,7 @@ import random
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from time import perf_counter_ns
+from time import thread_time_ns
 from typing import Literal
 
 from workbench.errors import ResourcesError
@@ -103,7 +103,7 @@ class Played:
         lost_gpu_s: GPU seconds lost with machines.
         failures: Machines that failed while trials were left.
         finished_s: When each run had ended.
-        decisions_ns: What each decision took: who is next, and where.
+        decisions_ns: What each decision took of a processor: who is next, and where.
         stretches: All leases, in the order in which they ended.
     """
 
@@ -260,11 +260,11 @@ class _Player:
         """Admit requests in their order until one has to wait, as the pool does."""
         while self._waiting:
             nodes = [node for node_id, node in self._nodes.items() if node_id not in self._down]
-            began_ns = perf_counter_ns()
+            began_ns = thread_time_ns()
             index = 0 if self.policy == "fifo" else order(self._requests, self._held)
             request = self._requests[index]
             chosen = _first_fit(request, nodes) if self.policy == "fifo" else place(request, nodes)
-            self._decisions_ns.append(perf_counter_ns() - began_ns)
+            self._decisions_ns.append(thread_time_ns() - began_ns)
             if chosen is None:
                 return
             del self._requests[index]
@@ -353,7 +353,7 @@ def _first_fit(request: Request, nodes: Sequence[Node]) -> list[str] | None:
 
 
 def quantiles_ms(decisions_ns: Sequence[int]) -> Mapping[str, float]:
-    """Return what a decision takes: median, 99th percentile and the most, in milliseconds."""
+    """Return what a decision takes of a processor: median, 99th percentile and the most, in milliseconds."""
     ordered = sorted(decisions_ns)
     ranks = {"median": 0.5, "p99": 0.99, "max": 1.0}
     return {name: ordered[math.ceil(rank * len(ordered)) - 1] / 1e6 for name, rank in ranks.items()}

@@ -81,9 +81,12 @@ export RAY_AUTH_TOKEN_PATH="$state/token"
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head="${{nodes[0]}}"
 head_ip="$(srun --nodes=1 --ntasks=1 --overlap --nodelist="$head" hostname --ip-address | awk '{{print $1}}')"
-export WORKBENCH_RAY_ADDRESS="$head_ip:$((20000 + SLURM_JOB_ID % 10000))"
+# Jobs may share a node: each has ports of its own.
+port=$((20000 + SLURM_JOB_ID % 2000 * 4))
+export WORKBENCH_RAY_ADDRESS="$head_ip:$port"
 scratch="/tmp/ray-$SLURM_JOB_ID"
 offered=(--num-cpus={cpus} --num-gpus={gpus} --disable-usage-stats --block)
+offered+=(--dashboard-agent-listen-port=$((port + 3)) --min-worker-port=0 --max-worker-port=0)
 
 steps=()
 session=""
@@ -103,10 +106,10 @@ trap queue_again USR1
 trap 'end_steps; exit 143' TERM
 
 srun --nodes=1 --ntasks=1 --overlap --nodelist="$head" \\
-  ray start --head --node-ip-address="$head_ip" --port="${{WORKBENCH_RAY_ADDRESS##*:}}" \\
-  --dashboard-host=127.0.0.1 --temp-dir="$scratch" "${{offered[@]}}" &
+  ray start --head --node-ip-address="$head_ip" --port="$port" --ray-client-server-port=$((port + 2)) \\
+  --dashboard-host=127.0.0.1 --dashboard-port=$((port + 1)) --temp-dir="$scratch" "${{offered[@]}}" &
 steps+=($!)
-until (exec 3<> "/dev/tcp/$head_ip/${{WORKBENCH_RAY_ADDRESS##*:}}") 2> /dev/null; do
+until (exec 3<> "/dev/tcp/$head_ip/$port") 2> /dev/null; do
   kill -0 "${{steps[0]}}" 2> /dev/null || {{ echo "the head did not start"; exit 1; }}
   sleep 1
 done
