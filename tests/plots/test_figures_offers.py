@@ -14,6 +14,7 @@ def offer(machine: str, cost: float | None, run_s: float | None, **changes: Any)
 
     usual = {
         "provider": "aws", "machine": machine, "market": "spot", "nodes": 2, "fits": True, "measured": False,
+        "recommendable": True,
         "cost_usd": estimate(cost), "run_s": estimate(run_s),
     }  # fmt: skip
     return usual | changes
@@ -44,6 +45,10 @@ def test_each_machine_whose_time_and_cost_are_known_is_a_point_with_its_interval
     assert of_demand.marker.color[0] != "white"
     assert {note.text for note in figure.layout.annotations} == {"deadline", "budget"}
     assert figure.data[2].name == "best by cost within the wishes"
+
+
+def test_nothing_is_ringed_that_cannot_be_recommended() -> None:
+    assert len(draw_offers([offer("vague", 4.0, 7200.0, recommendable=False)]).data) == 1
 
 
 def test_only_the_best_are_named_in_the_picture() -> None:

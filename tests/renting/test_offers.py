@@ -249,3 +249,14 @@ def test_without_a_measurement_it_says_how_to_get_one(store: Store) -> None:
 def test_offers_are_plain_values(store: Store) -> None:
     found = compare(experiment(), evidence(store, T4), only("g5.xlarge"), Wishes())
     assert found[0].to_json()["run_s"] == dataclasses.asdict(found[0].run_s)  # type: ignore[arg-type]
+
+
+def test_where_next_to_nothing_is_known_nothing_is_recommended(store: Store) -> None:
+    counted = [each.model_copy(update={"step_flops": 1e6}) for each in measured("cpu")]
+    append(store, store.create_run(experiment()), [*counted, RunStateChanged(state="complete")])
+    known = evidence_of(store, experiment())
+    found = compare(experiment(), known, priced("g4dn.xlarge", 0.5), Wishes())
+    assert offer(found).is_vague
+    assert offer(found).cost_usd is not None
+    assert not any(each.is_recommendable for each in found)
+    assert next(sentences(found, Wishes())).startswith("nothing can be recommended")

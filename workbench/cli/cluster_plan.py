@@ -139,8 +139,8 @@ def _show(offers: list[Offer]) -> None:
 def _mark(offer: Offer) -> str:
     if offer.fits is False:
         return "does not fit"
-    if offer.cost_usd is None:
-        return "?"
+    if offer.cost_usd is None or offer.is_vague:
+        return "measure first" if offer.is_vague else "?"
     late, dear = offer.in_time == "no", offer.in_budget == "no"
     said = [name for name, holds in (("late", late), ("too dear", dear)) if holds]
     if not said and "perhaps" in (offer.in_time, offer.in_budget):

@@ -51,7 +51,7 @@ def draw_offers(
             },
             hovertemplate=f"%{{hovertext}}, {market}<br>$%{{x:,.2f}}<br>%{{y:.3g}} {unit}<extra></extra>",
         )  # fmt: skip
-    if offers[0] is known[0]:
+    if offers[0] is known[0] and known[0]["recommendable"]:
         figure.add_scatter(
             x=[known[0]["cost_usd"]["value"]], y=[known[0]["run_s"]["value"] / unit_s], mode="markers",
             marker=marked(), name="best by cost within the wishes", hoverinfo="skip",

@@ -31,6 +31,8 @@ MARKETS: tuple[Market, ...] = ("on demand", "spot")
 Answer = Literal["yes", "perhaps", "no"]
 _GIB = 2**30
 _SAME = 0.05
+WIDEST = 100.0
+"""Where the most that a step may take is so many times the least, nothing is recommended."""
 
 
 @dataclass(frozen=True)
@@ -100,18 +102,24 @@ class Offer:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return dataclasses.asdict(self)
+        return dataclasses.asdict(self) | {"recommendable": self.is_recommendable}
+
+    @property
+    def is_vague(self) -> bool:
+        """Whether so little is known of its steps that something must be measured there first."""
+        return self.step_s is not None and self.step_s.high > WIDEST * self.step_s.low
 
     @property
     def is_recommendable(self) -> bool:
         """Whether it can be taken: it fits, its cost is known, and nothing says that it misses a wish."""
-        answers = (self.in_time, self.in_budget)
-        return self.fits is not False and self.cost_usd is not None and "no" not in answers
+        return self.rank()[0] < 2.0
 
     def rank(self) -> tuple[float, ...]:
         """Return what orders offers, the best first."""
         answers = (self.in_time, self.in_budget)
         tier = 2 if "no" in answers else 1 if "perhaps" in answers else 0
+        if self.is_vague:
+            tier = 3
         if self.cost_usd is None:
             tier = 3 if self.run_s is not None else 4
         if self.fits is False:
@@ -365,7 +373,7 @@ def sentences(offers: Sequence[Offer], wishes: Wishes) -> Iterator[str]:
         if not best.measured:
             yield "its step time is extrapolated: measure on one such machine before many are rented"
     else:
-        yield "nothing can be recommended: see the notes of each line"
+        yield "nothing can be recommended from what was measured: see the notes of each line"
     yield (
         f"early stopping is not counted; {format_duration(wishes.start_up_s)} of start-up is assumed, as is "
         "billing by the second; intervals hold nine of ten where nothing is extrapolated"
