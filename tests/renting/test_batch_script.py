@@ -24,7 +24,10 @@ while [[ "$1" == --* ]]; do shift; done
 [ "$1" = hostname ] && exec echo 127.0.0.1
 exec "$@"
 """
-SCONTROL = '#!/bin/bash\n[ "$1" = show ] && exec echo here\necho "$@" >> "$SCONTROL_CALLS"\n'
+SCONTROL = """#!/bin/bash
+[ "$1" = show ] && exec tr ',' '\\n' <<< "$SLURM_JOB_NODELIST"
+echo "$@" >> "$SCONTROL_CALLS"
+"""
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -48,13 +51,14 @@ def job(tmp_path: Path) -> dict[str, str]:
         "PATH": f"{commands}:{os.environ['PATH']}",
         "PYTHONPATH": str(Path(__file__).parents[2]),
         "SLURM_JOB_ID": str(JOB),
-        "SLURM_JOB_NODELIST": "here",
         "SCONTROL_CALLS": str(tmp_path / "calls"),
         "WORKBENCH_SLURM_STATE": str(tmp_path / "state"),
     }
 
 
-def submit(folder: Path, job: dict[str, str], epochs: int, trials: int) -> subprocess.Popen[str]:
+def submit(
+    folder: Path, job: dict[str, str], epochs: int, trials: int, nodes: int = 1
+) -> subprocess.Popen[str]:
     tuned = Experiment(
         name="in-a-job", model="mlp", data="breast_cancer", training={"epochs": epochs, "global_batch": 64},
         objectives=[{"metric": "val_loss", "goal": "minimize"}], budget={"trials": trials},
@@ -63,15 +67,19 @@ def submit(folder: Path, job: dict[str, str], epochs: int, trials: int) -> subpr
     file = folder / "mine.yaml"
     file.write_text(tuned.to_yaml())
     asked = rental(
-        machine=node_of_slurm(cpus=1), experiment=tuned, file=file, nodes=1,
+        machine=node_of_slurm(cpus=1), experiment=tuned, file=file, nodes=nodes,
         store=str(folder / "runs.sqlite"), artifacts=str(folder / "artifacts"),
     )  # fmt: skip
     script = folder / "job.sh"
     script.write_text(batch_script(asked, folder / "venv", "1:00:00"))
     return subprocess.Popen(
-        ["bash", str(script)], env=job, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        ["bash", str(script)],
+        env=job | {"SLURM_JOB_NODELIST": ",".join("ab"[:nodes])},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         start_new_session=True,
-    )  # fmt: skip
+    )
 
 
 def finish(batch: subprocess.Popen[str], timeout_s: float = 300.0) -> str:
@@ -83,11 +91,13 @@ def finish(batch: subprocess.Popen[str], timeout_s: float = 300.0) -> str:
 
 
 def test_a_job_starts_ray_does_the_run_and_leaves_nothing(tmp_path: Path, job: dict[str, str]) -> None:
-    said = finish(batch := submit(tmp_path, job, epochs=1, trials=2))
+    said = finish(batch := submit(tmp_path, job, epochs=1, trials=2, nodes=2))
     assert batch.returncode == 0, said
     with Store.open(str(tmp_path / "runs.sqlite")) as store:
         (row,) = store.runs()
         assert row.state == "complete"
+        (started,) = store.events(row.run_id, types=["driver_started"])
+        assert started.event.num_cpus == 2  # one of each node
     assert re.search(r"\b[0-9a-f]{64}\b", said) is None  # the token
     assert list((tmp_path / "state").iterdir()) == []
 
