@@ -1,5 +1,6 @@
 // The seam between the view and the places that show it.
 import { h, render } from "preact";
+import { levelOf, noticesAmong } from "./alerts";
 import { Controller, type Change } from "./controller";
 import { formatPercent } from "./format";
 import type { Frame } from "./frames";
@@ -8,7 +9,7 @@ import { type Form } from "./look";
 import { State, type ViewState } from "./state";
 import { followTheme, readTheme, themeName } from "./theme";
 import { Transport } from "./transport";
-import type { LogLine, Look, Picture, RunPicture } from "./types";
+import type { Look, Picture, RunPicture } from "./types";
 import { App } from "./views/app";
 import "./style.css";
 
@@ -38,7 +39,6 @@ export interface Mounted {
 const LONGEST_WAIT_FOR_A_DRAWING_MS = 500;
 /** What each drawing is called in the browser's own timeline. */
 const DRAWN = "workbench-drawn";
-const ALERT_LEVELS = new Set<LogLine["level"]>(["warning", "error"]);
 
 export function mount(element: HTMLElement, options: MountOptions): Mounted {
   const view = new MountedView(element, options);
@@ -164,10 +164,8 @@ class MountedView {
       return;
     }
     const from = this.alertsFrom.seq;
-    const fresh = log.filter((line) => line.seq > from && ALERT_LEVELS.has(line.level));
-    for (const line of fresh.slice(-3)) {
-      this.options.host.notify?.(line.text, line.level === "error" ? "error" : "warning");
-    }
+    const fresh = noticesAmong(log.filter((line) => line.seq > from));
+    for (const line of fresh.slice(-3)) this.options.host.notify?.(line.text, levelOf(line));
     this.alertsFrom.seq = Math.max(from, logSeq);
   }
 

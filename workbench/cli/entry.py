@@ -36,6 +36,7 @@ COMMANDS = {
     "export": "workbench.cli.taking:export",
     "import": "workbench.cli.taking:import_sweep",
     "what-if": "workbench.cli.what_if:what_if",
+    "alerts": "workbench.cli.alerting:alerts",
     "doctor": "workbench.cli.machine:doctor",
     "shutdown": "workbench.cli.machine:shutdown",
 }

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from workbench.errors import StoreError
+from workbench.events.alerts import AlertCleared, AlertDelivered, AlertRaised, AlertsArmed, LogMatched
 from workbench.events.header import EventHeader, TrialEventHeader
 
 TrialState = Literal["waiting", "running", "complete", "pruned", "stopped", "failed"]
@@ -167,7 +168,7 @@ class AttemptEnded(TrialEventHeader):
 
     type: Literal["attempt_ended"] = "attempt_ended"
     attempt: int
-    reason: Reason | Literal["stopped", "resized"]
+    reason: Reason | Literal["stopped", "resized", "alert"]
     message: str
     next_plan: dict[str, JsonValue] = Field(
         default_factory=dict, description="What of its plan is different in the attempts from here on."
@@ -340,6 +341,11 @@ Event = (
     | AdviceGiven
     | CommandHandled
     | Noted
+    | AlertsArmed
+    | LogMatched
+    | AlertRaised
+    | AlertCleared
+    | AlertDelivered
 )
 Sink = Callable[[Event], None]
 
