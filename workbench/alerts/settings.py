@@ -179,8 +179,10 @@ def read_settings() -> Settings:
         return Settings(**document)
     except ValidationError as error:
         found = refusal(error)
+        # What stands there may be a secret: it is not repeated.
+        problem = re.sub(r", got .*|^.*(?= is refused$)", "", found.problem, flags=re.DOTALL).strip()
         raise ExperimentError(
-            f"{found.problem} (in {path})",
+            f"{problem} (in {path})",
             field=found.field,
             allowed=found.allowed,
             next_step=found.next_step,

@@ -18,6 +18,7 @@ from workbench.experiment.alert_rules import KINDS as _RULES
 from workbench.experiment.aliases import ALIASES
 
 _PLAIN_TAGS = frozenset({"float", "int", "choice", "fixed", "constrained-int", "constrained-float"})
+_KINDS = {"alerts": _RULES, "sinks": frozenset({"webhook", "email", "command"})}
 _ALLOWED = {
     "literal_error": "{expected}",
     "int_type": "a whole number",
@@ -76,8 +77,8 @@ def _has_part(place: tuple[int | str, ...], found: list[ErrorDetails]) -> bool:
 
 def _location(details: ErrorDetails) -> list[str]:
     parts = [str(part) for part in details["loc"]]
-    if parts[:1] == ["alerts"] and len(parts) > 2 and parts[2] in _RULES:
-        del parts[2]  # which kind of rule it is, is no part of the document's path
+    if len(parts) > 2 and parts[2] in _KINDS.get(parts[0], ()):
+        del parts[2]  # of which kind it is, is no part of the document's path
     return [part for part in parts if part not in _PLAIN_TAGS and "[" not in part]
 
 
@@ -95,8 +96,7 @@ def _explain(found: list[ErrorDetails], location: list[str], root: type[BaseMode
     if first["type"].startswith("union_tag"):
         tag = str(first.get("ctx", {}).get("discriminator", "")).strip("'")
         place = ".".join(part for part in (field, tag) if part)
-        allowed = str(first.get("ctx", {}).get("expected_tags", "")) or ", ".join(sorted(_RULES))
-        return ExperimentError("unknown or missing", field=place, allowed=allowed.replace("'", ""))
+        return ExperimentError("unknown or missing", field=place, allowed=sorted(_KINDS.get(location[0], ())))
     if first["type"] == "missing":
         return ExperimentError("missing", field=field, next_step=f"Add {location[-1]}.")
     if all(item["type"] in _ALLOWED for item in found):

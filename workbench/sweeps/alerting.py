@@ -58,7 +58,10 @@ class Alerting:
             settings = read_settings()
         except ExperimentError as error:
             settings = Settings()
-            message = f"the settings cannot be read, so no sink is told of alerts: {error}"
+            where = f" ({error.field})" if error.field else ""  # no more: what stands there may be a secret
+            message = (
+                f"the settings on {socket.gethostname()} cannot be used{where}: no sink is told of alerts"
+            )
             self._ledger.record(Noted(level="warning", message=message))
         rules = [*self._ledger.experiment.alerts, *settings.alerts]
         rules = [rule.model_copy(update={"to": rule.to or settings.names}) for rule in rules]
