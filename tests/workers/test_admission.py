@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,3 +102,19 @@ def test_what_can_never_run_is_refused_and_the_message_says_what_there_is():
         check_feasible(Request("run", shape=Shape(1, 1.0)), [Node("a", 2, 0)])
     with pytest.raises(ResourcesError, match="4 CPU"):
         check_feasible(Request("run", shape=Shape(4)), [Node("a", 2, 0), Node("b", 3, 0)])
+
+
+@given(request=requests, nodes=nodes, data=st.data())
+def test_nothing_is_placed_on_a_node_that_is_excluded(request, nodes, data):
+    excluded = frozenset(
+        data.draw(st.sets(st.sampled_from([node.node_id for node in nodes]))) if nodes else ()
+    )
+    chosen = place(dataclasses.replace(request, excluded=excluded), nodes)
+    assert chosen == place(request, [node for node in nodes if node.node_id not in excluded])
+
+
+def test_a_request_that_excludes_every_node_is_refused():
+    node = Node("a", cpus=2.0, gpus=0.0)
+    check_feasible(Request("r"), [node])
+    with pytest.raises(ResourcesError, match="nodes have nothing"):
+        check_feasible(Request("r", excluded=frozenset({"a"})), [node])

@@ -6,6 +6,7 @@ that takes long is given up, so that looking costs a training next to nothing.
 
 from __future__ import annotations
 
+import codecs
 import re
 import time
 from collections.abc import Callable
@@ -17,6 +18,7 @@ LINE_CHARS = 1000
 SHOWN_CHARS = 300
 SLOW_S = 0.5
 """A pattern that takes longer than this in one look is given up."""
+_DECODER = codecs.getincrementaldecoder("utf-8")
 _ENDS = re.compile(r"[\r\n]+")
 
 
@@ -36,6 +38,7 @@ class LogWatch:
         self._read = read
         self._place = size() if patterns else 0
         self._rest = ""
+        self._decoder = _DECODER("replace")
         self._looked_s = time.monotonic()
 
     def look(self, *, at_end: bool = False) -> list[tuple[str, str]]:
@@ -68,7 +71,7 @@ class LogWatch:
         size = self._size()
         if size - self._place > MAX_BYTES:
             self._place, self._rest = size - MAX_BYTES, ""
-        text = self._rest + self._read(self._place, size - self._place).decode("utf-8", "replace")
+        text = self._rest + self._decoder.decode(self._read(self._place, size - self._place))
         self._place = size
         *lines, self._rest = _ENDS.split(text)
         if at_end:
