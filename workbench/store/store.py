@@ -113,6 +113,7 @@ class Store:
             "experiment_hash": experiment.hash(), "created_unix_s": now, "state": "waiting",
             "changed_unix_s": now, "last_seq": 0, "last_command": 0,
         }  # fmt: skip
+        self.artifacts.claim()
         while True:
             chosen = run_id or make_run_id(experiment.name, ticks)
             try:

@@ -80,10 +80,10 @@ class TrialLog:
         self._folder = path.parent.parent
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self._folder, os.O_RDWR | os.O_APPEND | os.O_TMPFILE, 0o600)
+            self._file = os.open(self._folder, os.O_RDWR | os.O_APPEND | os.O_TMPFILE, 0o644)
         except (OSError, AttributeError):  # not every file system and not every system can
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file, self._has_name = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600), True
+            self._file, self._has_name = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644), True
 
     def _forget_file(self) -> None:
         if self._file is not None:
