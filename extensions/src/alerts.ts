@@ -18,5 +18,5 @@ export function noticesAmong(lines: LogLine[]): LogLine[] {
 }
 
 export function levelOf(line: LogLine): Level {
-  return line.level === "error" || line.level === "warning" ? line.level : "info";
+  return line.level === "error" || line.level === "warning" ? line.level : "success";
 }

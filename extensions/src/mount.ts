@@ -60,7 +60,7 @@ class MountedView {
   private drawing = 0;
   private lookTimer: ReturnType<typeof setTimeout> | undefined;
   /** Alerts that were there before are history, not news. */
-  private alertsFrom: { run: string; seq: number } | null = null;
+  private alertsFrom: { run: string; seq: number; isLost: boolean } | null = null;
 
   constructor(element: HTMLElement, private readonly options: MountOptions) {
     this.state = new State(options.state);
@@ -156,17 +156,22 @@ class MountedView {
   }
 
   private tellAlerts(seq: number): void {
-    const { view, log, logSeq } = this.state;
+    const { view, log, logSeq, run } = this.state;
     if (!view.run || !seq) return;
+    const isLost = run?.state === "lost";
     if (this.alertsFrom?.run !== view.run) {
       // What happened comes a little later than the run: lines up to here are history all the same.
-      this.alertsFrom = { run: view.run, seq };
+      this.alertsFrom = { run: view.run, seq, isLost };
       return;
     }
     const from = this.alertsFrom.seq;
     const fresh = noticesAmong(log.filter((line) => line.seq > from));
     for (const line of fresh.slice(-3)) this.options.host.notify?.(line.text, levelOf(line));
-    this.alertsFrom.seq = Math.max(from, logSeq);
+    // A run whose driver is gone cannot tell itself.
+    if (run && isLost && !this.alertsFrom.isLost) {
+      this.options.host.notify?.(`run ${run.name} is lost: ${run.message ?? "its driver is gone"}`, "error");
+    }
+    this.alertsFrom = { run: view.run, seq: Math.max(from, logSeq), isLost };
   }
 
   private retheme(): void {

@@ -16,7 +16,7 @@ test("an alert is told whatever its level, and other lines where they warn", () 
   ];
   assert.deepEqual(noticesAmong(lines).map((told) => told.seq), [7, 12]);
   assert.deepEqual(lines.map(isAlert), [false, false, true, true]);
-  assert.deepEqual(lines.map(levelOf), ["info", "info", "info", "error"]);
+  assert.deepEqual(lines.map(levelOf), ["success", "success", "success", "error"]);
 });
 
 test("what an alert speaks of is not told besides", () => {

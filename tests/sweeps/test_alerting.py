@@ -1,18 +1,22 @@
 from __future__ import annotations
 
+import json
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.alerts.servers import WebServer, web_server
-from tests.sweeps.running import Driving, Sweep, make_experiment
+from tests.sweeps.running import Driving, Sweep, make_experiment, wait_until
 from workbench.errors import ExperimentError
 from workbench.events import (
     AlertDelivered,
     AlertRaised,
     AlertsArmed,
     AttemptEnded,
+    DriverStarted,
     LogMatched,
     Noted,
     TrialReported,
@@ -86,27 +90,6 @@ def test_rules_act_on_what_workers_print_and_on_what_becomes_of_trials(store: St
 
 
 @pytest.mark.usefixtures("free_pool")
-def test_what_no_sink_answered_for_is_told_by_the_next_driver_and_nothing_is_told_twice(
-    store: Store, team: WebServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("workbench.sweeps.alerting.FAREWELL_S", 0.0)
-    team.answers = [503] * 2  # and by the time of the next try the driver is gone
-    sweep = Sweep.create(
-        store, "behave", search={"how": {"choices": ["nan"]}}, sampler="grid",
-        alerts=[{"on": "diverged"}], budget={"trials": 1},
-    ).launch("inline")  # fmt: skip
-    assert len(sweep.of(AlertRaised)) == 1
-    assert sweep.of(AlertDelivered) == []
-    monkeypatch.setattr("workbench.sweeps.alerting.FAREWELL_S", 10.0)
-    team.answers = []
-    team.posted.clear()
-    sweep.launch("inline")
-    assert len(sweep.of(AlertRaised)) == 1
-    assert [(told.alert, told.sent) for told in sweep.of(AlertDelivered)] == [(0, True)]
-    assert [post["alert"] for post in team.posted] == [0]
-
-
-@pytest.mark.usefixtures("free_pool")
 def test_every_worker_is_listened_to_and_the_only_node_is_used_all_the_same(
     store: Store, team: WebServer
 ) -> None:
@@ -125,21 +108,33 @@ def test_every_worker_is_listened_to_and_the_only_node_is_used_all_the_same(
 
 
 @pytest.mark.usefixtures("free_pool")
-def test_a_driver_elsewhere_goes_by_the_settings_of_whoever_started_it(
+def test_a_driver_that_is_killed_before_a_sink_answers_is_followed_by_one_that_tells_it(
     store: Store, team: WebServer, tmp_path: Path, notes: Path
 ) -> None:
-    rules = "alerts: [{on: run_ended, states: [stopped]}, {on: disk, above: 0.0000001}]"
-    settings = tmp_path / "settings.yaml"
-    settings.write_text(f"{settings.read_text()}\n{rules}")
+    began, told = tmp_path / "began", tmp_path / "told"
+    (tmp_path / "desk.sh").write_text(
+        f"if [ -e {began} ]; then cat >> {told}; else touch {began}; sleep 5; fi"
+    )
+    settings = tmp_path / "settings.yaml"  # of whoever starts the run, not of whoever started Ray
+    rules = "[{on: run_ended, states: [stopped, lost]}, {on: disk, above: 0.0000001, to: [desk], at_most: 1}]"
+    desk = f", desk: {{kind: command, command: [sh, {tmp_path / 'desk.sh'}]}}}}\nalerts: {rules}"
+    settings.write_text(settings.read_text().removesuffix("}") + desk)
     sweep = Sweep.create(store, "hold", options={"notes": str(notes)}).launch()
     sweep.wait_for(TrialStarted)
-    assert sweep.wait_for(AlertRaised).on == "disk"
+    wait_until(began.exists)
+    os.kill(sweep.of(DriverStarted)[-1].pid, signal.SIGKILL)
+    assert sweep.wait_for(AlertDelivered, lambda answer: answer.sink == "desk").sent
+    assert json.loads(told.read_text())["on"] == "disk"
+    sweep.wait_for(AlertRaised, lambda alert: "another one goes on" in alert.message)
     store.command(sweep.run_id, "stop", {})
     sweep.wait()
-    assert sweep.wait_for(AlertDelivered, lambda told: told.alert == sweep.of(AlertRaised)[-1].alert).sent
-    assert [post["message"] for post in team.posted][-1] == "the run is stopped: stopped by a person"
-    (armed,) = sweep.of(AlertsArmed)
-    assert [rule["to"] for rule in armed.rules] == [["team", "jupyter"]] * 2
+    ended = sweep.wait_for(AlertRaised, lambda alert: "stopped by a person" in alert.message)
+    assert sweep.wait_for(AlertDelivered, lambda answer: answer.alert == ended.alert).sent
+    assert [alert.on for alert in sweep.of(AlertRaised)] == ["disk", "run_ended", "run_ended"]
+    assert [post["message"] for post in team.posted] == [alert.message for alert in sweep.of(AlertRaised)[1:]]
+    armed = sweep.of(AlertsArmed)
+    assert [rule["to"] for rule in armed[0].rules] == [["team", "desk", "jupyter"], ["desk"]]
+    assert len(armed) == 2
 
 
 @pytest.mark.usefixtures("free_pool")

@@ -75,13 +75,15 @@ class Alerting:
 
     def tick(self) -> None:
         """Look whether time or the node gives a rule something to say; never waits."""
-        self._ledger.record(*self._alerts.tick(time.time()), *self._delivery.outcomes())
+        if found := [*self._alerts.tick(time.time()), *self._delivery.outcomes()]:
+            self._ledger.record(*found)
         if self._reader is not None and (reading := self._reader.take()) is not None:
             self.read(reading)
 
     def read(self, reading: NodeReading) -> None:
         """Let rules say what they have to say of a node."""
-        self._ledger.record(*self._alerts.read(reading))
+        if found := self._alerts.read(reading):
+            self._ledger.record(*found)
 
     def allowed(self, request: Request) -> Request:
         """Return a request for workers that keeps off the nodes that rules exclude, where it can."""
