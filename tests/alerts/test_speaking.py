@@ -141,6 +141,20 @@ def test_a_driver_that_was_gone_is_told_by_the_next_one_and_one_that_ended_its_r
     assert told.happens(driver(9)) == []
 
 
+def test_a_driver_that_is_gone_is_told_by_whoever_notices_it_first_and_by_nobody_else() -> None:
+    told = Told({"on": "run_ended", "states": ["lost"]})
+    told.is_driven_anew()
+    (said,) = told.alerts.lose(9.0)
+    told.stored += [said]
+    assert told.said[-1].message == "the driver, process 7 on here, is gone; resume goes on with the run"
+    told.is_driven_anew()
+    assert told.alerts.lose(9.0) == []
+    assert told.happens(driver(8), RunStateChanged(state="running")) == []
+    told.is_driven_anew()
+    assert len(told.alerts.lose(10.0)) == 1, "another driver that is gone is another cause"
+    assert len(told.happens(RunStateChanged(state="stopped"))) == len(told.alerts.lose(11.0)) == 0
+
+
 def test_silence_is_told_once_until_there_is_progress() -> None:
     told = Told({"on": "no_progress", "within": 10.0})
     told.happens(proposed(0), started(0))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import socket
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -7,7 +9,8 @@ import pytest
 from tests.alerts.servers import web_server
 from tests.cli.conftest import Shell
 from tests.run.recorded import EXPERIMENT, append, begin
-from workbench.events import AlertCleared, AlertDelivered, AlertRaised
+from tests.sweeps.running import wait_until
+from workbench.events import AlertCleared, AlertDelivered, AlertRaised, AlertsArmed, RunStateChanged
 from workbench.experiment import Experiment
 from workbench.store import Store
 
@@ -65,3 +68,27 @@ def test_show_lists_alerts_with_who_was_told(shell: Shell) -> None:
         ("trial 3 diverged", False), ("the run waits", True),
     ]  # fmt: skip
     assert shown[0]["deliveries"]["mail"] == {"sent": False, "message": "TimeoutError"}
+
+
+def test_a_run_whose_driver_is_gone_is_told_of_once(shell: Shell, settings: Path) -> None:
+    rule = {"on": "run_ended", "states": ["lost"], "to": ["team"]}
+    with web_server() as server, Store.open() as store:
+        settings.write_text(f"sinks: {{team: {{kind: webhook, url: '{server.url}'}}}}")
+        ended, lost = store.create_run(Experiment(**EXPERIMENT)), store.create_run(Experiment(**EXPERIMENT))
+        for run_id, rest in ((ended, [RunStateChanged(state="stopped", reason="person")]), (lost, [])):
+            gone = subprocess.Popen(["true"])
+            with store.writer(
+                run_id, owner_pid=gone.pid, owner_host=socket.gethostname(), lease_timeout_s=0.5
+            ) as writer:
+                writer.append(AlertsArmed(rules=[rule]), *begin(), *rest)
+            gone.wait()
+        wait_until(lambda: store.run(lost).state == "lost")
+        assert shell("alerts", "--lost")[:2] == (0, f"{lost} is lost\n{lost}: team was told\n")
+        assert [post["message"] for post in server.posted] == [
+            "the driver, process 4711 on somewhere, is gone; resume goes on with the run"
+        ]
+        wait_until(lambda: store.run(lost).state == "lost", timeout_s=60)
+        assert shell.json("alerts", "--lost") == {"runs": [], "told": []}
+        assert len(server.posted) == 1
+        raised, delivered = store.events(lost, types=["alert_raised", "alert_delivered"])
+        assert (raised.event.trial, delivered.event.sent) == (None, True)  # type: ignore[union-attr]

@@ -7,7 +7,7 @@ them. Rules are checked in `workbench.experiment`; who hears events, reads nodes
 
 from __future__ import annotations
 
-from workbench.alerts.delivery import Delivery
+from workbench.alerts.delivery import Delivery, told_of
 from workbench.alerts.readings import GpuReading, NodeReading
 from workbench.alerts.settings import JUPYTER, Settings, read_settings, settings_path
 from workbench.alerts.speaking import Alerts
@@ -21,4 +21,5 @@ __all__ = [
     "Settings",
     "read_settings",
     "settings_path",
+    "told_of",
 ]

@@ -15,7 +15,7 @@ from typing import Any
 
 from workbench.alerts.settings import Sink
 from workbench.alerts.sinks import SinkError, tell
-from workbench.events import AlertDelivered
+from workbench.events import AlertDelivered, AlertRaised
 
 logger = logging.getLogger(__name__)
 
@@ -23,6 +23,23 @@ WAITS_S: tuple[float, ...] = (1.0, 5.0, 20.0)
 """How long to wait before each further try."""
 MAX_WAITING = 100
 """Alerts that wait for one sink; what comes on top is given up."""
+
+
+def told_of(run_id: str, name: str, alert: AlertRaised) -> dict[str, Any]:
+    """Return what a sink is told of an alert of a run.
+
+    Args:
+        run_id: The run.
+        name: What people call it.
+        alert: The alert.
+    """
+    return {
+        "text": f"{name} ({run_id}): {alert.message}",
+        "run_id": run_id,
+        "name": name,
+        **alert.model_dump(mode="json", exclude={"type", "to", "rule", "cause"}),
+        "look": f"workbench show {run_id}",
+    }
 
 
 class Delivery:

@@ -184,6 +184,27 @@ class Alerts:
                     said.append(self._clear(number, text, now_unix_s))
         return said
 
+    def lose(self, now_unix_s: float) -> list[Said]:
+        """Return what there is to say because the driver is gone; it was taken in."""
+        if self._state not in ("running", "stopping"):
+            return []
+        rules = [(key, rule) for key, rule in self.rules.items() if isinstance(rule, RunEnded)]
+        said = [
+            self._raise_lost(key, rule, -1, "is gone; resume goes on with the run", now_unix_s)
+            for key, rule in rules
+            if "lost" in rule.states
+        ]
+        return [one for one in said if one is not None]
+
+    def _raise_lost(
+        self, key: str, rule: AlertRule, index: int, text: str, now_unix_s: float
+    ) -> AlertRaised | None:
+        """Say that a driver is gone, whoever notices it first."""
+        lost = self._drivers[index]
+        text = f"the driver, process {lost.pid} on {lost.host}, {text}"
+        cause = f"lost under driver {len(self._drivers) + index + 1}"
+        return self._raise(key, rule, cause, "error", text, now_unix_s)
+
     def _say_of(self, event: Event, before: RunState, key: str, rule: AlertRule) -> AlertRaised | None:
         match rule, event:
             case TargetReached(), RunStateChanged(reason="target"):
@@ -199,10 +220,7 @@ class Alerts:
             case RunEnded(), DriverStarted() if before in ("running", "stopping") and len(self._drivers) > 1:
                 if "lost" not in rule.states:
                     return None
-                lost = self._drivers[-2]
-                text = f"the driver, process {lost.pid} on {lost.host}, was gone; another one goes on"
-                cause = f"lost under driver {len(self._drivers) - 1}"
-                return self._raise(key, rule, cause, "error", text, event.time_unix_s)
+                return self._raise_lost(key, rule, -2, "was gone; another one goes on", event.time_unix_s)
             case Diverged(), TrialEnded(reason="diverged"):
                 text = f"trial {event.trial} diverged: {event.message or 'its loss is not finite'}"
                 cause = f"trial {event.trial}"

@@ -6,21 +6,26 @@ import time
 
 import click
 
-from workbench.cli.options import command_line, example, json_option
+from workbench.cli.options import command_line, example, json_option, open_store, store_option
 from workbench.cli.printing import print_json
 
 
 @click.command()
 @click.option("--try", "sink", metavar="SINK", help="Tell this sink something now, and say what came of it.")
+@click.option("--lost", is_flag=True, help="Tell of runs whose driver is gone, once each: for cron.")
+@store_option
 @json_option
 @example(
     "workbench alerts",
     "workbench alerts --try team",
+    "workbench alerts --lost",
 )
-def alerts(sink: str | None, as_json: bool) -> int:
-    """Show the sinks and rules of your settings, or try a sink; exit code 1 if it cannot be told."""
+def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
+    """Show the sinks and rules of your settings, or try a sink; exit code 1 if one cannot be told."""
     from workbench.alerts import JUPYTER, read_settings, settings_path
 
+    if lost:
+        return _tell_of_lost(as_json)
     settings, path = read_settings(), settings_path()
     if sink is not None:
         return _try(sink, as_json)
@@ -41,6 +46,27 @@ def alerts(sink: str | None, as_json: bool) -> int:
         said = ", ".join(f"{name}: {value}" for name, value in rule.items() if name != "on")
         click.echo(f"rule      {rule['on']}{f' ({said})' if said else ''}, for every run")
     return 0
+
+
+def _tell_of_lost(as_json: bool) -> int:
+    from workbench.run.lost import tell_of_lost
+
+    with open_store() as store:
+        told = tell_of_lost(store)
+    answers = [(run_id, answer) for run_id, found in told.items() for answer in found]
+    if as_json:
+        rows = [
+            {"run_id": run_id, "sink": answer.sink, "sent": answer.sent, "message": answer.message}
+            for run_id, answer in answers
+        ]
+        print_json({"runs": list(told), "told": rows})
+    else:
+        for run_id in told:
+            click.echo(f"{run_id} is lost")
+        for run_id, answer in answers:
+            said = "was told" if answer.sent else f"could not be told: {answer.message}"
+            click.echo(f"{run_id}: {answer.sink} {said}")
+    return int(any(not answer.sent for _, answer in answers))
 
 
 def _try(name: str, as_json: bool) -> int:

@@ -16,9 +16,9 @@ import threading
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from workbench.alerts import Delivery, GpuReading, NodeReading, Settings, read_settings
+from workbench.alerts import Delivery, GpuReading, NodeReading, Settings, read_settings, told_of
 from workbench.artifacts import Artifacts
 from workbench.errors import ExperimentError, LeaseError, ResourcesError, StoreError
 from workbench.events import AlertRaised, AlertsArmed, Event, Noted
@@ -124,17 +124,8 @@ class Alerting:
         for (number, sink), alert in self._alerts.undelivered.items():
             if (number, sink) not in self._handed_over:
                 self._handed_over.add((number, sink))
-                self._delivery.put(sink, number, self._told(alert))
-
-    def _told(self, alert: AlertRaised) -> dict[str, Any]:
-        run_id, name = self._ledger.run_id, self._ledger.experiment.name
-        return {
-            "text": f"{name} ({run_id}): {alert.message}",
-            "run_id": run_id,
-            "name": name,
-            **alert.model_dump(mode="json", exclude={"type", "to", "rule", "cause"}),
-            "look": f"workbench show {run_id}",
-        }
+                told = told_of(self._ledger.run_id, self._ledger.experiment.name, alert)
+                self._delivery.put(sink, number, told)
 
 
 class _Reader:
