@@ -80,6 +80,10 @@ class Request:
     excluded: frozenset[str] = frozenset()
     """Nodes that it must not run on, by id."""
 
+    def accepts(self, shape: Shape, node_id: str) -> bool:
+        """Say whether a worker of a shape on a node may serve it."""
+        return shape == self.shape and node_id not in self.excluded
+
     @property
     def of_trial(self) -> tuple[str, int] | None:
         """Run and trial that it is for, or None."""
