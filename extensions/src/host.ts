@@ -1,6 +1,7 @@
 // What differs between the places where the view is shown: JupyterLab, notebook output, widget, page.
 
-export type Level = "info" | "warning" | "error";
+/** info: an answer to somebody; the others: something that somebody may want to know, or not. */
+export type Level = "info" | "success" | "warning" | "error";
 
 export interface Host {
   /** Ends with "/". */

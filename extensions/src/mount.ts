@@ -1,5 +1,6 @@
 // The seam between the view and the places that show it.
 import { h, render } from "preact";
+import { levelOf, noticesAmong } from "./alerts";
 import { Controller, type Change } from "./controller";
 import { formatPercent } from "./format";
 import type { Frame } from "./frames";
@@ -8,7 +9,7 @@ import { type Form } from "./look";
 import { State, type ViewState } from "./state";
 import { followTheme, readTheme, themeName } from "./theme";
 import { Transport } from "./transport";
-import type { LogLine, Look, Picture, RunPicture } from "./types";
+import type { Look, Picture, RunPicture } from "./types";
 import { App } from "./views/app";
 import "./style.css";
 
@@ -38,7 +39,6 @@ export interface Mounted {
 const LONGEST_WAIT_FOR_A_DRAWING_MS = 500;
 /** What each drawing is called in the browser's own timeline. */
 const DRAWN = "workbench-drawn";
-const ALERT_LEVELS = new Set<LogLine["level"]>(["warning", "error"]);
 
 export function mount(element: HTMLElement, options: MountOptions): Mounted {
   const view = new MountedView(element, options);
@@ -60,7 +60,7 @@ class MountedView {
   private drawing = 0;
   private lookTimer: ReturnType<typeof setTimeout> | undefined;
   /** Alerts that were there before are history, not news. */
-  private alertsFrom: { run: string; seq: number } | null = null;
+  private alertsFrom: { run: string; seq: number; isLost: boolean } | null = null;
 
   constructor(element: HTMLElement, private readonly options: MountOptions) {
     this.state = new State(options.state);
@@ -156,19 +156,22 @@ class MountedView {
   }
 
   private tellAlerts(seq: number): void {
-    const { view, log, logSeq } = this.state;
+    const { view, log, logSeq, run } = this.state;
     if (!view.run || !seq) return;
+    const isLost = run?.state === "lost";
     if (this.alertsFrom?.run !== view.run) {
       // What happened comes a little later than the run: lines up to here are history all the same.
-      this.alertsFrom = { run: view.run, seq };
+      this.alertsFrom = { run: view.run, seq, isLost };
       return;
     }
     const from = this.alertsFrom.seq;
-    const fresh = log.filter((line) => line.seq > from && ALERT_LEVELS.has(line.level));
-    for (const line of fresh.slice(-3)) {
-      this.options.host.notify?.(line.text, line.level === "error" ? "error" : "warning");
+    const fresh = noticesAmong(log.filter((line) => line.seq > from));
+    for (const line of fresh.slice(-3)) this.options.host.notify?.(line.text, levelOf(line));
+    // A run whose driver is gone cannot tell itself.
+    if (run && isLost && !this.alertsFrom.isLost) {
+      this.options.host.notify?.(`run ${run.name} is lost: ${run.message ?? "its driver is gone"}`, "error");
     }
-    this.alertsFrom.seq = Math.max(from, logSeq);
+    this.alertsFrom = { run: view.run, seq: Math.max(from, logSeq), isLost };
   }
 
   private retheme(): void {

@@ -130,6 +130,8 @@ export interface LogLine {
   level: "info" | "good" | "warning" | "error";
   trial: number | null;
   text: string;
+  /** Whether a rule of somebody's speaks: tell them once. */
+  alert?: boolean;
 }
 
 /** What happened since the last picture. */

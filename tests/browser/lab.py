@@ -22,7 +22,7 @@ from typing import Any
 import pytest
 
 from tests.run.recorded import EXPERIMENT, append, begin, finish, trial_events
-from workbench.events import TrialReported
+from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
 from workbench.store import Store
 
@@ -243,6 +243,7 @@ class LiveRun:
         self._url, self._num_trials, self._pause_s = url, num_trials, 1 / reports_per_s
         self._ending = threading.Event()
         self._failing: list[int] = []
+        self._telling: list[list[Event]] = []
         self.run_id = ""
         self.steps = 0
         self._thread = threading.Thread(target=self._write)
@@ -261,6 +262,10 @@ class LiveRun:
         """Let a trial fail with the next reports."""
         self._failing.append(trial)
 
+    def tell(self, *events: Event) -> None:
+        """Store some events together."""
+        self._telling.append(list(events))
+
     def end(self) -> None:
         self._ending.set()
         self._thread.join()
@@ -277,6 +282,8 @@ class LiveRun:
             while not self._ending.wait(self._pause_s):
                 self.steps += 1
                 writer.append(*(self._report(trial) for trial in running))
+                while self._telling:
+                    writer.append(*self._telling.pop())
                 while self._failing:
                     failed = self._failing.pop()
                     running.remove(failed)

@@ -27,6 +27,7 @@ from tests.browser.lab import (
     violations,
     wait_until,
 )
+from workbench.events import AlertRaised, Noted
 from workbench.store import Store
 
 pytestmark = pytest.mark.browser
@@ -332,6 +333,28 @@ def test_an_alert_becomes_a_notification(page, jupyter) -> None:
         page.locator(TAB).get_by_role("img", name=re.compile("best so far")).wait_for()
         live.fail_trial(2)
         page.locator(".Toastify__toast", has_text="trial 2").first.wait_for()
+
+
+def test_an_alert_of_a_rule_is_told_once_with_what_it_speaks_of_whatever_its_level(page, jupyter) -> None:
+    rule = {"rule": "r", "to": ["jupyter"]}
+    with LiveRun(jupyter.store_url) as live:
+        open_lab(page, jupyter)
+        execute(page, "workbench:open", run=live.run_id)
+        page.locator(TAB).get_by_role("img", name=re.compile("best so far")).wait_for()
+        noted = Noted(level="warning", message="it is hot", trial=1)
+        raised = {"level": "warning", "message": "trial 1 is hot", "cause": "heat"}
+        live.tell(noted, AlertRaised(alert=0, on="log", trial=1, **raised, **rule))
+        good = {"level": "info", "message": "trial 3 reached the target", "cause": "target"}
+        live.tell(AlertRaised(alert=1, on="target_reached", **good, **rule))
+        for text in ("alert: trial 1 is hot", "alert: trial 3 reached the target"):
+            page.locator(".Toastify__toast", has_text=text).wait_for()
+        page.wait_for_timeout(1000)
+        assert page.locator(".Toastify__toast").count() == 2
+        page.locator(TAB).get_by_role("tab", name="Log").click()
+        lines = page.locator(TAB).get_by_role("list", name="Events")
+        lines.get_by_text("alert: trial 3 reached the target").wait_for()
+        page.locator(TAB).get_by_label("only alerts").check()
+        assert lines.get_by_role("listitem").count() == 3
 
 
 def test_nothing_runs_while_nobody_sees_the_view(page, jupyter) -> None:

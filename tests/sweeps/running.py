@@ -105,7 +105,7 @@ class Sweep:
         running: set[int] = set()
         for event in self.events:
             trial = getattr(event, "trial", None)
-            if trial is None or event.type == "checkpoints_deleted":
+            if trial is None or event.type in ("checkpoints_deleted", "alert_raised"):
                 continue
             assert trial not in ended, f"trial {trial} has ended, and then: {event}"
             match event.type:

@@ -122,3 +122,32 @@ def hoard(config, report, folder):
         half.rename(folder / str(step))
         if report(step=step, loss=config["x"] + 1 / step):
             return
+
+
+def talk(config, report, folder):
+    """Print things that rules look for, and go on from the step that the last attempt saved."""
+    saved, how = folder / "step", config["how"]
+    first = int(saved.read_text()) + 1 if saved.exists() else 1
+    attempt = len(list(folder.glob("attempt-*")))
+    (folder / f"attempt-{attempt}").touch()
+    if how == "always" or (attempt == 0 and how in ("once", "stop")):
+        print(f"rank 0: please {how} 123 {'x' * 2000}")
+    for step in range(first, 31):
+        time.sleep(0.1)
+        if how == "dies" and attempt == 0 and step == 3:
+            print("last words", end="")
+            raise RuntimeError("it broke")
+        stop = report(step=step, loss=float("nan") if how == "nan" else 1 / step)
+        saved.write_text(str(step))
+        if stop:
+            return
+
+
+def talk_on_all(config, report, worker):
+    """Print something on every worker but the first, which says nothing."""
+    if worker.rank:
+        print(f"said by rank {worker.rank}", flush=True)
+    for step in range(1, 21):
+        time.sleep(0.1)
+        if report(step=step, loss=1 / step):
+            return

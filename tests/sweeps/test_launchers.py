@@ -202,7 +202,7 @@ def test_nothing_is_left_in_the_temporary_and_the_home_folder(store: Store) -> N
         results = [*(Path.home() / "ray_results").glob("*"), *Path(tempfile.gettempdir()).glob("*")]
         ours = [path for path in results if path.name.startswith("experiment-")]
         # Killed drivers of other tests leave theirs, which go with the cluster.
-        return sorted([*ours, *Path(known.temp_dir).glob("*/workbench-tune-*")])
+        return sorted([*ours, *Path(known.temp_dir).glob("ray/*/workbench-tune-*")])
 
     before = find()
     Sweep.create(store, "curve", budget={"trials": 2}).launch().wait("complete")

@@ -134,3 +134,19 @@ def test_the_queue_is_what_asking_who_is_next_again_and_again_comes_to(waiting, 
         at_work[request.run_id] = held_now + request.shape.cpus * request.num_workers
         expected.append(request)
     assert queued(waiting, held) == expected
+
+
+@given(request=requests, nodes=nodes, data=st.data())
+def test_nothing_is_placed_on_a_node_that_is_excluded(request, nodes, data):
+    excluded = frozenset(
+        data.draw(st.sets(st.sampled_from([node.node_id for node in nodes]))) if nodes else ()
+    )
+    chosen = place(replace(request, excluded=excluded), nodes)
+    assert chosen == place(request, [node for node in nodes if node.node_id not in excluded])
+
+
+def test_a_request_that_excludes_every_node_is_refused():
+    node = Node("a", cpus=2.0, gpus=0.0)
+    check_feasible(Request("r"), [node])
+    with pytest.raises(ResourcesError, match="nodes have nothing"):
+        check_feasible(Request("r", excluded=frozenset({"a"})), [node])

@@ -39,6 +39,11 @@ class LocalArtifacts(Artifacts):
         """Return a folder in this one."""
         return LocalArtifacts(self.path / name)
 
+    def claim(self) -> None:
+        """Make the folder for its owner only, where there is none; one that is there keeps its rights."""
+        with contextlib.suppress(OSError):  # whoever writes there is told
+            make_private(self.path)
+
     def prepare(self) -> None:
         """Make the folder."""
         with _told(self.path):
@@ -117,6 +122,13 @@ class LocalArtifacts(Artifacts):
                 shutil.rmtree(path)
             else:
                 path.unlink()
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder, and those above it that are missing, for their owner only; leave what there is."""
+    missing = [path for path in (folder, *folder.parents) if not path.exists()]
+    for path in reversed(missing):
+        path.mkdir(mode=0o700, exist_ok=True)
 
 
 @contextlib.contextmanager

@@ -53,6 +53,10 @@ class Artifacts(ABC):
         """Return a folder in this one."""
 
     @abstractmethod
+    def claim(self) -> None:
+        """Make the place for its owner only, where it is a folder that is not there; its rights else stay."""
+
+    @abstractmethod
     def prepare(self) -> None:
         """Make the folder, or find out that it cannot be reached.
 

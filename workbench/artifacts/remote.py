@@ -60,6 +60,9 @@ class RemoteArtifacts(Artifacts):
         url = urlunsplit(parts._replace(path=f"{parts.path.rstrip('/')}/{name}"))
         return RemoteArtifacts(url, self._filesystem, self._root and f"{self._root.rstrip('/')}/{name}")
 
+    def claim(self) -> None:
+        """Do nothing: who may read there is decided where the store is."""
+
     def prepare(self) -> None:
         """Find out whether the folder can be reached; object stores know no empty folders."""
         with self._open() as (filesystem, root):

@@ -37,6 +37,7 @@ COMMANDS = {
     "import": "workbench.cli.taking:import_sweep",
     "what-if": "workbench.cli.what_if:what_if",
     "cluster": "workbench.cli.cluster:cluster",
+    "alerts": "workbench.cli.alerting:alerts",
     "doctor": "workbench.cli.machine:doctor",
     "shutdown": "workbench.cli.machine:shutdown",
 }

@@ -57,7 +57,7 @@ def doctor(as_json: bool) -> int:
     """Look at everything that runs rest on, problems first; exit code 1 if something is broken."""
     looks: list[Callable[[], list[Finding]]] = [
         _look_at_python, _look_at_packages, _look_at_hardware, _look_at_torch, _look_at_store, _look_at_runs,
-        _look_at_ray, _look_at_cache, _look_at_optional_tools,
+        _look_at_ray, _look_at_exposure, _look_at_cache, _look_at_optional_tools,
     ]  # fmt: skip
     findings = [finding for look in looks for finding in look()]
     order = {"broken": 0, "notable": 1, "fine": 2, "missing": 3}
@@ -210,6 +210,17 @@ def _look_at_ray() -> list[Finding]:
             f"{found.num_gpus:g} GPUs, {idle}; log {found.log}",
         )
     ]  # fmt: skip
+
+
+def _look_at_exposure() -> list[Finding]:
+    from workbench.cli.exposing import find_exposures
+
+    found = [
+        Finding("exposure", "broken" if is_bad else "notable", text, fix)
+        for is_bad, text, fix in find_exposures()
+    ]
+    closed = "nothing of ours listens beyond this machine, and nobody else can read it"
+    return found or [Finding("exposure", "fine", closed)]
 
 
 def _look_at_cache() -> list[Finding]:

@@ -198,6 +198,7 @@ def print_run(run: Run, num_trials: int) -> None:
             console.print(Text(f"  and {len(history.trials) - len(shown)} more trials", style="bright_black"))
     _print_setbacks(console, history)
     _print_failures(console, history)
+    _print_alerts(console, history)
     if run.is_advice:
         return
     console.print()
@@ -329,6 +330,17 @@ def _print_failures(console: Any, history: History) -> None:
     for trial in history.in_state("failed"):
         told.setdefault(last_line(trial), []).append(trial.number)
     _print_told(console, "What failed, and why", told, style="red")
+
+
+def _print_alerts(console: Any, history: History) -> None:
+    from rich.text import Text
+
+    if history.alerts:
+        console.print()
+        console.print(Text("Alerts", style="bold"))
+    for alert in history.alerts.values():
+        style = {"error": "red", "warning": "yellow"}.get(alert.raised.level, "")
+        console.print(Text(f"  {alert.raised.alert}: {alert.describe()}", style=style))
 
 
 def _print_told(console: Any, title: str, told: dict[str, list[int]], style: str = "") -> None:

@@ -23,6 +23,7 @@ import numpy as np
 from filelock import FileLock
 from platformdirs import user_cache_path
 
+from workbench.artifacts.local import make_private
 from workbench.errors import DataError
 
 CACHE_VARIABLE = "WORKBENCH_CACHE"
@@ -79,7 +80,7 @@ def cached(
     if found is not None:
         return found
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_private(folder)
         with FileLock(f"{entry}.lock"):
             return _read(entry) or _make(entry, build)
     except OSError as error:

@@ -26,6 +26,7 @@ from pydantic import (
 )
 
 from workbench.errors import ExperimentError
+from workbench.experiment.alert_rules import AlertRule
 from workbench.experiment.aliases import resolve_aliases
 from workbench.experiment.components import Component
 from workbench.experiment.naming import check_name
@@ -96,6 +97,7 @@ class Experiment(BaseModel):
     sampler: Sampler = Field(default_factory=lambda: Sampler())
     early_stop: EarlyStop = Field(default_factory=lambda: EarlyStop())
     resources: Resources = Field(default_factory=lambda: Resources())
+    alerts: tuple[AlertRule, ...] = Field(default=(), description="What people are told of the run.")
     repeats: PositiveInt = Field(
         default=1, description="Trainings of each configuration, each with another seed."
     )

@@ -14,9 +14,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import ErrorDetails
 
 from workbench.errors import ExperimentError, WorkbenchError
+from workbench.experiment.alert_rules import KINDS as _RULES
 from workbench.experiment.aliases import ALIASES
 
 _PLAIN_TAGS = frozenset({"float", "int", "choice", "fixed", "constrained-int", "constrained-float"})
+_KINDS = {"alerts": _RULES, "sinks": frozenset({"webhook", "email", "command"})}
 _ALLOWED = {
     "literal_error": "{expected}",
     "int_type": "a whole number",
@@ -74,7 +76,9 @@ def _has_part(place: tuple[int | str, ...], found: list[ErrorDetails]) -> bool:
 
 
 def _location(details: ErrorDetails) -> list[str]:
-    parts = map(str, details["loc"])
+    parts = [str(part) for part in details["loc"]]
+    if len(parts) > 2 and parts[2] in _KINDS.get(parts[0], ()):
+        del parts[2]  # of which kind it is, is no part of the document's path
     return [part for part in parts if part not in _PLAIN_TAGS and "[" not in part]
 
 
@@ -89,6 +93,10 @@ def _explain(found: list[ErrorDetails], location: list[str], root: type[BaseMode
         )
     if first["type"] == "extra_forbidden":
         return _unknown_key(location, root)
+    if first["type"].startswith("union_tag"):
+        tag = str(first.get("ctx", {}).get("discriminator", "")).strip("'")
+        place = ".".join(part for part in (field, tag) if part)
+        return ExperimentError("unknown or missing", field=place, allowed=sorted(_KINDS.get(location[0], ())))
     if first["type"] == "missing":
         return ExperimentError("missing", field=field, next_step=f"Add {location[-1]}.")
     if all(item["type"] in _ALLOWED for item in found):

@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any, Self
 from workbench.events import (
     FINISHED_RUN_STATES,
     AdviceRequested,
+    AlertCleared,
+    AlertDelivered,
+    AlertRaised,
     AttemptEnded,
     CheckpointSaved,
     CheckpointsDeleted,
@@ -34,6 +37,7 @@ from workbench.events import (
 )
 from workbench.experiment import Budget, Constraint, Experiment, Objective
 from workbench.experiment.changing import change, values_of
+from workbench.history.alert import Alert
 from workbench.history.trial import Trial, apply_to_trial
 
 if TYPE_CHECKING:
@@ -54,6 +58,7 @@ class History:
         self.reason: str | None = None
         self.message: str | None = None
         self.trials: dict[int, Trial] = {}
+        self.alerts: dict[int, Alert] = {}
         self.drivers: list[DriverStarted] = []
         self.started_unix_s: float | None = None
         self.ended_unix_s: float | None = None
@@ -111,6 +116,12 @@ class History:
                 | TrialEnded()
             ):
                 apply_to_trial(self.trials[event.trial], event)
+            case AlertRaised():
+                self.alerts[event.alert] = Alert(event)
+            case AlertCleared():
+                self.alerts[event.alert].cleared = event
+            case AlertDelivered():
+                self.alerts[event.alert].deliveries[event.sink] = event
             case _:
                 pass
         self._note_time(event.time_unix_s)
@@ -279,6 +290,7 @@ class History:
                 }
                 for trial in self.trials.values()
             ],
+            "alerts": [alert.to_json() for alert in self.alerts.values()],
         }
 
 

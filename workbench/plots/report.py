@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 
 from workbench.errors import ExperimentError
-from workbench.events import Event, Noted
+from workbench.events import AlertRaised, Event, Noted
 from workbench.experiment import Experiment
 from workbench.experiment.changing import describe_changes
 from workbench.plots.figures import FIGURES, for_page, javascript
@@ -61,7 +61,7 @@ def report_html(
     Returns:
         An HTML document without references to anything outside itself.
     """
-    notes: list[Noted] = []
+    notes: list[Noted | AlertRaised] = []
     run = RunData.of(experiment, _noting(events, notes))
     figures = _Figures(run, importance)
     body = [
@@ -93,9 +93,9 @@ def report_html(
     )
 
 
-def _noting(events: Iterable[Event], notes: list[Noted]) -> Iterator[Event]:
+def _noting(events: Iterable[Event], notes: list[Noted | AlertRaised]) -> Iterator[Event]:
     for event in events:
-        if isinstance(event, Noted) and event.level != "info":
+        if isinstance(event, Noted | AlertRaised) and event.level != "info":
             notes.append(event)
         yield event
 
@@ -285,7 +285,7 @@ def _facts(run: RunData) -> str:
     return f'<dl class="facts">{"".join(parts)}</dl>'
 
 
-def _notices(run: RunData, notes: Sequence[Noted]) -> list[str]:
+def _notices(run: RunData, notes: Sequence[Noted | AlertRaised]) -> list[str]:
     said = [note.message for note in notes]
     if run.history.message and run.history.reason != "advice":
         said.insert(0, run.history.message)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from workbench.advisor.quantities import format_rate
 from workbench.events import (
+    AlertCleared,
+    AlertDelivered,
+    AlertRaised,
     AttemptEnded,
     CandidateTried,
     CommandHandled,
@@ -89,6 +92,14 @@ class Narrator:
             case Noted():
                 subject = "" if event.trial is None else f"trial {event.trial}: "
                 return f"{event.level}: {subject}{event.message}"
+            case AlertRaised():
+                return f"alert: {event.message}"
+            case AlertCleared():
+                return f"alert {event.alert} has passed: {event.message}"
+            case AlertDelivered(sent=True):
+                return f"alert {event.alert} was sent to {event.sink}"
+            case AlertDelivered():
+                return f"alert {event.alert} could not be sent to {event.sink}: {event.message}"
             case _:
                 return measurement_line(event)
 

@@ -28,6 +28,7 @@ from sqlalchemy.exc import (
     SQLAlchemyError,
 )
 
+from workbench.artifacts.local import make_private
 from workbench.errors import MissingDependencyError, StoreError, StoreUnavailableError
 from workbench.store import postgresql
 from workbench.store.tables import SCHEMA_VERSION, VERSION_TABLE, runs
@@ -123,7 +124,7 @@ def _make_engine(url: URL) -> Engine:
             return postgresql.make_engine(url)
         if url.get_backend_name() != "sqlite":
             return sa.create_engine(url, pool_pre_ping=True)
-        Path(str(url.database)).parent.mkdir(parents=True, exist_ok=True)
+        _make_file(Path(str(url.database)))
         engine = _make_sqlite_engine(url)
     except ImportError as error:
         backend, package = url.get_backend_name(), error.name or url.get_driver_name()
@@ -140,6 +141,13 @@ def _make_engine(url: URL) -> Engine:
     event.listen(engine, "connect", _set_pragmas)
     _watch_file(engine, Path(str(url.database)))
     return engine
+
+
+def _make_file(path: Path) -> None:
+    """Make a database that is not there for its owner only, and the folders that are missing."""
+    make_private(path.parent)
+    with contextlib.suppress(OSError):  # what is in the way is SQLite's to say
+        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
 
 
 def _make_sqlite_engine(url: URL) -> Engine:

@@ -113,6 +113,7 @@ class Store:
             "experiment_hash": experiment.hash(), "created_unix_s": now, "state": "waiting",
             "changed_unix_s": now, "last_seq": 0, "last_command": 0,
         }  # fmt: skip
+        self.artifacts.claim()
         while True:
             chosen = run_id or make_run_id(experiment.name, ticks)
             try:
@@ -279,7 +280,7 @@ class Store:
         run_id = self._find(run_id).run_id
         with self.listen() as listener:
             while True:
-                # The state first: what is finished before the events are read adds none after them.
+                # The state first: what is finished then adds none but what became of its last alerts.
                 run = self.run(run_id)
                 if run.last_seq > after:
                     for stored in self.events(run_id, after=after, limit=_CHUNK_EVENTS):

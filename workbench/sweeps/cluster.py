@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import os
+import platform
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,6 +13,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.errors import ResourcesError, WorkbenchError
+from workbench.events import DriverStarted
 from workbench.experiment import Experiment
 from workbench.resources import ClusterInventory, cluster_inventory
 from workbench.training.settings import resolve
@@ -16,6 +21,7 @@ from workbench.workers.admission import Request
 from workbench.workers.capacity import capacity_of
 
 TORCH = ("torch",)
+VERSIONED_PACKAGES = ("torch", "ray", "optuna", "numpy")
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,22 @@ def share_of(
         preload=TORCH if experiment.model is not None else (),
     )
     return Share(request, wanted, places // least)
+
+
+def driver_started(cluster: ClusterInventory) -> DriverStarted:
+    """Return the event that this process became a driver.
+
+    Args:
+        cluster: What it has.
+    """
+    versions = {package: importlib.metadata.version(package) for package in VERSIONED_PACKAGES}
+    return DriverStarted(
+        pid=os.getpid(),
+        host=socket.gethostname(),
+        num_cpus=cluster.num_cpus,
+        num_gpus=cluster.num_gpus,
+        versions={"python": platform.python_version()} | versions,
+    )
 
 
 def workers_wanted(experiment: Experiment, advised_workers: int = 1) -> tuple[int, int]:

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import importlib.metadata
 import logging
 import os
-import platform
 import socket
 import time
 from collections import deque
@@ -23,13 +21,14 @@ import ray
 from pydantic import JsonValue
 
 from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
-from workbench.events import AttemptEnded, DriverStarted, Event, RunState, RunStateChanged, TrialEnded
+from workbench.events import AttemptEnded, Event, RunState, RunStateChanged, TrialEnded
 from workbench.experiment.changing import values_of
 from workbench.history import Trial
 from workbench.resources import ClusterInventory, cluster_inventory
 from workbench.store import Store
+from workbench.sweeps.alerting import Alerting
 from workbench.sweeps.budget import has_room, reason_to_end
-from workbench.sweeps.cluster import known_plan, share_of
+from workbench.sweeps.cluster import driver_started, known_plan, share_of
 from workbench.sweeps.commands import Commands
 from workbench.sweeps.growth import Growth, given_back
 from workbench.sweeps.hardware import Hardware
@@ -49,7 +48,6 @@ from workbench.workers.requests import cancel
 logger = logging.getLogger(__name__)
 
 TICK_S = 0.25
-VERSIONED_PACKAGES = ("torch", "ray", "optuna", "numpy")
 
 
 class Driver:
@@ -81,6 +79,7 @@ class Driver:
         self._waiting = Waiting(self._ledger)
         self._hardware = Hardware(self._ledger)
         self._retention = Retention(self._ledger, self._artifacts)
+        self._alerting = Alerting(self._ledger, self._artifacts)
         self._store = store
         self._replaces_a_killed_one = replaces_a_killed_one
         self._unfinished: deque[int] = deque()
@@ -89,7 +88,7 @@ class Driver:
         self._stop_trials: set[int] = set()
         self._plans = TrialPlans(store, self._ledger)
         self._growth = Growth(store, self._ledger) if self.experiment.resources.elastic else None
-        self._grown: Any = None  # there once the workers of the trial that grew last are on their way back
+        self._leaving: Any = None  # there once the last trial that begins again has left its workers
         self._ending: RunStateChanged | None = None
         self._fatal: Exception | None = None
         self._next_tick_s = 0.0
@@ -105,13 +104,16 @@ class Driver:
             ResourcesError: If the cluster can never give what the run asks for.
             WorkbenchError: Whatever else kept the run from going on.
         """
-        with self._store.writer(
-            self.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()
-        ) as writer:
+        host = socket.gethostname()
+        with (
+            self._store.writer(self.run_id, owner_pid=os.getpid(), owner_host=host) as writer,
+            self._alerting,
+        ):
             try:
                 self._ledger.replay(writer)
                 self._hardware.begin(cluster := cluster_inventory())
                 self._share = share_of(self.run_id, self.history.in_force, cluster)
+                self._alerting.begin()
                 self._take_over(cluster)
                 self._retention.begin()
                 self._commands.carry_out()  # what came while nobody drove says how to go on
@@ -154,15 +156,7 @@ class Driver:
         least = self._share.request.num_workers
         most = self._share.num_fitting * least
         fewer = [ended for trial in unfinished for ended in given_back(trial, least, most)]
-        started = DriverStarted(
-            pid=os.getpid(),
-            host=socket.gethostname(),
-            num_cpus=cluster.num_cpus,
-            num_gpus=cluster.num_gpus,
-            versions={"python": platform.python_version()}
-            | {package: importlib.metadata.version(package) for package in VERSIONED_PACKAGES},
-        )
-        self._ledger.record(started, *lost, *fewer, RunStateChanged(state="running"))
+        self._ledger.record(driver_started(cluster), *lost, *fewer, RunStateChanged(state="running"))
         logger.info(
             "driving %s on %g CPUs and %g GPUs, %d trials at once; %d trials so far, %d of them unfinished",
             self.run_id, cluster.num_cpus, cluster.num_gpus, self._share.concurrency,
@@ -175,7 +169,7 @@ class Driver:
         """Return the next trial to start, or None where there is none now."""
         if self._ending or self._fatal or self._pause.holds or len(self._running) >= self._share.concurrency:
             return None
-        if self._grown is not None and not ray.wait([self._grown], timeout=0)[0]:
+        if self._leaving is not None and not ray.wait([self._leaving], timeout=0)[0]:
             return None
         try:
             number = self._unfinished.popleft() if self._unfinished else self._propose()
@@ -201,7 +195,8 @@ class Driver:
         if self._fatal or trial not in self._running:
             return True
         try:
-            stop = "trial" if trial in self._stop_trials else "run" if self._ending else None
+            is_unwanted = trial in self._stop_trials or trial in self._ledger.alerts.to_stop
+            stop = "trial" if is_unwanted else "run" if self._ending else None
             ended = self._referee.take_in(trial, events, stop=stop)
             self._pause.hear(events)
             self._retention.hear(trial, events)
@@ -211,10 +206,12 @@ class Driver:
             self._running.discard(trial)
             if isinstance(ended, AttemptEnded):
                 self._unfinished.appendleft(trial)
-                self._pause.begin(ended.message)
+                if ended.reason == "storage":
+                    self._pause.begin(ended.message)
             self._end_at_limits()
             if not (events and isinstance(events[-1], TrialEnded)):
-                cancel(self.run_id, trial)  # its workers do not know yet
+                gone = cancel(self.run_id, trial)  # its workers do not know yet
+                self._leaving = gone if isinstance(ended, AttemptEnded) else self._leaving
             return True
         except Exception as error:
             self._fatal = error
@@ -227,7 +224,7 @@ class Driver:
             return False
         self._running.discard(trial)
         self._unfinished.appendleft(trial)
-        self._grown = cancel(self.run_id, trial)
+        self._leaving = cancel(self.run_id, trial)
         return True
 
     def _num_workers_wanted(self) -> int:
@@ -259,6 +256,7 @@ class Driver:
             if self._hardware.has_changed():
                 with contextlib.suppress(ResourcesError):  # what is left holds no trial: they wait for more
                     self.follow_settings()
+            self._alerting.tick()
             self._end_at_limits()
         except Exception as error:
             self._fatal = error
@@ -301,17 +299,17 @@ class Driver:
             folder=self._artifacts.below(f"trials/{trial.number:05d}").url,
             resume=True,
             plan=decided,
+            patterns=self._ledger.alerts.patterns,
         )
         limit_s = self.experiment.resources.trial_time
         together = self._together if self._num_orders <= self._last_together else 1
         plan = known_plan(self.experiment, trial.params, decided)
         return Order(
             task=task,
-            request=dataclasses.replace(
-                self._share.request,
-                trial=trial.number,
-                num_workers=plan["workers"],
-                together=together,
+            request=self._alerting.allowed(
+                dataclasses.replace(
+                    self._share.request, trial=trial.number, num_workers=plan["workers"], together=together
+                )
             ),
             blocking=self.experiment.early_stop.pruner != "none",
             origin=self._origin,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import sys
 import threading
 import time
@@ -18,6 +19,7 @@ from typing import Any
 import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
 
+from workbench.alerts.settings import VARIABLE as SETTINGS_VARIABLE
 from workbench.errors import RunError, WorkbenchError
 from workbench.events import FINISHED_RUN_STATES
 from workbench.store import Store
@@ -36,7 +38,9 @@ HEAD_USE_S = 5.0
 class DriverActor:
     """Drives one run in a thread of its own."""
 
-    def __init__(self, store_url: str, artifacts: str, run_id: str, launch_id: str) -> None:
+    def __init__(
+        self, store_url: str, artifacts: str, run_id: str, launch_id: str, settings: str | None = None
+    ) -> None:
         """Begin to drive the run.
 
         Args:
@@ -44,7 +48,10 @@ class DriverActor:
             artifacts: Path or URL under which the runs' files are kept.
             run_id: The run.
             launch_id: What asks for its failure.
+            settings: Where the settings are that its alerts go by; None for the usual place.
         """
+        if settings is not None:
+            os.environ[SETTINGS_VARIABLE] = settings
         self._launch_id = launch_id
         self._failure: WorkbenchError | None = None
         self._actor = ray.get_runtime_context().current_actor
@@ -159,7 +166,10 @@ def start(store: Store, run_id: str, launch_id: str) -> Any:
         max_restarts=-1,
         max_concurrency=4,
     )
-    return actor.remote(store.url, store.artifacts.url, run_id, launch_id)
+    settings = os.environ.get(SETTINGS_VARIABLE)
+    return actor.remote(
+        store.url, store.artifacts.url, run_id, launch_id, settings and os.path.abspath(settings)
+    )
 
 
 def failure(actor: Any, launch_id: str, timeout_s: float) -> WorkbenchError | None:

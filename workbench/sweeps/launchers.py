@@ -104,8 +104,8 @@ class RayLauncher(_StoreCommands):
         actor = driver_actor.start(self._store, run_id, launch_id)
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
-            run = self._store.run(run_id)
-            if run.last_seq > before.last_seq and run.state != "failed":
+            # Not just any event: one that has ended may still store what became of its alerts.
+            if self._store.events(run_id, after=before.last_seq, types=["driver_started"], limit=1):
                 return
             try:
                 failure = driver_actor.failure(actor, launch_id, POLL_S)

@@ -1,4 +1,4 @@
-"""The events of one run as its driver keeps them, with what follows from them: history and study.
+"""The events of one run as its driver keeps them, with what follows from them: history, study, alerts.
 
 Whatever is taken in is stored; while the store cannot be written the run pauses, and a store that does
 not come back ends it. What the events mean for the run is left to the driver.
@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Sequence
 
+from workbench.alerts import Alerts
 from workbench.errors import StoreUnavailableError
 from workbench.events import CommandHandled, Event, Sink
 from workbench.history import History
@@ -75,6 +76,7 @@ class Ledger:
         self.experiment = store.experiment(self.run_id)
         self.history = History(self.experiment)
         self.study = Study(self.experiment)
+        self.alerts = Alerts()
         self.listeners: list[Sink] = []
         """Called with each event that was stored."""
         self._store = store
@@ -89,6 +91,7 @@ class Ledger:
             self._last_seq = stored.seq
             self.history.apply(stored.event)
             self.study.apply(stored.event)
+            self.alerts.apply(stored.event)
             if isinstance(stored.event, CommandHandled):
                 self._last_command = max(self._last_command, stored.event.command)
 
@@ -99,7 +102,7 @@ class Ledger:
             self.history.apply(event)
 
     def append(self, events: Sequence[Event], *, patience_s: float | None = None) -> None:
-        """Store events; the run pauses while the store cannot be written.
+        """Store events, and with them what rules say of them; the run pauses while nobody can.
 
         Args:
             events: Events that the history knows already.
@@ -111,6 +114,8 @@ class Ledger:
         """
         assert self._writer is not None
         patience_s = STORE_PATIENCE_S if patience_s is None else patience_s
+        known = set(map(id, events))
+        events = self.alerts.hear(events)
         try:
             self._last_seq = write(self._writer, events, after=self._last_seq, patience_s=patience_s)
         except StoreUnavailableError as error:
@@ -119,6 +124,8 @@ class Ledger:
                 next_step=f"When it is back, go on with: workbench resume {self.run_id}",
             ) from error
         for event in events:
+            if id(event) not in known:
+                self.history.apply(event)
             for listener in self.listeners:
                 listener(event)
 

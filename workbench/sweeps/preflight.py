@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from workbench.alerts.settings import check_sinks, read_settings
 from workbench.data import DATASETS, check_options
 from workbench.data.options import existing_path
 from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
@@ -69,6 +70,8 @@ def find_problems(experiment: Experiment, *, on_this_machine: bool = True) -> It
 
 def _looks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[[], None]]:
     """Yield what is to be looked at, each by itself."""
+    if experiment.alerts and on_this_machine:
+        yield partial(_check_alerts, experiment)
     if experiment.resources.elastic:
         yield partial(_check_elastic, experiment)
     if experiment.resources.advice == "always":
@@ -87,6 +90,11 @@ def _looks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[[
         yield partial(_check_grid, experiment)
     if on_this_machine:
         yield partial(_check_resources, experiment)
+
+
+def _check_alerts(experiment: Experiment) -> None:
+    """Refuse rules that would tell nobody: sinks are those of this machine."""
+    check_sinks(experiment.alerts, read_settings().names)
 
 
 def _check_asks_for_worker(experiment: Experiment) -> None:

@@ -10,7 +10,16 @@ import logging
 import math
 from typing import Literal
 
-from workbench.events import AttemptEnded, Event, Reason, TrialEnded, TrialReported, TrialStarted
+from workbench.events import (
+    AttemptEnded,
+    Event,
+    LogMatched,
+    Noted,
+    Reason,
+    TrialEnded,
+    TrialReported,
+    TrialStarted,
+)
 from workbench.history import Trial
 from workbench.sweeps.ledger import Ledger
 
@@ -38,8 +47,9 @@ class Referee:
             stop: Whether a person wants the trial stopped, or the run is ending.
 
         Returns:
-            How the trial ended; how its attempt did, where the trial waits because its files cannot be kept;
-            None where it has not ended: then it goes on, unless the run is ending.
+            How the trial ended; how its attempt did, where the trial waits because its files cannot be kept,
+            or begins again because a rule says so; None where it has not ended: then it goes on, unless the
+            run is ending.
         """
         trial = self._ledger.history.trials[number]
         taken: list[Event] = []
@@ -67,7 +77,13 @@ class Referee:
             if ended is not None:
                 break
         if ended is None and stop == "trial":
-            ended = self.ended(trial, "stopped", message="stopped by a person")
+            why = self._ledger.alerts.to_stop.get(number, "stopped by a person")
+            ended = self.ended(trial, "stopped", message=why)
+        if any(isinstance(event, LogMatched) for event in taken):
+            self._ledger.append(taken)  # what rules say of it decides how it goes on
+            taken = []
+        if stop is None and waits is None and (waits := self._again(trial, ended)) is not None:
+            ended = None
         if ended is not None:
             if trial.ran_out_of_memory and not MICRO_BATCH.isdisjoint(trial.params):
                 ended = ended.model_copy(update={"fits": False})
@@ -82,6 +98,19 @@ class Referee:
         if taken:
             self._ledger.append(taken)
         return ended or waits
+
+    def _again(self, trial: Trial, ended: TrialEnded | None) -> AttemptEnded | None:
+        """Return how an attempt ends that a rule wants ended, or None where the trial goes its way."""
+        alert = self._ledger.alerts.to_retry.get(trial.number)
+        if alert is None or (ended is not None and (ended.state, ended.reason) != ("failed", "error")):
+            return None
+        if trial.num_retries >= self._ledger.experiment.resources.max_retries:
+            self._ledger.alerts.to_retry.pop(trial.number)
+            message = "a rule wants it to begin again, but resources.max_retries are used up"
+            self._ledger.record(Noted(level="warning", message=message, trial=trial.number))
+            return None
+        again = attempt_ended(trial, "alert", f"ended by a rule: {alert.message}")
+        return again.model_copy(update={"is_retry": True})
 
     def _verdict(self, report: TrialReported) -> TrialEnded | None:
         """Return how a report ends its trial, or None where the trial goes on."""
@@ -141,7 +170,9 @@ def _stamped(event: Event, trial: Trial) -> Event:
     return event.model_copy(update={"attempt": attempt})
 
 
-def attempt_ended(trial: Trial, reason: Literal["lost", "stopped", "storage"], message: str) -> AttemptEnded:
+def attempt_ended(
+    trial: Trial, reason: Literal["lost", "stopped", "storage", "alert"], message: str
+) -> AttemptEnded:
     """Return how the current attempt of a trial ends that will go on."""
     return AttemptEnded(
         trial=trial.number, attempt=max(0, trial.attempts - 1), reason=reason, message=message

@@ -83,6 +83,7 @@ class TrialTask:
         meeting: Where the workers meet, `host:port/prefix`; None for one worker.
         reported: What earlier attempts reported last, by metric.
         instead: What is measured instead of training; None for a training.
+        patterns: Regular expressions that somebody looks for in what the workers print.
     """
 
     run_id: str
@@ -100,6 +101,7 @@ class TrialTask:
     meeting: str | None = None
     reported: Mapping[str, float] = field(default_factory=dict)
     instead: PlanProbe | RateTest | None = None
+    patterns: tuple[str, ...] = ()
 
     @property
     def experiment(self) -> Experiment:

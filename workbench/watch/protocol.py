@@ -306,6 +306,7 @@ class LogLine(_Told):
     level: Literal["info", "good", "warning", "error"]
     trial: int | None
     text: str
+    alert: bool = Field(default=False, description="Whether a rule of somebody's speaks: tell them once.")
 
 
 class LogPicture(_Told):

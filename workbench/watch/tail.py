@@ -15,9 +15,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from workbench.alerts import JUPYTER
 from workbench.errors import WorkbenchError
 from workbench.events import (
     AdviceRequested,
+    AlertDelivered,
+    AlertRaised,
     AttemptEnded,
     CommandHandled,
     Event,
@@ -184,6 +187,7 @@ class RunTail:
                 LogLine(
                     seq=seq, time_unix_s=event.time_unix_s, level=_level_of(event),
                     trial=getattr(event, "trial", None), text=text,
+                    alert=isinstance(event, AlertRaised) and JUPYTER in event.to,
                 )
             )  # fmt: skip
 
@@ -203,9 +207,11 @@ def _level_of(event: Event) -> Any:
     match event:
         case Noted():
             return event.level
+        case AlertRaised() if JUPYTER in event.to:
+            return event.level
         case TrialEnded(state="failed") | RunStateChanged(state="failed" | "lost"):
             return "error"
-        case AttemptEnded() | CommandHandled(done=False):
+        case AttemptEnded() | CommandHandled(done=False) | AlertDelivered(sent=False):
             return "warning"
         case TrialEnded(state="complete") | RunStateChanged(state="complete"):
             return "good"

@@ -79,6 +79,12 @@ class Request:
     """How many requests of the run should be there before this one is served, for a while at least."""
     preload: tuple[str, ...] = ()
     """Modules that its trials will need, imported when a worker starts."""
+    excluded: frozenset[str] = frozenset()
+    """Nodes that it must not run on, by id."""
+
+    def accepts(self, shape: Shape, node_id: str) -> bool:
+        """Say whether a worker of a shape on a node may serve it."""
+        return shape == self.shape and node_id not in self.excluded
 
     @property
     def of_trial(self) -> tuple[str, int] | None:
@@ -92,6 +98,7 @@ def check_feasible(request: Request, nodes: Sequence[Node]) -> None:
     Raises:
         ResourcesError: If the cluster could not hold the gang even when empty.
     """
+    nodes = [node for node in nodes if node.node_id not in request.excluded]
     could_fit = sum(node.could_fit(request.shape) for node in nodes)
     if could_fit >= request.num_workers:
         return
@@ -152,6 +159,7 @@ def place(request: Request, nodes: Sequence[Node]) -> list[str] | None:
     Returns:
         One node id per worker, or None where the gang does not fit now.
     """
+    nodes = [node for node in nodes if node.node_id not in request.excluded]
     room = {node.node_id: node.fits(request.shape) for node in nodes}
     if sum(room.values()) < request.num_workers:
         return None

@@ -249,9 +249,13 @@ class Gang:
             self._take(rank, progress)
             if rank == 0:
                 return self._end(progress.events) if progress.ended is not None else progress
+            if progress.events:  # of what another rank does, only what it prints is told
+                return Progress(progress.events)
 
     def _take(self, rank: int, progress: Progress) -> None:
         self._running[rank] = None
+        if rank and progress.ended is None and self._lease is not None:
+            self._running[rank] = self._lease.workers[rank].next.remote(False)
         if progress.unfit is not None:
             self._unhealthy.add(rank)
             self._unfit.append(
@@ -273,7 +277,11 @@ class Gang:
             if reference is None:
                 continue
             try:
-                self._take(rank, ray.get(reference, timeout=max(0.0, deadline - time.monotonic())))
+                while (reference := self._running[rank]) is not None:
+                    left_s = max(0.0, deadline - time.monotonic())
+                    progress: Progress = ray.get(reference, timeout=left_s)
+                    self._take(rank, progress)
+                    events = [*events, *(progress.events if rank else ())]
             except GetTimeoutError:
                 self._unhealthy.add(rank)
             except (RayActorError, OutOfMemoryError) as error:

@@ -200,6 +200,11 @@ def _refuse_what_does_not_answer(address: str) -> None:
         ) from error
 
 
+def token_path() -> Path:
+    """Return the file with the token of the local head, or where it would be."""
+    return _files().token
+
+
 def status() -> HeadStatus | None:
     """Return what is known about the local head, or None where none is alive."""
     return _status(_files())

@@ -85,6 +85,8 @@ class Keeper:
         self._told_to_end = False
         place = "/tmp" if os.path.isdir("/tmp") else None  # a socket's path has room for 107 bytes
         self._temp_dir = Path(tempfile.mkdtemp(prefix="workbench-", dir=place))
+        # Ray opens its own folder to everybody; the one around it is for its owner only.
+        self._ray_dir = self._temp_dir / "ray"
 
     def keep(self) -> int:
         """Start the head, watch over it, and end it.
@@ -97,7 +99,7 @@ class Keeper:
         _adopt_orphans()
         command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--port=0"]
         head = subprocess.Popen(
-            [*command, f"--temp-dir={self._temp_dir}", *self._arguments],
+            [*command, f"--temp-dir={self._ray_dir}", *self._arguments],
             stdin=subprocess.DEVNULL,
             preexec_fn=_end_with_parent,
         )
@@ -114,7 +116,7 @@ class Keeper:
         self._told_to_end = True
 
     def _wait_until_started(self, head: subprocess.Popen[bytes]) -> bool:
-        address_file = self._temp_dir / "ray_current_cluster"  # written when all processes are up
+        address_file = self._ray_dir / "ray_current_cluster"  # written when all processes are up
         deadline = time.monotonic() + START_TIMEOUT_S
         while head.poll() is None and time.monotonic() < deadline and not self._told_to_end:
             address = address_file.read_text().strip() if address_file.exists() else ""

@@ -251,7 +251,7 @@ class Pool:
     def _try_place(self, request: Request) -> list[_Seat] | None:
         """Take idle workers and start those that lack, or return None where the gang does not fit."""
         self._idle = [seat for seat in self._idle if not _is_gone(seat.handle)]
-        matching = [seat for seat in self._idle if seat.shape == request.shape]
+        matching = [seat for seat in self._idle if request.accepts(seat.shape, seat.node_id)]
         if request.num_workers == 1 and matching:
             self._idle.remove(matching[-1])
             return [matching[-1]]

@@ -33,7 +33,7 @@ class TrialLog:
         self._path = path
         if path.exists():
             self._forget_file()
-            self._file, self._has_name = os.open(path, os.O_WRONLY | os.O_APPEND), True
+            self._file, self._has_name = os.open(path, os.O_RDWR | os.O_APPEND), True
         elif self._file is None or self._folder != path.parent.parent:
             self._forget_file()
             self._open_without_name(path)
@@ -54,6 +54,15 @@ class TrialLog:
             os.link(f"/proc/self/fd/{self._file}", self._path, src_dir_fd=self._file)
             self._has_name = True
 
+    def size(self) -> int:
+        """Return how many bytes the log holds, those of earlier attempts included."""
+        _flush()
+        return 0 if self._file is None else os.fstat(self._file).st_size
+
+    def read(self, begin: int, num_bytes: int) -> bytes:
+        """Return a part of the log."""
+        return b"" if self._file is None else os.pread(self._file, num_bytes, begin)
+
     def end(self) -> None:
         """Send what the process prints where it went before."""
         self.show()
@@ -71,10 +80,10 @@ class TrialLog:
         self._folder = path.parent.parent
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            self._file = os.open(self._folder, os.O_WRONLY | os.O_APPEND | os.O_TMPFILE, 0o644)
+            self._file = os.open(self._folder, os.O_RDWR | os.O_APPEND | os.O_TMPFILE, 0o644)
         except (OSError, AttributeError):  # not every file system and not every system can
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file, self._has_name = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), True
+            self._file, self._has_name = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644), True
 
     def _forget_file(self) -> None:
         if self._file is not None:

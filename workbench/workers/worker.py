@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,9 +26,10 @@ from typing import TYPE_CHECKING, Any
 import ray
 
 from workbench.errors import RunError, WorkbenchError
-from workbench.events import Event, Noted, Reason, TrialEnded, TrialReported
+from workbench.events import Event, LogMatched, Noted, Reason, TrialEnded, TrialReported
 from workbench.workers.allocator import keep_freed_memory, return_freed_memory
 from workbench.workers.baseline import Baseline, show_bytes
+from workbench.workers.log_watch import LogWatch
 from workbench.workers.offspring import end_offspring
 from workbench.workers.origin import Origin, PersonCode
 from workbench.workers.trial_log import TrialLog
@@ -101,6 +103,7 @@ class Worker:
         self._baseline = Baseline()
         self._person_code = PersonCode()
         self._log = TrialLog()
+        self._look: Callable[..., list[Event]] = _look_nowhere
         self._preloading = threading.Thread(target=_import_all, args=(preload,), daemon=True)
         self._preloading.start()
 
@@ -172,9 +175,10 @@ class Worker:
         with self._condition:
             while not self._condition.wait_for(lambda: bool(self._pending) or bool(self._ended), SHOW_LOG_S):
                 self._log.show()
+                self._pending += self._look()
             if self._ended is None and not self._holds:
                 self._condition.wait_for(lambda: self._ended is not None or self._holds, LINGER_S)
-            events, self._pending = self._pending, []
+            events, self._pending = [*self._pending, *self._look()], []
             self._handed_over = self._holds
             return Progress(events, self._ended, unfit=self._unfit)
 
@@ -194,6 +198,7 @@ class Worker:
             self._preloading.join()
             _fetch_log(task)
             self._log.begin(_log_path(task))
+            self._watch_log(task)
             self._person_code.enter(origin)
             self._limit_threads()
             self._wait_for_device(task)
@@ -216,6 +221,8 @@ class Worker:
         except Exception as error:
             unfit = f"could not be compared with its baseline: {type(error).__name__}: {error}"
         with self._condition:
+            self._pending += self._look(at_end=True)
+            self._look = _look_nowhere
             self._log.end()
             self._ended, self._unfit = ended, unfit
             self._condition.notify_all()
@@ -226,6 +233,23 @@ class Worker:
             with self._condition:
                 self._is_training = False
                 self._condition.notify_all()
+
+    def _watch_log(self, task: TrialTask) -> None:
+        """Look for what rules look for in what the trial prints from here on."""
+        watch = LogWatch(task.patterns, self._log.size, self._log.read)
+        host, node = socket.gethostname(), ray.get_runtime_context().get_node_id()
+
+        def look(at_end: bool = False) -> list[Event]:
+            return [
+                LogMatched(
+                    trial=task.trial, attempt=task.attempt, rank=task.rank, host=host, node=node,
+                    pattern=pattern, line=line,
+                )
+                for pattern, line in watch.look(at_end=at_end)
+            ]  # fmt: skip
+
+        with self._condition:
+            self._look = look if task.patterns else _look_nowhere
 
     def _meet(self, first: Any) -> str:
         """Return `host:port` where the workers of a trial meet: at rank 0, which opens it."""
@@ -272,6 +296,10 @@ class Worker:
             gc.freeze()
             if torch is not None and torch.cuda.is_initialized():
                 torch.cuda.empty_cache()
+
+
+def _look_nowhere(at_end: bool = False) -> list[Event]:
+    return []
 
 
 def _objectives(task: TrialTask) -> frozenset[str]:

@@ -11,7 +11,7 @@ import { SidePanel, Tabs } from "./panels";
 import { namedServices, optionalTokens, type Services } from "./services";
 import { LiveSettings } from "./settings";
 
-const SHOWN_FOR_MS = { info: 4_000, warning: 10_000, error: 10_000 };
+const SHOWN_FOR_MS = { info: 4_000, success: 10_000, warning: 10_000, error: 10_000 };
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: PLUGIN_ID,

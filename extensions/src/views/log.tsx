@@ -1,5 +1,6 @@
 // What happened, in words; what needs attention stands out.
 import { useState } from "preact/hooks";
+import { isAlert } from "../alerts";
 import type { Controller } from "../controller";
 import { count, formatClock } from "../format";
 import type { LogLine } from "../types";
@@ -33,10 +34,6 @@ export function Log({ controller }: { controller: Controller }) {
       )}
     </section>
   );
-}
-
-function isAlert(line: LogLine): boolean {
-  return line.level === "warning" || line.level === "error";
 }
 
 function Line({ line, controller }: { line: LogLine; controller: Controller }) {

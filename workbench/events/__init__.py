@@ -8,13 +8,14 @@ Who writes events, and where they are kept, is left to the driver and to the sto
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
+from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 
 from workbench.errors import StoreError
+from workbench.events.alerts import AlertCleared, AlertDelivered, AlertRaised, AlertsArmed, LogMatched
+from workbench.events.header import EventHeader, TrialEventHeader
 
 TrialState = Literal["waiting", "running", "complete", "pruned", "stopped", "failed"]
 RunState = Literal["waiting", "running", "stopping", "complete", "stopped", "failed", "lost"]
@@ -22,20 +23,6 @@ Reason = Literal["oom", "diverged", "error", "lost", "timeout", "storage"]
 
 FINISHED_TRIAL_STATES: frozenset[TrialState] = frozenset({"complete", "pruned", "stopped", "failed"})
 FINISHED_RUN_STATES: frozenset[RunState] = frozenset({"complete", "stopped", "failed"})
-
-
-class EventHeader(BaseModel):
-    """What every event carries."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
-
-    time_unix_s: float = Field(default_factory=time.time)
-
-
-class TrialEventHeader(EventHeader):
-    """What every event of a trial carries."""
-
-    trial: int = Field(description="Number of the trial that it happened to, from 0.")
 
 
 class DriverStarted(EventHeader):
@@ -181,7 +168,7 @@ class AttemptEnded(TrialEventHeader):
 
     type: Literal["attempt_ended"] = "attempt_ended"
     attempt: int
-    reason: Reason | Literal["stopped", "resized"]
+    reason: Reason | Literal["stopped", "resized", "alert"]
     message: str
     next_plan: dict[str, JsonValue] = Field(
         default_factory=dict, description="What of its plan is different in the attempts from here on."
@@ -354,6 +341,11 @@ Event = (
     | AdviceGiven
     | CommandHandled
     | Noted
+    | AlertsArmed
+    | LogMatched
+    | AlertRaised
+    | AlertCleared
+    | AlertDelivered
 )
 Sink = Callable[[Event], None]
 

@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import socket
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.alerts.servers import web_server
+from tests.cli.conftest import Shell
+from tests.run.recorded import EXPERIMENT, append, begin
+from tests.sweeps.running import wait_until
+from workbench.events import AlertCleared, AlertDelivered, AlertRaised, AlertsArmed, RunStateChanged
+from workbench.experiment import Experiment
+from workbench.store import Store
+
+
+@pytest.fixture
+def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "settings.yaml"
+    monkeypatch.setenv("WORKBENCH_SETTINGS", str(path))
+    return path
+
+
+def test_a_sink_is_tried_and_the_exit_code_says_whether_it_works(shell: Shell, settings: Path) -> None:
+    with web_server() as server:
+        settings.write_text(f"sinks: {{team: {{kind: webhook, url: '{server.url}'}}}}")
+        assert shell("alerts", "--try", "team")[:2] == (0, "team was told\n")
+        assert server.posted[0]["text"] == "workbench: somebody tries this sink"
+        server.answers = [404]
+        assert shell("alerts", "--try", "team")[:2] == (
+            1, "team could not be told: 127.0.0.1 answers 404\n"
+        )  # fmt: skip
+    code, _, said = shell("alerts", "--try", "mail")
+    assert code == 2
+    assert "sinks.mail: no such sink; allowed: team" in said
+
+
+def test_sinks_and_rules_are_shown_without_secrets(shell: Shell, settings: Path) -> None:
+    settings.write_text(
+        "sinks: {team: {kind: webhook, url: 'https://example.org/s3cret'}}\n"
+        "alerts: [{on: no_progress, within: 1h}]"
+    )
+    code, out, _ = shell("alerts")
+    assert code == 0
+    assert "team: webhook; try it: workbench alerts --try team" in out
+    assert "no_progress (within: 3600.0), for every run" in out
+    assert "s3cret" not in out + str(shell.json("alerts"))
+
+
+def test_show_lists_alerts_with_who_was_told(shell: Shell) -> None:
+    with Store.open() as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        raised = {"level": "warning", "rule": "r", "cause": "c", "to": ["team", "mail"]}
+        events = [
+            AlertRaised(alert=0, on="diverged", message="trial 3 diverged", trial=3, **raised),
+            AlertDelivered(alert=0, sink="team", sent=True),
+            AlertDelivered(alert=0, sink="mail", sent=False, message="TimeoutError"),
+            AlertRaised(alert=1, on="queue", message="the run waits", **raised),
+            AlertCleared(alert=1, message="a trial has workers"),
+        ]
+        append(store, run_id, [*begin(), *events])
+    _, out, _ = shell("show", run_id)
+    assert "0: trial 3 diverged (sent to team) (not sent to mail: TimeoutError)" in " ".join(out.split())
+    assert "1: the run waits; by now: a trial has workers" in " ".join(out.split())
+    shown = shell.json("show", run_id)["alerts"]
+    assert [(alert["message"], alert["cleared"]) for alert in shown] == [
+        ("trial 3 diverged", False), ("the run waits", True),
+    ]  # fmt: skip
+    assert shown[0]["deliveries"]["mail"] == {"sent": False, "message": "TimeoutError"}
+
+
+def test_a_run_whose_driver_is_gone_is_told_of_once(shell: Shell, settings: Path) -> None:
+    rule = {"on": "run_ended", "states": ["lost"], "to": ["team"]}
+    with web_server() as server, Store.open() as store:
+        settings.write_text(f"sinks: {{team: {{kind: webhook, url: '{server.url}'}}}}")
+        ended, lost = store.create_run(Experiment(**EXPERIMENT)), store.create_run(Experiment(**EXPERIMENT))
+        for run_id, rest in ((ended, [RunStateChanged(state="stopped", reason="person")]), (lost, [])):
+            gone = subprocess.Popen(["true"])
+            with store.writer(
+                run_id, owner_pid=gone.pid, owner_host=socket.gethostname(), lease_timeout_s=0.5
+            ) as writer:
+                writer.append(AlertsArmed(rules=[rule]), *begin(), *rest)
+            gone.wait()
+        wait_until(lambda: store.run(lost).state == "lost")
+        assert shell("alerts", "--lost")[:2] == (0, f"{lost} is lost\n{lost}: team was told\n")
+        assert [post["message"] for post in server.posted] == [
+            "the driver, process 4711 on somewhere, is gone; resume goes on with the run"
+        ]
+        wait_until(lambda: store.run(lost).state == "lost", timeout_s=60)
+        assert shell.json("alerts", "--lost") == {"runs": [], "told": []}
+        assert len(server.posted) == 1
+        raised, delivered = store.events(lost, types=["alert_raised", "alert_delivered"])
+        assert (raised.event.trial, delivered.event.sent) == (None, True)  # type: ignore[union-attr]

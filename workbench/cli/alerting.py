@@ -1,0 +1,98 @@
+"""The command about alerts: which sinks and rules the settings name, and whether a sink works."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from workbench.cli.options import command_line, example, json_option, open_store, store_option
+from workbench.cli.printing import print_json
+
+
+@click.command()
+@click.option("--try", "sink", metavar="SINK", help="Tell this sink something now, and say what came of it.")
+@click.option("--lost", is_flag=True, help="Tell of runs whose driver is gone, once each: for cron.")
+@store_option
+@json_option
+@example(
+    "workbench alerts",
+    "workbench alerts --try team",
+    "workbench alerts --lost",
+)
+def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
+    """Show the sinks and rules of your settings, or try a sink; exit code 1 if one cannot be told."""
+    from workbench.alerts import JUPYTER, read_settings, settings_path
+
+    if lost:
+        return _tell_of_lost(as_json)
+    settings, path = read_settings(), settings_path()
+    if sink is not None:
+        return _try(sink, as_json)
+    rules = [rule.model_dump(mode="json") for rule in settings.alerts]
+    if as_json:
+        print_json(
+            {
+                "settings": str(path), "exists": path.exists(), "rules": rules,
+                "sinks": {name: found.kind for name, found in settings.sinks.items()} | {JUPYTER: JUPYTER},
+            }
+        )  # fmt: skip
+        return 0
+    click.echo(f"settings  {path}{'' if path.exists() else ', which is not there'}")
+    for name, found in settings.sinks.items():
+        click.echo(f"sink      {name}: {found.kind}; try it: {command_line('alerts', '--try', name)}")
+    click.echo(f"sink      {JUPYTER}: what JupyterLab shows of a run that it follows")
+    for rule in rules:
+        said = ", ".join(f"{name}: {value}" for name, value in rule.items() if name != "on")
+        click.echo(f"rule      {rule['on']}{f' ({said})' if said else ''}, for every run")
+    return 0
+
+
+def _tell_of_lost(as_json: bool) -> int:
+    from workbench.run.lost import tell_of_lost
+
+    with open_store() as store:
+        told = tell_of_lost(store)
+    answers = [(run_id, answer) for run_id, found in told.items() for answer in found]
+    if as_json:
+        rows = [
+            {"run_id": run_id, "sink": answer.sink, "sent": answer.sent, "message": answer.message}
+            for run_id, answer in answers
+        ]
+        print_json({"runs": list(told), "told": rows})
+    else:
+        for run_id in told:
+            click.echo(f"{run_id} is lost")
+        for run_id, answer in answers:
+            said = "was told" if answer.sent else f"could not be told: {answer.message}"
+            click.echo(f"{run_id}: {answer.sink} {said}")
+    return int(any(not answer.sent for _, answer in answers))
+
+
+def _try(name: str, as_json: bool) -> int:
+    from workbench.alerts import JUPYTER, read_settings, settings_path
+    from workbench.alerts.sinks import SinkError, tell
+    from workbench.errors import ExperimentError
+
+    sinks = read_settings().sinks
+    if name not in sinks:
+        problem = "JupyterLab shows alerts of the run that it follows" if name == JUPYTER else "no such sink"
+        raise ExperimentError(
+            problem, field=f"sinks.{name}", allowed=list(sinks) or "none: the settings name no sink",
+            next_step=f"Name it in {settings_path()}.",
+        )  # fmt: skip
+    alert = {
+        "text": "workbench: somebody tries this sink", "run_id": None, "name": None, "alert": None,
+        "on": "trial of a sink", "level": "info", "message": "somebody tries this sink", "trial": None,
+        "node": None, "action": "notify", "time_unix_s": time.time(), "look": "workbench alerts",
+    }  # fmt: skip
+    problem = None
+    try:
+        tell(sinks[name], alert)
+    except SinkError as error:
+        problem = error.problem
+    if as_json:
+        print_json({"sink": name, "sent": problem is None, "message": problem})
+    else:
+        click.echo(f"{name} was told" if problem is None else f"{name} could not be told: {problem}")
+    return int(problem is not None)

@@ -1,0 +1,210 @@
+"""Rules that watch a run: what each looks for, and who is told.
+
+They stand in an experiment, for its runs, or in a person's settings, for all runs. When a rule speaks, and
+how sinks are told, is left to `workbench.alerts`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterable
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat
+
+from workbench.errors import ExperimentError
+from workbench.experiment.sections import PositiveInt, Section, parse_duration_s
+
+Seconds = Annotated[PositiveFloat, BeforeValidator(parse_duration_s), Field(json_schema_extra={"unit": "s"})]
+
+_MAX_PATTERN_CHARS = 500
+_MAX_VARYING, _MAX_ENDLESS, _ENDLESS = 6, 2, 10
+_SINGLE = frozenset({"LITERAL", "NOT_LITERAL", "IN", "ANY", "CATEGORY", "AT"})
+_REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"})
+
+
+class _Rule(Section):
+    to: tuple[str, ...] | None = Field(
+        default=None, description="Names of the sinks that are told; all that the settings name if null."
+    )
+    at_most: PositiveInt = Field(
+        default=20, description="How many alerts of this rule a run raises; the last one says so."
+    )
+
+
+class TargetReached(_Rule):
+    """The run has reached its target, and ends."""
+
+    on: Literal["target_reached"]
+
+
+class RunEnded(_Rule):
+    """The run has ended, or its driver was gone and another one took over (lost)."""
+
+    on: Literal["run_ended"]
+    states: tuple[Literal["complete", "stopped", "failed", "lost"], ...] = Field(
+        default=("complete", "stopped", "failed", "lost"), min_length=1, description="Which ends are told."
+    )
+
+
+class Diverged(_Rule):
+    """An objective of a trial became NaN or infinite; told once for each trial."""
+
+    on: Literal["diverged"]
+
+
+class NoProgress(_Rule):
+    """No trial began, reported, saved a checkpoint or ended for a while."""
+
+    on: Literal["no_progress"]
+    within: Seconds = Field(default=1800.0, description="How long the silence lasts before it is told.")
+
+
+class QueueWaiting(_Rule):
+    """Trials wait for workers, and none has any."""
+
+    on: Literal["queue"]
+    waiting: Seconds = Field(default=600.0, description="How long they wait before it is told.")
+
+
+class GpuLost(_Rule):
+    """A GPU has fallen off its node; told once until it is back."""
+
+    on: Literal["gpu_lost"]
+
+
+class Temperature(_Rule):
+    """A GPU is hot; told once until it is 5 °C below the limit again."""
+
+    on: Literal["temperature"]
+    above: float = Field(default=85.0, gt=0, json_schema_extra={"unit": "°C"}, description="The limit.")
+
+
+class DiskFull(_Rule):
+    """A disk that the run writes to is nearly full; told once until it is 2 % below the limit again."""
+
+    on: Literal["disk"]
+    above: float = Field(default=0.95, gt=0, le=1, description="The limit, as a part of the disk.")
+
+
+class LogLine(_Rule):
+    """A worker printed a line that a pattern is found in; told once for each attempt at a trial."""
+
+    on: Literal["log"]
+    pattern: Annotated[str, AfterValidator(lambda given: check_pattern(given))] = Field(
+        min_length=1, description="A regular expression; the first 1,000 characters of a line are searched."
+    )
+    action: Literal["notify", "retry", "stop", "exclude_node"] = Field(
+        default="notify",
+        description="What is done besides: retry goes on from the last checkpoint, as often as "
+        "resources.max_retries allows; stop ends the trial; exclude_node goes on elsewhere, and nothing of "
+        "the run is placed on that node again.",
+    )
+
+
+AlertRule = Annotated[
+    TargetReached
+    | RunEnded
+    | Diverged
+    | NoProgress
+    | QueueWaiting
+    | GpuLost
+    | Temperature
+    | DiskFull
+    | LogLine,
+    Field(discriminator="on"),
+]
+KINDS = frozenset(
+    {
+        "target_reached",
+        "run_ended",
+        "diverged",
+        "no_progress",
+        "queue",
+        "gpu_lost",
+        "temperature",
+        "disk",
+        "log",
+    }
+)
+
+
+def check_pattern(pattern: str) -> str:
+    """Refuse a pattern that is none, or that could keep a worker busy for very long on an unlucky line.
+
+    Python's expressions cannot be interrupted: what repeats within a repetition may try every way of
+    dividing a line, so a repetition must be of single characters, or of something that does not vary.
+
+    Args:
+        pattern: A regular expression.
+
+    Returns:
+        The pattern.
+
+    Raises:
+        ExperimentError: If it is refused.
+    """
+    if len(pattern) > _MAX_PATTERN_CHARS:
+        raise ExperimentError(
+            f"a pattern of {len(pattern)} characters", allowed=f"at most {_MAX_PATTERN_CHARS}"
+        )
+    try:
+        re.compile(pattern)
+        parsed: Any = importlib.import_module("re._parser")
+        parts = parsed.parse(pattern)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise ExperimentError(f"{pattern!r} is no regular expression: {error}") from error
+    varying, endless = _count(parts)
+    if varying > _MAX_VARYING or endless > _MAX_ENDLESS:
+        raise ExperimentError(
+            "it could take very long on an unlucky line",
+            allowed=f"at most {_MAX_VARYING} parts that vary, {_MAX_ENDLESS} of them such as .* without end",
+            next_step="Look for less of the line.",
+        )
+    return pattern
+
+
+def _count(parts: Iterable[tuple[Any, Any]]) -> tuple[int, int]:
+    """Return how many parts of an expression vary in what they take, and how many of them without end."""
+    varying = endless = 0
+    for operation, argument in parts:
+        kind = str(operation)
+        if kind in _SINGLE:
+            continue
+        if kind in _REPEATS:
+            least, most, body = argument
+            if most > 1 and any(_count(body)):
+                raise ExperimentError(
+                    "what repeats within a repetition could take very long on an unlucky line",
+                    allowed="repetitions of single characters, such as .* or [0-9]+",
+                    next_step="Look for less of the line.",
+                )
+            inner = (0, 0) if most > 1 else _count(body)
+            varying += inner[0] + (least != most)
+            endless += inner[1] + (least != most and most > _ENDLESS)
+            continue
+        inside = _inside(kind, argument)
+        found = [_count(part) for part in inside]
+        varying += sum(each[0] for each in found) + (len(inside) if len(inside) > 1 else 0)
+        endless += sum(each[1] for each in found)
+    return varying, endless
+
+
+def _inside(kind: str, argument: Any) -> list[Any]:
+    """Return the expressions within one that is no single character."""
+    match kind:
+        case "SUBPATTERN":
+            return [argument[-1]]
+        case "ATOMIC_GROUP":
+            return [argument]
+        case "ASSERT" | "ASSERT_NOT":
+            return [argument[1]]
+        case "BRANCH":
+            return list(argument[1])
+        case _:
+            raise ExperimentError(
+                "it refers to what it has found before, or decides by it",
+                allowed="characters, repetitions, groups and alternatives",
+                next_step="Look for less of the line.",
+            )

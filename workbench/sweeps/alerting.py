@@ -1,0 +1,177 @@
+"""Rules at work on one run: armed from experiment and settings, told to sinks, acted upon.
+
+What a rule says is stored by the ledger together with its cause. Here sinks are told of it, what came of
+that is stored, and the node of the driver is read. Settings are those of the machine that the driver is on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import logging
+import shutil
+import socket
+import tempfile
+import threading
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from workbench.alerts import Delivery, GpuReading, NodeReading, Settings, read_settings, told_of
+from workbench.artifacts import Artifacts
+from workbench.errors import ExperimentError, LeaseError, ResourcesError, StoreError
+from workbench.events import AlertRaised, AlertsArmed, Event, Noted
+from workbench.experiment.alert_rules import AlertRule, DiskFull, GpuLost, Temperature
+from workbench.resources import cluster_inventory
+from workbench.resources.nvml import GpuUsage
+from workbench.resources.usage import UsageMeter
+from workbench.sweeps.ledger import Ledger
+from workbench.workers.admission import Node, Request, check_feasible
+
+logger = logging.getLogger(__name__)
+
+FAREWELL_S = 10.0
+"""How long a driver that ends waits for sinks; what they were not told by then is told after a resume."""
+READ_S = 10.0
+
+
+class Alerting:
+    """Lets rules watch one run for as long as it is driven."""
+
+    def __init__(self, ledger: Ledger, artifacts: Artifacts) -> None:
+        """Watch the run of `ledger`, whose files are kept in `artifacts`."""
+        self._ledger = ledger
+        self._alerts = ledger.alerts
+        self._artifacts = artifacts
+        self._delivery = Delivery({})
+        self._handed_over: set[tuple[int, str]] = set()
+        self._reader: _Reader | None = None
+        self._is_told_of_nodes = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def begin(self) -> None:
+        """Arm the rules, and tell sinks what a driver before could not tell them."""
+        try:
+            settings = read_settings()
+        except ExperimentError as error:
+            settings = Settings()
+            where = f" ({error.field})" if error.field else ""  # no more: what stands there may be a secret
+            message = (
+                f"the settings on {socket.gethostname()} cannot be used{where}: no sink is told of alerts"
+            )
+            self._ledger.record(Noted(level="warning", message=message))
+        rules = [*self._ledger.experiment.alerts, *settings.alerts]
+        rules = [rule.model_copy(update={"to": rule.to or settings.names}) for rule in rules]
+        if rules or self._alerts.rules:
+            self._ledger.record(AlertsArmed(rules=[rule.model_dump(mode="json") for rule in rules]))
+        self._delivery = Delivery(settings.sinks)
+        self._ledger.listeners.append(self._hear)
+        self._deliver()
+        if any(isinstance(rule, DiskFull | Temperature | GpuLost) for rule in rules):
+            self._reader = _Reader(self._artifacts.working_folder, rules)
+
+    def tick(self) -> None:
+        """Look whether time or the node gives a rule something to say; never waits."""
+        if found := [*self._alerts.tick(time.time()), *self._delivery.outcomes()]:
+            self._ledger.record(*found)
+        if self._reader is not None and (reading := self._reader.take()) is not None:
+            self.read(reading)
+
+    def read(self, reading: NodeReading) -> None:
+        """Let rules say what they have to say of a node."""
+        if found := self._alerts.read(reading):
+            self._ledger.record(*found)
+
+    def allowed(self, request: Request) -> Request:
+        """Return a request for workers that keeps off the nodes that rules exclude, where it can."""
+        if not self._alerts.excluded_nodes:
+            return request
+        chosen = dataclasses.replace(request, excluded=frozenset(self._alerts.excluded_nodes))
+        nodes = [Node(node.node_id, node.num_cpus, node.num_gpus) for node in cluster_inventory().nodes]
+        try:
+            check_feasible(chosen, nodes)
+        except ResourcesError:
+            if not self._is_told_of_nodes:
+                message = "a node that a rule excludes is used all the same: the others cannot hold a trial"
+                self._ledger.record(Noted(level="warning", message=message))
+            self._is_told_of_nodes = True
+            return request
+        return chosen
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._reader is not None:
+            self._reader.close()
+        if isinstance(error, LeaseError):
+            return  # another driver has the run, and tells what there is to tell
+        self._deliver()  # also what the store could not take
+        outcomes = self._delivery.close(FAREWELL_S)
+        with contextlib.suppress(StoreError):
+            if outcomes:
+                self._ledger.append(outcomes, patience_s=0.0)
+
+    def _hear(self, event: Event) -> None:
+        if isinstance(event, AlertRaised):
+            logger.warning("alert: %s", event.message)
+            self._deliver()
+
+    def _deliver(self) -> None:
+        """Hand over to sinks what nobody has handed over."""
+        for (number, sink), alert in self._alerts.undelivered.items():
+            if (number, sink) not in self._handed_over:
+                self._handed_over.add((number, sink))
+                told = told_of(self._ledger.run_id, self._ledger.experiment.name, alert)
+                self._delivery.put(sink, number, told)
+
+
+class _Reader:
+    """Reads this node again and again in a thread of its own: a disk that hangs holds nobody up."""
+
+    def __init__(self, folder: Path, rules: list[AlertRule]) -> None:
+        self._places = (folder, Path(tempfile.gettempdir()))
+        self._meter = UsageMeter() if any(isinstance(rule, Temperature | GpuLost) for rule in rules) else None
+        self._seen: set[str] = set()
+        self._newest: NodeReading | None = None
+        self._closing = threading.Event()
+        threading.Thread(target=self._go_on, name="node of the driver", daemon=True).start()
+
+    def take(self) -> NodeReading | None:
+        """Return what was read since the last call, or None."""
+        newest, self._newest = self._newest, None
+        return newest
+
+    def close(self) -> None:
+        """Read no more."""
+        self._closing.set()
+
+    def _go_on(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._newest = NodeReading(socket.gethostname(), self._disks(), self._gpus())
+            except Exception:  # what cannot be read now may be read next time
+                logger.exception("the node cannot be read")
+            self._closing.wait(READ_S)
+
+    def _disks(self) -> dict[str, float]:
+        found: dict[int, tuple[str, float]] = {}
+        for place in self._places:
+            there = next(path for path in (place, *place.absolute().parents) if path.exists())
+            usage = shutil.disk_usage(there)
+            found.setdefault(there.stat().st_dev, (str(place), usage.used / (usage.used + usage.free)))
+        return dict(found.values())
+
+    def _gpus(self) -> tuple[GpuReading, ...]:
+        if self._meter is None:
+            return ()
+        usage, readings = self._meter.look(), []
+        for gpu, seen in zip(usage.machine.gpus, usage.gpus, strict=True):
+            is_there = seen != GpuUsage()
+            if is_there:
+                self._seen.add(gpu.uuid)
+            lost = not is_there and gpu.uuid in self._seen  # one that never told anything is not lost
+            readings.append(GpuReading(gpu.uuid, "lost" if lost else "well", seen.temperature_c))
+        return tuple(readings)
