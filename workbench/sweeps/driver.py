@@ -34,6 +34,7 @@ from workbench.sweeps.commands import Commands
 from workbench.sweeps.growth import Growth, given_back
 from workbench.sweeps.hardware import Hardware
 from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.monitor import Monitor
 from workbench.sweeps.order import Order
 from workbench.sweeps.origin_file import read_origin
 from workbench.sweeps.pause import Pause
@@ -80,7 +81,7 @@ class Driver:
         self._pause = Pause(self._ledger, self._artifacts)
         self._waiting = Waiting(self._ledger)
         self._hardware = Hardware(self._ledger)
-        self._retention = Retention(self._ledger, self._artifacts)
+        self._retention, self._monitor = Retention(self._ledger, self._artifacts), Monitor(store, self._ledger)
         self._store = store
         self._replaces_a_killed_one = replaces_a_killed_one
         self._unfinished: deque[int] = deque()
@@ -110,6 +111,7 @@ class Driver:
         ) as writer:
             try:
                 self._ledger.replay(writer)
+                self._monitor.begin(writer)
                 self._hardware.begin(cluster := cluster_inventory())
                 self._share = share_of(self.run_id, self.history.in_force, cluster)
                 self._take_over(cluster)
@@ -384,8 +386,8 @@ class Driver:
             message = None if replayed is None else f"everything that {replayed} proposed was tried"
             self._ending = RunStateChanged(state="complete", reason=reason, message=message)
         self._retention.end()
-        ending = self._ending.model_copy(update={"time_unix_s": time.time()})
-        self._ledger.record(ending)
+        self._monitor.end()
+        self._ledger.record(ending := self._ending.model_copy(update={"time_unix_s": time.time()}))
         logger.info("the run is %s: %s", ending.state, ending.message or ending.reason)
         return ending.state
 
