@@ -77,7 +77,7 @@ class NodeSample:
         elapsed_s: Since the look before; 0 at the first.
         cpu_utilisation: Part of its processors that was busy since the last look, from 0 to 1.
         memory_used_bytes: Memory that is in use.
-        disk_used_bytes: What is taken of the disk of `disk_bytes`, on which runs keep their files.
+        disk_used_bytes: What is taken of the disk of its root folder.
         disk_bytes: The size of that disk.
         disk_read_bytes_per_s: What is read from all its disks.
         disk_written_bytes_per_s: What is written to them.
@@ -129,13 +129,8 @@ class _Family:
 class Sampler:
     """Looks at this machine again and again; each look is against the one before."""
 
-    def __init__(self, folder: str = "/") -> None:
-        """Find out what there is.
-
-        Args:
-            folder: A folder on the disk that is looked at.
-        """
-        self._folder = folder
+    def __init__(self) -> None:
+        """Find out what there is."""
         self._machine = inventory()
         self._found_s = time.monotonic()
         self._gpus = GpuMeter(self._machine.gpus)
@@ -170,7 +165,7 @@ class Sampler:
         ]
         disk = None
         with contextlib.suppress(OSError):
-            disk = psutil.disk_usage(self._folder)
+            disk = psutil.disk_usage("/")
         return NodeSample(
             machine=self._machine,
             time_unix_s=time.time(),
