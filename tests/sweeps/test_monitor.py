@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 from running import wait_until
 
+from tests.cluster import ROOT, Cluster
 from tests.fake_nvml import H100, FakeNvml
 from workbench.events import TrialStarted
 from workbench.experiment import Experiment
@@ -25,7 +22,6 @@ from workbench.store.samples import SampleRow, keep_samples, read_newest_samples
 from workbench.sweeps.monitor import thin
 from workbench.watch.machines import picture_of_cluster
 
-ROOT = Path(__file__).parents[2]
 FUNCTION = """
 import os, pathlib, time
 
@@ -37,73 +33,42 @@ def train(config, report):
         time.sleep(0.05)
     report(step=1, loss=config["x"])
 """
-CONNECT = "from workbench.workers import head; head.connect(num_cpus=1)"
 CARDS = [{**H100, "energy_mj": 0}, {**H100, "energy_mj": 0, "slowed_bits": 4}]
 
 
-class Cluster:
-    """A head without GPUs, and a node that believes to have two."""
-
-    def __init__(self, folder: Path, nvml: FakeNvml) -> None:
-        self.folder, self.nvml = folder, nvml
-        home = folder / "home"
-        self.environment = {
-            **{name: value for name, value in os.environ.items() if "RAY_ADDRESS" not in name},
-            "WORKBENCH_HOME": str(home), "WORKBENCH_STORE": str(folder / "store.sqlite"),
-            "PYTHONPATH": f"{ROOT}:{folder}", "RAY_AUTH_MODE": "token",
-            "RAY_AUTH_TOKEN_PATH": str(home / "head" / "token"), "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-        }  # fmt: skip
-        (folder / "counted.py").write_text(FUNCTION)
-        self.run("-c", CONNECT)
-        self.address = json.loads((home / "head" / "head.json").read_text())["address"]
-        self._node = subprocess.Popen(
-            [sys.executable, "-m", "ray.scripts.scripts", "start", f"--address={self.address}",
-             "--node-ip-address=127.0.0.1", "--num-cpus=2", "--block"],
-            env={**self.environment, **nvml.environment},
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True,
-        )  # fmt: skip
-        assert self._node.stdout is not None
-        said = iter(self._node.stdout.readline, "")
-        assert any("runtime started" in line for line in said), "the second node does not start"
-
-    def run(self, *arguments: str) -> str:
-        """Run Python with a program or module."""
-        done = subprocess.run(
-            [sys.executable, *arguments], env=self.environment, cwd=self.folder, capture_output=True,
-            text=True, timeout=120, check=False,
-        )  # fmt: skip
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
-
-    def lose_node(self) -> None:
-        """Kill all processes of the second node at once."""
-        for process in [*psutil.Process(self._node.pid).children(recursive=True), self._node]:
-            process.send_signal(signal.SIGKILL)
-        self._node.wait()
-
-    def close(self) -> None:
-        (self.folder / "enough").touch()
-        self.run("-m", "workbench.cli", "shutdown")
-        if self._node.poll() is None:
-            self.lose_node()
-
-
 @pytest.fixture
-def cluster(tmp_path: Path, fake_nvml_library: FakeNvml) -> Iterator[Cluster]:
-    fake_nvml_library.play(*CARDS)
-    found = Cluster(tmp_path, fake_nvml_library)
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    found = Cluster(tmp_path, head_cpus=1)
+    found.environment["WORKBENCH_STORE"] = str(tmp_path / "store.sqlite")
+    found.environment["PYTHONPATH"] = f"{ROOT}:{tmp_path}"
+    (tmp_path / "counted.py").write_text(FUNCTION)
     yield found
     found.close()
-    fake_nvml_library.play()
+
+
+def run(cluster: Cluster, *arguments: str) -> None:
+    """Run a command of the workbench."""
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench.cli", *arguments], env=cluster.environment, cwd=cluster.folder,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.ray
-def test_gpus_of_another_node_are_followed_into_each_trial_and_until_they_are_lost(cluster: Cluster) -> None:
+def test_gpus_of_another_node_are_followed_into_each_trial_and_until_they_are_lost(
+    cluster: Cluster, fake_nvml_library: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nvml_library.play(*CARDS)
+    with monkeypatch.context() as patch:
+        for name, value in fake_nvml_library.environment.items():
+            patch.setitem(cluster.environment, name, value)
+        node = cluster.add(2)
     (cluster.folder / "counted.yaml").write_text(
         "{name: counted, train: 'counted:train', objectives: [{metric: loss, goal: minimize}],\n"
         " search: {x: {low: 0.0, high: 1.0}}, budget: {trials: 2}, resources: {gpus_per_worker: 1}}"
     )
-    cluster.run("-m", "workbench.cli", "sweep", "counted.yaml", "--detach", "--address", cluster.address)
+    run(cluster, "sweep", "counted.yaml", "--detach", "--address", cluster.address)
     with Store.open(str(cluster.folder / "store.sqlite")) as store:
         run_id = store.run("last").run_id
 
@@ -116,6 +81,7 @@ def test_gpus_of_another_node_are_followed_into_each_trial_and_until_they_are_lo
             return found if found and len(found.workers) == 2 else None
 
         sample = wait_until(both_train, timeout_s=90)
+        wait_until(lambda: len(list(cluster.folder.glob("gpus-*"))) == 2)
         notes = {int(path.name[5:]): path.read_text() for path in cluster.folder.glob("gpus-*")}
         assert {worker.pid: worker.gpus for worker in sample.workers} == {
             pid: (f"GPU-0000000{number}-fake",) for pid, number in notes.items()
@@ -128,15 +94,15 @@ def test_gpus_of_another_node_are_followed_into_each_trial_and_until_they_are_lo
         by_gpu = {worker.gpus[0][11]: worker.trial for worker in sample.workers}
 
         used = [{**card, "energy_mj": 3_600_000 * (1 + index)} for index, card in enumerate(CARDS)]
-        cluster.nvml.play(*used)
-        run = attach(run_id, store=store)
-        wait_until(lambda: run.energy.total_wh and run.energy.total_wh > 2.9, timeout_s=15)
-        assert run.energy.of_trial(by_gpu["0"]) == pytest.approx(1.0)
-        assert run.energy.of_trial(by_gpu["1"]) == pytest.approx(2.0)
-        assert run.energy.describe() == "energy: 3 Wh (GPUs, as metered)"
-        assert sorted(run.trials["energy_wh"]) == pytest.approx([1.0, 2.0])
+        fake_nvml_library.play(*used)
+        followed = attach(run_id, store=store)
+        wait_until(lambda: followed.energy.total_wh and followed.energy.total_wh > 2.9, timeout_s=15)
+        assert followed.energy.of_trial(by_gpu["0"]) == pytest.approx(1.0)
+        assert followed.energy.of_trial(by_gpu["1"]) == pytest.approx(2.0)
+        assert followed.energy.describe() == "energy: 3 Wh (GPUs, as metered)"
+        assert sorted(followed.trials["energy_wh"]) == pytest.approx([1.0, 2.0])
 
-        cluster.nvml.play(used[0], {**used[1], "xids": "79", "error": 15})
+        fake_nvml_library.play(used[0], {**used[1], "xids": "79", "error": 15})
         lost = wait_until(
             lambda: (found := with_gpus()) and found.gpus[1].state == "lost" and found, timeout_s=15
         )
@@ -150,7 +116,7 @@ def test_gpus_of_another_node_are_followed_into_each_trial_and_until_they_are_lo
         rounds = [Span.from_json(row.payload).mean for row in read_samples(store, run_id)]
         assert [xid for each in rounds for gpu in each.gpus for xid in gpu.xids] == [79]
 
-        cluster.lose_node()
+        node.kill()
 
         def node_is_gone() -> NodeSample | None:
             found = with_gpus()
@@ -158,9 +124,9 @@ def test_gpus_of_another_node_are_followed_into_each_trial_and_until_they_are_lo
 
         gone = wait_until(node_is_gone, timeout_s=40)
         assert (len(gone.machine.gpus), gone.workers) == (2, ())
-        cluster.run("-m", "workbench.cli", "stop", run_id)
+        run(cluster, "stop", run_id)
         wait_until(lambda: store.run(run_id).state == "stopped", timeout_s=30)
-        assert run.energy.total_wh == pytest.approx(3.0)
+        assert followed.energy.total_wh == pytest.approx(3.0)
 
 
 def test_what_is_outdated_becomes_longer_spans_in_the_store(tmp_path: Path) -> None:

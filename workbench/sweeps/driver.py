@@ -81,7 +81,8 @@ class Driver:
         self._pause = Pause(self._ledger, self._artifacts)
         self._waiting = Waiting(self._ledger)
         self._hardware = Hardware(self._ledger)
-        self._retention, self._monitor = Retention(self._ledger, self._artifacts), Monitor(store, self._ledger)
+        self._retention = Retention(self._ledger, self._artifacts)
+        self._monitor = Monitor(store, self._ledger)
         self._store = store
         self._replaces_a_killed_one = replaces_a_killed_one
         self._unfinished: deque[int] = deque()
@@ -284,8 +285,7 @@ class Driver:
             prepare(dataclasses.replace(share.request, num_workers=num_workers))
 
     def _propose(self) -> int | None:
-        proposal = self.study.ask(repeats_only=not has_room(self.history))
-        if proposal is None:
+        if (proposal := self.study.ask(repeats_only=not has_room(self.history))) is None:
             return None
         self._ledger.record(proposal.event())
         return proposal.trial
