@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.fake_nvml import FakeNvml
 from tests.postgresql_server import Server, find_programs
 
 # Machines that run tests are shared: how long an example takes says nothing about the code.
@@ -56,6 +57,12 @@ def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             if "ray" in sys.modules:
                 sys.modules["ray"].shutdown()
             head.shutdown()
+
+
+@pytest.fixture(scope="session")
+def fake_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
+    """A library that plays GPUs to processes that are started with its environment."""
+    return FakeNvml(tmp_path_factory.mktemp("nvml"))
 
 
 @pytest.fixture(scope="session")

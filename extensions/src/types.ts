@@ -115,12 +115,26 @@ export interface ExperimentFile {
 export interface GpuPicture {
   index: number;
   name: string;
+  state: "ok" | "lost" | "needs reset" | "no driver" | "failed";
   /** From 0 to 1. */
   utilisation: number | null;
   memory_used_bytes: number | null;
   memory_bytes: number | null;
   power_w: number | null;
   temperature_c: number | null;
+  clock_mhz: number | null;
+  /** Why it runs slower than it could. */
+  slowed_by: string[];
+  /** Memory errors that were not corrected. */
+  ecc_uncorrected: number | null;
+  /** Errors that its driver has just reported. */
+  xids: number[];
+  /** Sent and received. */
+  pcie_bytes_per_s: number | null;
+  /** Sent and received. */
+  nvlink_bytes_per_s: number | null;
+  /** Those of the run that hold it. */
+  trials: number[];
 }
 
 /** Something that happened, in words. */
@@ -168,14 +182,24 @@ export interface LookMessage {
 
 /** One machine. */
 export interface NodePicture {
+  /** What names it among the others. */
+  node: string;
   host: string;
+  state: "ok" | "silent" | "gone";
   num_cpus: number;
   /** From 0 to 1. */
   cpu_utilisation: number | null;
-  memory_used_bytes: number;
+  memory_used_bytes: number | null;
   memory_bytes: number;
+  disk_used_bytes: number | null;
+  disk_bytes: number | null;
+  /** Sent and received. */
+  network_bytes_per_s: number | null;
   gpus: GpuPicture[];
+  gpus_state: "ok" | "no library" | "no driver" | "wrong driver" | "no gpu" | "failed";
   no_gpus_because: string | null;
+  /** Those of the run that have workers there. */
+  trials: number[];
 }
 
 /** What a run optimises. */
@@ -225,6 +249,8 @@ export interface Problem {
 export interface ResourcesPicture {
   time_unix_s: number;
   nodes: NodePicture[];
+  /** The run whose machines they are; None: this one. */
+  of_run?: string | null;
 }
 
 /** A run in the list of runs. */

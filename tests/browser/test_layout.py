@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.browser.lab import ROOT, TOKEN, Jupyter, finished_run, notebook, run_all, wait_until
+from tests.machines import see_machines
 from tests.run.recorded import EXPERIMENT, START_UNIX_S, append, begin, finish, trial_events
 from workbench.events import Event, RunStateChanged, TrialReported
 from workbench.experiment import Experiment
@@ -229,3 +230,19 @@ def test_runs_of_every_kind_fit_and_say_what_is_so(page, jupyter, width) -> None
         assert too_wide == [], (run_id, width)
     page.get_by_role("button", name="Trial 0", exact=True).click()
     page.get_by_role("complementary", name="Trial 0").get_by_text(re.compile("x 1 worker,")).wait_for()
+
+
+def test_machines_of_a_run_say_in_words_what_is_wrong_with_them(page, jupyter) -> None:
+    run_id = run_of_trials(jupyter.store_url, f"machines-{uuid.uuid4().hex[:6]}", 3)
+    open_page(page, jupyter, run_id)
+    see_machines(jupyter.store_url, run_id)
+    page.get_by_role("tab", name="Machines").click()
+    big = page.get_by_role("region", name="Machine big")
+    big.get_by_text("64 CPUs · 2 GPUs · trials 3, 4").wait_for()
+    hot, lost = big.get_by_role("group", name="GPU 0"), big.get_by_role("group", name="GPU 1")
+    assert "64 °C · 1755 MHz · trial 3" in hot.inner_text()
+    for trouble in ("Slowed by heat", "1 memory error not corrected", "Xid 79"):
+        assert trouble in hot.inner_text()
+    assert "This GPU is lost" in lost.inner_text()
+    assert lost.get_by_role("meter").count() == 0
+    assert "does not answer" in page.get_by_role("region", name="Machine far").inner_text()

@@ -1,11 +1,16 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.cli.conftest import Shell
+from tests.cluster import ROOT
+from tests.fake_nvml import H100, T4, FakeNvml
 from tests.run.recorded import EXPERIMENT, append, begin, record_run, trial_events
 from workbench.events import Noted
 from workbench.experiment import Experiment
@@ -183,6 +188,27 @@ def test_the_doctor_finds_a_broken_store_first_and_says_so(
     assert code == 1
     assert out.splitlines()[0].startswith("!!  store")
     assert out.splitlines()[1].strip().startswith("fix: ")
+
+
+def test_the_doctor_looks_at_each_gpu(
+    shell: Shell, fake_nvml_library: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links = {"nvlinks": "switch switch"}
+    hurt = {**H100, **links, "ecc_uncorrected": 2, "slowed_bits": 0x20}
+    fake_nvml_library.play({**H100, **links}, hurt, {**T4, "error": 15}, topology=30)
+    environment = {**os.environ, **fake_nvml_library.environment, "PYTHONPATH": str(ROOT)}
+    program = [sys.executable, "-m", "workbench.cli", "doctor", "--json", "--store", str(shell.folder / "s")]
+    told = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    fake_nvml_library.play()
+    found = {finding["subject"]: finding for finding in json.loads(told.stdout)["findings"]}
+    assert told.returncode == 1
+    assert found["hardware"]["text"].endswith("2 GPUs")
+    assert (found["GPU 0"]["state"], found["GPU 0"]["text"]) == (
+        "fine", "NVIDIA H100 80GB HBM3, 80 GiB, NV2 to 1",
+    )  # fmt: skip
+    assert found["GPU 1"]["state"] == "broken"
+    assert "NV2 to 0, slowed by heat, 2 memory errors that were not corrected" in found["GPU 1"]["text"]
+    assert found["GPU driver"]["text"] == "NVML cannot describe GPU 2: GPU is lost"
 
 
 def test_shutting_down_without_a_head_is_done_already(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

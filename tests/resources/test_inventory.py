@@ -6,17 +6,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import psutil
-import pynvml
 import pytest
 
-from workbench.resources import Gpu, inventory
+from workbench.resources import inventory
 from workbench.resources.cluster import read_nodes
 from workbench.resources.inventory import cgroup_folders, usable_cpus, usable_memory_bytes
-from workbench.resources.nvml import list_gpus
 
 
 def test_this_machine_is_described() -> None:
@@ -72,61 +69,6 @@ def test_a_container_bounds_cpus_and_memory(
     folders = cgroup_folders(tmp_path / "mount", tmp_path / "cgroup-membership")
     assert usable_cpus(64, folders) == num_cpus
     assert usable_memory_bytes(2**40, folders) == memory_bytes
-
-
-def test_a_missing_driver_is_a_reason_and_no_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse() -> None:
-        raise pynvml.NVMLError(pynvml.NVML_ERROR_LIBRARY_NOT_FOUND)
-
-    monkeypatch.setattr(pynvml, "nvmlInit", refuse)
-    gpus, reason = list_gpus()
-    assert gpus == ()
-    assert "driver" in (reason or "")
-
-
-class Driver:
-    """The calls of the driver that the inventory makes, for GPUs that this machine does not have."""
-
-    def __init__(self, *gpus: Gpu, broken_from: int = 99) -> None:
-        self.gpus, self.broken_from, self.closed = gpus, broken_from, False
-
-    def install(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        for name, call in {
-            "nvmlInit": lambda: None,
-            "nvmlShutdown": self.close,
-            "nvmlDeviceGetCount": lambda: len(self.gpus),
-            "nvmlDeviceGetHandleByIndex": self.handle,
-            "nvmlDeviceGetName": lambda gpu: gpu.name,
-            "nvmlDeviceGetMemoryInfo": lambda gpu: SimpleNamespace(total=gpu.memory_bytes),
-            "nvmlDeviceGetUUID": lambda gpu: gpu.uuid.encode(),
-        }.items():
-            monkeypatch.setattr(pynvml, name, call)
-
-    def handle(self, index: int) -> Gpu:
-        if index >= self.broken_from:
-            raise pynvml.NVMLError(pynvml.NVML_ERROR_GPU_IS_LOST)
-        return self.gpus[index]
-
-    def close(self) -> None:
-        self.closed = True
-
-
-GPUS = tuple(Gpu(index, "NVIDIA A100", 80 * 2**30, f"GPU-{index}") for index in range(2))
-
-
-def test_gpus_are_listed_and_the_library_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver(*GPUS)
-    driver.install(monkeypatch)
-    assert list_gpus() == (GPUS, None)
-    assert driver.closed
-
-
-def test_a_lost_gpu_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver = Driver(*GPUS, broken_from=1)
-    driver.install(monkeypatch)
-    gpus, reason = list_gpus()
-    assert gpus == GPUS[:1]
-    assert "GPU 1" in (reason or "")
 
 
 def test_a_cluster_is_the_sum_of_the_nodes_that_live() -> None:

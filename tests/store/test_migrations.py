@@ -18,6 +18,7 @@ from tests.store.conftest import execute, tables_of
 from workbench.errors import StoreError
 from workbench.events import RunStateChanged, TrialEnded, TrialReported
 from workbench.store import Command, Store
+from workbench.store.samples import EnergyRow, read_energy, read_newest_samples
 from workbench.store.tables import SCHEMA_VERSION, VERSION_TABLE, metadata
 from workbench.store.urls import resolve_url
 
@@ -85,6 +86,11 @@ def test_store_of_every_released_schema_opens_with_all_it_held(
         assert command == Command(1, "stop", {"trial": 0}, command.time_unix_s)
         with store.writer("frozen-1", owner_pid=1, owner_host="here") as writer:
             assert writer.append(RunStateChanged(state="running")) == 5
+        if dump.stem >= "0002":
+            assert [row.node for row in read_newest_samples(store, "frozen-1")] == ["node-a"]
+            assert read_energy(store, "frozen-1") == [EnergyRow(0, 7200.0, None)]
+        else:
+            assert read_newest_samples(store, "frozen-1") == read_energy(store, "frozen-1") == []
         later = store.create_run(store.experiment("frozen-1"))
         assert store.run("last").run_id == later
 

@@ -21,6 +21,7 @@ from workbench.cli.printing import print_json
 from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
+    from workbench.resources import Inventory
     from workbench.store import RunRow, Store
 
 _GIB = 2**30
@@ -114,7 +115,33 @@ def _look_at_hardware() -> list[Finding]:
     found = inventory()
     memory = f"{found.memory_bytes / _GIB:.1f} GiB of memory"
     gpus = f"{len(found.gpus)} GPUs" if found.gpus else f"no GPU ({found.no_gpus_because})"
-    return [Finding("hardware", "fine", f"{found.host}: {found.num_cpus} CPUs, {memory}, {gpus}")]
+    text = f"{found.host}: {found.num_cpus} CPUs, {memory}, {gpus}"
+    return [Finding("hardware", "fine", text), *_look_at_gpus(found)]
+
+
+def _look_at_gpus(found: Inventory) -> list[Finding]:
+    """Tell of each GPU, and of those that the driver knows and cannot describe."""
+    from workbench.resources import GpuMeter
+
+    meter = GpuMeter(found.gpus)
+    findings = []
+    for gpu, usage in zip(found.gpus, meter.look(), strict=True):
+        errors = usage.ecc_uncorrected or 0
+        facts = [f"{gpu.name}, {gpu.memory_bytes / _GIB:.0f} GiB"]
+        facts += [f"{way} to {other}" for other, way in enumerate(gpu.links) if way not in ("", "X")]
+        facts += [f"slowed by {' and '.join(usage.slowed_by)}"] if usage.slowed_by else []
+        facts += [f"{errors} memory errors that were not corrected"] if errors else []
+        facts += [usage.state] if usage.state != "ok" else []
+        if errors or usage.state != "ok":
+            fix = "nvidia-smi -q says more; reset the GPU, or restart the machine"
+            findings.append(Finding(f"GPU {gpu.index}", "broken", ", ".join(facts), fix))
+        else:
+            findings.append(Finding(f"GPU {gpu.index}", "fine", ", ".join(facts)))
+    meter.close()
+    if found.gpus_state in ("wrong driver", "failed") or (found.gpus and found.no_gpus_because):
+        fix = "nvidia-smi says more; load the driver again, or restart the machine"
+        findings.append(Finding("GPU driver", "broken", str(found.no_gpus_because), fix))
+    return findings
 
 
 def _look_at_torch() -> list[Finding]:

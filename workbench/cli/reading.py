@@ -292,6 +292,8 @@ def _facts(run: Run, history: History) -> list[str]:
     changes = describe_changes(history.experiment, history.in_force)
     if changes and history.replay_of is None:
         lines.append(f"changed since it began: {', '.join(changes)}")
+    if (energy := run.energy.describe()) is not None:
+        lines.append(energy)
     lines += replay_lines(run)
     return lines
 

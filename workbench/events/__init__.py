@@ -99,6 +99,8 @@ class TrialStarted(TrialEventHeader):
     attempt: int
     worker_pids: list[int]
     hosts: list[str] = Field(default_factory=list)
+    nodes: list[str] = Field(default_factory=list, description="What Ray calls the machines, by rank.")
+    gpus: list[list[str]] = Field(default_factory=list, description="GPUs of each worker: numbers or UUIDs.")
     plan: dict[str, JsonValue] = Field(
         default_factory=dict, description="The plan, as far as it is known before the data is loaded."
     )

@@ -49,6 +49,7 @@ def report_html(
     *,
     importance: Mapping[str, float] | None = None,
     run_id: str | None = None,
+    energy_wh: float | None = None,
 ) -> str:
     """Write a run as one self-contained HTML page.
 
@@ -57,6 +58,7 @@ def report_html(
         events: Everything that happened in the run, oldest first.
         importance: Share of each parameter, from 0 to 1, if somebody has computed it.
         run_id: The run's name in its store, for the commands that the page shows.
+        energy_wh: What its trials used, where somebody metered it.
 
     Returns:
         An HTML document without references to anything outside itself.
@@ -67,7 +69,7 @@ def report_html(
     body = [
         _header(run, run_id),
         _answer(run),
-        _facts(run),
+        _facts(run, energy_wh),
         *_notices(run, notes),
         *figures.advice(),
         *figures.sections(),
@@ -266,13 +268,15 @@ def _target(run: RunData) -> str:
     )
 
 
-def _facts(run: RunData) -> str:
+def _facts(run: RunData, energy_wh: float | None) -> str:
     history = run.history
     states = Counter(trial.state for trial in history.trials.values())
     begun = history.started_unix_s
     wall = "-" if begun is None else duration((history.ended_unix_s or run.last_unix_s) - begun)
     why = f", ended by {history.reason}" if history.reason else ""
     facts = [(f"Run{why}", history.state), ("Wall time", wall)]
+    if energy_wh is not None:
+        facts.append(("Energy", f"{number(energy_wh)} Wh"))
     if run.advice.requested is None:
         facts.append(("Trials", str(states.total())))
     parts = [f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts]

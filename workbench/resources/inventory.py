@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psutil
 
-from workbench.resources.nvml import Gpu, list_gpus
+from workbench.resources.nvml import Gpu, GpusState, list_gpus
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _MEMBERSHIP = Path("/proc/self/cgroup")
@@ -26,6 +26,7 @@ class Inventory:
         memory_bytes: Memory that this process may fill.
         gpus: GPUs that the driver knows.
         no_gpus_because: Why there are no GPUs, or not all of them.
+        gpus_state: The same in a word or two that programs can rely on.
     """
 
     host: str
@@ -33,6 +34,7 @@ class Inventory:
     memory_bytes: int
     gpus: tuple[Gpu, ...] = ()
     no_gpus_because: str | None = None
+    gpus_state: GpusState = "ok"
 
 
 def inventory() -> Inventory:
@@ -42,13 +44,14 @@ def inventory() -> Inventory:
         What there is. A machine without an NVIDIA driver has no GPUs and a reason; that is no error.
     """
     folders = cgroup_folders(_CGROUPS, _MEMBERSHIP)
-    gpus, reason = list_gpus()
+    found = list_gpus()
     return Inventory(
         host=platform.node(),
         num_cpus=usable_cpus(_affinity(), folders),
         memory_bytes=usable_memory_bytes(psutil.virtual_memory().total, folders),
-        gpus=gpus,
-        no_gpus_because=reason,
+        gpus=found.gpus,
+        no_gpus_because=found.reason,
+        gpus_state=found.state,
     )
 
 

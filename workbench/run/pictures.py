@@ -66,7 +66,10 @@ def write_report(run: RunView, path: Path) -> Path:
 
     events = run.events()
     importance = _importance(run, events)
-    text = report_html(run.experiment, events, importance=importance or None, run_id=run.run_id)
+    text = report_html(
+        run.experiment, events, importance=importance or None, run_id=run.run_id,
+        energy_wh=run.energy.total_wh,
+    )  # fmt: skip
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -8,23 +8,25 @@ from typing import Any
 import pandas as pd
 
 from workbench.history import History, Trial
+from workbench.run.energy import RunEnergy
 
 _COURSE = (
     "number", "state", "reason", "step", "epoch", "reports", "attempts", "duration_s", "samples_per_s",
-    "message",
+    "energy_wh", "message",
 )  # fmt: skip
 
 
-def to_table(history: History) -> pd.DataFrame:
+def to_table(history: History, energy: RunEnergy) -> pd.DataFrame:
     """Make a table with one row a trial, by number.
 
     Args:
         history: The run.
+        energy: What its trials have used.
 
     Returns:
         Columns number, state, reason; feasible, where there are constraints; one for each parameter that any
         trial has, missing where it does not exist; one for each result; then step, epoch, reports, attempts,
-        duration_s, samples_per_s, message.
+        duration_s, samples_per_s, energy_wh (missing where nobody metered it), message.
     """
     trials = list(history.trials.values())
     params = _ordered(name for name in history.experiment.search.root) | _ordered(
@@ -35,7 +37,10 @@ def to_table(history: History) -> pd.DataFrame:
     )
     param_columns = {name: f"params.{name}" if name in values or name in _COURSE else name for name in params}
     value_columns = {name: f"values.{name}" if name in params or name in _COURSE else name for name in values}
-    rows = [_row(trial, param_columns, value_columns) for trial in trials]
+    rows = [
+        _row(trial, param_columns, value_columns) | {"energy_wh": energy.of_trial(trial.number)}
+        for trial in trials
+    ]
     judged = []
     if history.experiment.constraints:
         judged = ["feasible"]

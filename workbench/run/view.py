@@ -14,6 +14,7 @@ from workbench.events import FINISHED_RUN_STATES, AdviceGiven, Event, RunState, 
 from workbench.experiment import Experiment
 from workbench.history import History, Trial
 from workbench.run.comparison import Comparison, compare
+from workbench.run.energy import RunEnergy, energy_of
 from workbench.run.output import bundle, snapshot
 from workbench.store import RunRow, Store
 
@@ -124,7 +125,12 @@ class RunView:
         """
         from workbench.run.table import to_table
 
-        return to_table(self.history)
+        return to_table(self.history, self.energy)
+
+    @property
+    def energy(self) -> RunEnergy:
+        """What its trials have used, in watt-hours, as far as somebody metered it."""
+        return energy_of(self.store, self.run_id)
 
     def events(self, after: int = 0) -> list[Event]:
         """Return what has happened so far, oldest first.
@@ -199,6 +205,7 @@ class RunView:
             document["front"] = [trial.number for trial in history.front()]
         if (advice := self.advice) is not None:
             document["advice"] = advice
+        document["energy"] = self.energy.to_json()
         return document
 
     def __repr__(self) -> str:

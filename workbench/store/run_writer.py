@@ -10,6 +10,7 @@ import contextlib
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
@@ -34,6 +35,7 @@ _CHANGE_STATE = runs.update().where(_HELD).values(
 _RENEW = runs.update().where(_HELD).values(heartbeat_unix_s=sa.bindparam("now"))
 _RELEASE = runs.update().where(_HELD).values(lease_token=None, heartbeat_unix_s=sa.bindparam("now"))
 _INSERT = events.insert()
+_Work = Callable[[Connection, int], None]
 
 
 class RunWriter:
@@ -93,6 +95,22 @@ class RunWriter:
             with translated(self._engine):
                 return self._append(rows, states[-1] if states else None)
 
+    def keep(self, work: _Work) -> None:
+        """Change what else is stored of the run, all or nothing, while the lease is held.
+
+        Args:
+            work: Is given a connection, in a transaction, and the run's key in the tables.
+
+        Raises:
+            LeaseError: If the run was taken over, or this writer is closed.
+            StoreUnavailableError: If the store cannot be written just now.
+        """
+        with self._lock:
+            self._refuse_when_lost()
+            with translated(self._engine):
+                self._write(_RENEW, {"now": self._database.now_unix_s()}, work)
+            self._refuse_when_lost()
+
     def close(self) -> None:
         """Give the lease back; the run may be written by another from now on."""
         if self._closing.is_set():
@@ -148,11 +166,13 @@ class RunWriter:
         self._renewed_s = time.monotonic()
         return last_seq
 
-    def _write(self, statement: sa.Update, values: dict[str, Any]) -> None:
-        """Run one statement on the held row, and notice when it is no longer held."""
+    def _write(self, statement: sa.Update, values: dict[str, Any], work: _Work | None = None) -> None:
+        """Run one statement on the held row, and more if it is held; notice when it is no longer."""
         connection = self._connect()
         try:
             held = connection.execute(statement, {**self._held, **values}).rowcount > 0
+            if held and work is not None:
+                work(connection, self._run_key)
             connection.commit()
         except BaseException:
             self._last_seq = None

@@ -1,4 +1,4 @@
-"""The three tables, as the newest schema has them; how older stores get there lies in migrations/."""
+"""The tables, as the newest schema has them; how older stores get there lies in migrations/."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Integer, MetaData, String, Table, Text
 
-SCHEMA_VERSION = "0001"
+SCHEMA_VERSION = "0002"
 # A name of our own: a database server may hold the tables of other programs that use alembic too.
 VERSION_TABLE = "workbench_schema"
 
@@ -57,6 +57,28 @@ commands = Table(
     Column("time", Double, nullable=False),
     Column("kind", String(40), nullable=False),
     Column("arguments", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+samples = Table(
+    "samples",
+    metadata,
+    Column("run_key", Integer, ForeignKey("runs.key"), primary_key=True),
+    # Those of one length lie in the order of time: the newest are read, and the oldest thinned, at an end.
+    Column("span_s", Integer, primary_key=True, autoincrement=False),
+    Column("time", Double, primary_key=True, autoincrement=False),
+    Column("node", String(80), primary_key=True),
+    Column("payload", Text, nullable=False),
+    sqlite_with_rowid=False,
+)
+
+energy = Table(
+    "energy",
+    metadata,
+    Column("run_key", Integer, ForeignKey("runs.key"), primary_key=True),
+    Column("trial", Integer, primary_key=True, autoincrement=False),
+    Column("gpu_j", Double),
+    Column("cpu_j", Double),
     sqlite_with_rowid=False,
 )
 

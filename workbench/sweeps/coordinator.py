@@ -97,6 +97,8 @@ class Coordinator(tune.Trainable):
             attempt=self._attempt,
             worker_pids=[worker.pid for worker in gang.workers],
             hosts=[worker.host for worker in gang.workers],
+            nodes=[worker.node for worker in gang.workers],
+            gpus=[list(worker.gpus) for worker in gang.workers],
             plan={**order.plan, **self._decided_plan},
             resumed_from=last,
         )

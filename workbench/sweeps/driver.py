@@ -33,6 +33,7 @@ from workbench.sweeps.commands import Commands
 from workbench.sweeps.growth import Growth, given_back
 from workbench.sweeps.hardware import Hardware
 from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.monitor import Monitor
 from workbench.sweeps.order import Order
 from workbench.sweeps.origin_file import read_origin
 from workbench.sweeps.pause import Pause
@@ -80,6 +81,7 @@ class Driver:
         self._hardware = Hardware(self._ledger)
         self._retention = Retention(self._ledger, self._artifacts)
         self._alerting = Alerting(self._ledger, self._artifacts)
+        self._monitor = Monitor(store, self._ledger)
         self._store = store
         self._replaces_a_killed_one = replaces_a_killed_one
         self._unfinished: deque[int] = deque()
@@ -111,6 +113,7 @@ class Driver:
         ):
             try:
                 self._ledger.replay(writer)
+                self._monitor.begin(writer)
                 self._hardware.begin(cluster := cluster_inventory())
                 self._share = share_of(self.run_id, self.history.in_force, cluster)
                 self._alerting.begin()
@@ -280,8 +283,7 @@ class Driver:
             prepare(dataclasses.replace(share.request, num_workers=num_workers))
 
     def _propose(self) -> int | None:
-        proposal = self.study.ask(repeats_only=not has_room(self.history))
-        if proposal is None:
+        if (proposal := self.study.ask(repeats_only=not has_room(self.history))) is None:
             return None
         self._ledger.record(proposal.event())
         return proposal.trial
@@ -382,8 +384,8 @@ class Driver:
             message = None if replayed is None else f"everything that {replayed} proposed was tried"
             self._ending = RunStateChanged(state="complete", reason=reason, message=message)
         self._retention.end()
-        ending = self._ending.model_copy(update={"time_unix_s": time.time()})
-        self._ledger.record(ending)
+        self._monitor.end()
+        self._ledger.record(ending := self._ending.model_copy(update={"time_unix_s": time.time()}))
         logger.info("the run is %s: %s", ending.state, ending.message or ending.reason)
         return ending.state
 

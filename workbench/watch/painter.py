@@ -155,7 +155,8 @@ class Painter:
         return {} if runs is None else self._changed("runs", lambda: runs_picture(self._watch, runs))
 
     def _paint_resources(self, _: Numbers) -> dict[str, Any]:
-        return self._changed("resources", self._watch.resources) if self._look.resources else {}
+        look = self._look
+        return self._changed("resources", lambda: self._watch.resources(look.run)) if look.resources else {}
 
     def _paint_compared(self, numbers: Numbers) -> dict[str, Any]:
         if not self._look.compared:

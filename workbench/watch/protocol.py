@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.events import Reason, RunState, TrialState
 from workbench.experiment.changing import Setting
+from workbench.watch.machines import ResourcesPicture
 
 MAX_WINDOW = 200
 MAX_COMPARED = 12
@@ -315,37 +316,6 @@ class LogPicture(_Told):
     lines: tuple[LogLine, ...]
     skipped: int = Field(description="Older lines that are left out; REST has them all.")
     last_seq: int
-
-
-class GpuPicture(_Told):
-    """One GPU; what it does not tell is None."""
-
-    index: int
-    name: str
-    utilisation: float | None = Field(description="From 0 to 1.")
-    memory_used_bytes: int | None
-    memory_bytes: int | None
-    power_w: float | None
-    temperature_c: float | None
-
-
-class NodePicture(_Told):
-    """One machine."""
-
-    host: str
-    num_cpus: int
-    cpu_utilisation: float | None = Field(description="From 0 to 1.")
-    memory_used_bytes: int
-    memory_bytes: int
-    gpus: tuple[GpuPicture, ...]
-    no_gpus_because: str | None
-
-
-class ResourcesPicture(_Told):
-    """Machines and what they are doing."""
-
-    time_unix_s: float
-    nodes: tuple[NodePicture, ...]
 
 
 class Problem(_Told):

@@ -12,11 +12,12 @@ import time
 from collections.abc import Callable
 
 from workbench.errors import RunNotFoundError, StoreError, StoreUnavailableError, WorkbenchError
-from workbench.resources import UsageMeter
+from workbench.resources import Sampler
 from workbench.store import Listener, RunRow, Store
 from workbench.store.run_ids import NEWEST
 from workbench.watch.heads import Summaries, summary_of
-from workbench.watch.protocol import GpuPicture, NodePicture, ResourcesPicture, RunItem
+from workbench.watch.machines import ResourcesPicture, picture_of_cluster, picture_of_machine
+from workbench.watch.protocol import RunItem
 from workbench.watch.tail import RunTail
 
 logger = logging.getLogger(__name__)
@@ -27,6 +28,7 @@ _ROWS_EVERY_S = 1.0
 _SUMMARIES_S = 0.2
 _RETRY_S = 1.0
 _QUIET_S = 5.0
+_MACHINES_S = 1.0
 
 
 class Watch:
@@ -52,8 +54,8 @@ class Watch:
         self._rows_read_s = -_ROWS_EVERY_S
         self._summaries: Summaries | None = None
         self._to_summarise: dict[str, RunRow] = {}
-        self._meter: UsageMeter | None = None
-        self._usage: ResourcesPicture | None = None
+        self._sampler: Sampler | None = None
+        self._machines: dict[str | None, tuple[float, ResourcesPicture]] = {}
         self._problem: WorkbenchError | None = None
         self._wanted_s = time.monotonic()
         self._ended = threading.Event()
@@ -157,15 +159,29 @@ class Watch:
                 self._wake()
             return summaries.known(row)
 
-    def resources(self) -> ResourcesPicture:
-        """Return what this machine is doing, as of at most a second ago."""
+    def resources(self, run_id: str | None = None) -> ResourcesPicture:
+        """Return what machines are doing, as of at most a second ago.
+
+        Args:
+            run_id: A run whose machines are meant while it is driven; else it is this one.
+        """
         with self._lock:
-            if self._meter is None:
-                self._meter = UsageMeter()
-                self._meter.look()
-            if self._usage is None or time.time() - self._usage.time_unix_s > 1.0:
-                self._usage = _picture_of(self._meter)
-            return self._usage
+            now_s = time.monotonic()
+            read_s, picture = self._machines.get(run_id, (None, None))
+            if picture is None or read_s is None or now_s - read_s > _MACHINES_S:
+                picture = None if run_id is None else picture_of_cluster(self.store, run_id)
+                picture = picture or self._this_machine()
+                self._machines[run_id] = now_s, picture
+                for other, (other_s, _) in list(self._machines.items()):
+                    if now_s - other_s > _FORGET_S:
+                        del self._machines[other]
+            return picture
+
+    def _this_machine(self) -> ResourcesPicture:
+        if self._sampler is None:
+            self._sampler = Sampler()
+            self._sampler.look()
+        return picture_of_machine(self._sampler.look())
 
     def _follow(self) -> None:
         while not self._ended.is_set():
@@ -255,22 +271,3 @@ class Watch:
             listeners = list(self._listeners)
         for listener in listeners:
             listener()
-
-
-def _picture_of(meter: UsageMeter) -> ResourcesPicture:
-    usage = meter.look()
-    machine = usage.machine
-    gpus = tuple(
-        GpuPicture(
-            index=gpu.index, name=gpu.name, utilisation=seen.utilisation,
-            memory_used_bytes=seen.memory_used_bytes, memory_bytes=gpu.memory_bytes, power_w=seen.power_w,
-            temperature_c=seen.temperature_c,
-        )
-        for gpu, seen in zip(machine.gpus, usage.gpus, strict=True)
-    )  # fmt: skip
-    node = NodePicture(
-        host=machine.host, num_cpus=machine.num_cpus, cpu_utilisation=usage.cpu_utilisation,
-        memory_used_bytes=usage.memory_used_bytes, memory_bytes=machine.memory_bytes, gpus=gpus,
-        no_gpus_because=machine.no_gpus_because,
-    )  # fmt: skip
-    return ResourcesPicture(time_unix_s=usage.time_unix_s, nodes=(node,))

@@ -53,6 +53,10 @@ class WorkerInfo:
     host: str
     process_id: str
     """What Ray calls the process, from start to end."""
+    node: str = ""
+    """What Ray calls its machine."""
+    gpus: tuple[str, ...] = ()
+    """The GPUs that it holds, by number or UUID."""
 
 
 @dataclass
@@ -109,7 +113,11 @@ class Worker:
 
     def info(self) -> WorkerInfo:
         """Say which process this is."""
-        return WorkerInfo(os.getpid(), socket.gethostname(), ray.get_runtime_context().get_worker_id())
+        context = ray.get_runtime_context()
+        return WorkerInfo(
+            os.getpid(), socket.gethostname(), context.get_worker_id(), context.get_node_id(),
+            tuple(context.get_accelerator_ids().get("GPU", ())),
+        )  # fmt: skip
 
     def meeting_point(self) -> str:
         """Return `host:port` where the other workers of a trial meet this one, once it trains as rank 0."""

@@ -4,6 +4,15 @@ import { count, formatBytes } from "../format";
 import type { GpuPicture, NodePicture } from "../types";
 import { Empty, Meter } from "./pieces";
 
+const NODE_WORDS = { ok: "", silent: "does not answer", gone: "has left the cluster" };
+const GPU_WORDS = {
+  ok: "",
+  lost: "is lost: it fell off the bus",
+  "needs reset": "must be reset",
+  "no driver": "has no driver any more",
+  failed: "does not answer",
+};
+
 export function Resources({ controller }: { controller: Controller }) {
   const { resources } = controller.state;
   if (!resources) return <Empty title="Asking the machines …" />;
@@ -11,26 +20,38 @@ export function Resources({ controller }: { controller: Controller }) {
   return (
     <div class="workbench-nodes">
       {resources.nodes.map((node) => (
-        <Node key={node.host} node={node} />
+        <Node key={node.node} node={node} />
       ))}
     </div>
   );
 }
 
 function Node({ node }: { node: NodePicture }) {
+  const facts = [count(node.num_cpus, "CPU"), node.gpus.length ? count(node.gpus.length, "GPU") : null, trials(node.trials)];
   return (
     <section class="workbench-node" aria-label={`Machine ${node.host}`}>
       <h2>
         <bdi>{node.host}</bdi>
-        <small>{count(node.num_cpus, "CPU")}</small>
+        <small>{joined(facts)}</small>
       </h2>
+      {node.state === "ok" ? <Doing node={node} /> : <p class="workbench-trouble">This machine {NODE_WORDS[node.state]}.</p>}
+    </section>
+  );
+}
+
+function Doing({ node }: { node: NodePicture }) {
+  const { memory_used_bytes: memory, disk_used_bytes: disk, disk_bytes: diskSize } = node;
+  return (
+    <>
       <Meter label="CPU" part={node.cpu_utilisation} />
-      <Meter label="Memory" part={node.memory_used_bytes / node.memory_bytes} text={used(node.memory_used_bytes, node.memory_bytes)} />
+      <Meter label="Memory" part={memory == null ? null : memory / node.memory_bytes} text={used(memory, node.memory_bytes)} />
+      {disk != null && diskSize ? <Meter label="Disk" part={disk / diskSize} text={used(disk, diskSize)} /> : null}
+      {node.network_bytes_per_s == null ? null : <p class="workbench-muted">Network {formatBytes(node.network_bytes_per_s)}/s</p>}
       {node.gpus.map((gpu) => (
         <Gpu key={gpu.index} gpu={gpu} />
       ))}
       {node.gpus.length ? null : <p class="workbench-muted">No GPU{node.no_gpus_because ? `: ${node.no_gpus_because}` : ""}</p>}
-    </section>
+    </>
   );
 }
 
@@ -39,17 +60,43 @@ function Gpu({ gpu }: { gpu: GpuPicture }) {
   const facts = [
     gpu.power_w == null ? null : `${Math.round(gpu.power_w)} W`,
     gpu.temperature_c == null ? null : `${Math.round(gpu.temperature_c)} °C`,
-  ].filter(Boolean);
+    gpu.clock_mhz == null ? null : `${Math.round(gpu.clock_mhz)} MHz`,
+    trials(gpu.trials),
+  ];
+  const traffic = [
+    gpu.pcie_bytes_per_s == null ? null : `PCIe ${formatBytes(gpu.pcie_bytes_per_s)}/s`,
+    gpu.nvlink_bytes_per_s == null ? null : `NVLink ${formatBytes(gpu.nvlink_bytes_per_s)}/s`,
+  ];
+  const troubles = [
+    gpu.state === "ok" ? null : `This GPU ${GPU_WORDS[gpu.state]}`,
+    gpu.slowed_by.length ? `Slowed by ${gpu.slowed_by.join(" and ")}` : null,
+    gpu.ecc_uncorrected ? `${count(gpu.ecc_uncorrected, "memory error")} not corrected` : null,
+    gpu.xids.length ? `Its driver reports Xid ${gpu.xids.join(", ")}` : null,
+  ];
   return (
     <div class="workbench-gpu" role="group" aria-label={`GPU ${gpu.index}`}>
       <h3>
         GPU {gpu.index} <bdi>{gpu.name}</bdi>
-        <small class="workbench-number">{facts.join(" · ")}</small>
+        <small class="workbench-number">{joined(facts)}</small>
       </h3>
-      <Meter label="Busy" part={gpu.utilisation ?? null} />
-      <Meter label="Memory" part={inUse != null && all ? inUse / all : null} text={used(inUse, all)} />
+      {gpu.state === "ok" ? (
+        <>
+          <Meter label="Busy" part={gpu.utilisation ?? null} />
+          <Meter label="Memory" part={inUse != null && all ? inUse / all : null} text={used(inUse, all)} />
+          {joined(traffic) ? <p class="workbench-muted">{joined(traffic)}</p> : null}
+        </>
+      ) : null}
+      {joined(troubles) ? <p class="workbench-trouble">{joined(troubles)}</p> : null}
     </div>
   );
+}
+
+function trials(numbers: number[]): string | null {
+  return numbers.length ? `trial${numbers.length === 1 ? "" : "s"} ${numbers.join(", ")}` : null;
+}
+
+function joined(facts: (string | null)[]): string {
+  return facts.filter(Boolean).join(" · ");
 }
 
 function used(part: number | null | undefined, all: number | null | undefined): string {

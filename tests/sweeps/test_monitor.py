@@ -1,0 +1,154 @@
+"""What the driver sees of the machines of its cluster: GPUs, trials, energy, and what gets lost."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from running import wait_until
+
+from tests.cluster import ROOT, Cluster
+from tests.fake_nvml import H100, FakeNvml
+from workbench.events import TrialStarted
+from workbench.experiment import Experiment
+from workbench.resources import Gpu, GpuUsage, Inventory, NodeSample, Span
+from workbench.resources.thinning import LEVELS
+from workbench.run import attach
+from workbench.store import Store
+from workbench.store.samples import SampleRow, keep_samples, read_newest_samples, read_samples
+from workbench.sweeps.monitor import thin
+from workbench.watch.machines import picture_of_cluster
+
+FUNCTION = """
+import os, pathlib, time
+
+def train(config, report):
+    notes = pathlib.Path(__file__).parent
+    note = notes / f"gpus-{os.getpid()}"
+    note.write_text(os.environ["CUDA_VISIBLE_DEVICES"])
+    while not (notes / "enough").exists():
+        time.sleep(0.05)
+    report(step=1, loss=config["x"])
+"""
+CARDS = [{**H100, "energy_mj": 0}, {**H100, "energy_mj": 0, "slowed_bits": 4}]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    found = Cluster(tmp_path, head_cpus=1)
+    found.environment["WORKBENCH_STORE"] = str(tmp_path / "store.sqlite")
+    found.environment["PYTHONPATH"] = f"{ROOT}:{tmp_path}"
+    (tmp_path / "counted.py").write_text(FUNCTION)
+    yield found
+    found.close()
+
+
+def run(cluster: Cluster, *arguments: str) -> None:
+    """Run a command of the workbench."""
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench.cli", *arguments], env=cluster.environment, cwd=cluster.folder,
+        capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.ray
+def test_gpus_of_another_node_are_followed_into_each_trial_and_until_they_are_lost(
+    cluster: Cluster, fake_nvml_library: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_nvml_library.play(*CARDS)
+    with monkeypatch.context() as patch:
+        for name, value in fake_nvml_library.environment.items():
+            patch.setitem(cluster.environment, name, value)
+        node = cluster.add(2)
+    (cluster.folder / "counted.yaml").write_text(
+        "{name: counted, train: 'counted:train', objectives: [{metric: loss, goal: minimize}],\n"
+        " search: {x: {low: 0.0, high: 1.0}}, budget: {trials: 2}, resources: {gpus_per_worker: 1}}"
+    )
+    run(cluster, "sweep", "counted.yaml", "--detach", "--address", cluster.address)
+    with Store.open(str(cluster.folder / "store.sqlite")) as store:
+        run_id = store.run("last").run_id
+
+        def with_gpus() -> NodeSample | None:
+            nodes = [Span.from_json(row.payload).mean for row in read_newest_samples(store, run_id)]
+            return next((node for node in nodes if node.machine.gpus), None) if len(nodes) == 2 else None
+
+        def both_train() -> NodeSample | None:
+            found = with_gpus()
+            return found if found and len(found.workers) == 2 else None
+
+        sample = wait_until(both_train, timeout_s=90)
+        wait_until(lambda: len(list(cluster.folder.glob("gpus-*"))) == 2)
+        notes = {int(path.name[5:]): path.read_text() for path in cluster.folder.glob("gpus-*")}
+        assert {worker.pid: worker.gpus for worker in sample.workers} == {
+            pid: (f"GPU-0000000{number}-fake",) for pid, number in notes.items()
+        }
+        started = [stored.event for stored in store.events(run_id, types=["trial_started"])]
+        assert sorted(event.gpus for event in started if isinstance(event, TrialStarted)) == [
+            [["0"]],
+            [["1"]],
+        ]
+        by_gpu = {worker.gpus[0][11]: worker.trial for worker in sample.workers}
+
+        used = [{**card, "energy_mj": 3_600_000 * (1 + index)} for index, card in enumerate(CARDS)]
+        fake_nvml_library.play(*used)
+        followed = attach(run_id, store=store)
+        wait_until(lambda: followed.energy.total_wh and followed.energy.total_wh > 2.9, timeout_s=15)
+        assert followed.energy.of_trial(by_gpu["0"]) == pytest.approx(1.0)
+        assert followed.energy.of_trial(by_gpu["1"]) == pytest.approx(2.0)
+        assert followed.energy.describe() == "energy: 3 Wh (GPUs, as metered)"
+        assert sorted(followed.trials["energy_wh"]) == pytest.approx([1.0, 2.0])
+
+        fake_nvml_library.play(used[0], {**used[1], "xids": "79", "error": 15})
+        lost = wait_until(
+            lambda: (found := with_gpus()) and found.gpus[1].state == "lost" and found, timeout_s=15
+        )
+        assert lost.gpus[0].state == "ok"
+        picture = picture_of_cluster(store, run_id)
+        assert picture is not None
+        (machine,) = [node for node in picture.nodes if node.gpus]
+        assert [node.gpus_state for node in picture.nodes if not node.gpus] == ["no driver"]
+        assert [gpu.state for gpu in machine.gpus] == ["ok", "lost"]
+        assert [gpu.trials for gpu in machine.gpus] == [(by_gpu["0"],), (by_gpu["1"],)]
+        rounds = [Span.from_json(row.payload).mean for row in read_samples(store, run_id)]
+        assert [xid for each in rounds for gpu in each.gpus for xid in gpu.xids] == [79]
+
+        node.kill()
+
+        def node_is_gone() -> NodeSample | None:
+            found = with_gpus()
+            return found if found and found.state == "gone" else None
+
+        gone = wait_until(node_is_gone, timeout_s=40)
+        assert (len(gone.machine.gpus), gone.workers) == (2, ())
+        run(cluster, "stop", run_id)
+        wait_until(lambda: store.run(run_id).state == "stopped", timeout_s=30)
+        assert followed.energy.total_wh == pytest.approx(3.0)
+
+
+def test_what_is_outdated_becomes_longer_spans_in_the_store(tmp_path: Path) -> None:
+    machine = Inventory("node", 2, 1 << 30, (Gpu(0, "card", 1 << 30, "GPU-0"),))
+    experiment = Experiment(
+        train={"name": "counted:train"}, objectives=[{"metric": "loss", "goal": "minimize"}]
+    )
+    now_s = 1e9
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(experiment)
+        with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
+            for age_s in range(0, 1800, 2):
+                sample = NodeSample(machine, now_s - age_s, gpus=(GpuUsage(energy_j=1.0),))
+                keep_samples(writer, [SampleRow(0, now_s - age_s, "n", Span(sample).to_json())])
+            for _ in range(2):  # a second time changes nothing
+                for level in LEVELS:
+                    thin(store, run_id, writer, level, now_s)
+                looks, tens = (read_samples(store, run_id, span_s=span_s) for span_s in (0, 10))
+                assert (len(looks), len(tens)) == (301, 120)
+                spans = [Span.from_json(row.payload) for row in (*looks, *tens)]
+                assert sum(span.num_looks for span in spans) == 900
+                assert sum(span.mean.gpus[0].energy_j or 0.0 for span in spans) == pytest.approx(900.0)
+            for level in LEVELS * 2:
+                thin(store, run_id, writer, level, now_s + 100 * 24 * 3600)
+        assert not any(read_samples(store, run_id, span_s=level.span_s) for level in LEVELS)
