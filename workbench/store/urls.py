@@ -38,6 +38,14 @@ def hide_password(url: str) -> str:
     return _PASSWORD_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
 
 
+def without_password(url: URL) -> tuple[str, bool]:
+    """Return the URL of a database as anybody may read it, and whether that leaves a password out."""
+    kept = url.set(drivername=url.get_backend_name(), password=None)
+    kept = kept.difference_update_query(["password", "sslpassword"])
+    shown = kept.render_as_string(hide_password=False)
+    return shown, url.password is not None or kept.query != url.query
+
+
 def name_driver(url: str) -> str:
     """Return the URL of a database with the driver that is used where it names none."""
     backend, separator, rest = url.partition("://")

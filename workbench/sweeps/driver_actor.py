@@ -68,7 +68,7 @@ class DriverActor:
     def _drive(self, store_url: str, artifacts: str, run_id: str) -> None:
         try:
             with Store.open(store_url, artifacts) as store, _kept_log(store, run_id):
-                _go_to(read_origin(store.artifacts_of(run_id)))
+                _go_to(read_origin(store.artifacts_of(run_id)).on_this_machine())
                 restarted = bool(ray.get_runtime_context().was_current_actor_reconstructed)
                 if not (restarted and store.run(run_id).state in FINISHED_RUN_STATES):
                     from workbench.sweeps.driver import Driver
