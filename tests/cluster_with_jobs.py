@@ -1,4 +1,4 @@
-"""A real Ray cluster of one node that takes jobs and asks for a token, for tests that submit from outside of it."""
+"""A real Ray cluster of one node that takes jobs and asks for a token, for tests that are no part of it."""
 
 from __future__ import annotations
 
@@ -77,11 +77,9 @@ class ClusterWithJobs:
     def close(self) -> None:
         """End every process of the cluster, and remove its files."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            mine = psutil.Process(self._head.pid).children(recursive=True)
-            self._head.terminate()
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._head.wait(10)
-            for process in [*mine, psutil.Process(self._head.pid)]:
+            head = psutil.Process(self._head.pid)
+            mine = [head, *head.children(recursive=True)]
+            for process in mine:
                 with contextlib.suppress(psutil.NoSuchProcess):
                     process.kill()
             psutil.wait_procs(mine, timeout=10)

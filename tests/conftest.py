@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.cluster_with_jobs import ClusterWithJobs
 from tests.postgresql_server import Server, find_programs
 
 # Machines that run tests are shared: how long an example takes says nothing about the code.
@@ -56,6 +57,16 @@ def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
             if "ray" in sys.modules:
                 sys.modules["ray"].shutdown()
             head.shutdown()
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[ClusterWithJobs]:
+    """A Ray cluster of the test session's own that takes jobs; this process is no part of it."""
+    cluster = ClusterWithJobs()
+    try:
+        yield cluster
+    finally:
+        cluster.close()
 
 
 @pytest.fixture(scope="session")

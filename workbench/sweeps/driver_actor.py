@@ -154,11 +154,20 @@ def start(store: Store, run_id: str, launch_id: str) -> Any:
         lifetime="detached",
         get_if_exists=True,
         num_cpus=0,
-        scheduling_strategy="DEFAULT",
+        scheduling_strategy=_where_the_store_is(store),
         max_restarts=-1,
         max_concurrency=4,
     )
     return actor.remote(store.url, store.artifacts.url, run_id, launch_id)
+
+
+def _where_the_store_is(store: Store) -> Any:
+    """Keep a driver on this node where its store is a file: no other node has it."""
+    if not store.url.startswith("sqlite"):
+        return "DEFAULT"
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
 def failure(actor: Any, launch_id: str, timeout_s: float) -> WorkbenchError | None:
