@@ -21,7 +21,7 @@ from typing import Literal
 
 from workbench.artifacts import Artifacts
 from workbench.errors import RunError
-from workbench.store.urls import resolve_url, without_password
+from workbench.store.urls import hide_password, resolve_url, without_password
 from workbench.workers.jobs import Job, Jobs, jobs_address, read_token
 
 SHOWN_ADDRESS_VARIABLE = "WORKBENCH_SHOWN_ADDRESS"
@@ -128,7 +128,15 @@ class Elsewhere:
             working_dir: The folder that it is run in.
             metadata: What is kept beside it.
             brings: Whether it writes something to `PLACE` that is to be brought here.
+
+        Raises:
+            RunError: If it would show a password, or the cluster cannot be reached or refuses.
         """
+        if any(hide_password(word) != word for word in words):
+            raise RunError(
+                "a command line with a password is not sent: everybody with the cluster's token could read it",
+                next_step="Leave the password out, and give it to the cluster's nodes, as in ~/.pgpass.",
+            )
         settings = {SHOWN_ADDRESS_VARIABLE: self.address, **self.environment}
         line = shlex.join([
             "env", *(f"{name}={value}" for name, value in settings.items()),

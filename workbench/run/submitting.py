@@ -83,8 +83,10 @@ class SubmittedRun:
         Raises:
             RunError: If the run failed or was lost.
         """
-        self._there.ask(["follow", self.run_id])
-        found = self.to_json()
+        answer = self._there.ask(["follow", self.run_id, "--json"])
+        if not answer.stdout:
+            answer.raise_for_failure()
+        found = json.loads(answer.stdout)
         if found["state"] in ("failed", "lost"):
             raise RunError(
                 f"run {self.run_id} {'was lost' if found['state'] == 'lost' else 'failed'}"

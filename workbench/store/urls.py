@@ -40,8 +40,10 @@ def hide_password(url: str) -> str:
 
 def without_password(url: URL) -> tuple[str, bool]:
     """Return the URL of a database as anybody may read it, and whether that leaves a password out."""
-    kept = url.set(drivername=url.get_backend_name(), password=None)
-    kept = kept.difference_update_query(["password", "sslpassword"])
+    query = {name: value for name, value in url.query.items() if name not in ("password", "sslpassword")}
+    kept = URL.create(
+        url.get_backend_name(), url.username, None, url.host, url.port, url.database, query
+    )  # `set` takes None for "as it is"  # fmt: skip
     shown = kept.render_as_string(hide_password=False)
     return shown, url.password is not None or kept.query != url.query
 

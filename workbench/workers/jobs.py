@@ -27,6 +27,7 @@ ANSWER_TIMEOUT_S = 30.0
 UPLOAD_TIMEOUT_S = 600.0
 PATIENCE_S = 60.0
 POLL_S = 0.5
+RETRY_S = 2.0
 _REST_FACTOR = 10.0
 """A log is asked for whole each time: after an answer, this many times as long as it took is waited."""
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
@@ -167,7 +168,7 @@ class Jobs:
             except UnreachableError:
                 if time.monotonic() - heard_s > PATIENCE_S:
                     raise
-                time.sleep(2.0)
+                time.sleep(RETRY_S)
                 continue
             if job is None:
                 raise RunError(f"{self.address} knows no job {submission_id}")
