@@ -112,7 +112,7 @@ def test_a_connection_that_breaks_is_tried_again_for_a_while(
     monkeypatch.setattr(jobs, "RETRY_S", 0.01)
     server.answers["/api/jobs/j"] = [(0, ""), (200, json.dumps({"submission_id": "j", "status": "STOPPED"}))]
     server.answers["/api/jobs/j/logs"] = [(200, json.dumps({"logs": "one\n"}))]
-    assert [*Jobs(server.address).follow("j")][0] == "one"
+    assert next(Jobs(server.address).follow("j")) == "one"
     monkeypatch.setattr(jobs, "PATIENCE_S", 0.0)
     server.answers["/api/jobs/j"] = [(0, "")]
     with pytest.raises(RunError, match="nothing answers"):

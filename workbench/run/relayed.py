@@ -134,7 +134,7 @@ class Elsewhere:
         """
         if any(hide_password(word) != word for word in words):
             raise RunError(
-                "a command line with a password is not sent: everybody with the cluster's token could read it",
+                "a command with a password is not sent: everybody with the cluster's token could read it",
                 next_step="Leave the password out, and give it to the cluster's nodes, as in ~/.pgpass.",
             )
         settings = {SHOWN_ADDRESS_VARIABLE: self.address, **self.environment}
