@@ -30,6 +30,7 @@ if TYPE_CHECKING:
               help="Change a setting by its dotted path; the value is YAML.")  # fmt: skip
 @click.option("--trials", type=int, help="Configurations to try: budget.trials.")
 @click.option("--time", "time_limit", metavar="DURATION", help="Wall time, such as 10m: budget.time.")
+@click.option("--name", help="What the run is called.")
 @click.option("--run-id", help="The name of the run there; by default made of the experiment and the code.")
 @click.option("--warm-start", multiple=True, metavar="RUN", help="Learn from an earlier run there.")
 @detach_option
@@ -42,7 +43,8 @@ if TYPE_CHECKING:
 )
 def submit(
     file: str, address: str | None, token_file: Path | None, assignments: tuple[str, ...], trials: int | None,
-    time_limit: str | None, run_id: str | None, warm_start: tuple[str, ...], detach: bool, as_json: bool,
+    time_limit: str | None, name: str | None, run_id: str | None, warm_start: tuple[str, ...], detach: bool,
+    as_json: bool,
 ) -> int:  # fmt: skip
     """Send a run to a Ray cluster that this machine is no part of, and follow it.
 
@@ -58,7 +60,7 @@ def submit(
     from workbench.run import read_experiment
     from workbench.run.submitting import send
 
-    given = {"budget.trials": trials, "budget.time": time_limit}
+    given = {"name": name, "budget.trials": trials, "budget.time": time_limit}
     settings = read_settings(assignments) | {key: value for key, value in given.items() if value is not None}
     experiment = read_experiment(file, settings)
     there = elsewhere(address, token_file)

@@ -21,6 +21,7 @@ from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
 from workbench.errors import RunError, WorkbenchError
 from workbench.events import FINISHED_RUN_STATES
 from workbench.store import Store
+from workbench.store.urls import is_shared
 from workbench.sweeps.origin_file import read_origin
 from workbench.workers.origin import Origin
 
@@ -163,7 +164,7 @@ def start(store: Store, run_id: str, launch_id: str) -> Any:
 
 def _where_the_store_is(store: Store) -> Any:
     """Keep a driver on this node where its store is a file: no other node has it."""
-    if not store.url.startswith("sqlite"):
+    if is_shared(store.url):
         return "DEFAULT"
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
