@@ -12,7 +12,6 @@ from tests.cluster_with_jobs import ClusterWithJobs
 from workbench.errors import DataError, RunError
 from workbench.run.parcel import make_parcel
 from workbench.run.relayed import Answer, Elsewhere, join_pieces, read_line, write_line, write_pieces
-from workbench.run.submitting import is_loopback
 
 CELL = """
 import workbench as wb
@@ -125,13 +124,13 @@ def test_data_outside_of_the_folder_or_nowhere_is_refused(tmp_path: Path) -> Non
 def test_a_password_of_a_store_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORKBENCH_STORE", "postgresql://me:secret@db/runs?password=hidden&sslmode=require")
     monkeypatch.setenv("WORKBENCH_ARTIFACTS", "s3://bucket/runs")
-    there = Elsewhere("http://head:8265")
+    there = Elsewhere("https://head:8265")
     assert there.environment == {
         "WORKBENCH_STORE": "postgresql://me@db/runs?sslmode=require", "WORKBENCH_ARTIFACTS": "s3://bucket/runs"
     }  # fmt: skip
     assert ["the password of the store is not sent" in note for note in there.notes] == [True]
     monkeypatch.setenv("WORKBENCH_ARTIFACTS", "s3://key:secret@bucket/runs")
-    there = Elsewhere("http://head:8265")
+    there = Elsewhere("https://head:8265")
     assert "secret" not in str(there.environment)
     assert len(there.notes) == 2
 
@@ -147,7 +146,16 @@ def test_a_store_of_this_machine_stays_here_unless_it_is_named(
 
 
 @pytest.mark.parametrize(
-    ("host", "here"), [("localhost", True), ("127.0.0.1", True), ("[::1]", True), ("head", False)]
-)
-def test_it_is_known_whether_somebody_can_listen_in(host: str, here: bool) -> None:
-    assert is_loopback(f"http://{host}:8265") is here
+    ("address", "listened"),
+    [
+        ("http://localhost:8265", False), ("http://127.0.0.1:8265", False), ("http://[::1]:8265", False),
+        ("https://head:8265", False), ("http://head:8265", True),
+    ],
+)  # fmt: skip
+def test_a_token_that_others_can_listen_to_is_spoken_of(
+    address: str, listened: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WORKBENCH_STORE", raising=False)
+    (tmp_path / "token").write_text("secret")
+    there = Elsewhere(address, token_file=tmp_path / "token")
+    assert ["unencrypted" in note for note in there.notes] == ([True] if listened else [])

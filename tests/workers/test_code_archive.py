@@ -92,6 +92,13 @@ def test_too_much_is_refused_with_what_is_largest(tmp_path: Path, monkeypatch: p
         pack(tmp_path)
 
 
+def test_a_script_that_can_be_run_can_be_run_there(tmp_path: Path) -> None:
+    write(tmp_path / "code", {"run.sh": "", "net.py": ""})
+    (tmp_path / "code" / "run.sh").chmod(0o755)
+    unpack(pack(tmp_path / "code").content, tmp_path / "again")
+    assert [os.access(tmp_path / "again" / name, os.X_OK) for name in ("run.sh", "net.py")] == [True, False]
+
+
 def test_an_archive_cannot_write_outside_of_its_folder(tmp_path: Path) -> None:
     content = io.BytesIO()
     with zipfile.ZipFile(content, "w") as archive:

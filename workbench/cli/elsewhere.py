@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -11,7 +13,7 @@ import click
 
 from workbench.cli.lazy import words_of_command
 from workbench.cli.options import given_store, jobs_address_option, token_file_option
-from workbench.cli.printing import print_note
+from workbench.cli.printing import make_console, print_note
 
 if TYPE_CHECKING:
     from workbench.run.relayed import Elsewhere, Stream
@@ -56,14 +58,8 @@ def anywhere(
 def elsewhere(address: str | None, token_file: Path | None) -> Elsewhere:
     """Name the cluster that options name, and say what a person should know about going there."""
     from workbench.run.relayed import Elsewhere
-    from workbench.run.submitting import is_loopback
 
     there = Elsewhere(address, token_file=token_file, store=given_store())
-    if there.has_token and there.address.startswith("http:") and not is_loopback(there.address):
-        print_note(
-            f"the token travels to {there.address} unencrypted; a tunnel (ssh -L 8265:localhost:8265 HEAD) "
-            "or https:// hides it"
-        )
     for note in there.notes:
         print_note(note)
     return there
@@ -75,13 +71,8 @@ def tell(stream: Stream, line: str) -> None:
         click.echo(line, err=stream == "stderr")
 
 
-def waiting_for_the_cluster(what: str) -> Any:
+def waiting_for_the_cluster(what: str) -> contextlib.AbstractContextManager[Any]:
     """Tell somebody who watches a terminal why nothing happens yet."""
-    import contextlib
-    import sys
-
-    from workbench.cli.printing import make_console
-
     return make_console(stderr=True).status(what) if sys.stderr.isatty() else contextlib.nullcontext()
 
 
@@ -102,7 +93,7 @@ def _carry_out_there(
     try:
         answer = there.ask(words, tell=_telling(wanted), brings=wanted is not None)
     except KeyboardInterrupt:
-        click.echo("\nThat changed nothing there: the run goes on.", err=True)
+        click.echo("\nNo longer waited for; what was asked before may still be done there.", err=True)
         return INTERRUPTED
     if answer.exit_code == 0 and wanted is not None:
         put_down(answer, Path(wanted))

@@ -59,6 +59,7 @@ def submit(
     """
     from workbench.run import read_experiment
     from workbench.run.submitting import send
+    from workbench.workers.jobs import UnreachableError
 
     given = {"name": name, "budget.trials": trials, "budget.time": time_limit}
     settings = read_settings(assignments) | {key: value for key, value in given.items() if value is not None}
@@ -74,6 +75,9 @@ def submit(
     except KeyboardInterrupt:
         _come_back(sent, there.address)
         return INTERRUPTED
+    except UnreachableError:
+        _come_back(sent, there.address)
+        raise
     if answer.exit_code == INTERRUPTED:
         _come_back(sent, there.address)
     return answer.exit_code

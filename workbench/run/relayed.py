@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
+from urllib.parse import urlsplit
 
 from workbench.artifacts import Artifacts
 from workbench.errors import RunError
@@ -113,8 +114,13 @@ class Elsewhere:
         self.address = jobs_address(address)
         token = read_token(token_file)
         self.jobs = Jobs(self.address, token)
-        self.has_token = token is not None
         self.environment, self.notes = _environment(store)
+        """What commands there are told, and what a person should know about going there."""
+        if token is not None and self.address.lower().startswith("http:") and not _is_loopback(self.address):
+            self.notes.append(
+                f"the token travels to {self.address} unencrypted; "
+                "a tunnel (ssh -L 8265:localhost:8265 HEAD) or https:// hides it"
+            )
 
     def submit(
         self, words: Sequence[str], *, submission_id: str, working_dir: str | None = None,
@@ -198,6 +204,12 @@ class Elsewhere:
             raise
         self.jobs.forget(submission_id)
         return answer
+
+
+def _is_loopback(address: str) -> bool:
+    """Say whether an address leads to this machine itself, where nobody listens in."""
+    host = urlsplit(address).hostname or ""
+    return host in ("localhost", "::1") or host.startswith("127.")
 
 
 def _could_not_run(job: Job, lines: list[str], address: str) -> RunError:

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from workbench.errors import RunError
 from workbench.experiment import Experiment
@@ -166,6 +166,8 @@ def submit(
     elif not isinstance(experiment, Experiment):
         experiment = Experiment(**experiment)
     there = Elsewhere(address, token_file=token_file, store=store)
+    for note in there.notes:
+        warnings.warn(note, stacklevel=2)
     sent = send(there, experiment, run_id=run_id, words=["--detach"])
     there.answer(sent.submission_id).raise_for_failure()
     return SubmittedRun(sent.run_id, address, token_file=token_file, store=store)
@@ -241,9 +243,3 @@ def put_down(answer: Answer, place: Path) -> None:
                 shutil.copyfile(found, place)
         except OSError as error:
             raise RunError(f"cannot write {place}: {error.strerror}", field="--to") from error
-
-
-def is_loopback(address: str) -> bool:
-    """Say whether an address leads to this machine itself, where nobody listens in."""
-    host = urlsplit(address).hostname or ""
-    return host in ("localhost", "::1") or host.startswith("127.")

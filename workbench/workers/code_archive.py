@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import io
+import itertools
 import os
 import shutil
 import subprocess
@@ -67,12 +68,13 @@ def pack(
     content = io.BytesIO()
     digest = hashlib.sha256()
     with zipfile.ZipFile(content, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in [*_contents(folder, names), *sorted((added or {}).items())]:
+        for name, data in itertools.chain(_contents(folder, names), sorted((added or {}).items())):
             digest.update(f"{name}\0{len(data)}\0".encode(errors="surrogateescape"))
             digest.update(data)
             entry = zipfile.ZipInfo(name, _LONG_AGO)
             entry.compress_type = zipfile.ZIP_DEFLATED
-            entry.external_attr = 0o644 << 16
+            runs = name not in (added or {}) and os.access(folder / name, os.X_OK)
+            entry.external_attr = (0o755 if runs else 0o644) << 16
             archive.writestr(entry, data)
     return CodeArchive(content.getvalue(), len(names) + len(added or {}), digest.hexdigest())
 
@@ -96,6 +98,9 @@ def unpack(content: bytes, folder: Path) -> None:
                 if path.is_absolute() or ".." in path.parts:
                     raise RunError(f"an archive of code holds {name!r}, which lies outside of it")
             archive.extractall(unfinished)
+            for entry in archive.infolist():
+                if entry.external_attr >> 16 & 0o100:
+                    (unfinished / entry.filename).chmod(0o755)
         with contextlib.suppress(OSError):  # another process was quicker: the same files are there
             unfinished.rename(folder)
     except zipfile.BadZipFile as error:
