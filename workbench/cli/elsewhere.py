@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
+from workbench.cli.following import INTERRUPTED
 from workbench.cli.lazy import words_of_command
 from workbench.cli.options import given_store, jobs_address_option, token_file_option
 from workbench.cli.printing import make_console, print_note
@@ -18,7 +19,6 @@ from workbench.cli.printing import make_console, print_note
 if TYPE_CHECKING:
     from workbench.run.relayed import Elsewhere, Stream
 
-INTERRUPTED = 130
 _OURS = ("--address", "--token-file", "--store")
 
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.elsewhere import INTERRUPTED, elsewhere, tell, waiting_for_the_cluster
+from workbench.cli.elsewhere import elsewhere, tell, waiting_for_the_cluster
+from workbench.cli.following import INTERRUPTED
 from workbench.cli.options import (
     detach_option,
     example,
