@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.fake_nvml import FakeNvml
+from tests.cluster_with_jobs import ClusterWithJobs
 from tests.postgresql_server import Server, find_programs
 
 # Machines that run tests are shared: how long an example takes says nothing about the code.
@@ -63,6 +64,16 @@ def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def fake_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
     """A library that plays GPUs to processes that are started with its environment."""
     return FakeNvml(tmp_path_factory.mktemp("nvml"))
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[ClusterWithJobs]:
+    """A Ray cluster of the test session's own that takes jobs; this process is no part of it."""
+    cluster = ClusterWithJobs()
+    try:
+        yield cluster
+    finally:
+        cluster.close()
 
 
 @pytest.fixture(scope="session")

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         Training,
     )
     from workbench.history import History, Trial
-    from workbench.run import Bundle, Run, advise, attach, compare, load_bundle, sweep
+    from workbench.run import Bundle, Run, SubmittedRun, advise, attach, compare, load_bundle, submit, sweep
     from workbench.space import Choice, Fixed, Float, Int, Space
     from workbench.store import Store
     from workbench.widgets import app, live
@@ -40,7 +40,7 @@ _HOMES = {
         "Sampler", "Training",
     ),
     "history": ("History", "Trial"),
-    "run": ("Bundle", "Run", "advise", "attach", "compare", "load_bundle", "sweep"),
+    "run": ("Bundle", "Run", "SubmittedRun", "advise", "attach", "compare", "load_bundle", "submit", "sweep"),
     "space": ("Choice", "Fixed", "Float", "Int", "Space"),
     "store": ("Store",),
     "widgets": ("app", "live"),
@@ -67,6 +67,7 @@ __all__ = [
     "Sampler",
     "Space",
     "Store",
+    "SubmittedRun",
     "Training",
     "Trial",
     "WorkbenchError",
@@ -78,6 +79,7 @@ __all__ = [
     "compare",
     "live",
     "load_bundle",
+    "submit",
     "sweep",
     "widgets",
 ]

@@ -24,8 +24,9 @@ function wordsOf({ kind, run, arguments: given }: Asked): string[] {
   const runId = run ?? "";
   switch (kind) {
     case "start": {
-      const { path, settings, name } = given as unknown as StartArguments;
-      return ["sweep", path, ...assignments(settings ?? {}), ...(name ? ["--name", name] : [])];
+      const { path, settings, name, address } = given as unknown as StartArguments;
+      const more = [...(name ? ["--name", name] : []), ...(address ? ["--address", address] : [])];
+      return [takesJobs(address) ? "submit" : "sweep", path, ...assignments(settings ?? {}), ...more];
     }
     case "stop_trial":
       return ["stop", runId, ...options(given)];
@@ -42,6 +43,12 @@ interface StartArguments {
   path: string;
   settings?: Record<string, unknown>;
   name?: string;
+  address?: string;
+}
+
+/** Whether runs are submitted to an address, rather than driven from here. */
+function takesJobs(address: string | undefined): boolean {
+  return /^https?:\/\//i.test(address ?? "");
 }
 
 function pythonOf({ kind, run: runId, arguments: given }: Asked): string {
@@ -63,10 +70,13 @@ function pythonOf({ kind, run: runId, arguments: given }: Asked): string {
   }
 }
 
-function pythonOfStart({ path, settings, name }: StartArguments): string {
+function pythonOfStart({ path, settings, name, address }: StartArguments): string {
   const all = { ...settings, ...(name ? { name } : {}) };
-  if (!Object.keys(all).length) return `wb.sweep(${inPython(path)})`;
-  return `from workbench.run import read_experiment\nwb.sweep(read_experiment(${inPython(path)}, ${inPython(all)}))`;
+  const verb = takesJobs(address) ? "submit" : "sweep";
+  const where = address ? `, address=${inPython(address)}` : "";
+  if (!Object.keys(all).length) return `wb.${verb}(${inPython(path)}${where})`;
+  const read = `read_experiment(${inPython(path)}, ${inPython(all)})`;
+  return `from workbench.run import read_experiment\nwb.${verb}(${read}${where})`;
 }
 
 function options(given: Record<string, unknown>): string[] {

@@ -41,7 +41,7 @@ def test_the_command_is_one_of_the_command_line(example: dict[str, Any]) -> None
     module, _, function = COMMANDS[name].partition(":")
     command = getattr(importlib.import_module(module), function)
     parsed = command.make_context(name, list(words)).params
-    assert parsed.get("run_id", parsed.get("file")) == (run_id or arguments["path"])
+    assert (parsed.get("file") or parsed["run_id"]) == (run_id or arguments["path"])
     written = arguments.get("settings", arguments.get("params", {}))
     assert read_settings(parsed.get("assignments", ())) == written
     for option, value in arguments.items():

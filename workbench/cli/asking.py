@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
+from workbench.cli.elsewhere import anywhere
 from workbench.cli.options import (
-    address_option,
     attach,
     command_line,
     example,
@@ -24,6 +24,7 @@ _UNANSWERED = "asked; the driver has not answered yet and will when it can"
 
 
 @click.command()
+@anywhere()
 @run_argument
 @click.option("--trial", type=click.IntRange(min=0), help="Stop only this trial.")
 @store_option
@@ -44,6 +45,7 @@ def stop(run_id: str, trial: int | None, as_json: bool) -> None:
 
 
 @click.command()
+@anywhere()
 @run_argument
 @click.option("--set", "assignments", multiple=True, required=True, metavar="NAME=VALUE",
               help="The value of a searched parameter; once for each.")  # fmt: skip
@@ -62,6 +64,7 @@ def enqueue(run_id: str, assignments: tuple[str, ...], as_json: bool) -> None:
 
 
 @click.command("set")
+@anywhere()
 @run_argument
 @click.option("--concurrency", metavar="N|auto", help="Trials at once; auto fills the hardware.")
 @click.option("--trials", type=int, help="Configurations in all.")
@@ -88,6 +91,7 @@ def set_limits(
 
 
 @click.command()
+@anywhere(attaches=True)
 @run_argument
 @click.option("--trials", type=int, help="How many more configurations.")
 @click.option("--time", "time_limit", metavar="DURATION", help="How much more time, such as 1h.")
@@ -95,7 +99,6 @@ def set_limits(
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
               help="A configuration to try next, as in enqueue; alone it is one more.")  # fmt: skip
 @launcher_option
-@address_option
 @store_option
 @json_option
 @example(

@@ -23,6 +23,7 @@ COMMANDS = {
     "automl": "workbench.cli.automatic:automl",
     "advise": "workbench.cli.advising:advise",
     "sweep": "workbench.cli.running:sweep",
+    "submit": "workbench.cli.submitting:submit",
     "list": "workbench.cli.reading:list_runs",
     "show": "workbench.cli.reading:show",
     "follow": "workbench.cli.running:follow",

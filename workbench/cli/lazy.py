@@ -8,6 +8,13 @@ from typing import Any
 
 import click
 
+_WORDS = "workbench.words"
+
+
+def words_of_command() -> list[str]:
+    """Return what was typed of the command that is being carried out: its name and all that follows."""
+    return list(click.get_current_context().find_root().meta[_WORDS])
+
 
 class LazyGroup(click.Group):
     """A group whose commands are named by `module:object`."""
@@ -22,6 +29,13 @@ class LazyGroup(click.Group):
         """
         super().__init__(*arguments, **options)
         self._table = table
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the command that was typed, and note how."""
+        ctx.find_root().meta[_WORDS] = tuple(args)
+        return super().resolve_command(ctx, args)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names, in the order of the table."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import inspect
+import os
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -23,6 +25,26 @@ launcher_option = click.option(
 address_option = click.option(
     "--address", metavar="HOST:PORT", help="A Ray cluster; without it, the one of this machine."
 )
+detach_option = click.option(
+    "--detach", is_flag=True, help="Return at once; the run id is the last word on stdout."
+)
+token_file_option = click.option(
+    "--token-file", type=click.Path(path_type=Path), metavar="FILE",
+    help="Holds the cluster's token. [env: RAY_AUTH_TOKEN_PATH]",
+)  # fmt: skip
+_JOBS_ADDRESS = click.option(
+    "--address", metavar="URL", help="A cluster that the run was submitted to, such as http://HOST:8265."
+)
+_ANY_ADDRESS = click.option(
+    "--address", metavar="HOST:PORT|URL",
+    help="A Ray cluster to attach to, or http://HOST:8265 for a run that was submitted there; without it, "
+    "the Ray of this machine.",
+)  # fmt: skip
+
+
+def jobs_address_option(attaches: bool) -> Callable[[_Command], _Command]:
+    """Let a command take the address of a cluster that takes jobs, or also of one to attach to."""
+    return _ANY_ADDRESS if attaches else _JOBS_ADDRESS
 
 
 def _keep_store(context: click.Context, _parameter: click.Parameter, url: str | None) -> None:
@@ -83,7 +105,7 @@ def open_store() -> Store:
     """Open the store that `--store` names, or else the usual one."""
     from workbench.store import Store
 
-    return Store.open(_given_store())
+    return Store.open(given_store())
 
 
 def attach(run_id: str) -> Run:
@@ -95,14 +117,21 @@ def attach(run_id: str) -> Run:
 
 
 def command_line(*words: str) -> str:
-    """Write the command that a person can type next; it names the store where `--store` did."""
+    """Write the command that a person can type next; it names the store where `--store` did.
+
+    For somebody elsewhere, it names the cluster instead.
+    """
+    from workbench.run.relayed import SHOWN_ADDRESS_VARIABLE
     from workbench.store.urls import hide_password
 
-    url = _given_store()
+    if address := os.environ.get(SHOWN_ADDRESS_VARIABLE):
+        return shlex.join(["workbench", *words, "--address", address])
+    url = given_store()
     return shlex.join(["workbench", *words, *([] if url is None else ["--store", hide_password(url)])])
 
 
-def _given_store() -> str | None:
+def given_store() -> str | None:
+    """Return the store that `--store` names."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.find_root().meta.get(_STORE)
 

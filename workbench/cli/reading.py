@@ -9,6 +9,7 @@ import click
 
 from workbench.advisor.card import lines_of
 from workbench.advisor.quantities import format_duration
+from workbench.cli.elsewhere import anywhere
 from workbench.cli.options import (
     attach,
     command_line,
@@ -108,6 +109,7 @@ def _forecast_memory(experiment: Experiment) -> MemoryForecast:
 
 
 @click.command("list")
+@anywhere()
 @click.option("--limit", type=click.IntRange(min=1), help="Only that many, the newest.")
 @store_option
 @json_option
@@ -148,6 +150,7 @@ def list_runs(limit: int | None, as_json: bool) -> None:
 
 
 @click.command()
+@anywhere()
 @run_argument
 @click.option("--trials", "num_trials", type=click.IntRange(min=0), default=20, show_default=True,
               help="Rows in the table of trials, best first.")  # fmt: skip

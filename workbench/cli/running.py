@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from workbench.cli.elsewhere import anywhere
 from workbench.cli.following import (
     detached,
     exit_code_of_run,
@@ -19,6 +20,7 @@ from workbench.cli.following import (
 from workbench.cli.options import (
     address_option,
     attach,
+    detach_option,
     example,
     json_option,
     launcher_option,
@@ -32,14 +34,12 @@ from workbench.cli.printing import print_json, print_note
 if TYPE_CHECKING:
     from workbench.run import Run
 
-_detach_option = click.option(
-    "--detach", is_flag=True, help="Return at once; the run id is the last word on stdout."
-)
-
 
 def _takes_run_to_drive(command: Callable[..., int]) -> Callable[..., int]:
     """Let a command take a run, and what can be said about starting its driver."""
-    options = (run_argument, _detach_option, launcher_option, address_option, store_option, json_option)
+    options = (
+        anywhere(attaches=True), run_argument, detach_option, launcher_option, store_option, json_option,
+    )  # fmt: skip
     return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
 
 
@@ -52,10 +52,12 @@ def _takes_run_to_drive(command: Callable[..., int]) -> Callable[..., int]:
 @click.option("--max-retries", type=click.IntRange(min=0),
               help="Tries again after a worker was lost: resources.max_retries.")  # fmt: skip
 @click.option("--name", help="What the run is called.")
+@click.option("--run-id", help="The name of the run in the store. One that is there is gone on with, so that "
+              "starting it twice is one run.")  # fmt: skip
 @click.option(
     "--warm-start", multiple=True, metavar="RUN", help="Learn from an earlier run; several are allowed."
 )
-@_detach_option
+@detach_option
 @launcher_option
 @address_option
 @store_option
@@ -67,8 +69,8 @@ def _takes_run_to_drive(command: Callable[..., int]) -> Callable[..., int]:
 )
 def sweep(
     file: str, assignments: tuple[str, ...], trials: int | None, time_limit: str | None,
-    max_retries: int | None, name: str | None, warm_start: tuple[str, ...], detach: bool, launcher: str,
-    address: str | None, as_json: bool,
+    max_retries: int | None, name: str | None, run_id: str | None, warm_start: tuple[str, ...], detach: bool,
+    launcher: str, address: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Start a run of an experiment file and follow it."""
     from workbench import run as runs
@@ -79,8 +81,14 @@ def sweep(
     settings |= {key: value for key, value in given.items() if value is not None}
     experiment = runs.read_experiment(file, settings)
     store = open_store()
+    if run_id is not None and (found := runs.take_up(experiment, run_id, store=store)) is not None:
+        if found.state == "complete":
+            return detached(found, as_json=as_json) if detach else _stay(found, as_json=as_json)
+        return _go_on(found, detach=detach, launcher=launcher, address=address, as_json=as_json)
     earlier = [store.run(item).run_id for item in warm_start]
-    run = runs.create(experiment, store=store, launcher=launcher, address=address, warm_start=earlier)
+    run = runs.create(
+        experiment, store=store, run_id=run_id, launcher=launcher, address=address, warm_start=earlier
+    )
     try:
         with waiting_for_the_driver(run):
             runs.start(run, launcher=launcher, address=address, warm_start=earlier)
@@ -92,6 +100,7 @@ def sweep(
 
 
 @click.command()
+@anywhere()
 @run_argument
 @store_option
 @json_option
@@ -109,7 +118,11 @@ def resume(run_id: str, detach: bool, launcher: str, address: str | None, as_jso
 
     A run that is alive is only followed.
     """
-    run = attach(run_id)
+    return _go_on(attach(run_id), detach=detach, launcher=launcher, address=address, as_json=as_json)
+
+
+def _go_on(run: Run, *, detach: bool, launcher: str, address: str | None, as_json: bool) -> int:
+    """Give a run a driver, unless it has one, and follow it."""
     driver_after = None if run.driven else run.row.last_seq
     try:
         with waiting_for_the_driver(run):

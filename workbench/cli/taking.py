@@ -6,11 +6,13 @@ from pathlib import Path
 
 import click
 
+from workbench.cli.elsewhere import anywhere
 from workbench.cli.options import attach, command_line, example, json_option, run_argument, store_option
 from workbench.cli.printing import print_json
 
 
 @click.command()
+@anywhere(brings="--to")
 @run_argument
 @click.option(
     "--to", "path", type=click.Path(path_type=Path), help="The file; by default in the run's folder."
@@ -29,6 +31,7 @@ def report(run_id: str, path: Path | None, as_json: bool) -> None:
 
 
 @click.command()
+@anywhere(brings="--to")
 @run_argument
 @click.option("--to", "folder", type=click.Path(path_type=Path), help="Write the bundle into this folder.")
 @click.option("--trial", type=click.IntRange(min=0), help="This trial instead of the best.")

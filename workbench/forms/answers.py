@@ -14,9 +14,11 @@ from workbench.errors import ExperimentError, RunError
 from workbench.experiment import Experiment
 from workbench.forms.draft import Draft
 from workbench.forms.samples import sampled
-from workbench.run import Run, advise, attach, create, start
+from workbench.run import Run, advise, attach, create, start, submit
 from workbench.run.attached import open_store
 from workbench.store import Store
+from workbench.store.urls import is_shared
+from workbench.workers.jobs import is_jobs_address
 
 Answer = dict[str, Any]
 _AUTO = "auto"
@@ -228,11 +230,28 @@ def _start(desk: Desk, _arguments: Answer, say: Say) -> Answer:
     from workbench.run.output import snapshot
 
     address = desk.draft.address
+    if is_jobs_address(address):
+        return _submit(desk, str(address), say)
     run = create(desk.right(), store=desk.opened(), address=address)
     desk.run_id = run.run_id
     say(f"starting the driver of {run.run_id}")
     start(run, address=address)
     return {"run_id": run.run_id, "snapshot": snapshot(run)}
+
+
+def _submit(desk: Desk, address: str, say: Say) -> Answer:
+    """Send the run to a cluster; where that keeps it in the store that is open here, it is shown."""
+    from workbench.run.output import snapshot
+
+    store = desk.opened()
+    shared = is_shared(store.url)
+    say(f"sending it to {address}")
+    sent = submit(desk.right(), address=address, store=store.url if shared else None)
+    if shared:
+        desk.run_id = sent.run_id
+        return {"run_id": sent.run_id, "snapshot": snapshot(attach(sent.run_id, store=store))}
+    words = f"{sent.run_id} runs there. Look at it: workbench show {sent.run_id} --address {address}"
+    return {"run_id": "", "snapshot": "", "words": words}
 
 
 def _stop_advice(desk: Desk, _arguments: Answer, _say: Say) -> Answer:

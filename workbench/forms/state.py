@@ -12,6 +12,7 @@ from workbench.forms.draft import Draft
 from workbench.forms.fields import datasets, models, sections_of
 from workbench.forms.presets import described
 from workbench.run.words import plain
+from workbench.workers.jobs import is_jobs_address
 
 
 def state_of(draft: Draft) -> dict[str, Any]:
@@ -52,7 +53,8 @@ def _told(error: WorkbenchError | None) -> dict[str, Any] | None:
 
 def command_of(draft: Draft) -> str:
     """Return the command that runs the experiment, once it is saved."""
-    words = ["workbench", "sweep", str(draft.saved_path or default_path(draft))]
+    command = "submit" if is_jobs_address(draft.address) else "sweep"
+    words = ["workbench", command, str(draft.saved_path or default_path(draft))]
     words += [] if draft.address is None else ["--address", draft.address]
     return shlex.join(words)
 

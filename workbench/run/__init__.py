@@ -12,11 +12,13 @@ from workbench.run.attached import Run, attach
 from workbench.run.experiment_file import read_experiment
 from workbench.run.loading import Bundle, load_bundle
 from workbench.run.several import compare
-from workbench.run.starting import create, start, sweep
+from workbench.run.starting import create, start, sweep, take_up
+from workbench.run.submitting import SubmittedRun, submit
 
 __all__ = [
     "Bundle",
     "Run",
+    "SubmittedRun",
     "advise",
     "attach",
     "compare",
@@ -24,5 +26,7 @@ __all__ = [
     "load_bundle",
     "read_experiment",
     "start",
+    "submit",
     "sweep",
+    "take_up",
 ]

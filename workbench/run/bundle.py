@@ -2,6 +2,7 @@
 
 experiment.yaml       the experiment with the search space narrowed to this one configuration
 objects/              Python objects from a notebook, named by their SHA-256, where there are any
+code/                 what was submitted with the run, where it was sent to a cluster
 configuration.json    the parameters, the plan, the seed, what it reached
 weights.safetensors   the model at its best, where a model of ours was trained
 environment.txt       the version of Python and of every package installed
@@ -20,6 +21,7 @@ import math
 import os
 import platform
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,13 +33,17 @@ from workbench.errors import RunError
 from workbench.experiment import Experiment, Plan
 from workbench.history import History, Trial
 from workbench.run.experiment_file import write_experiment
+from workbench.run.parcel import MODULES_FOLDER
 from workbench.run.pictures import write_report
 
 if TYPE_CHECKING:
     from workbench.run.view import RunView
     from workbench.workers.origin import Origin
 
+CODE_FOLDER = "code"
+"""Where the code of a run lies in its bundle that was submitted with it."""
 _RETRAIN = "workbench sweep experiment.yaml --trials 1"
+_RETRAIN_IN_CODE = "workbench sweep ../experiment.yaml --trials 1"
 
 
 def write_bundle(
@@ -165,7 +171,11 @@ def _write_files(run: RunView, trial: Trial, folder: Path) -> None:
     from workbench.sweeps.origin_file import read_origin
 
     origin = read_origin(run.store.artifacts_of(run.run_id))
-    experiment = _with_absolute_data(narrow(run.experiment, trial), Path(origin.directory))
+    experiment = narrow(run.experiment, trial)
+    if origin.archived is None:
+        experiment = _with_absolute_data(experiment, Path(origin.directory))
+    else:  # it was submitted: where it lay then is no place for anybody
+        shutil.copytree(origin.on_this_machine().directory, folder / CODE_FOLDER, dirs_exist_ok=True)
     write_experiment(experiment, folder / "experiment.yaml")
     configuration = {
         "run_id": run.run_id,
@@ -184,7 +194,9 @@ def _write_files(run: RunView, trial: Trial, folder: Path) -> None:
     script = folder / "retrain.sh"
     script.write_text(_script(origin), encoding="utf-8")
     script.chmod(0o755)
-    (folder / "README.md").write_text(_readme(run, trial, experiment), encoding="utf-8")
+    (folder / "README.md").write_text(
+        _readme(run, trial, experiment, has_code=origin.archived is not None), encoding="utf-8"
+    )
 
 
 def _with_absolute_data(experiment: Experiment, directory: Path) -> Experiment:
@@ -197,15 +209,17 @@ def _with_absolute_data(experiment: Experiment, directory: Path) -> Experiment:
 
 
 def _script(origin: Origin) -> str:
-    """Write the command that trains again, with the person's own modules where they were."""
-    places = shlex.quote(os.pathsep.join(origin.search_path))
+    """Write the command that trains again, with the person's own modules where they were or came along."""
+    place, modules, command = ".", shlex.quote(os.pathsep.join(origin.search_path)), _RETRAIN
+    if origin.archived is not None:
+        place, modules, command = CODE_FOLDER, f'"$PWD/{MODULES_FOLDER}"', _RETRAIN_IN_CODE
     return "\n".join(
         [
             "#!/bin/sh",
             "set -eu",
-            'cd "$(dirname "$0")"',
-            f"export PYTHONPATH={places}${{PYTHONPATH:+:$PYTHONPATH}}",
-            f'exec {_RETRAIN} "$@"',
+            f'cd "$(dirname "$0")/{place}"',
+            f"export PYTHONPATH={modules}${{PYTHONPATH:+:$PYTHONPATH}}",
+            f'exec {command} "$@"',
             "",
         ]
     )
@@ -225,15 +239,16 @@ def _environment() -> str:
     return "\n".join([f"# Python {platform.python_version()} on {platform.platform()}", *lines, ""])
 
 
-def _readme(run: RunView, trial: Trial, experiment: Experiment) -> str:
+def _readme(run: RunView, trial: Trial, experiment: Experiment, *, has_code: bool) -> str:
+    retrain = "sh retrain.sh" if has_code else _RETRAIN
     values = "\n".join(f"- {name}: {value:.6g}" for name, value in trial.values.items())
     parameters = "\n".join(f"- {name}: {json.dumps(value)}" for name, value in trial.params.items())
     parts = [
         f"# {run.name}: trial {trial.number}",
         f"From run `{run.run_id}`. What it reached:\n\n{values}",
         f"With:\n\n{parameters or '- nothing searched'}",
-        f"Train it again, with the same seed and, on the same machine, the same result:\n\n    {_RETRAIN}",
-        *_warnings(trial, experiment),
+        f"Train it again, with the same seed and, on the same machine, the same result:\n\n    {retrain}",
+        *_warnings(trial, experiment, has_code=has_code),
     ]
     if trial.best_checkpoint is not None:
         parts.append(
@@ -247,7 +262,7 @@ def _readme(run: RunView, trial: Trial, experiment: Experiment) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _warnings(trial: Trial, experiment: Experiment) -> list[str]:
+def _warnings(trial: Trial, experiment: Experiment, *, has_code: bool) -> list[str]:
     """Say what a person must bring along or know before training again."""
     parts: list[str] = []
     components: list[Any] = [experiment.model, experiment.data, experiment.train, experiment.loss]
@@ -255,7 +270,9 @@ def _warnings(trial: Trial, experiment: Experiment) -> list[str]:
         item.name for item in [*components, *experiment.metrics] if item is not None and item.is_reference
     ]
     modules = sorted({name.partition(":")[0] for name in names if not name.startswith("embedded:")})
-    if modules:
+    if has_code:
+        parts.append(f"`{CODE_FOLDER}/` holds the folder that was submitted with the run.")
+    elif modules:
         parts.append(f"It imports code that is not in this folder: {', '.join(modules)}.")
     if experiment.payloads():
         parts.append(

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from workbench.errors import RunError, RunNotFoundError
 from workbench.experiment import Experiment
 from workbench.run.attached import Run, open_store
 from workbench.run.experiment_file import read_experiment
@@ -54,6 +55,7 @@ def create(
     experiment: Experiment,
     *,
     store: Store,
+    run_id: str | None = None,
     launcher: str = "ray",
     address: str | None = None,
     warm_start: Iterable[str] = (),
@@ -63,8 +65,10 @@ def create(
     Args:
         experiment: What to tune.
         store: Where the run is kept.
+        run_id: Its name there; None for one that is made of the experiment's name and the time.
         launcher: What will start its driver.
-        address: The Ray cluster; without it, what it asks for is held against this machine.
+        address: The Ray cluster; where this machine's own is meant, what the experiment asks for is held
+            against this machine.
         warm_start: Earlier runs that are to teach the sampler.
 
     Returns:
@@ -75,18 +79,45 @@ def create(
             stored.
         RunNotFoundError: If an earlier run is not in the store.
         ResourcesError: If the hardware there is can never satisfy it; nothing was stored.
+        StoreError: If there is a run of that name.
+        RunError: If the address takes jobs rather than drivers.
     """
     from workbench.study import check as check_sampler
     from workbench.sweeps.launchers import LAUNCHERS
     from workbench.sweeps.preflight import check
     from workbench.sweeps.prior import prior_trials
+    from workbench.workers.surroundings import cluster_address
 
     LAUNCHERS.load(launcher, field="launcher")
-    check(experiment, on_this_machine=address is None)
+    check(experiment, on_this_machine=cluster_address(address) is None)
     check_sampler(experiment)
     for earlier in warm_start:
         prior_trials(store, store.run(earlier).run_id, experiment)
-    return Run(store, store.create_run(experiment))
+    return Run(store, store.create_run(experiment, run_id=run_id))
+
+
+def take_up(experiment: Experiment, run_id: str, *, store: Store) -> Run | None:
+    """Return the run of a name, for somebody who asks for the same again; None where there is none.
+
+    Args:
+        experiment: What is asked for.
+        run_id: The whole name.
+        store: Where the run would be kept.
+
+    Raises:
+        RunError: If the run of that name is one of another experiment.
+    """
+    try:
+        row = store.run(run_id)
+    except RunNotFoundError:
+        return None
+    if row.run_id != run_id:  # it begins so
+        return None
+    if row.experiment_hash != experiment.hash():
+        raise RunError(
+            f"run {run_id} is one of another experiment", field="run_id", next_step="Name this one otherwise."
+        )
+    return Run(store, run_id)
 
 
 def start(

@@ -17,9 +17,11 @@ from typing import Any
 
 from workbench.errors import ExperimentError, RunError
 from workbench.run import Run
+from workbench.store.urls import is_shared
 from workbench.watch.protocol import Action, Done, ExperimentFile
 from workbench.watch.same import folder_of, report_of, same_as, words_of
 from workbench.watch.watch import Watch
+from workbench.workers.jobs import is_jobs_address
 
 _TIMEOUT_S = 180.0
 _MAX_FILES = 200
@@ -123,23 +125,23 @@ class Asker:
         return found
 
     def _start(self, arguments: dict[str, Any]) -> Done:
-        given = arguments.pop("path", None)
-        settings, name = arguments.pop("settings", {}), arguments.pop("name", None)
-        named = name is None or isinstance(name, str)
-        if not isinstance(given, str) or not isinstance(settings, dict) or not named or arguments:
+        given, settings = arguments.pop("path", None), arguments.pop("settings", {})
+        name, address = arguments.pop("name", None), arguments.pop("address", None)
+        words = all(item is None or isinstance(item, str) for item in (name, address))
+        if not isinstance(given, str) or not isinstance(settings, dict) or not words or arguments:
             raise ExperimentError(
                 "cannot be started so", field="arguments",
-                allowed="path of an experiment file, settings by dotted path, name",
+                allowed="path of an experiment file, settings by dotted path, name, address",
             )  # fmt: skip
         if not self._below_root(given).is_file():
             raise ExperimentError(f"there is no file {given}", field="path")
-        asked = {"path": given, "settings": settings, "name": name}
+        asked = {"path": given, "settings": settings, "name": name, "address": address}
         found = self._command(*words_of("start", "", asked), "--detach", "--json")
-        return Done(
-            run_id=found.get("run_id"),
-            answer="the run is on its way",
-            **same_as("start", "", asked)._asdict(),
-        )
+        run_id, answer = found.get("run_id"), "the run is on its way"
+        if is_jobs_address(address) and not is_shared(self._watch.store.url):
+            answer = f"{run_id} runs there. Look at it: workbench show {run_id} --address {address}"
+            run_id = None  # this server shows what is in its own store
+        return Done(run_id=run_id, answer=answer, **same_as("start", "", asked)._asdict())
 
     def _write(self, run: Run, kind: str, asked: dict[str, Any]) -> Done:
         self._command(*words_of(kind, run.run_id, asked))

@@ -37,8 +37,12 @@ def make_run_id(name: str, ticks: int) -> str:
     for _ in range(_NUM_DIGITS):
         ticks, digit = divmod(ticks, len(_DIGITS))
         digits = _DIGITS[digit] + digits
-    words = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-")
-    return f"{words or 'run'}-{digits}"
+    return f"{words_of(name)}-{digits}"
+
+
+def words_of(name: str) -> str:
+    """Return what of a name can stand at the beginning of a run id."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-") or "run"
 
 
 def hint(run_id: str, known: Sequence[str]) -> str:

@@ -38,6 +38,21 @@ def hide_password(url: str) -> str:
     return _PASSWORD_OPTION.sub(r"\1***", _PASSWORD.sub(r"\1:***@", url))
 
 
+def is_shared(url: str) -> bool:
+    """Say whether a store is a database server, which other machines reach, too."""
+    return not url.startswith("sqlite")
+
+
+def without_password(url: URL) -> tuple[str, bool]:
+    """Return the URL of a database as anybody may read it, and whether that leaves a password out."""
+    query = {name: value for name, value in url.query.items() if name not in ("password", "sslpassword")}
+    kept = URL.create(
+        url.get_backend_name(), url.username, None, url.host, url.port, url.database, query
+    )  # `set` takes None for "as it is"  # fmt: skip
+    shown = kept.render_as_string(hide_password=False)
+    return shown, url.password is not None or kept.query != url.query
+
+
 def name_driver(url: str) -> str:
     """Return the URL of a database with the driver that is used where it names none."""
     backend, separator, rest = url.partition("://")

@@ -18,11 +18,13 @@ from typing import Any
 
 import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from workbench.alerts.settings import VARIABLE as SETTINGS_VARIABLE
 from workbench.errors import RunError, WorkbenchError
 from workbench.events import FINISHED_RUN_STATES
 from workbench.store import Store
+from workbench.store.urls import is_shared
 from workbench.sweeps.origin_file import read_origin
 from workbench.workers.nodes import on_head
 from workbench.workers.origin import Origin
@@ -76,7 +78,7 @@ class DriverActor:
     def _drive(self, store_url: str, artifacts: str, run_id: str) -> None:
         try:
             with Store.open(store_url, artifacts) as store, _kept_log(store, run_id):
-                _go_to(read_origin(store.artifacts_of(run_id)))
+                _go_to(read_origin(store.artifacts_of(run_id)).on_this_machine())
                 restarted = bool(ray.get_runtime_context().was_current_actor_reconstructed)
                 if not (restarted and store.run(run_id).state in FINISHED_RUN_STATES):
                     from workbench.sweeps.driver import Driver
@@ -162,7 +164,7 @@ def start(store: Store, run_id: str, launch_id: str) -> Any:
         lifetime="detached",
         get_if_exists=True,
         num_cpus=0,
-        scheduling_strategy=on_head(),
+        scheduling_strategy=_where_the_store_is(store),
         max_restarts=-1,
         max_concurrency=4,
     )
@@ -170,6 +172,13 @@ def start(store: Store, run_id: str, launch_id: str) -> Any:
     return actor.remote(
         store.url, store.artifacts.url, run_id, launch_id, settings and os.path.abspath(settings)
     )
+
+
+def _where_the_store_is(store: Store) -> Any:
+    """Keep a driver on this node where its store is a file, which no other has; else it lives on the head."""
+    if is_shared(store.url):
+        return on_head()
+    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
 
 
 def failure(actor: Any, launch_id: str, timeout_s: float) -> WorkbenchError | None:

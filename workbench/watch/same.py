@@ -13,6 +13,8 @@ import shlex
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+from workbench.workers.jobs import is_jobs_address
+
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
 _NO_TEXT = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"})
 _IN_YAML = {None: "null", True: "true", False: "false"}
@@ -43,9 +45,10 @@ def words_of(kind: str, run_id: str, arguments: Mapping[str, Any]) -> list[str]:
     """Return the words of the command after the program's name; arguments as in `same_as`."""
     match kind:
         case "start":
-            name = arguments.get("name")
-            named = ["--name", name] if name else []
-            return ["sweep", arguments["path"], *_assignments(arguments.get("settings") or {}), *named]
+            name, address = arguments.get("name"), arguments.get("address")
+            more = [*(["--name", name] if name else []), *(["--address", address] if address else [])]
+            command = "submit" if is_jobs_address(address) else "sweep"
+            return [command, arguments["path"], *_assignments(arguments.get("settings") or {}), *more]
         case "stop_trial":
             return ["stop", run_id, *_options(arguments)]
         case "enqueue":
@@ -90,12 +93,14 @@ def _python(kind: str, run_id: str, arguments: Mapping[str, Any]) -> str:
 
 
 def _python_of_start(arguments: Mapping[str, Any]) -> str:
-    path, name = arguments["path"], arguments.get("name")
+    path, name, address = arguments["path"], arguments.get("name"), arguments.get("address")
     settings = {**(arguments.get("settings") or {}), **({"name": name} if name else {})}
+    verb = "submit" if is_jobs_address(address) else "sweep"
+    where = f", address={_in_python(address)}" if address else ""
     if not settings:
-        return f"wb.sweep({_in_python(path)})"
+        return f"wb.{verb}({_in_python(path)}{where})"
     read = f"read_experiment({_in_python(path)}, {_in_python(settings)})"
-    return f"from workbench.run import read_experiment\nwb.sweep({read})"
+    return f"from workbench.run import read_experiment\nwb.{verb}({read}{where})"
 
 
 def _options(arguments: Mapping[str, Any]) -> list[str]:

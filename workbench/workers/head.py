@@ -28,6 +28,7 @@ import psutil
 
 from workbench.errors import RunError
 from workbench.resources import loaded_ray
+from workbench.workers import surroundings
 from workbench.workers.keeper import GRACE_S, START_TIMEOUT_S, HeadFiles
 
 _LOGGER = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ def connect(
             attached to another cluster than `address`.
     """
     os.environ.update(_QUIET)
-    given = address or os.environ.get("WORKBENCH_RAY_ADDRESS") or os.environ.get("RAY_ADDRESS")
+    given = surroundings.cluster_address(address)
     loaded = loaded_ray()
     if loaded is not None and loaded.is_initialized():
         if address is not None:
@@ -341,8 +342,7 @@ def _write_token(path: Path) -> None:
 
 def _prepare_environment(files: HeadFiles) -> None:
     """Make Ray, loaded or not, use our token and loopback in this process and its children."""
-    os.environ["RAY_AUTH_MODE"] = "token"
-    os.environ["RAY_AUTH_TOKEN_PATH"] = str(files.token)
+    surroundings.use_our_token(files.token)
     os.environ[_LOOPBACK] = "0"
     os.environ.setdefault(_RECONNECT, str(RECONNECT_S))
 
@@ -358,6 +358,7 @@ def _attach(address: str) -> None:
     raylet: Any = _raylet  # a compiled module without types
     raylet.Config.initialize("")
     raylet.AuthenticationTokenLoader.instance().reset_cache()
+    surroundings.leave_job_folder_to_the_job()
     # Ray prints what its raylet says about dead workers even with log_to_driver=False.
     worker.print_to_stdstream = _log_message
     try:

@@ -1,5 +1,7 @@
 """Where a person started a run from, and how a worker comes to run the code that lies there.
 
+Where the code came to a cluster as an archive, each machine unpacks it when it is first needed.
+
 A worker serves trials of many runs and lives for long, while people edit their modules: before each
 trial, modules of theirs that have changed, or that belong to another place, are forgotten, so that the
 trial imports what is on the disk. Installed packages stay loaded.
@@ -18,6 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 
+from workbench.artifacts import Artifacts
+from workbench.workers.code_archive import unpacked
+
+ARCHIVE_NAME = "code.zip"
 _INSTALLED = tuple(
     f"{Path(folder).resolve()}{os.sep}"
     for folder in {sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.__file__)}
@@ -31,12 +37,30 @@ class Origin:
 
     directory: str
     search_path: tuple[str, ...] = ()
+    archived: str | None = None
+    """The folder of which an archive was kept, for machines that do not have it."""
+    archive_sha256: str = ""
+    archive_place: str = ""
+    """Path or URL of the folder in which the archive lies."""
+
+    def on_this_machine(self) -> Origin:
+        """Return where the same code lies here.
+
+        Raises:
+            RunError: If the archive is damaged.
+            ArtifactsError: If it cannot be read.
+        """
+        if self.archived is None:
+            return self
+        folder = unpacked(self.archive_sha256, lambda: Artifacts.at(self.archive_place).read(ARCHIVE_NAME))
+        places = (_moved(entry, self.archived, folder) for entry in self.search_path)
+        return Origin(_moved(self.directory, self.archived, folder), tuple(places))
 
     @classmethod
     def here(cls) -> Origin:
         """Return the origin of what this process starts."""
         directory = os.getcwd()
-        entries = [os.path.abspath(entry) for entry in sys.path if not _is_installed(entry or directory)]
+        entries = [os.path.abspath(entry) for entry in sys.path if not is_installed(entry or directory)]
         return cls(directory, tuple(dict.fromkeys([*entries, directory])))
 
 
@@ -45,7 +69,7 @@ class PersonCode:
 
     def __init__(self) -> None:
         """Take the modules that are loaded now for the worker's own."""
-        self._own_path = [entry for entry in sys.path if _is_installed(entry) or entry == str(_OURS.parent)]
+        self._own_path = [entry for entry in sys.path if is_installed(entry) or entry == str(_OURS.parent)]
         self._seen = set(sys.modules)
         self._modules: set[str] = set()
         self._signatures: dict[str, tuple[int, int]] = {}
@@ -60,7 +84,7 @@ class PersonCode:
             origin: Where the run was started; None to stay.
         """
         self._entered_ns = time.time_ns()
-        target = origin or self._origin
+        target = origin.on_this_machine() if origin else self._origin
         if target != self._origin or self._has_changed():
             self._forget()
         if target is not None and target != self._origin:
@@ -98,7 +122,14 @@ class PersonCode:
         importlib.invalidate_caches()
 
 
-def _is_installed(path: str) -> bool:
+def _moved(entry: str, before: str, folder: Path) -> str:
+    """Return where something lies that lay in a folder, now that the folder lies elsewhere."""
+    path = Path(entry)
+    return str(folder / path.relative_to(before)) if path.is_relative_to(before) else entry
+
+
+def is_installed(path: str) -> bool:
+    """Say whether a path is part of this Python rather than of somebody's work."""
     return f"{Path(path).resolve()}{os.sep}".startswith(_INSTALLED)
 
 
@@ -107,7 +138,7 @@ def _is_person_module(module: ModuleType) -> bool:
     path = getattr(module, "__path__", ())
     locations = [getattr(module, "__file__", None) or "", *(path if isinstance(path, Iterable) else ())]
     found = [Path(location).resolve() for location in locations if location]
-    return bool(found) and not any(_is_installed(str(path)) or path.is_relative_to(_OURS) for path in found)
+    return bool(found) and not any(is_installed(str(path)) or path.is_relative_to(_OURS) for path in found)
 
 
 def _signature(file: str) -> tuple[int, int]:

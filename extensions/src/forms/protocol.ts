@@ -229,7 +229,10 @@ export interface PreflightPicture {
 }
 
 export interface StartedPicture {
+  /** Empty where the run is kept where this notebook does not look. */
   run_id: string;
+  /** What is to be said of such a run. */
+  words?: string;
   /** HTML that our own Python wrote and escaped, for where nothing live can be shown. */
   snapshot?: string | null;
 }

@@ -85,7 +85,9 @@ function Start({ form, verdict }: FormProps & { verdict: Verdict }) {
         </button>
         <span class="workbench-muted">It goes on when this notebook is closed.</span>
       </div>
-      <Slowly held={start} working="Starting …" />
+      <Slowly held={start} working="Starting …">
+        {(picture) => (picture.words ? <p class="workbench-notice">{picture.words}</p> : null)}
+      </Slowly>
       <details class="workbench-form-details">
         <summary>The same from a terminal and from Python</summary>
         {state!.is_saved ? null : <p class="workbench-hint">The command runs the file: save the experiment as it is now first.</p>}
@@ -117,7 +119,7 @@ function Where({ form, address }: FormProps & { address: string | null }) {
         <input type="radio" name={id} checked={isCluster} onChange={() => choose(true)} />
         a Ray cluster
       </label>
-      {isCluster ? <TextInput typed={typed} label="Address of the cluster" placeholder="auto, or head:6379" /> : null}
+      {isCluster ? <TextInput typed={typed} label="Address of the cluster" placeholder="http://head:8265, or head:6379" /> : null}
     </div>
   );
 }

@@ -12,6 +12,8 @@ export function StartDialog({ controller, onClose }: { controller: Controller; o
   const [path, setPath] = useState("");
   const [name, setName] = useState("");
   const [settings, setSettings] = useState("");
+  const [address, setAddress] = useState("");
+  const [said, setSaid] = useState<string | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
   const [busy, setBusy] = useState(false);
 
@@ -27,7 +29,8 @@ export function StartDialog({ controller, onClose }: { controller: Controller; o
 
   const parsed = parseSettings(settings);
   const named = name.trim() ? { name: name.trim() } : {};
-  const asked = { path, settings: parsed.settings, ...named };
+  const there = address.trim() ? { address: address.trim() } : {};
+  const asked = { path, settings: parsed.settings, ...named, ...there };
 
   const submit = async (event: Event) => {
     event.preventDefault();
@@ -37,6 +40,7 @@ export function StartDialog({ controller, onClose }: { controller: Controller; o
     try {
       const done = await controller.act({ kind: "start", arguments: asked });
       if (done.run_id) controller.openRun(done.run_id);
+      else if (done.answer) return setSaid(done.answer);
       onClose();
     } catch (error) {
       setProblem(problemIn(error));
@@ -80,13 +84,30 @@ export function StartDialog({ controller, onClose }: { controller: Controller; o
               <input id={id} dir="auto" maxLength={200} value={name} onInput={(event) => setName(event.currentTarget.value)} />
             )}
           </Field>
+          <Field label="Cluster" hint="Empty: this machine. http://HOST:8265 submits it, HOST:PORT attaches.">
+            {(id) => (
+              <input
+                id={id}
+                dir="ltr"
+                spellcheck={false}
+                maxLength={500}
+                value={address}
+                onInput={(event) => setAddress(event.currentTarget.value)}
+              />
+            )}
+          </Field>
           <ProblemNotice problem={problem} />
+          {said ? (
+            <p class="workbench-notice" role="status">
+              {said}
+            </p>
+          ) : null}
           <div class="workbench-buttons">
             <button type="submit" class="workbench-primary" disabled={busy || !path}>
-              {busy ? "Starting …" : "Start"}
+              {said ? "Started" : busy ? "Starting …" : "Start"}
             </button>
             <button type="button" onClick={onClose}>
-              Cancel
+              {said ? "Close" : "Cancel"}
             </button>
           </div>
           <details>

@@ -1,0 +1,236 @@
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.cli.conftest import Shell
+from tests.cluster_with_jobs import ClusterWithJobs, free_ports
+from workbench.cli.elsewhere import without_options
+from workbench.workers.jobs import Job
+
+pytestmark = pytest.mark.ray
+
+EXPERIMENT = """
+train: mine:train
+objectives: [{metric: loss, goal: minimize}]
+search: {x: {choices: [1.0, 2.0]}}
+sampler: grid
+resources: {concurrency: 2}
+"""
+CODE = """
+import time
+from beside import shift
+
+def train(config, report):
+    if config["x"] == 2.0:
+        raise ValueError("this cannot be")
+    for step in range(1, 4):
+        if report(step=step, loss=shift(config["x"]) / step):
+            return
+
+def hold(config, report):
+    for step in range(1, 10_000):
+        time.sleep(0.05)
+        if report(step=step, loss=1 / step):
+            return
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: ClusterWithJobs, shell: Shell) -> Path:
+    """A folder with an experiment and its code, on a machine that knows the cluster's token by a file."""
+    for name in [name for name in os.environ if name.startswith("RAY_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(cluster.token_file))
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "mine.py").write_text(CODE)
+    (folder / "beside.py").write_text("def shift(x):\n    return x + 1\n")
+    monkeypatch.chdir(folder)
+    shell.folder = folder
+    return folder
+
+
+@pytest.fixture
+def write_experiment(project: Path) -> Callable[..., str]:
+    def write(name: str, text: str = EXPERIMENT, function: str = "train") -> str:
+        path = project / f"{name}.yaml"
+        path.write_text(text.replace("mine:train", f"mine:{function}"))
+        return path.name
+
+    return write
+
+
+@pytest.fixture
+def submit(shell: Shell, cluster: ClusterWithJobs) -> Callable[..., tuple[int, str, str]]:
+    def run(command: str, *words: str) -> tuple[int, str, str]:
+        return shell(command, *words, "--address", cluster.address)
+
+    return run
+
+
+def run_id_of(out: str) -> str:
+    return out.split()[-1]
+
+
+def wait_for(find: Callable[[], object], timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not find():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.2)
+
+
+def processes_with(secret: str) -> list[str]:
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        found += [line for line in process.info["cmdline"] or () if secret in line]
+    return found
+
+
+def files_with(secret: str, folder: Path, but: Path) -> Iterator[Path]:
+    for path in folder.rglob("*"):
+        if path.is_file() and path != but and not path.is_socket() and secret.encode() in path.read_bytes():
+            yield path
+
+
+def test_a_run_is_submitted_with_its_code_followed_and_submitted_again(
+    submit, write_experiment, cluster: ClusterWithJobs, tmp_path: Path
+) -> None:
+    file = write_experiment("first")
+    code, out, err = submit("submit", file)
+    assert code == 5, f"one of two trials failed: the exit status is that of the run\n{err}"
+    assert "loss=0.6667" in out, "beside.py came along"
+    assert "submitted with 4 files" in err
+    [run] = [item for item in json.loads(cluster.commands("list", "--json")) if item["name"] == "first"]
+    assert run["state"] == "complete"
+    assert run["run_id"] in out
+
+    jobs = cluster.jobs.jobs()
+    told = json.dumps([[vars(job), cluster.jobs.log(job.submission_id)] for job in jobs])
+    assert run["run_id"] in told
+    assert cluster.token not in told
+    assert processes_with(cluster.token) == []
+    assert list(files_with(cluster.token, cluster.folder, but=cluster.token_file)) == []
+
+    code, out, _ = submit("submit", file, "--json")
+    assert (code, json.loads(out)["run_id"]) == (5, run["run_id"])
+    runs = [item for item in json.loads(cluster.commands("list", "--json")) if item["name"] == "first"]
+    assert len(runs) == 1, "the same experiment with the same code is the same run"
+
+    code, out, err = submit("export", run["run_id"], "--to", str(tmp_path / "best"))
+    assert code == 0, err
+    assert out == f"bundle  {tmp_path / 'best'}\n"
+    configuration = json.loads((tmp_path / "best" / "configuration.json").read_text())
+    assert configuration["params"] == {"x": 1.0}
+    assert (tmp_path / "best" / "code" / "beside.py").exists()
+    code, _, err = submit("export", run["run_id"], "--to", str(tmp_path / "best"))
+    assert code == 1
+    assert "is not empty" in err
+
+
+def test_a_detached_run_is_attached_to_left_stopped_and_resumed(
+    submit, write_experiment, cluster: ClusterWithJobs, shell: Shell, project: Path
+) -> None:
+    file = write_experiment("long", function="hold")
+    code, out, err = submit("submit", file, "--detach")
+    assert code == 0, err
+    run_id = run_id_of(out)
+    assert f"workbench follow {run_id} --address {cluster.address}" in err
+
+    follower = shell.process("submit", file, "--address", cluster.address)
+    wait_for(lambda: [job for job in running(cluster) if "--detach" not in job.metadata["workbench_command"]])
+    other = shell.process("submit", file, "--address", cluster.address)
+    assert other.stderr is not None
+    assert "was submitted before: looking on" in other.stderr.readline()
+    other.send_signal(signal.SIGINT)
+    _, said = other.communicate(timeout=30)
+    assert other.returncode == 130
+    assert f"workbench stop {run_id} --address {cluster.address}" in said
+
+    [job] = running(cluster)
+    cluster.jobs.stop(job.submission_id)
+    _, said = follower.communicate(timeout=60)
+    assert follower.returncode == 130
+    assert "The run goes on there" in said, "it belongs to its driver, not to the job"
+    assert json.loads(cluster.commands("show", run_id, "--json"))["state"] == "running"
+
+    code, out, _ = submit("stop", run_id)
+    assert (code, out.split(":")[0]) == (0, f"stop {run_id}")
+    wait_for(lambda: json.loads(cluster.commands("show", run_id, "--json"))["state"] == "stopped")
+    code, out, err = submit("resume", run_id, "--detach")
+    assert (code, run_id_of(out)) == (0, run_id), err
+    assert json.loads(cluster.commands("show", run_id, "--json"))["state"] == "running"
+    cluster.commands("stop", run_id)
+
+
+def running(cluster: ClusterWithJobs) -> list[Job]:
+    return [
+        job for job in cluster.jobs.jobs() if job.status == "RUNNING" and job.metadata.get("workbench_run")
+    ]
+
+
+def test_a_plain_job_of_ray_sweeps_as_well(write_experiment, cluster: ClusterWithJobs, project: Path) -> None:
+    file = write_experiment("plain")
+    words = ["job", "submit", "--address", cluster.address, "--working-dir", ".", "--"]
+    finished = subprocess.run(
+        [sys.executable, "-m", "ray.scripts.scripts", *words, "workbench", "sweep", file], cwd=project,
+        capture_output=True, text=True, env=cluster.environment(), timeout=60, check=False,
+    )  # fmt: skip
+    assert finished.returncode == 1, "Ray knows of success and failure only, and one trial failed"
+    assert "plain complete" in finished.stdout, finished.stdout + finished.stderr
+    [run] = [item for item in json.loads(cluster.commands("list", "--json")) if item["name"] == "plain"]
+    assert (cluster.folder / "artifacts" / run["run_id"] / "code.zip").exists(), "the code outlives the job"
+
+
+def test_what_keeps_it_from_being_submitted_is_said(
+    shell: Shell, write_experiment, cluster: ClusterWithJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write_experiment("refused")
+    wrong = tmp_path / "wrong"
+    wrong.write_text("not-the-token-of-this-cluster")
+    code, _, err = shell("submit", file, "--address", cluster.address, "--token-file", str(wrong))
+    assert code == 1
+    assert f"{cluster.address} does not take the token (403)" in err
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    code, _, err = shell("show", "last", "--address", cluster.address)
+    assert code == 1
+    assert (
+        "asks for a token, and none was given. Name its file with --token-file or RAY_AUTH_TOKEN_PATH." in err
+    )
+    [port] = free_ports(1)
+    code, _, err = shell("submit", file, "--address", f"http://127.0.0.1:{port}")
+    assert code == 1
+    assert f"nothing answers at http://127.0.0.1:{port}" in err
+    code, _, err = shell("sweep", file, "--address", cluster.address)
+    assert code == 1
+    assert f"workbench submit FILE --address {cluster.address}" in err
+    code, _, err = shell("submit", file, "--set", "train=mine:missing", "--address", cluster.address)
+    assert code == 2, "refused here, before anything is sent"
+
+
+def test_an_address_is_taken_out_of_a_command_and_nothing_else() -> None:
+    words = [
+        "stop",
+        "--address",
+        "http://x",
+        "last",
+        "--trial=3",
+        "--token-file=t",
+        "--store",
+        "s",
+        "--",
+        "--address",
+    ]
+    assert without_options(words, ["--address", "--token-file", "--store"]) == [
+        "stop", "last", "--trial=3", "--", "--address"
+    ]  # fmt: skip

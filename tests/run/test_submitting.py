@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import workbench as wb
+from tests.cluster_with_jobs import ClusterWithJobs
+from workbench.errors import DataError, RunError
+from workbench.run.parcel import make_parcel
+from workbench.run.relayed import Answer, Elsewhere, join_pieces, read_line, write_line, write_pieces
+
+CELL = """
+import workbench as wb
+
+def train_in_a_cell(config, report):
+    report(step=1, loss=abs(config["x"] - 2))
+"""
+
+
+def make_experiment(**changes) -> wb.Experiment:
+    document = {
+        "name": "from a cell", "train": "mine:train", "sampler": "grid",
+        "search": {"x": {"choices": [1.0, 2.0]}},
+        "objectives": [{"metric": "loss", "goal": "minimize"}], **changes,
+    }  # fmt: skip
+    return wb.Experiment(**document)
+
+
+def function_of_a_cell():
+    made = {"__name__": "__main__"}
+    exec(CELL, made)  # as a kernel does
+    return made["train_in_a_cell"]
+
+
+@pytest.mark.ray
+def test_what_was_made_in_a_cell_is_submitted_waited_for_and_brought_back(
+    cluster: ClusterWithJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WORKBENCH_STORE", raising=False)
+    experiment = make_experiment(train=function_of_a_cell())
+    run = wb.submit(experiment, address=cluster.address, token_file=cluster.token_file)
+    assert run.run_id.startswith("from-a-cell-")
+    bundle = run.wait().export(tmp_path / "best")
+    assert json.loads((bundle / "configuration.json").read_text())["values"] == {"loss": 0.0}
+    assert [path.read_bytes() for path in (bundle / "objects").iterdir()] == [*experiment.payloads().values()]
+
+
+@given(text=st.text(), stream=st.sampled_from(["stdout", "stderr"]))
+def test_what_a_command_says_arrives_as_it_was_said(text: str, stream) -> None:
+    line = write_line(stream, text)
+    assert line.isascii()
+    assert len(line.splitlines()) == 1
+    assert read_line(line) == (stream, text)
+
+
+def test_a_password_in_a_command_is_not_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Elsewhere("http://127.0.0.1:9")
+    with pytest.raises(RunError, match="password") as caught:
+        there.submit(["export", "last", "--optuna", "postgresql://me:secret@db/x"], submission_id="j")
+    assert "secret" not in str(caught.value)
+
+
+@given(content=st.binary(max_size=200_000))
+def test_bytes_arrive_as_they_were_sent(content: bytes) -> None:
+    read = [read_line(line) for line in write_pieces(content)]
+    assert join_pieces(item[1] for item in read if item) == content
+
+
+@pytest.mark.parametrize(
+    "line", ["", "Running entrypoint for job x", "@workbench {", '@workbench ["x", "y"]']
+)
+def test_a_line_of_somebody_else_is_none_of_ours(line: str) -> None:
+    assert read_line(line) is None
+
+
+def test_what_failed_elsewhere_is_an_error_here() -> None:
+    Answer(0, "fine", "error: not really").raise_for_failure()
+    with pytest.raises(RunError, match=r"^there is no run 'x'$"):
+        Answer(1, "", "note: wait\nerror: there is no run 'x'\n").raise_for_failure()
+
+
+def test_a_damaged_piece_is_no_result() -> None:
+    with pytest.raises(RunError, match="damaged"):
+        join_pieces(["?"])
+
+
+def test_the_same_code_is_the_same_run_and_changed_code_is_another(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def train(config, report): ...")
+    first = make_parcel(make_experiment(), tmp_path)
+    assert make_parcel(make_experiment(), tmp_path) == first
+    assert make_parcel(make_experiment(seed=7), tmp_path).run_id != first.run_id
+    (tmp_path / "mine.py").write_text("def train(config, report): return 1")
+    assert make_parcel(make_experiment(), tmp_path).run_id != first.run_id
+
+
+def test_a_module_from_elsewhere_comes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "library" / "theirs").mkdir(parents=True)
+    (tmp_path / "library" / "theirs" / "__init__.py").write_text("")
+    (tmp_path / "library" / "theirs" / "net.py").write_text("def train(config, report): ...")
+    monkeypatch.syspath_prepend(str(tmp_path / "library"))
+    parcel = make_parcel(make_experiment(train="theirs.net:train"), tmp_path / "here")
+    assert parcel.archive.num_files == 3
+
+
+def test_data_outside_of_the_folder_or_nowhere_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    (tmp_path / "houses.csv").write_text("a,b\n1,2\n")
+    for path, problem in (("../houses.csv", "lies outside"), ("flats.csv", "there is no flats.csv")):
+        data = {"name": "table", "path": path, "target": "b"}
+        experiment = wb.Experiment(
+            name="x", model="mlp", data=data, search={"lr": 0.1},
+            objectives=[{"metric": "val_loss", "goal": "minimize"}],
+        )  # fmt: skip
+        with pytest.raises(DataError, match=problem):
+            make_parcel(experiment, tmp_path / "here")
+
+
+def test_a_password_of_a_store_is_never_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_STORE", "postgresql://me:secret@db/runs?password=hidden&sslmode=require")
+    monkeypatch.setenv("WORKBENCH_ARTIFACTS", "s3://bucket/runs")
+    there = Elsewhere("https://head:8265")
+    assert there.environment == {
+        "WORKBENCH_STORE": "postgresql://me@db/runs?sslmode=require", "WORKBENCH_ARTIFACTS": "s3://bucket/runs"
+    }  # fmt: skip
+    assert ["the password of the store is not sent" in note for note in there.notes] == [True]
+    monkeypatch.setenv("WORKBENCH_ARTIFACTS", "s3://key:secret@bucket/runs")
+    there = Elsewhere("https://head:8265")
+    assert "secret" not in str(there.environment)
+    assert len(there.notes) == 2
+
+
+def test_a_store_of_this_machine_stays_here_unless_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WORKBENCH_ARTIFACTS", raising=False)
+    monkeypatch.setenv("WORKBENCH_STORE", str(tmp_path / "mine.sqlite"))
+    assert Elsewhere("http://head:8265").environment == {}
+    named = Elsewhere("http://head:8265", store=str(tmp_path / "shared.sqlite"))
+    assert named.environment == {"WORKBENCH_STORE": str(tmp_path / "shared.sqlite")}
+
+
+@pytest.mark.parametrize(
+    ("address", "listened"),
+    [
+        ("http://localhost:8265", False), ("http://127.0.0.1:8265", False), ("http://[::1]:8265", False),
+        ("https://head:8265", False), ("http://head:8265", True),
+    ],
+)  # fmt: skip
+def test_a_token_that_others_can_listen_to_is_spoken_of(
+    address: str, listened: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WORKBENCH_STORE", raising=False)
+    (tmp_path / "token").write_text("secret")
+    there = Elsewhere(address, token_file=tmp_path / "token")
+    assert ["unencrypted" in note for note in there.notes] == ([True] if listened else [])
