@@ -126,7 +126,7 @@ class Cluster:
         node = self._start(
             f"node-{len(self.nodes)}",
             [f"--address={self.address}", f"--num-cpus={num_cpus}"],
-            # An address of its own: whoever attaches here belongs to the head, and not to a node that will die.
+            # An address of its own: whoever attaches here belongs to the head, not to a node that dies.
             [f"--node-ip-address={f'127.0.0.{len(self.nodes) + 2}' if place is None else place.address}"],
             () if place is None else place.prefix,
         )

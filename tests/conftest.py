@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.fake_nvml import FakeNvml
 from tests.cluster_with_jobs import ClusterWithJobs
+from tests.fake_nvml import FakeNvml
 from tests.postgresql_server import Server, find_programs
 
 # Machines that run tests are shared: how long an example takes says nothing about the code.

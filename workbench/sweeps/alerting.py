@@ -1,7 +1,7 @@
 """Rules at work on one run: armed from experiment and settings, told to sinks, acted upon.
 
 What a rule says is stored by the ledger together with its cause. Here sinks are told of it, what came of
-that is stored, and the node of the driver is read. Settings are those of the machine that the driver is on.
+that is stored, and rules see what nodes and the disks of the driver do. Settings are those of the machine that the driver is on.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import socket
 import tempfile
 import threading
 import time
+from collections import deque
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -22,11 +23,10 @@ from workbench.alerts import Delivery, GpuReading, NodeReading, Settings, read_s
 from workbench.artifacts import Artifacts
 from workbench.errors import ExperimentError, LeaseError, ResourcesError, StoreError
 from workbench.events import AlertRaised, AlertsArmed, Event, Noted
-from workbench.experiment.alert_rules import AlertRule, DiskFull, GpuLost, Temperature
-from workbench.resources import cluster_inventory
-from workbench.resources.nvml import GpuUsage
-from workbench.resources.usage import UsageMeter
+from workbench.experiment.alert_rules import DiskFull
+from workbench.resources import NodeSample, cluster_inventory
 from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.monitor import Round
 from workbench.workers.admission import Node, Request, check_feasible
 
 logger = logging.getLogger(__name__)
@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 FAREWELL_S = 10.0
 """How long a driver that ends waits for sinks; what they were not told by then is told after a resume."""
 READ_S = 10.0
+MAX_SAMPLES = 10_000
 
 
 class Alerting:
@@ -46,7 +47,8 @@ class Alerting:
         self._artifacts = artifacts
         self._delivery = Delivery({})
         self._handed_over: set[tuple[int, str]] = set()
-        self._reader: _Reader | None = None
+        self._disks: _DiskReader | None = None
+        self._samples: deque[NodeSample] = deque(maxlen=MAX_SAMPLES)
         self._is_told_of_nodes = False
 
     def __enter__(self) -> Self:
@@ -70,15 +72,21 @@ class Alerting:
         self._delivery = Delivery(settings.sinks)
         self._ledger.listeners.append(self._hear)
         self._deliver()
-        if any(isinstance(rule, DiskFull | Temperature | GpuLost) for rule in rules):
-            self._reader = _Reader(self._artifacts.working_folder, rules)
+        if any(isinstance(rule, DiskFull) for rule in rules):
+            self._disks = _DiskReader(self._artifacts.working_folder)
 
     def tick(self) -> None:
         """Look whether time or the node gives a rule something to say; never waits."""
         if found := [*self._alerts.tick(time.time()), *self._delivery.outcomes()]:
             self._ledger.record(*found)
-        if self._reader is not None and (reading := self._reader.take()) is not None:
+        if self._disks is not None and (reading := self._disks.take()) is not None:
             self.read(reading)
+        while self._samples:
+            self.read(_reading(self._samples.popleft()))
+
+    def see(self, seen: Round) -> None:
+        """Take what the nodes of the cluster do, from any thread; rules look at it with the next tick."""
+        self._samples.extend(seen.nodes.values())
 
     def read(self, reading: NodeReading) -> None:
         """Let rules say what they have to say of a node."""
@@ -104,8 +112,8 @@ class Alerting:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._reader is not None:
-            self._reader.close()
+        if self._disks is not None:
+            self._disks.close()
         if isinstance(error, LeaseError):
             return  # another driver has the run, and tells what there is to tell
         self._deliver()  # also what the store could not take
@@ -128,16 +136,25 @@ class Alerting:
                 self._delivery.put(sink, number, told)
 
 
-class _Reader:
-    """Reads this node again and again in a thread of its own: a disk that hangs holds nobody up."""
+def _reading(sample: NodeSample) -> NodeReading:
+    gpus = zip(sample.machine.gpus, sample.gpus, strict=False)
+    return NodeReading(
+        sample.machine.host,
+        gpus=tuple(
+            GpuReading(gpu.uuid, "lost" if seen.state == "lost" else "well", seen.temperature_c)
+            for gpu, seen in gpus
+        ),
+    )
 
-    def __init__(self, folder: Path, rules: list[AlertRule]) -> None:
+
+class _DiskReader:
+    """Reads the driver's disks in a thread of its own: one that hangs holds nobody up."""
+
+    def __init__(self, folder: Path) -> None:
         self._places = (folder, Path(tempfile.gettempdir()))
-        self._meter = UsageMeter() if any(isinstance(rule, Temperature | GpuLost) for rule in rules) else None
-        self._seen: set[str] = set()
         self._newest: NodeReading | None = None
         self._closing = threading.Event()
-        threading.Thread(target=self._go_on, name="node of the driver", daemon=True).start()
+        threading.Thread(target=self._go_on, name="disks of the driver", daemon=True).start()
 
     def take(self) -> NodeReading | None:
         """Return what was read since the last call, or None."""
@@ -151,9 +168,9 @@ class _Reader:
     def _go_on(self) -> None:
         while not self._closing.is_set():
             try:
-                self._newest = NodeReading(socket.gethostname(), self._disks(), self._gpus())
+                self._newest = NodeReading(socket.gethostname(), self._disks())
             except Exception:  # what cannot be read now may be read next time
-                logger.exception("the node cannot be read")
+                logger.exception("the disks cannot be read")
             self._closing.wait(READ_S)
 
     def _disks(self) -> dict[str, float]:
@@ -163,15 +180,3 @@ class _Reader:
             usage = shutil.disk_usage(there)
             found.setdefault(there.stat().st_dev, (str(place), usage.used / (usage.used + usage.free)))
         return dict(found.values())
-
-    def _gpus(self) -> tuple[GpuReading, ...]:
-        if self._meter is None:
-            return ()
-        usage, readings = self._meter.look(), []
-        for gpu, seen in zip(usage.machine.gpus, usage.gpus, strict=True):
-            is_there = seen != GpuUsage()
-            if is_there:
-                self._seen.add(gpu.uuid)
-            lost = not is_there and gpu.uuid in self._seen  # one that never told anything is not lost
-            readings.append(GpuReading(gpu.uuid, "lost" if lost else "well", seen.temperature_c))
-        return tuple(readings)

@@ -82,6 +82,7 @@ class Driver:
         self._retention = Retention(self._ledger, self._artifacts)
         self._alerting = Alerting(self._ledger, self._artifacts)
         self._monitor = Monitor(store, self._ledger)
+        self._monitor.listeners.append(self._alerting.see)
         self._store = store
         self._replaces_a_killed_one = replaces_a_killed_one
         self._unfinished: deque[int] = deque()
