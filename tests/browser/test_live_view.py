@@ -350,7 +350,7 @@ def test_an_alert_of_a_rule_is_told_once_with_what_it_speaks_of_whatever_its_lev
             page.locator(".Toastify__toast", has_text=text).wait_for()
         page.wait_for_timeout(1000)
         assert page.locator(".Toastify__toast").count() == 2
-        page.locator(TAB).get_by_role("tab", name="Log").click()
+        page.locator(TAB).get_by_role("tab", name="What happened").click()
         lines = page.locator(TAB).get_by_role("list", name="Events")
         lines.get_by_text("alert: trial 3 reached the target").wait_for()
         page.locator(TAB).get_by_label("only alerts").check()
