@@ -30,6 +30,15 @@ _START = (
 )
 
 
+def free_ports(number: int, address: str = "127.0.0.1") -> list[int]:
+    """Ports that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
+        for item in sockets:
+            item.bind((address, 0))
+        return [item.getsockname()[1] for item in sockets]
+
+
 class Node:
     """One node, which may be killed, frozen and thawed with all that runs on it."""
 
@@ -87,8 +96,9 @@ class Cluster:
         folder: Path,
         *,
         head_cpus: int = 0,
-        head_options: tuple[str, ...] = (),
         address: str = "127.0.0.1",
+        takes_jobs: bool = False,
+        environment: dict[str, str] | None = None,
     ) -> None:
         self.folder = folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -101,6 +111,7 @@ class Cluster:
             "RAY_AUTH_TOKEN_PATH": str(self.token),
             "RAY_USAGE_STATS_ENABLED": "0",
             "WORKBENCH_HOME": str(folder / "home"),
+            **(environment or {}),
         }
         # A head that is kept to loopback by this has no nodes; here all are given an address of loopback.
         loopback = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
@@ -109,13 +120,14 @@ class Cluster:
         self._temp_dir = Path(tempfile.mkdtemp(prefix="wbc-", dir="/tmp"))  # a socket's path must be short
         self.nodes: list[Node] = []
         self._started: list[Node] = []
-        with socket.create_server((address, 0)) as free:
-            self.port: int = free.getsockname()[1]
-        self.address = f"{address}:{self.port}"
+        ports = free_ports(4, address)
+        self.address = f"{address}:{ports[0]}"
+        self.jobs_address = f"http://{address}:{ports[1]}"
+        """Where it takes jobs, if it does."""
         self.head = self._start(
             "head",
-            ["--head", f"--port={self.port}", f"--temp-dir={self._temp_dir}", f"--num-cpus={head_cpus}"],
-            [f"--node-ip-address={address}", *(head_options or ("--include-dashboard=false",))],
+            ["--head", f"--port={ports[0]}", f"--temp-dir={self._temp_dir}", f"--num-cpus={head_cpus}"],
+            [f"--node-ip-address={address}", *_dashboard_options(address, ports if takes_jobs else [])],
         )
         self._await_start(self.head)
         # Who attaches finds the token and the address in its environment, as on a real cluster.
@@ -159,3 +171,14 @@ class Cluster:
         log.close()
         self._started.append(Node(command, name))
         return self._started[-1]
+
+
+def _dashboard_options(address: str, ports: list[int]) -> list[str]:
+    if not ports:
+        return ["--include-dashboard=false"]
+    _, dashboard, agent, client = ports
+    return [
+        "--include-dashboard=true", f"--dashboard-host={address}", f"--dashboard-port={dashboard}",
+        f"--dashboard-agent-listen-port={agent}", f"--ray-client-server-port={client}",
+        "--min-worker-port=0", "--max-worker-port=0",
+    ]  # fmt: skip

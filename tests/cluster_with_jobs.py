@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,18 +13,11 @@ from pathlib import Path
 
 import psutil
 
+from tests.cluster import free_ports
 from workbench.workers.jobs import Jobs
 
 ROOT = Path(__file__).parents[1]
 START_TIMEOUT_S = 90.0
-
-
-def free_ports(number: int) -> list[int]:
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(number)]
-        for item in sockets:
-            item.bind(("127.0.0.1", 0))
-        return [item.getsockname()[1] for item in sockets]
 
 
 class ClusterWithJobs:

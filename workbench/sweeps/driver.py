@@ -24,7 +24,7 @@ from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.events import AttemptEnded, Event, RunState, RunStateChanged, TrialEnded
 from workbench.experiment.changing import values_of
 from workbench.history import Trial
-from workbench.resources import ClusterInventory, cluster_inventory
+from workbench.resources import ClusterInventory
 from workbench.store import Store
 from workbench.sweeps.alerting import Alerting
 from workbench.sweeps.budget import has_room, reason_to_end
@@ -44,6 +44,7 @@ from workbench.sweeps.tuner import fit
 from workbench.sweeps.waiting import Waiting
 from workbench.training import TrialTask
 from workbench.workers.gang import prepare
+from workbench.workers.nodes import RETURN_S
 from workbench.workers.requests import cancel
 
 logger = logging.getLogger(__name__)
@@ -115,8 +116,8 @@ class Driver:
             try:
                 self._ledger.replay(writer)
                 self._monitor.begin(writer)
-                self._hardware.begin(cluster := cluster_inventory())
-                self._share = share_of(self.run_id, self.history.in_force, cluster)
+                patience_s = RETURN_S if self._replaces_a_killed_one else 0.0
+                cluster, self._share = self._hardware.begin(patience_s=patience_s)
                 self._alerting.begin()
                 self._take_over(cluster)
                 self._retention.begin()

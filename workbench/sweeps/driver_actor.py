@@ -26,7 +26,8 @@ from workbench.events import FINISHED_RUN_STATES
 from workbench.store import Store
 from workbench.store.urls import is_shared
 from workbench.sweeps.origin_file import read_origin
-from workbench.workers.nodes import on_head
+from workbench.workers.head import QUIET
+from workbench.workers.nodes import ON_HEAD
 from workbench.workers.origin import Origin
 
 logger = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class DriverActor:
         """
         if settings is not None:
             os.environ[SETTINGS_VARIABLE] = settings
+        os.environ.update(QUIET)  # a cluster that others started was told nothing of this
         self._launch_id = launch_id
         self._failure: WorkbenchError | None = None
         self._actor = ray.get_runtime_context().current_actor
@@ -163,8 +165,7 @@ def start(store: Store, run_id: str, launch_id: str) -> Any:
         namespace=NAMESPACE,
         lifetime="detached",
         get_if_exists=True,
-        num_cpus=0,
-        scheduling_strategy=_where_the_store_is(store),
+        **_where_the_store_is(store),
         max_restarts=-1,
         max_concurrency=4,
     )
@@ -174,11 +175,12 @@ def start(store: Store, run_id: str, launch_id: str) -> Any:
     )
 
 
-def _where_the_store_is(store: Store) -> Any:
+def _where_the_store_is(store: Store) -> dict[str, Any]:
     """Keep a driver on this node where its store is a file, which no other has; else it lives on the head."""
     if is_shared(store.url):
-        return on_head()
-    return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        return ON_HEAD
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    return {"num_cpus": 0, "scheduling_strategy": here}
 
 
 def failure(actor: Any, launch_id: str, timeout_s: float) -> WorkbenchError | None:

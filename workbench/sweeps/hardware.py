@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 
+from workbench.errors import ResourcesError
 from workbench.events import Noted
 from workbench.resources import ClusterInventory, NodeInventory, cluster_inventory
+from workbench.sweeps.cluster import Share, share_of
 from workbench.sweeps.ledger import Ledger
 
 LOOK_EVERY_S = 2.0
@@ -20,10 +22,30 @@ class Hardware:
         self._nodes: dict[str, NodeInventory] = {}
         self._look_s = 0.0
 
-    def begin(self, cluster: ClusterInventory) -> None:
-        """Take what there is as known."""
-        self._nodes = _by_id(cluster)
-        self._look_s = time.monotonic() + LOOK_EVERY_S
+    def begin(self, *, patience_s: float) -> tuple[ClusterInventory, Share]:
+        """Take what there is as known, and say what the run may use of it.
+
+        Args:
+            patience_s: How long to wait for nodes where there are too few: a driver that comes back from the
+                loss of its node comes back sooner than the node.
+
+        Raises:
+            ResourcesError: If the cluster cannot hold one trial even when empty.
+        """
+        until_s, is_told = time.monotonic() + patience_s, False
+        while True:
+            cluster = cluster_inventory()
+            self._nodes = _by_id(cluster)
+            self._look_s = time.monotonic() + LOOK_EVERY_S
+            try:
+                return cluster, share_of(self._ledger.run_id, self._ledger.history.in_force, cluster)
+            except ResourcesError as error:
+                if time.monotonic() >= until_s:
+                    raise
+                if not is_told:
+                    self._ledger.record(Noted(level="warning", message=f"waits for nodes: {error.problem}"))
+                is_told = True
+                time.sleep(LOOK_EVERY_S)
 
     def has_changed(self) -> bool:
         """Say, every `LOOK_EVERY_S`, whether nodes came or went, and tell of them."""

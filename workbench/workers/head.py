@@ -36,7 +36,7 @@ NAMESPACE = "workbench"
 DEFAULT_IDLE_S = 900.0
 ANSWER_TIMEOUT_S = 3.0
 OBJECT_STORE_BYTES = 256 * 2**20
-_QUIET = {
+QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
     "RAY_CHDIR_TO_TRIAL_DIR": "0",
@@ -94,7 +94,7 @@ def connect(
         RunError: If the cluster cannot be reached, the local head cannot be started, or this process is
             attached to another cluster than `address`.
     """
-    os.environ.update(_QUIET)
+    os.environ.update(QUIET)
     given = surroundings.cluster_address(address)
     loaded = loaded_ray()
     if loaded is not None and loaded.is_initialized():

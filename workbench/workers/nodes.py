@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 import ray
 from ray._private import state as cluster_state
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from workbench.workers.admission import CPU_SHARE, Node, Shape
 from workbench.workers.lookouts import Lookouts
@@ -22,11 +21,14 @@ RETURN_S = 600.0
 """How long a node that was lost is waited for, by those who cannot do without it."""
 
 
-def on_head() -> NodeAffinitySchedulingStrategy:
-    """Return what places an actor on the node of Ray's head: what decides is lost only when all is lost."""
-    is_head = [node["NodeID"] for node in ray.nodes() if "node:__internal_head__" in node["Resources"]]
-    here = ray.get_runtime_context().get_node_id()
-    return NodeAffinitySchedulingStrategy(is_head[0] if is_head else here, soft=True)
+ON_HEAD: dict[str, Any] = {
+    "num_cpus": 0,
+    "resources": {
+        "node:__internal_head__": 0.001
+    },  # for Ray a soft affinity to a node is no more than a hint
+    "scheduling_strategy": "DEFAULT",  # not in the placement group of its maker, with which it would die
+}
+"""Options of an actor that lives on the node of Ray's head: what decides is lost only when all is lost."""
 
 
 class Used(NamedTuple):

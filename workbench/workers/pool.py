@@ -26,7 +26,7 @@ from workbench.errors import ResourcesError, RunError
 from workbench.workers.admission import CPU_SHARE, Node, Request, Shape, check_feasible, order, place, queued
 from workbench.workers.head import NAMESPACE, keep_alive
 from workbench.workers.lease import Lease, PoolStatus
-from workbench.workers.nodes import Nodes, Used, on_head
+from workbench.workers.nodes import ON_HEAD, Nodes, Used
 from workbench.workers.owner import Owner, find_dead
 from workbench.workers.worker import Worker, WorkerInfo
 
@@ -372,8 +372,7 @@ def connect_pool() -> Any:
         ray.remote(Pool)
         .options(
             name=POOL_NAME, namespace=NAMESPACE, lifetime="detached", get_if_exists=True,
-            num_cpus=0,
-            scheduling_strategy=on_head(),  # not in the placement group of its maker, with which it would die
+            **ON_HEAD,
         )
         .remote()
     )  # fmt: skip
