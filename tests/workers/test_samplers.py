@@ -1,4 +1,4 @@
-"""The samplers of a cluster: nobody is waited for, nothing is counted twice, who does not answer has a state."""
+"""Samplers of a cluster: nobody is waited for, nothing counted twice, and who does not answer has a state."""
 
 from __future__ import annotations
 
