@@ -56,14 +56,14 @@ def run(cluster: Cluster, *arguments: str) -> None:
 
 
 @pytest.mark.ray
-def test_gpus_of_another_node_are_followed_into_each_trial_and_until_they_are_lost(
+def test_gpus_of_another_node_are_followed_into_each_trial_until_one_is_lost(
     cluster: Cluster, fake_nvml_library: FakeNvml, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_nvml_library.play(*CARDS)
     with monkeypatch.context() as patch:
         for name, value in fake_nvml_library.environment.items():
             patch.setitem(cluster.environment, name, value)
-        node = cluster.add(2)
+        cluster.add(2)
     (cluster.folder / "counted.yaml").write_text(
         "{name: counted, train: 'counted:train', objectives: [{metric: loss, goal: minimize}],\n"
         " search: {x: {low: 0.0, high: 1.0}}, budget: {trials: 2}, resources: {gpus_per_worker: 1}}"
@@ -116,16 +116,8 @@ def test_gpus_of_another_node_are_followed_into_each_trial_and_until_they_are_lo
         rounds = [Span.from_json(row.payload).mean for row in read_samples(store, run_id)]
         assert [xid for each in rounds for gpu in each.gpus for xid in gpu.xids] == [79]
 
-        node.kill()
-
-        def node_is_gone() -> NodeSample | None:
-            found = with_gpus()
-            return found if found and found.state == "gone" else None
-
-        gone = wait_until(node_is_gone, timeout_s=40)
-        assert (len(gone.machine.gpus), gone.workers) == (2, ())
-        run(cluster, "stop", run_id)
-        wait_until(lambda: store.run(run_id).state == "stopped", timeout_s=30)
+        (cluster.folder / "enough").touch()
+        wait_until(lambda: store.run(run_id).state == "complete", timeout_s=30)
         assert followed.energy.total_wh == pytest.approx(3.0)
 
 

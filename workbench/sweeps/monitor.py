@@ -37,6 +37,8 @@ PERIOD_S = 2.0
 THIN_EVERY_S = 60.0
 ANSWER_S = 1.0
 """How long a round waits for nodes to answer."""
+LAST_ANSWER_S = 0.3
+"""How long the last one waits: the run has ended."""
 END_PATIENCE_S = 5.0
 REMEMBER_S = 60.0
 """How long a trial that has ended can still be found to have used something."""
@@ -69,7 +71,8 @@ class Monitor:
         wanted = ledger.experiment.resources.gpus_per_worker
         self._gpu_share = 1.0 if wanted == "auto" else min(1.0, wanted)
         self._lock = threading.Lock()
-        self._tenures: list[Tenure] = []
+        self._present: dict[int, list[Tenure]] = {}
+        self._past: list[Tenure] = []
         self._energy: dict[int, TrialEnergy] = {}
         self._unsaved: set[int] = set()
         self._thinned_s = time.monotonic()
@@ -97,16 +100,11 @@ class Monitor:
                 for rank, (pid, node, gpus) in enumerate(workers)
             ]
             with self._lock:
-                self._tenures += begun
+                self._present[event.trial] = begun
         elif isinstance(event, TrialEnded | AttemptEnded):
-            ended_s = event.time_unix_s
             with self._lock:
-                self._tenures = [
-                    replace(tenure, ended_unix_s=ended_s)
-                    if tenure.trial == event.trial and tenure.ended_unix_s is None
-                    else tenure
-                    for tenure in self._tenures
-                ]
+                ended = self._present.pop(event.trial, ())
+                self._past += [replace(tenure, ended_unix_s=event.time_unix_s) for tenure in ended]
 
     def _watch(self, writer: RunWriter) -> None:
         samplers = None
@@ -115,11 +113,19 @@ class Monitor:
                 row.trial: TrialEnergy(row.gpu_j, row.cpu_j) for row in read_energy(self._store, self._run_id)
             }
             samplers = Samplers()
-            while not self._ended.is_set():
+            is_last = was_told = False
+            while not is_last:
+                is_last = self._ended.is_set()
                 began_s = time.monotonic()
-                self._look(samplers, writer)
+                try:
+                    self._look(samplers, writer)
+                except LeaseError:
+                    raise
+                except Exception:  # a cluster that does not answer now may do so the next time
+                    if not was_told:
+                        logger.exception("a look at the machines of this run failed")
+                    was_told = True
                 self._ended.wait(max(0.0, PERIOD_S - (time.monotonic() - began_s)))
-            self._look(samplers, writer)
         except LeaseError:
             pass  # whoever drives the run now looks, too
         except Exception:
@@ -130,27 +136,27 @@ class Monitor:
 
     def _look(self, samplers: Samplers, writer: RunWriter) -> None:
         now_s = time.time()
-        with self._lock:
-            self._tenures = [
-                tenure
-                for tenure in self._tenures
-                if tenure.ended_unix_s is None or now_s - tenure.ended_unix_s < REMEMBER_S
-            ]
-            tenures = list(self._tenures)
         employed: dict[str, list[Employed]] = {}
-        for tenure in tenures:
+        for tenure in self._tenures(now_s):
             if tenure.ended_unix_s is not None and now_s - tenure.ended_unix_s > IDLE_S:
                 continue
             worker = Employed(tenure.pid, tenure.trial, tenure.rank, tenure.gpus)
             employed.setdefault(tenure.node, []).append(worker)
-        seen = Round(now_s, samplers.round(employed, 0.0 if self._ended.is_set() else ANSWER_S))
-        with self._lock:
-            tenures = list(self._tenures)  # some may have begun or ended meanwhile
+        seen = Round(now_s, samplers.round(employed, LAST_ANSWER_S if self._ended.is_set() else ANSWER_S))
+        tenures = self._tenures(now_s)  # some may have begun or ended meanwhile
         for node, sample in seen.nodes.items():
             used = attribute(node, sample, tenures, self._energy)
             self._energy |= used
             self._unsaved |= {trial for trial in used if used[trial].is_known}
         self._store_round(seen, writer)
+
+    def _tenures(self, now_s: float) -> list[Tenure]:
+        """Return who serves a trial, after those who did not long ago."""
+        with self._lock:
+            self._past = [
+                tenure for tenure in self._past if now_s - (tenure.ended_unix_s or now_s) < REMEMBER_S
+            ]
+            return [*self._past, *(tenure for begun in self._present.values() for tenure in begun)]
 
     def _store_round(self, seen: Round, writer: RunWriter) -> None:
         now_s = seen.time_unix_s
