@@ -10,7 +10,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check front-end format slow faults bench bench-advisor bench-choice clean
+.PHONY: help env demo test check front-end format slow cluster-demo faults bench bench-advisor bench-choice clean
 
 help:  ## Say what can be made.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -51,6 +51,9 @@ format: env  ## Put the code into its one form.
 
 slow: env  ## Run the tests that take longer than a minute each.
 	$(BIN)/python -m pytest -m slow
+
+cluster-demo: env  ## Run the digits on two raylets and PostgreSQL, lose a node in the middle, write a report.
+	$(BIN)/python -m tests.faults.cluster_demo
 
 faults: env  ## Kill every kind of process in the middle of sweeps, seventy times (half an hour).
 	$(BIN)/python -m tests.faults

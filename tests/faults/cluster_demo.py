@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -53,7 +54,7 @@ def play(folder: Path, say: Callable[[str], None]) -> Seen:
     with _house(folder) as (cluster, store, outside):
         say(f"PostgreSQL keeps the runs; two raylets are up, and take jobs at {cluster.jobs_address}")
         submitting = _begin(
-            outside, "submit", str(ROOT / "search_spaces" / "digits.yaml"), "--trials", "3",
+            outside, "submit", "digits.yaml", "--trials", "3",
             "--address", cluster.jobs_address, "--token-file", str(cluster.token),
             *(word for setting in SETTINGS for word in ("--set", setting)),
         )  # fmt: skip
@@ -104,14 +105,17 @@ def _house(folder: Path) -> Iterator[tuple[Cluster, Store, dict[str, str]]]:
         stack.callback(cluster.close)
         cluster.add(num_cpus=1)
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "WORKBENCH_"))}
+        work = folder / "work"
+        work.mkdir()
+        shutil.copy(ROOT / "search_spaces" / "digits.yaml", work)
         outside = kept | {**inside, "WORKBENCH_HOME": str(folder / "outside"), "PYTHONPATH": str(ROOT)}
         store = stack.enter_context(Store.open(server.url(url.rpartition("/")[2])))
-        yield cluster, store, outside
+        yield cluster, store, outside | {"PWD": str(work)}
 
 
 def _begin(environment: dict[str, str], *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "workbench.cli", *words], env=environment, cwd=ROOT, text=True,
+        [sys.executable, "-m", "workbench.cli", *words], env=environment, cwd=environment["PWD"], text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
