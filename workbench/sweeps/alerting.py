@@ -1,7 +1,8 @@
 """Rules at work on one run: armed from experiment and settings, told to sinks, acted upon.
 
 What a rule says is stored by the ledger together with its cause. Here sinks are told of it, what came of
-that is stored, and rules see what nodes and the disks of the driver do. Settings are those of the machine that the driver is on.
+that is stored, and rules see what nodes and the disks of the driver do. Settings are those of the machine
+that the driver is on.
 """
 
 from __future__ import annotations
