@@ -113,7 +113,7 @@ def test_a_driver_that_is_killed_before_a_sink_answers_is_followed_by_one_that_t
 ) -> None:
     began, told = tmp_path / "began", tmp_path / "told"
     (tmp_path / "desk.sh").write_text(
-        f"if [ -e {began} ]; then cat >> {told}; else touch {began}; sleep 5; fi"
+        f"if [ -e {began} ]; then cat >> {told}; echo >> {told}; else touch {began}; sleep 5; fi"
     )
     settings = tmp_path / "settings.yaml"  # of whoever starts the run, not of whoever started Ray
     rules = "[{on: run_ended, states: [stopped, lost]}, {on: disk, above: 0.0000001, to: [desk], at_most: 1}]"
@@ -124,7 +124,7 @@ def test_a_driver_that_is_killed_before_a_sink_answers_is_followed_by_one_that_t
     wait_until(began.exists)
     os.kill(sweep.of(DriverStarted)[-1].pid, signal.SIGKILL)
     assert sweep.wait_for(AlertDelivered, lambda answer: answer.sink == "desk").sent
-    assert json.loads(told.read_text())["on"] == "disk"
+    assert json.loads(told.read_text().splitlines()[0])["on"] == "disk"
     sweep.wait_for(AlertRaised, lambda alert: "another one goes on" in alert.message)
     store.command(sweep.run_id, "stop", {})
     sweep.wait()
