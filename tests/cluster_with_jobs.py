@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from tests.cluster import free_ports
+from tests.postgresql_server import PASSWORD
 from workbench.workers.jobs import Jobs
 
 ROOT = Path(__file__).parents[1]
@@ -36,6 +37,7 @@ class ClusterWithJobs:
             **{key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "WORKBENCH_"))},
             "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.token_file), "WORKBENCH_STORE": str(self.store),
+            "PGPASSWORD": PASSWORD,
             "WORKBENCH_HOME": str(self.folder / "home"), "XDG_CACHE_HOME": str(self.folder / "cache"),
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
         }  # fmt: skip

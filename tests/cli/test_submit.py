@@ -178,6 +178,7 @@ def running(cluster: ClusterWithJobs) -> list[Job]:
     ]
 
 
+@pytest.mark.slow
 def test_a_plain_job_of_ray_sweeps_as_well(write_experiment, cluster: ClusterWithJobs, project: Path) -> None:
     file = write_experiment("plain")
     words = ["job", "submit", "--address", cluster.address, "--working-dir", ".", "--"]

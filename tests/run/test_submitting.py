@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import urllib.request
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 import workbench as wb
 from tests.cluster_with_jobs import ClusterWithJobs
+from tests.postgresql_server import ESCAPED_PASSWORD, PASSWORD
 from workbench.errors import DataError, RunError
 from workbench.run.parcel import make_parcel
 from workbench.run.relayed import Answer, Elsewhere, join_pieces, read_line, write_line, write_pieces
@@ -48,6 +50,29 @@ def test_what_was_made_in_a_cell_is_submitted_waited_for_and_brought_back(
     bundle = run.wait().export(tmp_path / "best")
     assert json.loads((bundle / "configuration.json").read_text())["values"] == {"loss": 0.0}
     assert [path.read_bytes() for path in (bundle / "objects").iterdir()] == [*experiment.payloads().values()]
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_run_in_the_store_of_a_team_is_seen_from_here_and_its_password_stays_here(
+    cluster: ClusterWithJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, postgresql_url: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    experiment = make_experiment(name="of the team", train=function_of_a_cell())
+    with pytest.warns(UserWarning, match="the password of the store is not sent"):
+        sent = wb.submit(
+            experiment, address=cluster.address, token_file=cluster.token_file, store=postgresql_url
+        )
+    run = wb.attach(sent.run_id, store=postgresql_url).wait()
+    assert run.best is not None
+    assert run.best.params == {"x": 2.0}
+    request = urllib.request.Request(
+        f"{cluster.address}/api/jobs/", headers={"Authorization": f"Bearer {cluster.token}"}
+    )
+    with urllib.request.urlopen(request) as answer:
+        told = answer.read().decode()
+    assert sent.run_id in told
+    assert not any(password in told for password in (PASSWORD, ESCAPED_PASSWORD))
 
 
 @given(text=st.text(), stream=st.sampled_from(["stdout", "stderr"]))

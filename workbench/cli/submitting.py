@@ -70,8 +70,8 @@ def submit(
     words += [*(["--detach"] if detach else []), *(["--json"] if as_json else [])]
     with waiting_for_the_cluster(f"sending {experiment.name} to {there.address}"):
         sent = send(there, experiment, run_id=run_id, words=words)
-    _say(sent, there.address)
     try:
+        _say(sent, there.address)
         answer = there.answer(sent.submission_id, tell)
     except KeyboardInterrupt:
         _come_back(sent, there.address)

@@ -26,7 +26,7 @@ ADDRESS_VARIABLE = "RAY_API_SERVER_ADDRESS"
 ANSWER_TIMEOUT_S = 30.0
 UPLOAD_TIMEOUT_S = 600.0
 PATIENCE_S = 60.0
-POLL_S = 0.5
+POLL_S = 0.25
 RETRY_S = 2.0
 _REST_FACTOR = 10.0
 """A log is asked for whole each time: after an answer, this many times as long as it took is waited."""
