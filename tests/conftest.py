@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 from tests.cluster_with_jobs import ClusterWithJobs
 from tests.fake_nvml import FakeNvml
 from tests.postgresql_server import Server, find_programs
+from tests.s3_server import S3Server
 
 # Machines that run tests are shared: how long an example takes says nothing about the code.
 # And whoever changes something wants to see the same examples before and after.
@@ -97,3 +98,11 @@ def postgresql_url(postgresql: Server, tmp_path: Path, monkeypatch: pytest.Monke
     database = postgresql.make_database()
     yield postgresql.url(database)
     postgresql.drop_database(database)
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[S3Server]:
+    """A server that speaks S3."""
+    server = S3Server()
+    yield server
+    server.close()

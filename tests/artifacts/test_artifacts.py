@@ -16,7 +16,7 @@ from workbench.artifacts.remote import RemoteArtifacts
 from workbench.errors import ArtifactsError
 
 
-@pytest.fixture(params=["path", "file URL", "memory", "subtree"])
+@pytest.fixture(params=["path", "file URL", "memory", "subtree", "s3"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Artifacts:
     match request.param:
         case "path":
@@ -25,6 +25,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Artifacts:
             return Artifacts.at(f"file://{tmp_path}/runs/one")
         case "memory":
             return Artifacts.at(f"mock:///{tmp_path.name}/runs/one?unique={tmp_path}")
+        case "s3":
+            return Artifacts.at(request.getfixturevalue("s3_server").url(f"{tmp_path.name}/runs/one"))
         case _:
             (tmp_path / "tree").mkdir()
             tree = SubTreeFileSystem(str(tmp_path / "tree"), LocalFileSystem())

@@ -1,0 +1,49 @@
+"""A real server that speaks S3, of the tests' own: a process, a port, and one bucket."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+from tests.cluster import free_ports
+
+START_TIMEOUT_S = 60.0
+BUCKET = "bucket"
+
+
+class S3Server:
+    """One server, which forgets all when it ends."""
+
+    def __init__(self) -> None:
+        [self._port] = free_ports(1)
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(self._port)],
+            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        self._make_bucket()
+
+    def url(self, path: str) -> str:
+        """The URL of a place in its bucket, with the keys, as people write it."""
+        place = f"endpoint_override=127.0.0.1:{self._port}&scheme=http&region=us-east-1"
+        return f"s3://key:secret@{BUCKET}/{path}?{place}"
+
+    def close(self) -> None:
+        """End it."""
+        self._process.terminate()
+        self._process.wait()
+
+    def _make_bucket(self) -> None:
+        asking = urllib.request.Request(f"http://127.0.0.1:{self._port}/{BUCKET}", method="PUT")
+        until_s = time.monotonic() + START_TIMEOUT_S
+        while True:
+            try:
+                urllib.request.urlopen(asking).close()
+                return
+            except urllib.error.URLError:
+                if self._process.poll() is not None or time.monotonic() > until_s:
+                    self.close()
+                    raise
+                time.sleep(0.1)
