@@ -158,3 +158,29 @@ def test_a_waiting_run_says_who_is_before_it_and_a_higher_priority_goes_first(cl
     stopping = [sys.executable, "-m", "workbench.cli", "stop", first.run_id]
     subprocess.run(stopping, env=environment | os.environ, cwd=ROOT, check=True, capture_output=True)
     first.wait("stopped")
+
+
+def test_a_run_goes_on_when_the_head_and_all_that_was_on_it_are_started_again(tmp_path, store):
+    experiment = descend(name="head")
+    first = Cluster(tmp_path / "first")
+    try:
+        first.add(num_cpus=2)
+        sweep = start(first, store, experiment, tmp_path)
+        await_step(sweep, 0, 5)
+        first.head.kill()
+    finally:
+        first.close()
+    reported = len(sweep.of(TrialReported))
+    assert reported < 2 * STEPS
+    second = Cluster(tmp_path / "second")
+    try:
+        second.add(num_cpus=2)
+        environment = second.environment | {"WORKBENCH_STORE": store.url}
+        words = [sys.executable, "-m", "workbench.cli", "resume", sweep.run_id]
+        done = subprocess.run(words, env=environment, cwd=ROOT, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+    finally:
+        second.close()
+    assert sweep.state == "complete"
+    assert {event.reason for event in sweep.of(AttemptEnded)} == {"lost"}
+    check_all_went_on(sweep)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.advisor.card import lines_of
-from workbench.advisor.quantities import format_duration
 from workbench.cli.elsewhere import anywhere
 from workbench.cli.options import (
     attach,
@@ -37,6 +36,7 @@ from workbench.run.words import (
     format_params,
     format_plan,
     format_value,
+    how_to_extend,
 )
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
         offers = [("look on", command_line("follow", run_id)), ("end it", command_line("stop", run_id))]
         if state == "waiting":
             offers.append(("begin it, if nobody does", command_line("resume", run_id)))
-    elif state == "complete" and has_best and (more := _more(history)):
+    elif state == "complete" and has_best and (more := how_to_extend(history)):
         offers = [("let it go on", command_line("extend", run_id, *more))]
     elif state in ("lost", "stopped", "failed"):
         offers = [("go on", command_line("resume", run_id))]
@@ -264,18 +264,6 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
         ]
     width = max((len(label) for label, _ in offers), default=0)
     return [f"{label:<{width}}  {command}" for label, command in offers]
-
-
-def _more(history: History) -> tuple[str, str] | None:
-    """Return the limit that ended a run and by how much more it would go on; None where it would not."""
-    budget = history.in_force.budget
-    if history.replay_of is not None or history.reason in ("exhausted", "target"):
-        return None
-    if history.reason == "time" and budget.time is not None:
-        return "--time", format_duration(round(budget.time))
-    if history.reason == "plateau" and budget.plateau is not None:
-        return "--plateau", str(budget.plateau)
-    return "--trials", "10"
 
 
 def _facts(run: Run, history: History) -> list[str]:

@@ -17,6 +17,7 @@ from workbench.history import History
 from workbench.run.bundle import write_bundle
 from workbench.run.pictures import draw, write_report
 from workbench.run.view import POLL_S, RunView
+from workbench.run.words import how_to_extend
 from workbench.store import Store
 
 if TYPE_CHECKING:
@@ -208,7 +209,7 @@ class Run(RunView):
         if row.state in FINISHED_RUN_STATES:
             raise RunError(
                 f"run {self.run_id} has ended ({row.state})",
-                next_step=_extend_it(self.run_id) if row.state == "complete"
+                next_step=self._how_to_go_on() if row.state == "complete"
                 else f"Start it again with: workbench resume {self.run_id}",
             )  # fmt: skip
         return self._answer(self.store.command(self.run_id, kind, arguments), row.last_seq)
@@ -243,11 +244,17 @@ class Run(RunView):
         if self.state == "complete":
             raise RunError(
                 f"run {self.run_id} is complete: there is nothing to go on with",
-                next_step=_extend_it(self.run_id),
+                next_step=self._how_to_go_on(),
             )
         if not self.driven:
             launch(self.store, self.run_id, launcher=launcher, address=address)
         return self
+
+    def _how_to_go_on(self) -> str:
+        more = how_to_extend(self.history)
+        if more is None:
+            return "Start another run."
+        return f"Let it go on for longer: workbench extend {self.run_id} {' '.join(more)}"
 
     def figure(self, name: str = "convergence", **options: Any) -> Figure:
         """Draw one of the figures of the plots.
@@ -318,7 +325,3 @@ def _longer_limits(history: History, more: Mapping[str, Any]) -> dict[str, Any]:
     limits = extended(history, more, time.time())
     change(history.in_force, limits)
     return limits
-
-
-def _extend_it(run_id: str) -> str:
-    return f"Let it go on for longer: workbench extend {run_id} --trials 10"

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from workbench.advisor.quantities import format_duration
 from workbench.events import TrialState
 
 if TYPE_CHECKING:
@@ -93,3 +94,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
     return value
+
+
+def how_to_extend(history: History) -> tuple[str, str] | None:
+    """Return the limit that ended a run and by how much more it would go on; None where it would not."""
+    budget = history.in_force.budget
+    if history.replay_of is not None or history.reason in ("exhausted", "target"):
+        return None
+    if history.reason == "time" and budget.time is not None:
+        return "--time", format_duration(round(budget.time))
+    if history.reason == "plateau" and budget.plateau is not None:
+        return "--plateau", str(budget.plateau)
+    return "--trials", "10"
