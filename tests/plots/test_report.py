@@ -55,6 +55,7 @@ def test_the_page_gives_the_answer_first(recorded_page):
     assert Outline(without_plotly(recorded_page)).headings == [
         "digits-mlp",
         "Best result",
+        "Worth knowing",
         "How the trials converged",
         "What made the difference",
         "Where the time went",
@@ -66,6 +67,7 @@ def test_the_page_gives_the_answer_first(recorded_page):
     ]
     assert '<div class="value">0.97333</div>' in recorded_page
     assert "Target val_accuracy 0.98 not reached" in recorded_page
+    assert "ended early (lost)" in recorded_page
     assert "workbench export r-7" in recorded_page
 
 

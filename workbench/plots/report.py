@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 
 from workbench.errors import ExperimentError
-from workbench.events import AlertRaised, Event, Noted
+from workbench.events import AlertRaised, AttemptEnded, Event, Noted
 from workbench.experiment import Experiment
 from workbench.experiment.changing import describe_changes
 from workbench.plots.figures import FIGURES, for_page, javascript
@@ -63,7 +63,7 @@ def report_html(
     Returns:
         An HTML document without references to anything outside itself.
     """
-    notes: list[Noted | AlertRaised] = []
+    notes: list[str] = []
     run = RunData.of(experiment, _noting(events, notes))
     figures = _Figures(run, importance)
     body = [
@@ -95,10 +95,13 @@ def report_html(
     )
 
 
-def _noting(events: Iterable[Event], notes: list[Noted | AlertRaised]) -> Iterator[Event]:
+def _noting(events: Iterable[Event], notes: list[str]) -> Iterator[Event]:
     for event in events:
         if isinstance(event, Noted | AlertRaised) and event.level != "info":
-            notes.append(event)
+            notes.append(event.message)
+        elif isinstance(event, AttemptEnded) and event.reason not in ("stopped", "resized"):
+            attempt = f"Trial {event.trial}, attempt {event.attempt + 1}, ended early ({event.reason})"
+            notes.append(f"{attempt}: {event.message}. It went on with the next attempt.")
         yield event
 
 
@@ -289,8 +292,8 @@ def _facts(run: RunData, energy_wh: float | None) -> str:
     return f'<dl class="facts">{"".join(parts)}</dl>'
 
 
-def _notices(run: RunData, notes: Sequence[Noted | AlertRaised]) -> list[str]:
-    said = [note.message for note in notes]
+def _notices(run: RunData, notes: Sequence[str]) -> list[str]:
+    said = list(notes)
     if run.history.message and run.history.reason != "advice":
         said.insert(0, run.history.message)
     for trial in run.history.trials.values():
