@@ -26,7 +26,7 @@ _FACES = ("automatic", "forms", "notebooks", "widgets")
 
 
 @pytest.hookimpl(tryfirst=True)  # before groups are read
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Keep tests with processes of their own one after another, and let them try once more.
 
     A busy machine may start a process late. Where the suite runs on several processes, those with Ray share
@@ -37,6 +37,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if group is not None:
             if group == "ray" and item.path.parent.name in _FACES:
                 group = "ray of the faces"
+            elif group == "ray" and (item.path.parent.name == "faults" or "cluster" in item.fixturenames):
+                group = "clusters"
             item.add_marker(pytest.mark.flaky(reruns=1))
             item.add_marker(pytest.mark.xdist_group(group))
 
