@@ -141,7 +141,8 @@ def _pids(node: Node) -> set[int]:
 
 def test_a_waiting_run_says_who_is_before_it_and_a_higher_priority_goes_first(cluster, store, tmp_path):
     everything = {"plan": {"workers": 1}, "resources": {"cpus_per_worker": 2, "concurrency": 4}}
-    long = descend(name="long", budget={"trials": 6}, **everything)
+    slow = {"name": "tests.faults.trained_function:descend", "steps": STEPS, "pause_s": 0.6}
+    long = descend(name="long", train=slow, budget={"trials": 6}, **everything)
     first = start(cluster, store, long, tmp_path)
     first.wait_for(TrialReported)
     low = start(cluster, store, descend(name="low", budget={"trials": 1}, **everything), tmp_path)

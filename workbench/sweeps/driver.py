@@ -136,7 +136,7 @@ class Driver:
         settings = None
         while self.history.in_force is not settings:
             settings = self.history.in_force
-            fit(self, self.run_id)
+            fit(self, self.run_id, self._share.concurrency)
             if self._fatal is not None:
                 raise self._fatal
             self._commands.carry_out()  # else a second stop would end the run again when it is resumed

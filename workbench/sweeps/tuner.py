@@ -19,19 +19,23 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory
 from workbench.sweeps import ray_guard
 from workbench.sweeps.coordinator import Coordinator
 from workbench.sweeps.tune_adapters import Conductor, StudyScheduler, StudySearcher
+from workbench.workers.nodes import ON_HEAD
 
 COORDINATOR_CPUS = 0.001
+MOST_ON_HEAD = 64
+"""How many coordinators the machine of Ray's head has to hold; more of them are anywhere."""
 MAX_COORDINATOR_DEATHS = 3
 NEVER_S = "1000000000"
 UNLIMITED = "1000000"
 
 
-def fit(conductor: Conductor, name: str) -> None:
+def fit(conductor: Conductor, name: str, concurrency: int) -> None:
     """Let Tune carry out trials until there are none left.
 
     Args:
         conductor: What says which trials to start and when to stop them.
         name: What Tune calls the run in its own folders.
+        concurrency: How many trials will run at once.
     """
     # The conductor says how many trials may start, and wants to be asked also while some of them wait.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = UNLIMITED
@@ -42,7 +46,9 @@ def fit(conductor: Conductor, name: str) -> None:
     prefix, session_folder = _clear_scratch(name)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=session_folder) as scratch:
         tuner = ray.tune.Tuner(
-            ray.tune.with_resources(Coordinator, PlacementGroupFactory([{"CPU": COORDINATOR_CPUS}])),
+            ray.tune.with_resources(
+                Coordinator, PlacementGroupFactory([_coordinator_resources(concurrency)])
+            ),
             tune_config=ray.tune.TuneConfig(
                 search_alg=StudySearcher(conductor),
                 scheduler=StudyScheduler(conductor),
@@ -60,6 +66,13 @@ def fit(conductor: Conductor, name: str) -> None:
             ),
         )
         tuner.fit()
+
+
+def _coordinator_resources(concurrency: int) -> dict[str, float]:
+    """Keep coordinators on the head, if it can hold them: elsewhere they would be lost with their machines."""
+    if concurrency <= MOST_ON_HEAD:
+        return ON_HEAD["resources"]
+    return {"CPU": COORDINATOR_CPUS}
 
 
 def _clear_scratch(name: str) -> tuple[str, str]:
