@@ -46,9 +46,7 @@ def fit(conductor: Conductor, name: str, concurrency: int) -> None:
     prefix, session_folder = _clear_scratch(name)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=session_folder) as scratch:
         tuner = ray.tune.Tuner(
-            ray.tune.with_resources(
-                Coordinator, PlacementGroupFactory([_coordinator_resources(concurrency)])
-            ),
+            ray.tune.with_resources(Coordinator, PlacementGroupFactory([_resources(concurrency)])),
             tune_config=ray.tune.TuneConfig(
                 search_alg=StudySearcher(conductor),
                 scheduler=StudyScheduler(conductor),
@@ -68,8 +66,8 @@ def fit(conductor: Conductor, name: str, concurrency: int) -> None:
         tuner.fit()
 
 
-def _coordinator_resources(concurrency: int) -> dict[str, float]:
-    """Keep coordinators on the head, if it can hold them: elsewhere they would be lost with their machines."""
+def _resources(concurrency: int) -> dict[str, float]:
+    """Keep coordinators on the head if it can hold them: elsewhere they are lost with their machines."""
     if concurrency <= MOST_ON_HEAD:
         return ON_HEAD["resources"]
     return {"CPU": COORDINATOR_CPUS}
