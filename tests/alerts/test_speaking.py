@@ -131,6 +131,22 @@ def test_the_target_and_each_end_are_told() -> None:
     assert told.happens(RunStateChanged(state="complete", reason="trials")) == ["the run is complete: trials"]
 
 
+def test_a_run_of_which_nothing_came_is_told_as_a_warning() -> None:
+    told = Told({"on": "run_ended", "states": ["complete"]})
+    told.happens(diverged(0), diverged(1))
+    told.happens(RunStateChanged(state="complete", reason="trials"))
+    assert (told.said[0].level, told.said[0].message) == (
+        "warning",
+        "the run is complete: trials; no trial is, 2 failed",
+    )
+
+
+def test_where_two_rules_look_for_the_same_all_their_sinks_are_told_once() -> None:
+    told = Told({"on": "diverged", "to": ["a"]}, {"on": "diverged", "to": ["b", "a"]})
+    assert len(told.happens(diverged(0))) == 1
+    assert told.said[0].to == ["a", "b"]
+
+
 def test_a_driver_that_was_gone_is_told_by_the_next_one_and_one_that_ended_its_run_is_not() -> None:
     told = Told({"on": "run_ended", "states": ["lost"]})
     told.is_driven_anew()

@@ -75,6 +75,12 @@ def test_ray_accepts_the_launcher_files_as_its_own_schema_has_them(provider: str
     assert prepared["idle_timeout_minutes"] == 10.0
 
 
+def test_the_shell_of_a_rented_machine_finds_the_experiment_in_its_home_folder() -> None:
+    command = rental(MACHINES["aws"]).session("~/my net.yaml")
+    assert "workbench sweep ~/'my net.yaml';" in command
+    assert "workbench sweep '/a b/net.yaml';" in rental(MACHINES["aws"]).session("/a b/net.yaml")
+
+
 def test_ray_refuses_a_launcher_file_with_a_typing_error() -> None:
     from ray.autoscaler._private.util import prepare_config, validate_config
 

@@ -85,6 +85,7 @@ class Alerts:
         self._num_of_rule: Counter[str] = Counter()
         self._state: RunState = "waiting"
         self._drivers: list[DriverStarted] = []
+        self._num_ended: Counter[str] = Counter()
         self._running: set[int] = set()
         self._waiting: set[int] = set()
         self._progress_unix_s = 0.0
@@ -99,7 +100,7 @@ class Alerts:
         """Take in an event that was stored, with what was said of it."""
         match event:
             case AlertsArmed():
-                self.rules = {rule_key(rule): rule for rule in map(_RULE.validate_python, event.rules)}
+                self.rules = _joined(_RULE.validate_python(rule) for rule in event.rules)
             case AlertRaised():
                 self._take_raised(event)
             case AlertCleared():
@@ -118,6 +119,7 @@ class Alerts:
             case AttemptEnded():
                 self._move(event.trial, self._waiting)
             case TrialEnded():
+                self._num_ended[event.state] += 1
                 self._move(event.trial, None)
             case _:
                 pass
@@ -214,9 +216,15 @@ class Alerts:
                 if event.state not in rule.states:
                     return None
                 why = event.message or event.reason
-                text = f"the run is {event.state}" + (f": {why}" if why else "")
+                text, level = f"the run is {event.state}" + (f": {why}" if why else ""), _LEVELS[event.state]
+                if (
+                    event.state == "complete"
+                    and self._num_ended["failed"]
+                    and not self._num_ended["complete"]
+                ):
+                    text, level = f"{text}; no trial is, {self._num_ended['failed']} failed", "warning"
                 cause = f"{event.state} under driver {len(self._drivers)}"
-                return self._raise(key, rule, cause, _LEVELS[event.state], text, event.time_unix_s)
+                return self._raise(key, rule, cause, level, text, event.time_unix_s)
             case RunEnded(), DriverStarted() if before in ("running", "stopping") and len(self._drivers) > 1:
                 if "lost" not in rule.states:
                     return None
@@ -291,6 +299,16 @@ class Alerts:
             self.to_stop.pop(trial, None)
         else:
             place.add(trial)
+
+
+def _joined(rules: Iterable[AlertRule]) -> dict[str, AlertRule]:
+    """Return rules by key; where an experiment's and the settings' look for the same, all sinks are told."""
+    joined: dict[str, AlertRule] = {}
+    for rule in rules:
+        before = joined.get(rule_key(rule))
+        told = dict.fromkeys([*((before and before.to) or ()), *(rule.to or ())])
+        joined[rule_key(rule)] = rule.model_copy(update={"to": tuple(told) or None})
+    return joined
 
 
 def rule_key(rule: AlertRule) -> str:

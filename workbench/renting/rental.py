@@ -103,7 +103,9 @@ class Rental:
         Args:
             file: Where the experiment file lies there.
         """
-        do = f"sweep {shlex.quote(file)}" if self.resume is None else f"resume {shlex.quote(self.resume)}"
+        # A shell finds the home folder only where the tilde is not quoted.
+        path = f"~/{shlex.quote(file[2:])}" if file.startswith("~/") else shlex.quote(file)
+        do = f"sweep {path}" if self.resume is None else f"resume {shlex.quote(self.resume)}"
         wanted = f"--nodes {self.nodes} --cpus {self.cpus} --gpus {self.machine.gpus}"
         return f"{AWAIT} {wanted} && workbench {do}; code=$?; {AWAIT} --release; exit $code"
 
