@@ -86,6 +86,7 @@ def test_an_experiment_made_by_clicks_is_run_watched_exported_and_the_same_on_th
     assert by_clicks.experiment_hash == by_command.experiment_hash == saved.hash()
 
 
+@pytest.mark.slow
 def test_the_form_is_readable_in_every_theme_and_says_when_its_kernel_is_gone(page, jupyter) -> None:
     notebook(jupyter.root, "themes.ipynb", "import workbench as wb\nwb.app()")
     run_all(page, jupyter, "themes.ipynb")
