@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.cluster import ROOT, Cluster
 from workbench.errors import WorkbenchError
 from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
@@ -121,6 +125,20 @@ class Sweep:
                     ended.add(trial)
         assert sorted(trial.number for trial in self.trials) == list(range(len(self.trials)))
         Study.rebuild(self.experiment, self.events)
+
+
+def start_on(cluster: Cluster, store: Store, experiment: Experiment, folder: Path) -> Sweep:
+    """Start a run on a cluster as a person would, in a process of its own."""
+    path = folder / f"{experiment.name}.yaml"
+    path.write_text(experiment.to_yaml())
+    environment = cluster.environment | {"WORKBENCH_STORE": store.url}
+    known = {run.run_id for run in store.runs()}
+    done = subprocess.run(
+        [sys.executable, "-m", "workbench.cli", "sweep", str(path), "--detach"],
+        env=environment, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Sweep(store, next(run.run_id for run in store.runs() if run.run_id not in known))
 
 
 class Driving:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Sweep, wait_until
+from running import Sweep, start_on, wait_until
 
-from tests.cluster import ROOT, Cluster
+from tests.cluster import Cluster
 from tests.network import Network, why_not
 from workbench.events import AttemptEnded, TrialReported, TrialStarted
 from workbench.experiment import Experiment
@@ -60,16 +58,7 @@ def start(cluster: Cluster, store: Store, folder: Path, placement: str, **fields
         "budget": {"trials": 1},
         "resources": {"placement": placement, "concurrency": 1, "max_retries": 5},
     }
-    path = folder / f"{placement}.yaml"
-    path.write_text(Experiment(**settings | fields).to_yaml())
-    known = {run.run_id for run in store.runs()}
-    done = subprocess.run(
-        [sys.executable, "-m", "workbench.cli", "sweep", str(path), "--detach"],
-        env=cluster.environment | {"WORKBENCH_STORE": store.url}, cwd=ROOT,
-        check=False, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Sweep(store, next(run.run_id for run in store.runs() if run.run_id not in known))
+    return start_on(cluster, store, Experiment(**settings | fields), folder)
 
 
 def machines_of(cluster: Cluster, sweep: Sweep) -> set[str]:

@@ -7,16 +7,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Sweep, wait_until
+from running import Sweep, start_on, wait_until
 
 from tests.cluster import ROOT, Cluster, Node
 from workbench.events import AttemptEnded, Noted, TrialReported, TrialStarted
 from workbench.experiment import Experiment
-from workbench.store import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 SILENT_WITHIN_S = 45.0  # on a busy machine
@@ -44,20 +42,6 @@ def descend(**fields: Any) -> Experiment:
         "resources": {"max_retries": 5},
     }
     return Experiment(**settings | fields)
-
-
-def start(cluster: Cluster, store: Store, experiment: Experiment, folder: Path) -> Sweep:
-    """Start a run as a person would, in a process of its own."""
-    path = folder / f"{experiment.name}.yaml"
-    path.write_text(experiment.to_yaml())
-    environment = cluster.environment | {"WORKBENCH_STORE": store.url}
-    known = {run.run_id for run in store.runs()}
-    done = subprocess.run(
-        [sys.executable, "-m", "workbench.cli", "sweep", str(path), "--detach"],
-        env=environment, cwd=ROOT, check=False, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stdout + done.stderr
-    return Sweep(store, next(run.run_id for run in store.runs() if run.run_id not in known))
 
 
 def pids_of(sweep: Sweep, trial: int) -> list[int]:
@@ -100,7 +84,7 @@ def check_all_went_on(sweep: Sweep) -> None:
 
 
 def test_trials_of_a_lost_node_go_on_on_another_that_joined_meanwhile(cluster, store, tmp_path):
-    sweep = start(cluster, store, descend(), tmp_path)
+    sweep = start_on(cluster, store, descend(), tmp_path)
     for trial in (0, 1):
         await_step(sweep, trial, 5)
     lost = node_of(cluster, sweep, 0)
@@ -118,7 +102,7 @@ def test_trials_of_a_lost_node_go_on_on_another_that_joined_meanwhile(cluster, s
 
 def test_a_silent_node_is_given_up_in_seconds_and_used_again_when_it_answers(cluster, store, tmp_path):
     cluster.add(num_cpus=2)
-    sweep = start(cluster, store, descend(name="silence", budget={"trials": 3}), tmp_path)
+    sweep = start_on(cluster, store, descend(name="silence", budget={"trials": 3}), tmp_path)
     for trial in (0, 1):
         await_step(sweep, trial, 3)
     silent = node_of(cluster, sweep, 0)
@@ -143,11 +127,11 @@ def test_a_waiting_run_says_who_is_before_it_and_a_higher_priority_goes_first(cl
     everything = {"plan": {"workers": 1}, "resources": {"cpus_per_worker": 2, "concurrency": 4}}
     slow = {"name": "tests.faults.trained_function:descend", "steps": STEPS, "pause_s": 0.6}
     long = descend(name="long", train=slow, budget={"trials": 6}, **everything)
-    first = start(cluster, store, long, tmp_path)
+    first = start_on(cluster, store, long, tmp_path)
     first.wait_for(TrialReported)
-    low = start(cluster, store, descend(name="low", budget={"trials": 1}, **everything), tmp_path)
+    low = start_on(cluster, store, descend(name="low", budget={"trials": 1}, **everything), tmp_path)
     urgent = {**everything, "resources": {**everything["resources"], "priority": 1}}
-    high = start(cluster, store, descend(name="high", budget={"trials": 1}, **urgent), tmp_path)
+    high = start_on(cluster, store, descend(name="high", budget={"trials": 1}, **urgent), tmp_path)
     said = low.wait_for(Noted, lambda event: "waits for workers" in event.message).message
     assert f"run {first.run_id} has " in said
     assert "in the queue" in said
@@ -166,7 +150,7 @@ def test_a_run_goes_on_when_the_head_and_all_that_was_on_it_are_started_again(tm
     first = Cluster(tmp_path / "first")
     try:
         first.add(num_cpus=2)
-        sweep = start(first, store, experiment, tmp_path)
+        sweep = start_on(first, store, experiment, tmp_path)
         await_step(sweep, 0, 5)
         first.head.kill()
     finally:

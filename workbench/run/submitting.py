@@ -20,7 +20,7 @@ from workbench.experiment import Experiment
 from workbench.run.experiment_file import read_experiment
 from workbench.run.parcel import EXPERIMENT_NAME, Parcel, make_parcel
 from workbench.run.relayed import PLACE, Answer, Elsewhere
-from workbench.store.run_ids import can_name_run
+from workbench.store.run_ids import check_run_id
 from workbench.workers.code_archive import unpack
 
 _RUN = "workbench_run"
@@ -186,6 +186,7 @@ def send(
         words: More words for the command `sweep`.
 
     Raises:
+        StoreError: If `run_id` cannot name a run.
         ExperimentError: If the experiment is wrong; nothing was sent.
         DataError: If data is not where the experiment says.
         RunError: If the cluster cannot be reached or refuses.
@@ -193,12 +194,8 @@ def send(
     from workbench.study import check as check_sampler
     from workbench.sweeps.preflight import check
 
-    if run_id is not None and not can_name_run(run_id):
-        raise RunError(
-            f"{run_id!r} cannot name a run",
-            field="run_id",
-            allowed="letters, digits, '.', '_' and '-'",
-        )
+    if run_id is not None:
+        check_run_id(run_id)
     check(experiment, on_this_machine=False)
     check_sampler(experiment)
     parcel = make_parcel(experiment, Path.cwd())

@@ -6,6 +6,8 @@ import difflib
 import re
 from collections.abc import Sequence
 
+from workbench.errors import StoreError
+
 NEWEST = ("last", "latest")
 
 _TICKS_PER_S = 32
@@ -18,6 +20,18 @@ _ALLOWED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 def can_name_run(run_id: str) -> bool:
     """Say whether a text can be a run id: a name for a folder that does not mean the newest run."""
     return _ALLOWED.fullmatch(run_id) is not None and run_id not in NEWEST
+
+
+def check_run_id(run_id: str) -> None:
+    """Refuse what cannot be a run id.
+
+    Raises:
+        StoreError: If it cannot name a run.
+    """
+    if not can_name_run(run_id):
+        raise StoreError(
+            f"{run_id!r} cannot name a run", field="run_id", allowed="letters, digits, '.', '_' and '-'"
+        )
 
 
 def count_ticks(unix_s: float) -> int:

@@ -28,7 +28,7 @@ from workbench.store.connection import Database, connect, translated
 from workbench.store.news import Listener, News
 from workbench.store.objects import read_objects, write_objects
 from workbench.store.rows import Command, EventRow, RunRow, StoredEvent, to_run
-from workbench.store.run_ids import NEWEST, can_name_run, count_ticks, hint, make_run_id
+from workbench.store.run_ids import NEWEST, check_run_id, count_ticks, hint, make_run_id
 from workbench.store.run_writer import RunWriter, is_held, take_lease
 from workbench.store.tables import commands, runs, select_events
 from workbench.store.urls import resolve_url, usual_artifacts
@@ -102,10 +102,8 @@ class Store:
             StoreError: If the run id exists already or cannot name a folder.
             ArtifactsError: If the embedded objects cannot be written.
         """
-        if run_id is not None and not can_name_run(run_id):
-            raise StoreError(
-                f"{run_id!r} cannot name a run", field="run_id", allowed="letters, digits, '.', '_' and '-'"
-            )
+        if run_id is not None:
+            check_run_id(run_id)
         now = time.time()
         ticks = count_ticks(now)
         row = {

@@ -18,7 +18,6 @@ from typing import Any
 
 import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from workbench.alerts.settings import VARIABLE as SETTINGS_VARIABLE
 from workbench.errors import RunError, WorkbenchError
@@ -27,8 +26,8 @@ from workbench.store import Store
 from workbench.store.urls import is_shared
 from workbench.sweeps.origin_file import read_origin
 from workbench.workers.head import QUIET
-from workbench.workers.nodes import ON_HEAD
 from workbench.workers.origin import Origin
+from workbench.workers.places import ON_HEAD, on_node
 
 logger = logging.getLogger(__name__)
 
@@ -177,10 +176,7 @@ def start(store: Store, run_id: str, launch_id: str) -> Any:
 
 def _where_the_store_is(store: Store) -> dict[str, Any]:
     """Keep a driver on this node where its store is a file, which no other has; else it lives on the head."""
-    if is_shared(store.url):
-        return ON_HEAD
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    return {"num_cpus": 0, "scheduling_strategy": here}
+    return ON_HEAD if is_shared(store.url) else on_node(ray.get_runtime_context().get_node_id())
 
 
 def failure(actor: Any, launch_id: str, timeout_s: float) -> WorkbenchError | None:

@@ -19,7 +19,7 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory
 from workbench.sweeps import ray_guard
 from workbench.sweeps.coordinator import Coordinator
 from workbench.sweeps.tune_adapters import Conductor, StudyScheduler, StudySearcher
-from workbench.workers.nodes import ON_HEAD
+from workbench.workers.places import ON_HEAD
 
 COORDINATOR_CPUS = 0.001
 MOST_ON_HEAD = 64

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import ray
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+from workbench.workers.places import on_node
 
 SILENCE_S = 5.0
 """How long a node may take to answer."""
@@ -87,11 +88,7 @@ class Lookouts:
 
 
 def _send(node_id: str) -> _Post:
-    handle = (
-        ray.remote(Lookout)
-        .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False))
-        .remote()
-    )
+    handle = ray.remote(Lookout).options(**on_node(node_id)).remote()
     return _Post(handle, time.monotonic(), _ask(handle))
 
 

@@ -21,14 +21,6 @@ RETURN_S = 600.0
 """How long a node that was lost is waited for, by those who cannot do without it."""
 
 
-ON_HEAD: dict[str, Any] = {
-    "num_cpus": 0,
-    "resources": {"node:__internal_head__": 0.001},  # a soft affinity is no more than a hint
-    "scheduling_strategy": "DEFAULT",  # not in the placement group of its maker, with which it would die
-}
-"""Options of an actor that lives on the node of Ray's head: what decides is lost only when all is lost."""
-
-
 class Used(NamedTuple):
     """A worker's place."""
 

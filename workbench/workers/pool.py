@@ -26,8 +26,9 @@ from workbench.errors import ResourcesError, RunError
 from workbench.workers.admission import CPU_SHARE, Node, Request, Shape, check_feasible, order, place, queued
 from workbench.workers.head import NAMESPACE, keep_alive
 from workbench.workers.lease import Lease, PoolStatus
-from workbench.workers.nodes import ON_HEAD, Nodes, Used
+from workbench.workers.nodes import Nodes, Used
 from workbench.workers.owner import Owner, find_dead
+from workbench.workers.places import ON_HEAD
 from workbench.workers.worker import Worker, WorkerInfo
 
 logger = logging.getLogger(__name__)

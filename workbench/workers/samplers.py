@@ -14,9 +14,9 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from workbench.resources import Employed, Inventory, NodeInventory, NodeSample, Sampler, cluster_inventory
+from workbench.workers.places import on_node
 
 NODES_FRESH_S = 5.0
 SILENT_AFTER_S = 10.0
@@ -163,8 +163,4 @@ def _machine(node: _Node) -> Inventory:
 
 
 def _start(node_id: str) -> Any:
-    return (
-        ray.remote(NodeSampler)
-        .options(num_cpus=0, scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False))
-        .remote()
-    )
+    return ray.remote(NodeSampler).options(**on_node(node_id)).remote()
