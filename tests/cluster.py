@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import secrets
 import shutil
@@ -98,6 +99,7 @@ class Cluster:
         head_cpus: int = 0,
         address: str = "127.0.0.1",
         takes_jobs: bool = False,
+        grows_to: int = 0,
         environment: dict[str, str] | None = None,
     ) -> None:
         self.folder = folder
@@ -124,10 +126,18 @@ class Cluster:
         self.address = f"{address}:{ports[0]}"
         self.jobs_address = f"http://{address}:{ports[1]}"
         """Where it takes jobs, if it does."""
+        growing: list[str] = []
+        if grows_to:
+            growing = [f"--autoscaling-config={_autoscaling_file(folder, self.address, grows_to)}"]
+            self.environment |= {"RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"}
         self.head = self._start(
             "head",
             ["--head", f"--port={ports[0]}", f"--temp-dir={self._temp_dir}", f"--num-cpus={head_cpus}"],
-            [f"--node-ip-address={address}", *_dashboard_options(address, ports if takes_jobs else [])],
+            [
+                f"--node-ip-address={address}",
+                *_dashboard_options(address, ports if takes_jobs else []),
+                *growing,
+            ],
         )
         self._await_start(self.head)
         # Who attaches finds the token and the address in its environment, as on a real cluster.
@@ -171,6 +181,25 @@ class Cluster:
         log.close()
         self._started.append(Node(command, name))
         return self._started[-1]
+
+
+def _autoscaling_file(folder: Path, address: str, num_nodes: int) -> Path:
+    """Write what Ray's autoscaler reads: nodes with one CPU that start here when they are asked for."""
+    types = {
+        "head": {"resources": {}, "node_config": {}, "max_workers": 0},
+        "node": {"resources": {"CPU": 1}, "node_config": {}, "min_workers": 0, "max_workers": num_nodes},
+    }
+    settings = {
+        "cluster_name": "growing", "max_workers": num_nodes, "upscaling_speed": 1.0,
+        "idle_timeout_minutes": 0.05, "provider": {"type": "fake_multinode", "gcs_address": address},
+        "available_node_types": types, "head_node_type": "head", "auth": {}, "docker": {},
+        "file_mounts": {}, "cluster_synced_files": [], "file_mounts_sync_continuously": False,
+        "initialization_commands": [], "setup_commands": [], "head_setup_commands": [],
+        "worker_setup_commands": [], "head_start_ray_commands": [], "worker_start_ray_commands": [],
+    }  # fmt: skip
+    path = folder / "autoscaling.json"
+    path.write_text(json.dumps(settings))
+    return path
 
 
 def _dashboard_options(address: str, ports: list[int]) -> list[str]:

@@ -7,7 +7,9 @@ import itertools
 import os
 import shutil
 import subprocess
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 _NUMBERS = itertools.count(os.getpid() % 200)
 
@@ -47,25 +49,37 @@ class Network:
         self._bridge = f"wbb{self._number}"
         self.address = f"10.77.{self._number}.1"
         self.places: list[Place] = []
+        self._links: list[subprocess.Popen[str]] = []
         _run("ip", "link", "add", self._bridge, "type", "bridge")
         _run("ip", "address", "add", f"{self.address}/24", "dev", self._bridge)
         _run("ip", "link", "set", self._bridge, "up")
 
-    def add(self) -> Place:
-        """Add a place."""
+    def add(self, delay_s: float = 0.0) -> Place:
+        """Add a place; what passes its link takes `delay_s` in either direction."""
         index = len(self.places)
         name = f"wbn{self._number}-{index}"
         place = Place(name, f"10.77.{self._number}.{index + 2}", f"wbl{self._number}-{index}")
         self.places.append(place)
         inside = f"wbi{self._number}-{index}"
         _run("ip", "netns", "add", name)
-        _run("ip", "link", "add", place.link, "type", "veth", "peer", "name", inside)
+        if delay_s:
+            self._start_link(place.link, inside, delay_s)
+        else:
+            _run("ip", "link", "add", place.link, "type", "veth", "peer", "name", inside)
         _run("ip", "link", "set", inside, "netns", name)
         _run("ip", "link", "set", place.link, "master", self._bridge, "up")
         _run(*place.prefix, "ip", "address", "add", f"{place.address}/24", "dev", inside)
         for link in ("lo", inside):
             _run(*place.prefix, "ip", "link", "set", link, "up")
         return place
+
+    def _start_link(self, outside: str, inside: str, delay_s: float) -> None:
+        words = [sys.executable, "-m", "tests.delayed_link", outside, inside, str(delay_s)]
+        link = subprocess.Popen(words, cwd=Path(__file__).parents[1], stdout=subprocess.PIPE, text=True)
+        self._links.append(link)
+        assert link.stdout is not None
+        if link.stdout.readline() != "ready\n":
+            raise RuntimeError(f"the link {outside} was not made")
 
     def limit(self, place: Place, megabits_per_s: int) -> None:
         """Let a link carry no more in either direction, and queue what is too much."""
@@ -91,6 +105,9 @@ class Network:
         """Remove everything."""
         for place in self.places:
             _run("ip", "netns", "delete", place.namespace)  # its links go with it
+        for link in self._links:
+            link.kill()
+            link.communicate()
         _run("ip", "link", "delete", self._bridge)
 
 

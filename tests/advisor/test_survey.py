@@ -98,6 +98,7 @@ def test_workers_go_where_their_steps_were_faster(packed: float, apart: float, c
     survey, bench = survey_two_nodes(packed, apart)
     assert bench.placements == {"pack", "spread"}
     assert survey.placement == bench.placement == chosen
+    assert survey.placements_s["spread"] / survey.placements_s["pack"] == pytest.approx(apart / packed)
 
 
 def test_where_a_person_says_where_workers_go_nothing_else_is_tried() -> None:

@@ -13,7 +13,7 @@ from workbench.advisor.recommend import surroundings_of
 from workbench.events import AdviceGiven, Noted, PlanMeasured, TrialPlanned
 from workbench.experiment import Experiment
 from workbench.store import Store
-from workbench.sweeps.advising import AdvisedPlans, is_wanted, read_advised_plans, split_workers
+from workbench.sweeps.advising import AdvisedPlans, fills, is_wanted, read_advised_plans, split_workers
 from workbench.sweeps.ledger import Ledger
 
 PLAIN = Variant("fp32", "ddp", "none")
@@ -183,3 +183,19 @@ def test_what_trials_of_another_setting_show_changes_nothing() -> None:
     before = plans.plan_for({"lr": 0.01})
     assert plans.learn(other) is None
     assert plans.plan_for({"lr": 0.01}) == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "workers", "filled"),
+    [
+        ({"budget": {"trials": 40}}, 2, True),
+        ({"budget": {"trials": 1}}, 2, False),
+        ({"budget": {"trials": 1}, "repeats": 2}, 2, True),
+        ({"budget": {"trials": 40}, "resources": {"concurrency": 1}}, 2, False),
+        ({"budget": {"trials": 1}}, 1, True),
+    ],
+)
+def test_where_workers_go_matters_only_where_trials_leave_places_idle(
+    changes: Any, workers: int, filled: bool
+) -> None:
+    assert fills(make_experiment(**changes), workers, num_places=4) is filled

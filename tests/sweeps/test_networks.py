@@ -96,6 +96,28 @@ def test_a_trial_across_a_slow_link_trains_the_same_and_is_as_slow_as_the_link(
     assert samples_per_s(spread) < samples_per_s(packed)
 
 
+def test_a_trial_across_a_link_with_latency_waits_for_it_at_every_step(tmp_path, store):
+    delay_s = 0.01
+    if (reason := why_not()) is not None:
+        pytest.skip(reason)
+    network = Network()
+    cluster = Cluster(tmp_path / "cluster", address=network.address)
+    try:
+        for _ in range(2):
+            cluster.add(num_cpus=2, place=network.add(delay_s=delay_s))
+        packed = start(cluster, store, tmp_path, "pack").wait("complete", timeout_s=90)
+        spread = start(cluster, store, tmp_path, "spread").wait("complete", timeout_s=240)
+        assert len(machines_of(cluster, packed)) == 1
+        assert len(machines_of(cluster, spread)) == 2
+    finally:
+        cluster.close()
+        network.close()
+    # Both links lie between two workers, and the sum of a gradient takes two messages one after another.
+    assert 64 / samples_per_s(spread) > 2 * (2 * delay_s)
+    assert 64 / samples_per_s(packed) < 2 * delay_s
+    assert spread.trials[0].values["val_loss"] == pytest.approx(packed.trials[0].values["val_loss"], rel=1e-3)
+
+
 def test_a_trial_whose_link_is_cut_goes_on_elsewhere_within_seconds(cluster, network, store, tmp_path):
     sweep = start(cluster, store, tmp_path, "spread", training={"epochs": 400, "global_batch": 64})
     wait_until(lambda: len(sweep.of(TrialReported)) >= 3, timeout_s=60)

@@ -169,6 +169,12 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
         "resources.elastic",
         "the same global batch",
     ),
+    ({"resources": {"autoscaling": True}}, "resources.autoscaling", "concurrency as a number"),
+    (
+        {"resources": {"autoscaling": True, "concurrency": 4, "advice": "always"}},
+        "resources.advice",
+        "may not be there yet",
+    ),
 ]
 
 

@@ -28,3 +28,23 @@ def test_a_run_that_gets_no_workers_says_once_who_has_them(
     assert driving.join() is None
     assert [trial.state for trial in sweep.trials] == ["complete"] * 2
     assert sweep.of(Noted) == [noted]
+
+
+def test_a_run_of_a_higher_priority_keeps_its_workers_between_its_trials(store: Store) -> None:
+    everything = {"concurrency": 1, "cpus_per_worker": 2}
+    low = Sweep.create(store, "curve", budget={"trials": 12}, options={"pause_s": 0.3}, resources=everything)
+    high = Sweep.create(
+        store,
+        "curve",
+        budget={"trials": 4},
+        options={"pause_s": 0.3},
+        resources={**everything, "priority": 1},
+    )
+    for run in (low, high):
+        run.launch()
+    for run in (low, high):
+        run.wait("complete")
+    began, *_, ended = sorted(event.time_unix_s for event in high.of(TrialStarted))
+    between = [event for event in low.of(TrialStarted) if began < event.time_unix_s < ended]
+    assert between == []
+    assert low.trials[-1].state == "complete"

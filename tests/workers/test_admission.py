@@ -7,7 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.errors import ResourcesError
-from workbench.workers.admission import CPU_SHARE, Node, Request, Shape, check_feasible, order, place, queued
+from workbench.workers.admission import (
+    BETWEEN_TRIALS_S,
+    CPU_SHARE,
+    Node,
+    Request,
+    Returning,
+    Shape,
+    check_feasible,
+    order,
+    place,
+    queued,
+)
 
 nodes = st.lists(
     st.builds(
@@ -150,3 +161,30 @@ def test_a_request_that_excludes_every_node_is_refused():
     check_feasible(Request("r"), [node])
     with pytest.raises(ResourcesError, match="nodes have nothing"):
         check_feasible(Request("r", excluded=frozenset({"a"})), [node])
+
+
+def test_a_run_between_two_trials_keeps_lower_priorities_waiting_for_a_moment_only():
+    urgent, equal, low = Request("a", priority=1), Request("b", priority=1), Request("c")
+    returning = Returning()
+    returning.ended(urgent, now_s=10.0)
+    assert returning.outranks(low, now_s=10.0)
+    assert not returning.outranks(equal, now_s=10.0)
+    assert not returning.outranks(low, now_s=10.0 + BETWEEN_TRIALS_S)
+
+
+def test_a_run_is_expected_once_for_each_of_its_trials_that_ended():
+    urgent, low = Request("a", priority=1), Request("c")
+    returning = Returning()
+    returning.ended(urgent, now_s=10.0)
+    returning.ended(urgent, now_s=10.1)
+    returning.asked(low)
+    returning.asked(urgent)
+    assert returning.outranks(low, now_s=10.2)
+    returning.asked(urgent)
+    assert not returning.outranks(low, now_s=10.2)
+
+
+def test_whoever_lets_the_cluster_grow_is_not_told_that_it_is_too_small():
+    check_feasible(Request("a", num_workers=4, autoscaling=True), [])
+    with pytest.raises(ResourcesError):
+        check_feasible(Request("a", num_workers=4), [])

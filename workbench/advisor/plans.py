@@ -112,14 +112,14 @@ class Knowledge:
         """
         self.measured = tuple(measured)
         self._room = sorted(workers_per_node, reverse=True)
-        self._placement: Placement = placement
+        self.placement: Placement = placement
         self.limit_bytes = limit_bytes
         self._estimated = estimated
 
     def with_more(self, measured: PlanMeasured) -> Knowledge:
         """Return what is known with one more measurement."""
         return Knowledge(
-            [*self.measured, measured], self._room, placement=self._placement,
+            [*self.measured, measured], self._room, placement=self.placement,
             limit_bytes=self.limit_bytes, estimated=self._estimated,
         )  # fmt: skip
 
@@ -194,7 +194,7 @@ class Knowledge:
         chosen = [0] * len(self._room)
         for _ in range(num_workers):
             free = [node for node, room in enumerate(self._room) if chosen[node] < room]
-            chosen[min(free, key=lambda node: chosen[node]) if self._placement == "spread" else free[0]] += 1
+            chosen[min(free, key=lambda node: chosen[node]) if self.placement == "spread" else free[0]] += 1
         return Topology(tuple(sorted(count for count in chosen if count)))
 
     def step_times(self, plans: Sequence[PlanChoice]) -> list[Estimate]:

@@ -162,5 +162,6 @@ class Advisor:
                 num_known=len(around.known),
                 num_measured=survey.num_measured,
                 cost_s=self._clock() - began_s,
+                placements_s=survey.placements_s,
             )
         )

@@ -102,6 +102,7 @@ class Survey:
         self._measured = [each for each in around.known if each.power_w or not measures_power]
         self.num_measured = 0
         self.placement: Placement = around.capacity.placement
+        self.placements_s: dict[Placement, float] = {}  # step times of one plan, where both were tried
         self.reference = self._measure_reference()
         self.choices = self._choices(self.reference)
 
@@ -194,12 +195,11 @@ class Survey:
         if packed.topology(plan.workers) == spread_out.topology(plan.workers):
             return False
         params = {**self.choices.params, "global_batch": "auto"}
-        measured: dict[Placement, float] = {}
         for placement in PLACEMENTS:
             self._bench.put(placement)
             found = self._probe(plan.workers, [plan.decided()], params)[0]
-            measured[placement] = found.step_time_s or math.inf
-        if measured["spread"] < (1.0 - SAME) * measured["pack"]:
+            self.placements_s[placement] = found.step_time_s or math.inf
+        if self.placements_s["spread"] < (1.0 - SAME) * self.placements_s["pack"]:
             self.placement = "spread"
         self._bench.put(self.placement)
         return True

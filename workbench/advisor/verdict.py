@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from pydantic import JsonValue
@@ -46,6 +46,7 @@ class Findings:
         race: The trainings, where there were some.
         noise_scale: In samples, where it was measured.
         placement: Whether the workers of a trial go on few nodes or on many.
+        placements_s: Step times of one plan on few nodes and on many, where both were measured.
         num_known: Measurements that were there before.
         num_measured: Measurements that were made.
         cost_s: Seconds that all of it took.
@@ -64,6 +65,7 @@ class Findings:
     num_known: int
     num_measured: int
     cost_s: float
+    placements_s: Mapping[Placement, float] = field(default_factory=dict)
 
 
 def conclude(found: Findings) -> Advice:
@@ -182,6 +184,13 @@ def _measured(found: Findings) -> Iterator[str]:
     )  # fmt: skip
     workers = ", ".join(map(str, counts))
     yield f"{said}: micro batches of {batches[0]} to {batches[-1]} on {workers} worker{'s' * (counts != [1])}"
+    if found.placements_s:
+        packed_s, apart_s = found.placements_s["pack"], found.placements_s["spread"]
+        where = "many" if found.placement == "spread" else "few"
+        yield (
+            f"workers of a trial on few nodes: {packed_s * 1e3:.3g} ms a step, on many: "
+            f"{apart_s * 1e3:.3g} ms; they go on {where}"
+        )
     if found.rates is not None and found.rates.rates:  # none where not even the first had a finite loss
         suggested = found.rates.suggested
         yield (

@@ -315,6 +315,11 @@ class Resources(Section):
     concurrency: PositiveInt | Auto = Field(
         default="auto", description="Trials at once; auto fills the hardware."
     )
+    autoscaling: bool = Field(
+        default=False,
+        description="Whether the cluster starts machines when asked: trials then wait for workers that do "
+        "not fit yet. Needs concurrency as a number; plans are not measured first.",
+    )
     cpus_per_worker: PositiveInt = Field(
         default=1, title="CPU cores per worker", description="CPU cores, and torch threads, of one worker."
     )

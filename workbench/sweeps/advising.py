@@ -28,6 +28,7 @@ from workbench.store import Store
 from workbench.sweeps.forecast import forecast_of
 from workbench.sweeps.ledger import Ledger
 from workbench.training.settings import fitted_of, resolve
+from workbench.workers.admission import Placement
 
 LONG_RUN_S = 600.0
 """`resources.advice: auto` measures where the budget is so long: below, it costs more than it brings."""
@@ -57,6 +58,11 @@ class AdvisedPlans:
         self._experiment, self._choices, self._knowledge = experiment, choices, knowledge
         self._num_train_samples = num_train_samples
         self.workers = workers
+
+    @property
+    def placement(self) -> Placement:
+        """Whether the workers of a trial go on few nodes or on many."""
+        return self._knowledge.placement
 
     def learn(self, measured: PlanMeasured) -> str | None:
         """Take in how fast a trial trained, for the plans of later ones.
@@ -134,12 +140,19 @@ def measure_before_trials(store: Store, ledger: Ledger) -> AdvisedPlans | None:
     workers, compared = split_workers(experiment, choices, knowledge, samples, num_places)
     plans = AdvisedPlans(experiment, choices, knowledge, samples, workers)
     fastest = plans.fastest(choices.params)
+    if (
+        fastest is not None
+        and not fills(experiment, workers, num_places)
+        and survey.compare_placements([fastest[0]])
+    ):
+        plans = AdvisedPlans(experiment, choices, survey.knowledge, samples, workers)
+        fastest = plans.fastest(choices.params)
     advice = conclude(
         Findings(
             experiment=question,
             goal="time",
             choices=choices,
-            knowledge=knowledge,
+            knowledge=survey.knowledge,
             reference=survey.reference,
             plans=usual if fastest is None else [fastest[0]],
             rates=None,
@@ -149,13 +162,15 @@ def measure_before_trials(store: Store, ledger: Ledger) -> AdvisedPlans | None:
             num_known=len(around.known),
             num_measured=survey.num_measured,
             cost_s=time.monotonic() - began_s,
+            placements_s=survey.placements_s,
         )
     )
     decided = plans.plan_for({})
     advice = dataclasses.replace(
         advice,
         measured=(*advice.measured, *compared),
-        settings={f"plan.{name}": value for name, value in decided.items()},
+        settings={f"plan.{name}": value for name, value in decided.items()}
+        | ({"resources.placement": survey.placement} if survey.placements_s else {}),
     )
     forecast = _foretell(experiment, plans, samples, around, survey.reference.state_bytes)
     ledger.record(AdviceGiven(advice=advice.to_json()), Noted(level="info", message=forecast))
@@ -176,8 +191,11 @@ def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
         question, num_train_samples=samples, most_workers=around.capacity.num_workers,
         on_gpu=around.on_gpu, has_bf16=any(each.plan.get("precision") == "bf16" for each in measured),
     )  # fmt: skip
-    knowledge = Knowledge(measured, around.capacity.workers_per_node, limit_bytes=around.limit_bytes)
     settings: Any = advice["settings"]
+    knowledge = Knowledge(
+        measured, around.capacity.workers_per_node,
+        placement=settings.get("resources.placement", "pack"), limit_bytes=around.limit_bytes,
+    )  # fmt: skip
     workers = settings.get("plan.workers", 1)
     return AdvisedPlans(ledger.experiment, choices, knowledge, samples, workers)
 
@@ -185,7 +203,8 @@ def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
 def is_wanted(experiment: Experiment) -> bool:
     """Say whether plans of an experiment are to be measured before its first trial."""
     wish, time_s = experiment.resources.advice, experiment.budget.time
-    if wish == "never" or experiment.train is not None or experiment.resources.elastic:
+    resources = experiment.resources
+    if wish == "never" or experiment.train is not None or resources.elastic or resources.autoscaling:
         return False
     if fitted_of(experiment, drawn_params(experiment)) is not None:
         return False
@@ -254,6 +273,21 @@ def split_workers(
         for workers, time_s in sorted(finish_s.items())
     ]
     return best, said
+
+
+def fills(experiment: Experiment, workers: int, num_places: int) -> bool:
+    """Say whether trials leave no worker's place idle, so that spreading one only takes places from others.
+
+    Args:
+        experiment: The experiment.
+        workers: Workers of a trial.
+        num_places: Workers that the cluster holds.
+    """
+    at_once, trials = experiment.resources.concurrency, experiment.max_configurations()
+    most = num_places if at_once == "auto" else at_once
+    if trials is not None:
+        most = min(most, trials * experiment.repeats)
+    return workers == 1 or most * workers >= num_places
 
 
 def _foretell(

@@ -17,7 +17,7 @@ from workbench.events import DriverStarted
 from workbench.experiment import Experiment
 from workbench.resources import ClusterInventory, cluster_inventory
 from workbench.training.settings import resolve
-from workbench.workers.admission import Request
+from workbench.workers.admission import Placement, Request
 from workbench.workers.capacity import capacity_of
 
 TORCH = ("torch",)
@@ -31,7 +31,7 @@ class Share:
     Attributes:
         request: The workers of one trial; of the smallest one where their number is searched.
         concurrency: Trials at once.
-        num_fitting: Trials that the cluster holds at once when nobody else uses it.
+        num_fitting: Trials that the cluster holds, or will grow to hold, at once when nobody else uses it.
     """
 
     request: Request
@@ -40,16 +40,18 @@ class Share:
 
 
 def share_of(
-    run_id: str, experiment: Experiment, cluster: ClusterInventory | None = None, *, advised_workers: int = 1
-) -> Share:
+    run_id: str, experiment: Experiment, cluster: ClusterInventory | None = None, *, advised_workers: int = 1,
+    advised_placement: Placement = "pack",
+) -> Share:  # fmt: skip
     """Decide which workers each trial gets and how many trials run at once.
 
     Args:
         run_id: The run.
         experiment: Its experiment; `gpus_per_worker: auto` is one where the cluster has GPUs and a model
-            is trained, `concurrency: auto` fills the cluster.
+            is trained, `concurrency: auto` fills the cluster, `autoscaling` has trials wait for more.
         cluster: The cluster; the one that this process is attached to if None.
         advised_workers: Workers of a trial where the experiment leaves them open.
+        advised_placement: Where they go where it leaves that open.
 
     Raises:
         ResourcesError: If the cluster could not hold one trial even when empty.
@@ -59,7 +61,7 @@ def share_of(
     least, most = workers_wanted(experiment, advised_workers)
     capacity = capacity_of(experiment, cluster)
     shape, places = capacity.shape, capacity.num_workers
-    if places < most:
+    if places < most and not resources.autoscaling:
         raise ResourcesError(
             f"a trial needs {most} workers with {shape.cpus} CPUs and {shape.gpus:g} GPUs each, and the "
             f"cluster with {cluster.num_cpus:g} CPUs and {cluster.num_gpus:g} GPUs holds {places}",
@@ -72,11 +74,12 @@ def share_of(
         run_id=run_id,
         num_workers=least,
         shape=shape,
-        placement=capacity.placement,
+        placement=advised_placement if resources.placement == "auto" else capacity.placement,
         priority=resources.priority,
+        autoscaling=resources.autoscaling,
         preload=TORCH if experiment.model is not None else (),
     )
-    return Share(request, wanted, places // least)
+    return Share(request, wanted, max(wanted, places // least) if resources.autoscaling else places // least)
 
 
 def driver_started(cluster: ClusterInventory) -> DriverStarted:

@@ -28,7 +28,7 @@ from workbench.resources import ClusterInventory
 from workbench.store import Store
 from workbench.sweeps.alerting import Alerting
 from workbench.sweeps.budget import has_room, reason_to_end
-from workbench.sweeps.cluster import driver_started, known_plan, share_of
+from workbench.sweeps.cluster import driver_started, known_plan
 from workbench.sweeps.commands import Commands
 from workbench.sweeps.growth import Growth, given_back
 from workbench.sweeps.hardware import Hardware
@@ -362,7 +362,7 @@ class Driver:
     def follow_settings(self) -> None:
         """Act by the settings that are in force now."""
         before = self._share.concurrency
-        self._share = share_of(self.run_id, self.history.in_force, advised_workers=self._plans.workers)
+        self._share = self._plans.share(self.history.in_force)
         logger.info("the settings in force are now %s", values_of(self.history.in_force))
         if self._share.concurrency > before:
             self._start_together()

@@ -74,6 +74,8 @@ def _looks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[[
         yield partial(_check_alerts, experiment)
     if experiment.resources.elastic:
         yield partial(_check_elastic, experiment)
+    if experiment.resources.autoscaling:
+        yield partial(_check_autoscaling, experiment)
     if experiment.resources.advice == "always":
         yield partial(_check_advisable, experiment)
     if experiment.train is not None:
@@ -257,6 +259,17 @@ def _check_elastic(experiment: Experiment) -> None:
         raise ExperimentError(problem, field="resources.elastic", allowed="false here", next_step=next_step)
 
 
+def _check_autoscaling(experiment: Experiment) -> None:
+    """Refuse to ask a cluster for as much as there is."""
+    if experiment.resources.concurrency == "auto":
+        raise ExperimentError(
+            "the cluster would never be asked for more than it has",
+            field="resources.autoscaling",
+            allowed="false, or resources.concurrency as a number",
+            next_step="Say in resources.concurrency how many trials run at once.",
+        )
+
+
 def _check_advisable(experiment: Experiment) -> None:
     """Refuse to promise measured plans where nobody could act on them."""
     problem = None
@@ -264,6 +277,8 @@ def _check_advisable(experiment: Experiment) -> None:
         problem = "what a train function does with a plan is its own"
     elif experiment.resources.elastic:
         problem = "trials that grow find their workers by themselves"
+    elif experiment.resources.autoscaling:
+        problem = "the machines to measure on may not be there yet"
     if problem is not None:
         raise ExperimentError(problem, field="resources.advice", allowed="auto, never")
 

@@ -16,10 +16,12 @@ from pydantic import JsonValue
 from workbench.advisor.choices import DECIDED
 from workbench.advisor.measurements import setting_of
 from workbench.events import Event, Noted, PlanMeasured, TrialPlanned, TrialReported, TrialStarted
+from workbench.experiment import Experiment
 from workbench.history import Trial
 from workbench.resources import ClusterInventory, cluster_inventory
 from workbench.store import Store
 from workbench.sweeps.advising import AdvisedPlans, measure_before_trials
+from workbench.sweeps.cluster import Share, share_of
 from workbench.sweeps.ledger import Ledger
 from workbench.workers.capacity import capacity_of
 
@@ -48,10 +50,20 @@ class TrialPlans:
         self._advised = measure_before_trials(self._store, self._ledger)
         return self._advised is not None
 
-    @property
-    def workers(self) -> int:
-        """Workers of a trial where the experiment leaves them open."""
-        return 1 if self._advised is None else self._advised.workers
+    def share(self, experiment: Experiment) -> Share:
+        """Decide what the run uses of the cluster now; what was advised answers what is left open.
+
+        Args:
+            experiment: As it is in force.
+
+        Raises:
+            ResourcesError: If the cluster could not hold one trial even when empty.
+        """
+        run_id = self._ledger.run_id
+        if self._advised is None:
+            return share_of(run_id, experiment)
+        workers, placement = self._advised.workers, self._advised.placement
+        return share_of(run_id, experiment, advised_workers=workers, advised_placement=placement)
 
     def plan_for(self, params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
         """Return what is decided of the plan of a trial with a configuration."""

@@ -17,6 +17,8 @@ from workbench.errors import ResourcesError
 
 CPU_SHARE = 0.9
 """Part of a CPU that a worker asks Ray for per CPU it uses, so that coordinators (0.001) always fit."""
+BETWEEN_TRIALS_S = 1.0
+"""How long a run whose trial has ended is expected to ask for the workers of its next one."""
 _ROUNDING = 1e-6
 
 Placement = Literal["pack", "spread"]
@@ -81,6 +83,8 @@ class Request:
     """Modules that its trials will need, imported when a worker starts."""
     excluded: frozenset[str] = frozenset()
     """Nodes that it must not run on, by id."""
+    autoscaling: bool = False
+    """Whether it waits for machines that the cluster does not have yet, and asks for them."""
 
     def accepts(self, shape: Shape, node_id: str) -> bool:
         """Say whether a worker of a shape on a node may serve it."""
@@ -93,11 +97,13 @@ class Request:
 
 
 def check_feasible(request: Request, nodes: Sequence[Node]) -> None:
-    """Refuse a request that no wait can satisfy.
+    """Refuse a request that no wait can satisfy; one that lets the cluster grow always can be.
 
     Raises:
         ResourcesError: If the cluster could not hold the gang even when empty.
     """
+    if request.autoscaling:
+        return
     nodes = [node for node in nodes if node.node_id not in request.excluded]
     could_fit = sum(node.could_fit(request.shape) for node in nodes)
     if could_fit >= request.num_workers:
@@ -126,6 +132,38 @@ def order(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> int:
     return min((priority, held_cpus.get(run_id, 0.0), index) for (priority, run_id), index in oldest.items())[
         2
     ]
+
+
+class Returning:
+    """Runs between two trials: they will ask for workers in a moment, before lower priorities get them.
+
+    Without this a run of a higher priority would lose its place at the end of each of its trials.
+    """
+
+    def __init__(self) -> None:
+        """Know of none."""
+        self._expected: list[tuple[Request, float]] = []
+
+    def ended(self, request: Request, now_s: float) -> None:
+        """Take note that a lease has ended.
+
+        Args:
+            request: What was leased.
+            now_s: The time, of any clock.
+        """
+        self._expected = [(each, until_s) for each, until_s in self._expected if until_s > now_s]
+        self._expected.append((request, now_s + BETWEEN_TRIALS_S))
+
+    def asked(self, request: Request) -> None:
+        """Take note that a run asks: it is expected for one trial less."""
+        for index, (each, _) in enumerate(self._expected):
+            if each.run_id == request.run_id:
+                del self._expected[index]
+                return
+
+    def outranks(self, request: Request, now_s: float) -> bool:
+        """Say whether a request must wait for a run of a higher priority that is between two trials."""
+        return any(each.priority > request.priority and until_s > now_s for each, until_s in self._expected)
 
 
 def queued(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> list[Request]:

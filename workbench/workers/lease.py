@@ -30,7 +30,7 @@ class PoolStatus:
     idle_pids: tuple[int, ...]
     foreign_cpus: float  # that others than the workbench hold
     missing: tuple[str, ...] = ()
-    """What is said of nodes that are lost or silent."""
+    """What is said of nodes that are lost, silent, or asked for."""
 
     @property
     def num_waiting(self) -> int:

@@ -19,17 +19,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import ray
-from ray.core.generated import gcs_pb2
-from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from workbench.errors import ResourcesError, RunError
-from workbench.workers.admission import CPU_SHARE, Node, Request, Shape, check_feasible, order, place, queued
+from workbench.workers.admission import Node, Request, Returning, Shape, check_feasible, order, place, queued
 from workbench.workers.head import NAMESPACE, keep_alive
 from workbench.workers.lease import Lease, PoolStatus
-from workbench.workers.nodes import Nodes, Used
+from workbench.workers.nodes import Nodes
 from workbench.workers.owner import Owner, find_dead
 from workbench.workers.places import ON_HEAD
-from workbench.workers.worker import Worker, WorkerInfo
+from workbench.workers.seats import Seat, answer, make_ready, start_worker
+from workbench.workers.wishes import Wishes
 
 logger = logging.getLogger(__name__)
 
@@ -39,31 +38,10 @@ TRIALS_PER_WORKER = 1000
 STOP_GRACE_S = 5.0
 """How long a training may take to stop before its process is ended."""
 RELEASE_PATIENCE_S = 2.0
-START_TIMEOUT_S = 120.0
 START_ATTEMPTS = 3
 TICK_S = 0.1
 TOGETHER_S = 5.0
 OWNER_CHECK_S = 0.5
-_CALL_THREADS = 4  # of a worker: one waits for news, the others answer
-_ACTOR: Any = gcs_pb2  # generated without types
-_GONE = (_ACTOR.ActorTableData.RESTARTING, _ACTOR.ActorTableData.DEAD)
-
-
-@dataclass(eq=False)
-class _Seat:
-    """One worker and its place."""
-
-    handle: Any
-    node_id: str
-    shape: Shape
-    info: WorkerInfo | None = None
-    num_leases: int = 0
-    idle_since_s: float = 0.0
-
-    @property
-    def place(self) -> Used:
-        """What it uses, and where."""
-        return Used(self.node_id, self.shape)
 
 
 @dataclass(eq=False)
@@ -78,7 +56,7 @@ class _Waiting:
 class _Leased:
     request: Request
     owner: Owner | None
-    seats: list[_Seat]
+    seats: list[Seat]
 
 
 class Pool:
@@ -96,11 +74,13 @@ class Pool:
         self._worker_idle_s = worker_idle_s
         self._trials_per_worker = trials_per_worker
         self._lease_ids = itertools.count(time.time_ns())  # no lease of an earlier life has the same
-        self._idle: list[_Seat] = []
+        self._idle: list[Seat] = []
         self._leased: dict[int, _Leased] = {}
         self._stopping: list[tuple[str, int] | None] = []  # trials whose workers may still train
         self._waiting: list[_Waiting] = []
+        self._returning = Returning()
         self._nodes = Nodes()
+        self._wishes = Wishes()
         self._ticking: asyncio.Task[None] | None = None
 
     async def lease(self, request: Request, owner: Owner | None = None) -> Lease:
@@ -119,6 +99,7 @@ class Pool:
         """
         self._keep_ticking()
         check_feasible(request, self._nodes.hoped_for())
+        self._returning.asked(request)
         await self._end_earlier_lease(request, owner)
         problem: str | None = None
         for _ in range(START_ATTEMPTS):
@@ -127,7 +108,7 @@ class Pool:
             self._admit()
             lease_id = await waiting.admitted
             seats = self._leased[lease_id].seats
-            problem = await self._make_ready(seats)
+            problem = await make_ready(seats)
             if problem is None:
                 infos = tuple(seat.info for seat in seats if seat.info is not None)
                 return Lease(lease_id, tuple(seat.handle for seat in seats), infos)
@@ -155,7 +136,7 @@ class Pool:
         seats = self._try_place(request)
         if seats:
             lease_id = self._lend(request, None, seats)
-            await self._make_ready(seats)
+            await make_ready(seats)
             await self.release(lease_id)
 
     async def release(self, lease_id: int, unhealthy: tuple[int, ...] = (), training: bool = False) -> None:
@@ -169,9 +150,10 @@ class Pool:
         leased = self._leased.pop(lease_id, None)
         if leased is None:
             return
+        self._returning.ended(leased.request, time.monotonic())
         if training:
             self._stopping.append(leased.request.of_trial)
-            answers = [_answer(seat.handle.end.remote(STOP_GRACE_S)) for seat in leased.seats]
+            answers = [answer(seat.handle.end.remote(STOP_GRACE_S)) for seat in leased.seats]
             ended = await asyncio.gather(*answers, return_exceptions=True)
             self._stopping.remove(leased.request.of_trial)
             unhealthy += tuple(rank for rank, answer in enumerate(ended) if answer is not True)
@@ -204,7 +186,8 @@ class Pool:
         foreign_cpus = sum(node.foreign_cpus for node in self._usable(Shape()))
         waiting = [each.request for each in self._waiting if not each.admitted.done()]
         queue = tuple(queued(waiting, self._held_cpus()))
-        return PoolStatus(dict(leased), queue, pids, round(foreign_cpus, 2), tuple(self._nodes.missing()))
+        missing = (*self._nodes.missing(), *self._wishes.told())
+        return PoolStatus(dict(leased), queue, pids, round(foreign_cpus, 2), missing)
 
     def _held_cpus(self) -> Counter[str]:
         """Return the CPUs that the leased workers of each run use."""
@@ -235,23 +218,25 @@ class Pool:
             waiting.admitted.set_result(self._lend(waiting.request, waiting.owner, seats))
 
     def _holds_back(self, waiting: _Waiting) -> bool:
-        """Say whether a request still waits for others of its run, or for its trial's earlier attempt."""
+        """Say whether a request still waits for others: of its run, of its trial, or of more weight."""
         trial = waiting.request.of_trial
         if trial is not None and trial in self._stopping:
             return True  # two attempts at once would write the same checkpoints
+        if self._returning.outranks(waiting.request, time.monotonic()):
+            return True
         if waiting.request.together <= 1 or time.monotonic() - waiting.since_s > TOGETHER_S:
             return False
         requests = [held.request for held in (*self._waiting, *self._leased.values())]
         return sum(other.run_id == waiting.request.run_id for other in requests) < waiting.request.together
 
-    def _lend(self, request: Request, owner: Owner | None, seats: list[_Seat]) -> int:
+    def _lend(self, request: Request, owner: Owner | None, seats: list[Seat]) -> int:
         lease_id = next(self._lease_ids)
         self._leased[lease_id] = _Leased(request, owner, seats)
         return lease_id
 
-    def _try_place(self, request: Request) -> list[_Seat] | None:
+    def _try_place(self, request: Request) -> list[Seat] | None:
         """Take idle workers and start those that lack, or return None where the gang does not fit."""
-        self._idle = [seat for seat in self._idle if not _is_gone(seat.handle)]
+        self._idle = [seat for seat in self._idle if not seat.is_gone]
         matching = [seat for seat in self._idle if request.accepts(seat.shape, seat.node_id)]
         if request.num_workers == 1 and matching:
             self._idle.remove(matching[-1])
@@ -259,20 +244,20 @@ class Pool:
         chosen = place(request, self._usable(request.shape))
         if chosen is None:
             return None
-        seats: list[_Seat] = []
+        seats: list[Seat] = []
         for node_id in chosen:
             warm = next((seat for seat in reversed(matching) if seat.node_id == node_id), None)
             if warm is not None:
                 matching.remove(warm)
                 self._idle.remove(warm)
-            seats.append(warm or _Seat(None, node_id, request.shape))
+            seats.append(warm or Seat(None, node_id, request.shape))
         for seat in seats:
             if seat.handle is None:
                 self._make_room(seat.node_id, seats)
-                seat.handle = _start_worker(seat.node_id, request)
+                seat.handle = start_worker(seat.node_id, request)
         return seats
 
-    def _make_room(self, node_id: str, newcomers: list[_Seat]) -> None:
+    def _make_room(self, node_id: str, newcomers: list[Seat]) -> None:
         """Give idle workers of a node back until the workers about to run there fit."""
         node = next(node for node in self._nodes.hoped_for() if node.node_id == node_id)
         busy = [*newcomers, *(seat for leased in self._leased.values() for seat in leased.seats)]
@@ -286,17 +271,6 @@ class Pool:
             if oldest.node_id == node_id:
                 self._idle.remove(oldest)
                 ray.kill(oldest.handle)
-
-    async def _make_ready(self, seats: list[_Seat]) -> str | None:
-        """Wait until new workers answer; return what went wrong, or None."""
-
-        async def ask(seat: _Seat) -> None:
-            if seat.info is None:
-                seat.info = await asyncio.wait_for(_answer(seat.handle.info.remote()), START_TIMEOUT_S)
-
-        results = await asyncio.gather(*(ask(seat) for seat in seats), return_exceptions=True)
-        errors = [result for result in results if isinstance(result, BaseException)]
-        return str(errors[0] or type(errors[0]).__name__).splitlines()[0] if errors else None
 
     def _usable(self, shape: Shape) -> list[Node]:
         """Describe the nodes that can be used now."""
@@ -319,12 +293,14 @@ class Pool:
                     self._refuse_hopeless()
                     await self._end_leases_of_the_dead()
                     self._give_back_idle()
+                    self._wishes.tell([held.request for held in (*self._leased.values(), *self._waiting)])
                     if self._leased or self._waiting:
                         keep_alive()  # whoever holds workers, of a run or an advice, uses the local head
                 self._admit()
             except Exception:  # a cluster that does not answer now may answer next time
                 logger.exception("the pool could not look after its workers")
         self._nodes.rest()
+        self._wishes.tell(())
 
     def _give_up_silent_nodes(self) -> None:
         """End the workers of nodes that have fallen silent: their trials go on elsewhere."""
@@ -377,24 +353,3 @@ def connect_pool() -> Any:
         )
         .remote()
     )  # fmt: skip
-
-
-def _start_worker(node_id: str, request: Request) -> Any:
-    shape = request.shape
-    return (
-        ray.remote(Worker)
-        .options(
-            num_cpus=CPU_SHARE * shape.cpus, num_gpus=shape.gpus,
-            max_concurrency=_CALL_THREADS, max_restarts=1,  # see the module's docstring
-            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
-        )
-        .remote(shape.cpus, shape.gpus, request.preload)
-    )  # fmt: skip
-
-
-async def _answer(reference: Any) -> Any:
-    return await reference
-
-
-def _is_gone(handle: Any) -> bool:
-    return handle._get_local_state() in _GONE

@@ -69,7 +69,7 @@ class Obstacle:
     Attributes:
         place: Its place in the queue, from 1; None where it waits for none.
         num_queued: How many gangs are waited for in all.
-        missing: What is said of nodes that are lost or silent.
+        missing: What is said of nodes that are lost, silent, or asked for.
         holders: Other runs and what they hold, in words.
     """
 

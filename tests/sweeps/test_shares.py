@@ -1,0 +1,46 @@
+"""What a run uses of a cluster: workers and where they go, trials at once, and what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from running import make_experiment
+
+from workbench.errors import ResourcesError
+from workbench.resources import ClusterInventory, NodeInventory
+from workbench.sweeps.cluster import share_of
+
+
+def cluster_of(*num_cpus: float) -> ClusterInventory:
+    return ClusterInventory(
+        tuple(NodeInventory(f"node-{index}", "host", cpus, 0.0, 1) for index, cpus in enumerate(num_cpus))
+    )
+
+
+@pytest.mark.parametrize(
+    ("said", "advised", "placed"),
+    [
+        ("auto", "spread", "spread"),
+        ("auto", "pack", "pack"),
+        ("pack", "spread", "pack"),
+        ("spread", "pack", "spread"),
+    ],
+)
+def test_workers_go_where_a_person_says_or_else_where_the_advice_does(
+    said: str, advised: Any, placed: str
+) -> None:
+    experiment = make_experiment("curve", resources={"placement": said})
+    share = share_of("run", experiment, cluster_of(2, 2), advised_placement=advised)
+    assert share.request.placement == placed
+
+
+def test_a_cluster_without_machines_is_refused_unless_it_is_said_to_grow() -> None:
+    fixed = make_experiment("curve", plan={"workers": 2}, resources={"concurrency": 3})
+    with pytest.raises(ResourcesError, match=r"plan\.workers: a trial needs 2 workers .* holds 0"):
+        share_of("run", fixed, cluster_of())
+    growing = make_experiment("curve", plan={"workers": 2}, resources={"concurrency": 3, "autoscaling": True})
+    share = share_of("run", growing, cluster_of())
+    assert (share.concurrency, share.num_fitting) == (3, 3)
+    assert share.request.autoscaling
+    assert share_of("run", growing, cluster_of(16)).num_fitting == 8
