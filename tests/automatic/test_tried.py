@@ -1,10 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from workbench.automatic.tried import candidate, candidates_of, counted
+from workbench.automatic.tried import best_so_far, candidate, candidates_of, counted
 from workbench.cli.candidates import CandidatesView
 from workbench.events import (
     CommandHandled,
@@ -97,3 +98,11 @@ def test_a_terminal_is_told_of_candidates_and_their_scores_alone(
         "candidate   4  forest         loss 3.2500, accuracy 0.5000  cut short after 1 of 3 folds  "
         "num_trees=5",
     ]
+
+
+def test_a_candidate_of_few_folds_is_the_best_only_where_none_has_all() -> None:
+    tried = candidates_of(History.of(EXPERIMENT, events()))
+    easy = replace(tried[3], values={"loss": 0.01})
+    assert best_so_far([*tried[:3], easy]) == "best loss 1.25 (mlp)"
+    assert best_so_far([tried[2], easy]) == "best loss 0.01 (forest) after 1 of 3 folds"
+    assert best_so_far([tried[2]]) is None

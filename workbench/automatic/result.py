@@ -19,7 +19,7 @@ from workbench.automatic.preparation import HeldOut, LearningData, unpack
 from workbench.automatic.question import as_samples, read_labelled
 from workbench.automatic.scores import scores_of
 from workbench.automatic.targets import Asked
-from workbench.automatic.tried import candidates_of, counted
+from workbench.automatic.tried import best_so_far, candidates_of, counted
 from workbench.errors import RunError
 from workbench.run.attached import Run, attach
 from workbench.run.output import bundle
@@ -86,8 +86,8 @@ class AutoML:
         part, left_s = progress_of(history, time.time())
         tried = candidates_of(history)
         said = [self.run.state, counted(tried)]
-        if best := min((each for each in tried if each.values), key=lambda each: each.loss, default=None):
-            said.append(f"best loss {best.loss:.4g} ({best.family})")
+        if best := best_so_far(tried):
+            said.append(best)
         if not self.finished and part is not None:
             said.append(f"{100 * part:.0f} % of the budget" + (f", {left_s:.0f} s left" if left_s else ""))
         return "; ".join(said)

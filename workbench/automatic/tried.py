@@ -126,3 +126,14 @@ def counted(candidates: list[Tried]) -> str:
     said = [f"{done} candidate{'' if done == 1 else 's'} tried"]
     said += [f"{number} more {state}" for state, number in {**rest, "under way": under_way}.items() if number]
     return ", ".join(said)
+
+
+def best_so_far(candidates: list[Tried]) -> str | None:
+    """Return what the best candidate came to, in words; None where none has a score."""
+    scored = [each for each in candidates if each.values]
+    # A few folds may be the easy ones: they count only where nothing was trained on all.
+    best = min(scored, key=lambda each: (each.state != "complete", each.loss), default=None)
+    if best is None:
+        return None
+    folds = "" if best.state == "complete" else f" after {best.num_folds} of {best.of_folds} folds"
+    return f"best loss {best.loss:.4g} ({best.family}){folds}"
