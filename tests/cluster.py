@@ -186,13 +186,17 @@ class Cluster:
 def _autoscaling_file(folder: Path, address: str, num_nodes: int) -> Path:
     """Write what Ray's autoscaler reads: nodes with one CPU that start here when they are asked for."""
     types = {
-        "head": {"resources": {}, "node_config": {}, "max_workers": 0},
+        "ray.head.default": {"resources": {}, "node_config": {}, "max_workers": 0},
         "node": {"resources": {"CPU": 1}, "node_config": {}, "min_workers": 0, "max_workers": num_nodes},
     }
     settings = {
         "cluster_name": "growing", "max_workers": num_nodes, "upscaling_speed": 1.0,
-        "idle_timeout_minutes": 0.05, "provider": {"type": "fake_multinode", "gcs_address": address},
-        "available_node_types": types, "head_node_type": "head", "auth": {}, "docker": {},
+        "idle_timeout_minutes": 0.05,
+        "provider": {
+            "type": "fake_multinode", "gcs_address": address, "launch_multiple": True,
+            "disable_node_updaters": True, "use_node_id_as_ip": True,
+        },
+        "available_node_types": types, "head_node_type": "ray.head.default", "auth": {}, "docker": {},
         "file_mounts": {}, "cluster_synced_files": [], "file_mounts_sync_continuously": False,
         "initialization_commands": [], "setup_commands": [], "head_setup_commands": [],
         "worker_setup_commands": [], "head_start_ray_commands": [], "worker_start_ray_commands": [],
