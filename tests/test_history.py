@@ -81,6 +81,17 @@ def test_repeats_are_ranked_by_the_mean_of_their_configuration() -> None:
     assert history.num_configurations() == 2
 
 
+def test_a_configuration_with_few_of_its_repeats_comes_after_those_with_all() -> None:
+    events = [
+        *trial(0, {"accuracy": 0.80}, configuration=0, repeat=0),
+        *trial(1, {"accuracy": 0.70}, configuration=0, repeat=1),
+        *trial(2, {"accuracy": 0.99}, configuration=1, repeat=0),
+    ]
+    history = History.of(experiment(repeats=2), events)
+    assert [trial.number for trial in history.ranked()] == [0, 1, 2]
+    assert History.of(experiment(repeats=2), trial(0, {"accuracy": 0.99})).best() is not None
+
+
 def test_the_front_holds_what_no_trial_beats_everywhere() -> None:
     both = experiment(
         objectives=[{"metric": "accuracy", "goal": "maximize"}, {"metric": "cost", "goal": "minimize"}]

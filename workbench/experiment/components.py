@@ -81,6 +81,11 @@ class Component(BaseModel):
         """The SHA-256 of an embedded object, in hexadecimal."""
         return self.name.rpartition("@")[2] if self.name.startswith(EMBEDDED_PREFIX) else None
 
+    @property
+    def title(self) -> str:
+        """What a person calls it: its name, without the hash of an embedded object."""
+        return self.name.removeprefix(EMBEDDED_PREFIX).partition("@")[0]
+
     def with_payload(self, payload: bytes) -> Component:
         """Return the same component with the bytes of its embedded object.
 

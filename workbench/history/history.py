@@ -200,18 +200,20 @@ class History:
     def ranked(self) -> list[Trial]:
         """Return the complete, feasible trials with finite objectives, best first.
 
-        Configurations are ordered by the mean of the first objective over their complete repeats; within
-        one configuration by the distance to that mean.
+        Configurations are ordered by the mean of the first objective over their complete repeats, those with
+        all repeats first: a few may be the easy ones. Within one they go by the distance to that mean.
         """
         objective = self.experiment.objectives[0]
         sign = -1.0 if objective.goal == "maximize" else 1.0
-        means = self._means(objective.metric)
+        means, complete = self._means(objective.metric), self.in_state("complete")
+        num_complete = Counter(trial.configuration for trial in complete)
 
-        def key(trial: Trial) -> tuple[float, int, float, int]:
-            mean = means[trial.configuration]
-            return sign * mean, trial.configuration, abs(trial.values[objective.metric] - mean), trial.number
+        def key(trial: Trial) -> tuple[bool, float, int, float, int]:
+            number, mean = trial.configuration, means[trial.configuration]
+            is_partial = num_complete[number] < self.experiment.repeats
+            return is_partial, sign * mean, number, abs(trial.values[objective.metric] - mean), trial.number
 
-        return sorted((trial for trial in self.in_state("complete") if self.is_feasible(trial)), key=key)
+        return sorted((trial for trial in complete if self.is_feasible(trial)), key=key)
 
     def why_no_best(self) -> str | None:
         """Say in a sentence why there is no best trial; None where there is one."""

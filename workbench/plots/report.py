@@ -191,8 +191,8 @@ class _Figures:
 def _header(run: RunData, run_id: str | None) -> str:
     experiment = run.experiment
     what = experiment.train or experiment.model
-    tuned = f"{what.name if what else 'a function'}" + (
-        f" on {experiment.data.name}" if experiment.data else ""
+    tuned = f"{what.title if what else 'a function'}" + (
+        f" on {experiment.data.title}" if experiment.data else ""
     )
     goals = " and ".join(f"{item.goal} {item.metric}" for item in experiment.objectives)
     begun = run.history.started_unix_s

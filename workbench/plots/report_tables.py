@@ -28,7 +28,11 @@ def best_trials(run: RunData) -> list[str]:
     several = len(run.history.objectives) > 1
     shown = (run.history.front() if several else ranked)[:NUM_BEST]
     metrics = [item.metric for item in (*run.history.objectives, *run.experiment.constraints)]
-    names = searched(run.experiment.search, list(run.history.trials.values()))
+    names = [
+        name
+        for name in searched(run.experiment.search, list(run.history.trials.values()))
+        if any(name in trial.params for trial in shown)
+    ]
     rows = []
     for rank, trial in enumerate(shown):
         values = [_cell(number(trial.values.get(name, math.nan)), "number") for name in metrics]
