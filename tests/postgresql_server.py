@@ -102,6 +102,18 @@ class Server:
         finally:
             self.start()
 
+    @contextlib.contextmanager
+    def hung(self) -> Iterator[None]:
+        """Answer nobody for a while, with all connections open."""
+        family = [*psutil.Process(self._process.pid).children(), psutil.Process(self._process.pid)]
+        for process in family:
+            process.suspend()
+        try:
+            yield
+        finally:
+            for process in family:
+                process.resume()
+
     def make_database(self, *options: str) -> str:
         """Make an empty database, and return its name."""
         name = f"test{next(self._numbers)}"

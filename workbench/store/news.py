@@ -64,7 +64,7 @@ class News:
     def __init__(self, database: Database) -> None:
         """Hear nothing yet."""
         self.is_told = False
-        """Whether the database tells, just now."""
+        """Whether the database was heard to tell, and does so still."""
         self._database = database
         self._can_tell = database.engine.dialect.name == "postgresql"
         self._lock = threading.Lock()
@@ -109,10 +109,12 @@ class News:
         with self._database.engine.connect() as connection:
             try:
                 heard = postgresql.listen(connection)
-                self.is_told = True
+                with self._database.engine.begin() as other:
+                    postgresql.tell(other)  # what is not heard of this, a pooler in between keeps to itself
                 self._wake()  # by what came before
                 while self._goes_on():
                     for _ in heard.notifies(timeout=_END_S, stop_after=1):
+                        self.is_told = True
                         self._wake()
             finally:
                 connection.invalidate()  # it is no use to others afterwards

@@ -74,7 +74,9 @@ def make_engine(url: URL) -> Engine:
     Raises:
         ImportError: If the driver, or the library that it needs, is not installed.
     """
-    options = {name: value for name, value in _CONNECT.items() if name not in url.query}
+    options: dict[str, Any] = {name: value for name, value in _CONNECT.items() if name not in url.query}
+    # A pooler between here and the server may answer the next transaction by another session.
+    options["prepare_threshold"] = None
     # Processes of a team are many, and connections of a server are few.
     engine = sa.create_engine(
         url, connect_args=options, pool_pre_ping=True, pool_size=3, use_native_hstore=False
