@@ -12,7 +12,7 @@ from running import Sweep, start_on, wait_until
 
 from tests.cluster import Cluster
 from tests.network import Network, why_not
-from workbench.events import AttemptEnded, TrialReported, TrialStarted
+from workbench.events import AdviceGiven, AttemptEnded, PlanMeasured, TrialReported, TrialStarted
 from workbench.experiment import Experiment
 from workbench.store import Store
 
@@ -94,6 +94,20 @@ def test_a_trial_across_a_slow_link_trains_the_same_and_is_as_slow_as_the_link(
     link_s = 8 * gradient_bytes / (MEGABITS_PER_S * 1e6)
     assert 64 / samples_per_s(spread) > 0.8 * link_s
     assert samples_per_s(spread) < samples_per_s(packed)
+
+
+def test_an_advised_sweep_measures_both_places_of_workers_and_keeps_off_the_slow_link(
+    cluster, store, tmp_path
+):
+    sweep = start(
+        cluster, store, tmp_path, "auto", resources={"concurrency": 1, "advice": "always"}
+    ).wait("complete", timeout_s=120)  # fmt: skip
+    (given,) = sweep.of(AdviceGiven)
+    assert given.advice["settings"]["resources.placement"] == "pack"
+    assert any("they go on few" in said for said in given.advice["measured"])
+    measured = [event for event in sweep.of(PlanMeasured) if event.by_trial is None]
+    assert {tuple(event.workers_per_node) for event in measured} == {(2,), (1, 1)}
+    assert len(machines_of(cluster, sweep)) == 1
 
 
 def test_a_trial_across_a_link_with_latency_waits_for_it_at_every_step(tmp_path, store):

@@ -203,20 +203,20 @@ class Bench:
         request = dataclasses.replace(self._request, num_workers=num_workers)
         gang = self._lease(request)
         try:
-            hosts = tuple(sorted(Counter(worker.host for worker in gang.workers).values()))
+            on_nodes = tuple(sorted(Counter(worker.node for worker in gang.workers).values()))
             gang.start(task, origin=self._origin)
             while True:
                 progress = gang.next(stop=stop is not None and stop.is_set(), timeout_s=1.0)
                 for event in progress.events:
-                    yield event, hosts
+                    yield event, on_nodes
                 if progress.lost is not None:
                     yield TrialEnded(
                         trial=task.trial, attempt=0, state="failed", reason=progress.lost,
                         message=progress.message,
-                    ), hosts  # fmt: skip
+                    ), on_nodes  # fmt: skip
                     return
                 if progress.ended is not None:
-                    yield progress.ended, hosts
+                    yield progress.ended, on_nodes
                     return
         finally:
             gang.release()

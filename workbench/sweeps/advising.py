@@ -142,7 +142,7 @@ def measure_before_trials(store: Store, ledger: Ledger) -> AdvisedPlans | None:
     fastest = plans.fastest(choices.params)
     if (
         fastest is not None
-        and not fills(experiment, workers, num_places)
+        and not fills(experiment, fastest[0].workers, num_places)
         and survey.compare_placements([fastest[0]])
     ):
         plans = AdvisedPlans(experiment, choices, survey.knowledge, samples, workers)

@@ -42,7 +42,7 @@ class TrialPlans:
         self._advised: AdvisedPlans | None = None
         self._cluster: ClusterInventory | None = None
         self._speeds: dict[int, list[float]] = {}
-        self._hosts: dict[int, Sequence[str]] = {}
+        self._nodes: dict[int, Sequence[str]] = {}
         self._known: set[str] = set()
 
     def begin(self) -> bool:
@@ -76,7 +76,7 @@ class TrialPlans:
         for event in events:
             match event:
                 case TrialStarted():
-                    self._hosts[number] = event.hosts
+                    self._nodes[number] = event.nodes
                 case TrialPlanned():
                     self._speeds[number] = []
                 case TrialReported(samples_per_s=float(speed), told_again=False) if speed > 0:
@@ -88,9 +88,9 @@ class TrialPlans:
             # The first also tells of first calls and of reading a checkpoint.
             speeds = self._speeds.pop(number, [])[1:]
             if len(speeds) >= _FEWEST_SPEEDS and "global_batch" in trial.plan:
-                self._keep(trial, statistics.median(speeds), self._hosts.pop(number, ()))
+                self._keep(trial, statistics.median(speeds), self._nodes.pop(number, ()))
 
-    def _keep(self, trial: Trial, samples_per_s: float, hosts: Sequence[str]) -> None:
+    def _keep(self, trial: Trial, samples_per_s: float, nodes: Sequence[str]) -> None:
         experiment, batch = self._ledger.experiment, trial.plan["global_batch"]
         assert isinstance(batch, int)
         if self._cluster is None:
@@ -104,7 +104,7 @@ class TrialPlans:
             ),
             plan=dict(trial.plan),
             by_trial=trial.number,
-            workers_per_node=sorted(Counter(hosts).values()),
+            workers_per_node=sorted(Counter(nodes).values()),
             step_time_s=batch / samples_per_s,
             samples_per_s=samples_per_s,
         )
