@@ -11,6 +11,7 @@ from tests.cli.conftest import Shell
 from tests.renting.test_offers import experiment, measured
 from tests.run.recorded import append
 from workbench.events import RunStateChanged
+from workbench.renting.catalogue import read_catalogue
 from workbench.store import Store
 
 
@@ -35,9 +36,9 @@ def test_machines_are_compared_as_a_table_as_values_and_as_a_picture(shell: Shel
     )
     assert code == 0, err
     assert "take " in out
-    assert "g4dn.xlarge (aws, us-east-1)" in out
-    assert "EXTRAPOLATED" in out
-    assert "price unknown" in err
+    assert "g4dn.xlarge" in out
+    assert "extrapolated" in out
+    assert "[1] " in err
     assert "What the run would take" in picture.read_text()
     told = shell.json("cluster", "plan", advised, "--provider", "gcp")
     assert {each["provider"] for each in told["offers"]} == {"gcp"}
@@ -55,6 +56,13 @@ def test_without_a_measurement_the_next_step_is_named(shell: Shell, file: str) -
     ("words", "said"),
     [
         (("--deadline", "soon"), "--deadline: 'soon' is no duration"),
+        (("--deadline", "nan"), "--deadline: nan is no duration"),
+        (("--deadline", "-5"), "--deadline: -5 is no duration"),
+        (("--deadline", "0"), "--deadline: nothing ends at once; allowed: more than 0"),
+        (("--start-up", "inf"), "--start-up: inf is no duration"),
+        (("--budget", "nan"), "'--budget': nan is not a finite number"),
+        (("--budget", "inf"), "'--budget': inf is not a finite number"),
+        (("--budget", "-1"), "'--budget': -1.0 is not in the range x>0"),
         (("--provider", "nobody"), "--provider: no machine of nobody; allowed: aws, gcp, azure"),
         (("--catalogue", "absent.yaml"), "cannot read absent.yaml"),
     ],
@@ -63,6 +71,33 @@ def test_what_is_wrong_is_said(shell: Shell, advised: str, words: tuple[str, ...
     code, _, err = shell("cluster", "plan", advised, *words)
     assert code == 2
     assert said in err
+
+
+def test_a_machine_that_trains_at_once_is_assumed_where_asked(shell: Shell, advised: str) -> None:
+    for start_up in ("0", "0s"):
+        told = shell.json("cluster", "plan", advised, "--start-up", start_up)
+        assert any("0.0s of start-up is assumed" in line for line in told["words"])
+
+
+@pytest.mark.parametrize("columns", [80, 100, 120])
+def test_the_table_fits_a_terminal_of_any_usual_width(
+    shell: Shell, advised: str, columns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.cli.printing._WIDE", columns)
+    code, out, _ = shell("cluster", "plan", advised, "--deadline", "6h", "--budget", "40", "--all")
+    assert code == 0
+    lines = out.partition("\n\n")[0].splitlines()
+    assert max(map(len, lines)) <= columns
+    names = {machine.type for machine in read_catalogue().machines}
+    assert names <= {word for line in lines for word in line.split()}  # none is broken over two lines
+
+
+def test_the_best_lines_are_shown_and_how_many_more_there_are(shell: Shell, advised: str) -> None:
+    _, out, _ = shell("cluster", "plan", advised)
+    _, everything, _ = shell("cluster", "plan", advised, "--all")
+    assert "more lines come after these: --all shows them" in out
+    assert "--all shows them" not in everything
+    assert len(everything.splitlines()) > 2 * len(out.splitlines())
 
 
 def test_a_cluster_is_simulated_by_each_rule(shell: Shell) -> None:
@@ -105,9 +140,10 @@ def template(shell: Shell, target: str, file: str, *words: str) -> tuple[int, st
 
 
 def test_a_template_is_written_for_each_target(shell: Shell, file: str) -> None:
-    wheel, path = "dist/workbench.whl", shell.folder / "out.yaml"
+    wheel, path = shell.folder / "workbench.whl", shell.folder / "out.yaml"
+    wheel.touch()
     code, out, err = template(
-        shell, "aws", file, "--machine", "g5.xlarge", "--package", wheel, "--to", str(path)
+        shell, "aws", file, "--machine", "g5.xlarge", "--package", str(wheel), "--to", str(path)
     )
     assert (code, err) == (0, "")
     assert "wrote" in out
@@ -131,13 +167,32 @@ def test_a_template_is_written_for_each_target(shell: Shell, file: str) -> None:
         ),
         (("kubernetes", "--machine", "g5.xlarge"), "--image: is needed here"),
         (("slurm",), "--environment: is needed here"),
-        (("slurm", "--environment", "v", "--idle", "long"), "--idle: 'long' is no duration"),
+        (("aws", "--machine", "g5.xlarge", "--idle", "long"), "--idle: 'long' is no duration"),
+        (("aws", "--machine", "g5.xlarge", "--package", "w.whl"), "--package: there is no file w.whl"),
+        (("slurm", "--environment", "v", "--time", "banana"), "--time: 'banana' is no time that Slurm knows"),
+        (("slurm", "--environment", "v", "--memory-gib", "nan"), "nan is not a finite number"),
+        (("slurm", "--idle", "5m"), "--idle: changes nothing for slurm; allowed: with aws, gcp, azure"),
+        (("aws", "--gpus", "4"), "--gpus: changes nothing for aws; allowed: with slurm"),
     ],
 )
 def test_what_a_template_lacks_is_named(shell: Shell, file: str, words: tuple[str, ...], said: str) -> None:
     code, _, err = template(shell, words[0], file, *words[1:])
     assert code == 2
     assert said in err
+
+
+def test_settings_go_along_whatever_the_target(shell: Shell, file: str) -> None:
+    wheel, kept = shell.folder / "workbench.whl", ("--set", "training.epochs=7")
+    wheel.touch()
+    _, aws, _ = template(shell, "aws", file, "--machine", "g5.xlarge", "--package", str(wheel), *kept)
+    assert f"workbench submit {file} --set training.epochs=7 --address" in aws
+    _, slurm, _ = template(shell, "slurm", file, "--environment", "venv", *kept)
+    assert f"workbench sweep {file} --set training.epochs=7 --detach" in slurm
+    _, pods, _ = template(shell, "kubernetes", file, "--machine", "g5.xlarge", "--image", "mine:1", *kept)
+    assert "epochs: 7" in pods
+    code, _, err = template(shell, "slurm", file, "--environment", "venv", "--set", "training.epochs=no")
+    assert code == 2
+    assert "training.epochs" in err
 
 
 def test_without_a_place_for_runs_and_checkpoints_nothing_is_written(

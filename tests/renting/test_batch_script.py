@@ -21,7 +21,7 @@ JOB = 4321
 # Options of srun end where the first word is none; every "node" is this machine.
 SRUN = """#!/bin/bash
 while [[ "$1" == --* ]]; do shift; done
-[ "$1" = hostname ] && exec echo 127.0.0.1
+[ "$1" = getent ] && exec hostname --all-ip-addresses
 exec "$@"
 """
 SCONTROL = """#!/bin/bash
@@ -71,7 +71,7 @@ def submit(
         store=str(folder / "runs.sqlite"), artifacts=str(folder / "artifacts"),
     )  # fmt: skip
     script = folder / "job.sh"
-    script.write_text(batch_script(asked, folder / "venv", "1:00:00"))
+    script.write_text(batch_script(asked, folder / "venv", "1:00:00", folder=folder))
     return subprocess.Popen(
         ["bash", str(script)],
         env=job | {"SLURM_JOB_NODELIST": ",".join("ab"[:nodes])},

@@ -13,6 +13,9 @@ from workbench.renting.catalogue import SHIPPED, read_catalogue
 # As drivers name them.
 DRIVER_NAMES = {
     "T4": "Tesla T4",
+    "V100": "Tesla V100-SXM2-16GB",
+    "A10": "NVIDIA A10",
+    "H100-PCIe": "NVIDIA H100 PCIe",
     "L4": "NVIDIA L4",
     "A10G": "NVIDIA A10G",
     "A100-40GB": "NVIDIA A100-SXM4-40GB",
@@ -37,7 +40,7 @@ def test_every_number_of_the_shipped_one_has_its_source_and_date() -> None:
         assert machine.source.origin
         for price in (machine.on_demand, machine.spot):
             assert (price.usd_per_hour is None) == (price.origin is None) == (price.date is None)
-    assert {machine.provider for machine in catalogue.machines} == {"aws", "gcp", "azure"}
+    assert {machine.provider for machine in catalogue.machines} == {"aws", "gcp", "azure", "lambda", "runpod"}
     assert any(machine.device is None for machine in catalogue.machines)
 
 
@@ -61,7 +64,8 @@ def test_devices_are_found_by_what_drivers_call_them_and_have_the_peaks_that_ste
 def test_another_device_of_a_like_name_is_another_one() -> None:
     catalogue = read_catalogue()
     assert catalogue.device_called("NVIDIA T4G") is None
-    assert catalogue.device_called("NVIDIA A10") is None
+    assert catalogue.device_called("NVIDIA A100X") is None
+    assert catalogue.device_called("Tesla V100-PCIE-16GB") is None
 
 
 def test_what_is_wrong_is_named_by_its_dotted_field(tmp_path: Path) -> None:

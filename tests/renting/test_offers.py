@@ -18,7 +18,7 @@ from workbench.renting.catalogue import Catalogue, read_catalogue
 from workbench.renting.elsewhere import CPU_SLACK, DEVICE_SLACK, carry
 from workbench.renting.evidence import Evidence, evidence_of
 from workbench.renting.interruptions import stretch
-from workbench.renting.offers import Offer, Wishes, compare, sentences
+from workbench.renting.offers import Offer, Wishes, compare
 from workbench.store import Store
 
 SAMPLES = 4096
@@ -141,10 +141,10 @@ def test_what_nothing_tells_of_is_not_guessed() -> None:
 
 
 def test_a_price_that_nobody_knows_stays_unknown(store: Store) -> None:
-    found = offer(compare(experiment(), evidence(store, T4), only("g4dn.xlarge"), Wishes()))
+    found = offer(compare(experiment(), evidence(store, T4), priced("g4dn.xlarge"), Wishes()))
     assert found.cost_usd is None
     assert found.run_s is not None
-    assert "on demand price unknown: put yours into the catalogue" in found.notes
+    assert "its price is not known" in found.notes
     assert not found.is_recommendable
 
 
@@ -189,11 +189,10 @@ def test_more_machines_are_taken_where_the_deadline_asks_for_them(store: Store) 
 
 def test_lines_that_miss_a_wish_are_marked_and_come_after_those_that_do_not(store: Store) -> None:
     found = compare(experiment(), evidence(store, T4), CATALOGUE, Wishes(budget_usd=2.0, deadline_s=36_000.0))
-    assert len(found) == 2 * len(CATALOGUE.machines)
+    assert len(found) == sum(len(machine.markets) for machine in CATALOGUE.machines)
     assert [each.rank() for each in found] == sorted(each.rank() for each in found)
     assert found[0].is_recommendable
     assert any(each.in_budget == "no" for each in found)
-    assert "take" in next(sentences(found, Wishes()))
 
 
 def test_what_does_not_fit_into_memory_says_so(store: Store) -> None:
@@ -259,4 +258,3 @@ def test_where_next_to_nothing_is_known_nothing_is_recommended(store: Store) -> 
     assert offer(found).is_vague
     assert offer(found).cost_usd is not None
     assert not any(each.is_recommendable for each in found)
-    assert next(sentences(found, Wishes())).startswith("nothing can be recommended")

@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import json
-import subprocess
+import re
+import shlex
 import sys
 from pathlib import Path
 from typing import Any
 
+import click
 import jsonschema
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from ruamel.yaml import YAML
 
 from tests.renting.test_offers import experiment
+from workbench.cli.entry import group
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
+from workbench.experiment.naming import check_name
 from workbench.renting.catalogue import Machine, read_catalogue
 from workbench.renting.kuberay import manifests
 from workbench.renting.launcher_file import launcher_file
 from workbench.renting.rental import Rental, ray_image, versions
-from workbench.renting.slurm import batch_script
 
 SCHEMA = Path(__file__).with_name("kuberay_schema.yaml")
 MACHINES = {"aws": "g5.xlarge", "gcp": "a2-highgpu-1g", "azure": "Standard_NC24ads_A100_v4"}
@@ -43,11 +48,27 @@ def node_of_slurm(cpus: int = 8, gpus: int = 0) -> Machine:
     })  # fmt: skip
 
 
-def written(provider: str, **changes: Any) -> str:
+def written(provider: str, package: str = "workbench==0.1.0", **changes: Any) -> str:
     return launcher_file(
-        rental(MACHINES[provider], **changes), "dist/workbench-0.1.0-py3-none-any.whl",
+        rental(MACHINES[provider], **changes), package,
         project="ours", machine_image="projects/p/global/images/family/with-driver",
+        path=Path("rent it.yaml"),
     )  # fmt: skip
+
+
+def typed_commands(text: str) -> list[list[str]]:
+    """The commands that the first lines of a file tell a person to type."""
+    told = [line.removeprefix("#   ") for line in text.splitlines() if line.startswith("#   ")]
+    return [shlex.split(line) for line in told if line.startswith(("workbench ", "ray "))]
+
+
+def check_command(program: click.Command, words: list[str]) -> None:
+    """Let a program read a command without carrying it out."""
+    while isinstance(program, click.Group):
+        _, found, words = program.resolve_command(click.Context(program), words)
+        assert found is not None
+        program = found
+    program.make_context(program.name, words)
 
 
 def read(text: str) -> list[dict[str, Any]]:
@@ -75,10 +96,67 @@ def test_ray_accepts_the_launcher_files_as_its_own_schema_has_them(provider: str
     assert prepared["idle_timeout_minutes"] == 10.0
 
 
-def test_the_shell_of_a_rented_machine_finds_the_experiment_in_its_home_folder() -> None:
-    command = rental(MACHINES["aws"]).session("~/my net.yaml")
-    assert "workbench sweep ~/'my net.yaml';" in command
-    assert "workbench sweep '/a b/net.yaml';" in rental(MACHINES["aws"]).session("/a b/net.yaml")
+@pytest.mark.parametrize(
+    "changes", [{}, {"resume": "digits-1"}, {"settings": ("training.epochs=5", "name=a b")}]
+)
+def test_what_a_person_is_told_to_type_is_understood(changes: dict[str, Any]) -> None:
+    from ray.scripts.scripts import cli as ray_cli
+
+    commands = typed_commands(written("aws", file=Path("my net.yaml"), **changes))
+    assert [words[:2] for words in commands] == [
+        ["ray", "up"], ["ray", "exec"], ["ray", "dashboard"],
+        ["workbench", "resume" if "resume" in changes else "submit"],
+        ["ray", "exec"], ["workbench", "follow"], ["ray", "down"],
+    ]  # fmt: skip
+    for program, *words in commands:
+        check_command(group if program == "workbench" else ray_cli, words)
+    assert all(words[2] == "rent it.yaml" for words in commands if words[0] == "ray")
+
+
+def test_the_code_goes_along_when_the_run_is_submitted_and_so_do_settings() -> None:
+    text = written("aws", file=Path("my net.yaml"), settings=("training.epochs=5",))
+    (submitted,) = (words for words in typed_commands(text) if words[1] == "submit")
+    assert submitted[2:] == [
+        "my net.yaml", "--set", "training.epochs=5", "--address", "http://127.0.0.1:8265",
+        "--token-file", "~/.workbench/workbench-my-net.token", "--detach",
+    ]  # fmt: skip
+    assert "--token-file ~/.workbench" in text  # where a shell finds the home folder
+    with pytest.raises(ExperimentError, match="--set: a run that goes on keeps its settings"):
+        rental(settings=("training.epochs=5",), resume="digits-1")
+
+
+@pytest.mark.parametrize(
+    ("package", "said"),
+    [
+        ("dist/absent.whl", "--package: there is no file dist/absent.whl"),
+        ("./dist", "--package: './dist' is neither a wheel nor what pip can find"),
+        ("", "--package: '' is neither"),
+        ("two words", "--package: 'two words' is neither"),
+    ],
+)
+def test_a_package_that_cannot_be_installed_is_refused(package: str, said: str) -> None:
+    with pytest.raises(ExperimentError, match=re.escape(said)):
+        written("aws", package)
+
+
+@pytest.mark.parametrize(
+    "package", ["workbench", "workbench[cluster]>=0.1,<2", "https://here/w-1-py3-none-any.whl"]
+)
+def test_what_pip_finds_by_itself_is_not_copied(package: str) -> None:
+    (document,) = read(written("aws", package))
+    assert shlex.quote(package) in document["setup_commands"][1]
+    assert set(document["file_mounts"]) == {"~/.workbench-token", "~/.pgpass"}
+
+
+def test_a_wheel_is_copied_from_where_it_lies_whatever_folder_the_launcher_runs_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel = tmp_path / "workbench-0.1.0-py3-none-any.whl"
+    wheel.touch()
+    monkeypatch.chdir(tmp_path)
+    (document,) = read(written("aws", wheel.name))
+    assert document["file_mounts"][f"~/{wheel.name}"] == str(wheel)
+    assert f" ~/{wheel.name} " in document["setup_commands"][1]
 
 
 def test_ray_refuses_a_launcher_file_with_a_typing_error() -> None:
@@ -114,15 +192,18 @@ def test_versions_are_those_that_are_installed_here() -> None:
     python = f"py{sys.version_info.major}{sys.version_info.minor}"
     assert document["docker"]["worker_image"] == ray_image(1) == f"rayproject/ray:2.60.0-{python}-gpu"
     assert f"torch=={versions()['torch']}" in document["setup_commands"][1]
-    assert "~/workbench-0.1.0-py3-none-any.whl" in document["setup_commands"][1]
     assert "+" not in versions()["torch"]
 
 
 def test_the_run_asks_for_its_machines_and_lets_them_go() -> None:
     text = written("aws")
-    assert "await_nodes --nodes 4 --cpus 4 --gpus 1 && workbench sweep" in text
-    assert "await_nodes --release" in text
-    assert "workbench resume abc" in written("aws", resume="abc")
+    assert "await_nodes --nodes 4 --cpus 4 --gpus 1" in text
+    assert "workbench follow last; python -m workbench.workers.await_nodes --release" in text
+    (_, what) = read(manifests(rental(), "registry/mine:1"))
+    assert "await_nodes --nodes 4 --cpus 4 --gpus 1 && workbench sweep" in what["spec"]["entrypoint"]
+    assert "await_nodes --release" in what["spec"]["entrypoint"]
+    (_, what) = read(manifests(rental(resume="abc"), "registry/mine:1"))
+    assert "workbench resume abc;" in what["spec"]["entrypoint"]
 
 
 @pytest.mark.parametrize("kind", ["job", "cluster"])
@@ -152,27 +233,56 @@ def test_the_schema_refuses_what_kubectl_would() -> None:
         jsonschema.Draft202012Validator(schema).validate(what)
 
 
-def test_the_experiment_travels_with_the_manifests() -> None:
-    files, what = read(manifests(rental(), "registry/mine:1"))
-    text = files["data"]["mine.yaml"]
+@pytest.mark.parametrize("file", ["mine.yaml", "my net (2).yaml", "実験.yaml", "a/b c.yml"])
+def test_the_experiment_travels_with_the_manifests_whatever_its_file_is_called(file: str) -> None:
+    files, what = read(manifests(rental(file=Path(file)), "registry/mine:1"))
+    ((name, text),) = files["data"].items()
+    assert re.fullmatch(r"[-._a-zA-Z0-9]{1,253}", name)  # what Kubernetes takes as a key
     assert Experiment.from_yaml(text).hash() == rental().experiment.hash()
-    assert "/experiment/mine.yaml" in what["spec"]["entrypoint"]
+    assert f"/experiment/{name};" in what["spec"]["entrypoint"]
 
 
-def test_a_batch_script_is_one() -> None:
-    text = batch_script(
-        rental(machine=node_of_slurm(16, 4), nodes=3), Path("/shared/venv"), "02:00:00",
-        options=("--partition=gpu",),
-    )  # fmt: skip
-    done = subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
-    options = [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
-    assert {
-        "--nodes=3", "--cpus-per-task=16", "--gpus-per-node=4", "--time=02:00:00", "--requeue",
-        "--partition=gpu", "--signal=B:USR1@120",
-    } <= set(options)  # fmt: skip
-    assert "--dashboard-host=127.0.0.1" in text
-    assert text.index("umask 077") < text.index("$state/token")
+def test_what_was_made_in_a_cell_is_refused_where_an_image_holds_the_code() -> None:
+    made = experiment(model=lambda config: None)
+    with pytest.raises(ExperimentError, match=r"made in a notebook cell.*package.module:function"):
+        manifests(rental(experiment=made), "registry/mine:1")
+
+
+def is_name(text: str) -> bool:
+    try:
+        check_name(text)
+    except ExperimentError:
+        return False
+    return True
+
+
+NAMES = st.text(min_size=1, max_size=80).filter(is_name) | st.from_regex(
+    r"[0-9A-Za-z ._-]{1,80}", fullmatch=True
+).filter(is_name)
+
+
+@given(NAMES)
+@example("実験")
+@example("7 dwarfs")
+@example("_-_")
+@example("x" * 80)
+@example("-" * 60)
+def test_names_are_labels_of_kubernetes_short_enough_for_kuberay(name: str) -> None:
+    found = rental(experiment=experiment(name=name)).name
+    assert re.fullmatch(r"[a-z]([-a-z0-9]*[a-z0-9])?", found)  # RFC 1035, which services need
+    assert len(found) <= 47
+
+
+@given(NAMES, NAMES)
+@example("実験一", "実験二")
+@example("x" * 60 + "a", "x" * 60 + "b")
+def test_experiments_of_different_names_share_a_cluster_only_where_the_names_read_alike(
+    one: str, other: str
+) -> None:
+    first, second = (rental(experiment=experiment(name=name)).name for name in (one, other))
+    if first == second:
+        plain = [re.sub("[^a-z0-9]+", "-", name.lower()).strip("-") for name in (one, other)]
+        assert plain[0] == plain[1]
 
 
 @pytest.mark.parametrize(
@@ -196,18 +306,13 @@ def test_what_gives_a_secret_away_or_cannot_be_is_refused(changes: dict[str, Any
 )
 def test_places_that_one_machine_has_for_itself_are_refused(changes: dict[str, Any], said: str) -> None:
     with pytest.raises(ExperimentError, match=said):
-        launcher_file(rental(**changes), "workbench.whl")
+        launcher_file(rental(**changes), "workbench")
     with pytest.raises(ExperimentError, match=said):
         manifests(rental(**changes), "registry/mine:1")
-    shared = rental(machine=node_of_slurm(), **changes)
-    assert "#SBATCH" in batch_script(shared, Path("/shared/venv"), "1:0")
-    name = next(iter(changes))
-    with pytest.raises(ExperimentError, match=f"--{name}: runs is another place on each node"):
-        batch_script(rental(machine=node_of_slurm(), **{name: "runs"}), Path("/shared/venv"), "1:0")
 
 
 def test_what_google_cloud_needs_is_asked_for() -> None:
     with pytest.raises(ExperimentError, match=r"--project: .*Name the project"):
-        launcher_file(rental("a2-highgpu-1g"), "w.whl")
+        launcher_file(rental("a2-highgpu-1g"), "workbench")
     with pytest.raises(ExperimentError, match=r"--machine-image: .*gcloud compute images list"):
-        launcher_file(rental("a2-highgpu-1g"), "w.whl", project="ours")
+        launcher_file(rental("a2-highgpu-1g"), "workbench", project="ours")

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.advisor.quantities import format_duration, format_short_time
-from workbench.cli.options import example, json_option, open_store, read_settings, store_option
+from workbench.cli.options import FiniteRange, example, json_option, open_store, read_settings, store_option
 from workbench.cli.printing import make_console, print_json, print_note
 from workbench.errors import ExperimentError
 
 if TYPE_CHECKING:
-    from workbench.advisor.advice import Estimate
-    from workbench.renting.offers import Offer
+    from workbench.renting.offers import Offer, Wishes
+
+MOST_LINES = 12
+_WIDE_ENOUGH = 106
+"""Columns of a terminal from which on the plans of trials are shown, too."""
 
 
 @click.command()
 @click.argument("file")
 @click.option("--deadline", metavar="DURATION", help="When the run should have ended, such as 6h.")
-@click.option("--budget", "budget_usd", type=click.FloatRange(min=0, min_open=True), metavar="USD",
+@click.option("--budget", "budget_usd", type=FiniteRange(min=0, min_open=True), metavar="USD",
               help="What the run may cost.")  # fmt: skip
 @click.option("--max-nodes", "most_nodes", type=click.IntRange(1, 1024), default=8, show_default=True,
               help="Machines of one type, at most.")  # fmt: skip
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 @click.option("--catalogue", type=click.Path(path_type=Path), metavar="FILE",
               help="A catalogue of your own; the shipped one is its form.")  # fmt: skip
 @click.option("--provider", "providers", multiple=True, help="Only this one; may be given again.")
+@click.option("--all", "everything", is_flag=True, help=f"Show more than the best {MOST_LINES} lines.")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
               help="Change a setting of the experiment by its dotted path; the value is YAML.")  # fmt: skip
 @click.option("--to", "target", type=click.Path(path_type=Path), metavar="FILE",
@@ -42,8 +46,8 @@ if TYPE_CHECKING:
 )
 def plan(
     file: str, deadline: str | None, budget_usd: float | None, most_nodes: int, start_up: str,
-    catalogue: Path | None, providers: tuple[str, ...], assignments: tuple[str, ...], target: Path | None,
-    as_json: bool,
+    catalogue: Path | None, providers: tuple[str, ...], everything: bool, assignments: tuple[str, ...],
+    target: Path | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Compare machines to rent for an experiment file: time, cost and risk, the best first.
 
@@ -53,7 +57,8 @@ def plan(
     """
     from workbench.renting.catalogue import SHIPPED, read_catalogue
     from workbench.renting.evidence import evidence_of
-    from workbench.renting.offers import Wishes, compare, sentences
+    from workbench.renting.offers import compare
+    from workbench.renting.verdict import sentences
     from workbench.run import read_experiment
 
     experiment = read_experiment(file, read_settings(assignments))
@@ -66,13 +71,15 @@ def plan(
                 f"no machine of {', '.join(providers)}", field="--provider", allowed=list(names)
             )
         known = known.model_copy(update={"machines": machines})
-    wishes = Wishes(
-        _seconds("--deadline", deadline), budget_usd, most_nodes, _seconds("--start-up", start_up) or 0.0
-    )
+    wishes = _wishes(deadline, budget_usd, most_nodes, start_up)
     with open_store() as store:
         evidence = evidence_of(store, experiment)
-    offers = compare(experiment, evidence, known, wishes)
-    said = list(sentences(offers, wishes))
+
+    def ask(wishes: Wishes) -> list[Offer]:
+        return compare(experiment, evidence, known, wishes)
+
+    offers = ask(wishes)
+    said = list(sentences(offers, wishes, ask=ask, catalogue=str(catalogue or SHIPPED)))
     rows = [offer.to_json() for offer in offers]
     if target is not None:
         _draw(target, rows, wishes.deadline_s, budget_usd)
@@ -82,7 +89,9 @@ def plan(
             "catalogue": str(catalogue or SHIPPED.name), "measured": measured, "offers": rows, "words": said,
         })  # fmt: skip
         return
-    _show(offers)
+    _show(offers if everything else offers[:MOST_LINES])
+    if not everything and len(offers) > MOST_LINES:
+        click.echo(f"{len(offers) - MOST_LINES} more lines come after these: --all shows them")
     click.echo()
     for each in evidence:
         click.echo(f"measured on {each.device}, last in run {each.run_id}")
@@ -92,13 +101,30 @@ def plan(
         click.echo(f"picture  {target.absolute()}")
 
 
-def _seconds(field: str, text: str | None) -> float | None:
+def _wishes(deadline: str | None, budget_usd: float | None, most_nodes: int, start_up: str) -> Wishes:
+    from workbench.renting.offers import Wishes
+
+    deadline_s = None if deadline is None else _seconds("--deadline", deadline)
+    if deadline_s == 0:
+        raise ExperimentError("nothing ends at once", field="--deadline", allowed="more than 0, such as 6h")
+    return Wishes(deadline_s, budget_usd, most_nodes, _seconds("--start-up", start_up))
+
+
+def _seconds(field: str, text: str) -> float:
     from workbench.experiment.sections import parse_duration_s
 
     try:
-        return None if text is None else float(parse_duration_s(text))
-    except ExperimentError as error:
-        raise error.about(field) from None
+        plain = float(text)
+    except ValueError:
+        try:
+            return float(parse_duration_s(text))
+        except ExperimentError as error:
+            raise error.about(field) from None
+    if not math.isfinite(plain) or plain < 0:
+        raise ExperimentError(
+            f"{text} is no duration", field=field, allowed="such as 90s, 10m, 1h30m, or a number of seconds"
+        )
+    return plain
 
 
 def _draw(
@@ -114,44 +140,44 @@ def _draw(
 
 def _show(offers: list[Offer]) -> None:
     from workbench.cli.reading import make_table
+    from workbench.renting.verdict import format_money, format_range, format_time
 
-    table = make_table("", "machines", "rented", "trials as", "step", "run", "cost", "risk", "rests on")
+    console = make_console()
+    wide = console.width >= _WIDE_ENOUGH
+    table = make_table(
+        "", "machines [notes]".replace("[", "\\["), "run", "cost", "risk", *(["trials as"] if wide else [])
+    )
+    table.padding = (0, 1, 0, 0)
     notes: dict[str, int] = {}
     for offer in offers:
-        numbers = [str(notes.setdefault(note, len(notes) + 1)) for note in offer.notes]
+        numbers = ",".join(str(notes.setdefault(note, len(notes) + 1)) for note in offer.notes)
+        run, cost = offer.run_s, offer.cost_usd
         table.add_row(
-            _mark(offer),
-            f"{offer.nodes} x {offer.machine} ({offer.provider}, {offer.region})",
-            offer.market,
-            "" if offer.plan is None else f"{offer.plan}, {offer.at_once} at once",
-            _interval(offer.step_s, format_short_time),
-            _interval(offer.run_s, format_duration),
-            _interval(offer.cost_usd, lambda usd: f"${usd:,.2f}"),
+            f"{_mark(offer)}\n{'measured' if offer.measured else 'extrapolated' if offer.step_s else ''}",
+            f"{offer.machine}\n{offer.nodes} of {offer.provider}, {offer.market} \\[{numbers}]",
+            "?" if run is None else f"{format_time(run.value)}\n{format_range(run, format_time)}",
+            "?" if cost is None else f"{format_money(cost.value)}\n{format_range(cost, format_money)}",
             _risk(offer),
-            f"{'measured' if offer.measured else 'EXTRAPOLATED' if offer.step_s else 'nothing'} "
-            f"[{','.join(numbers)}]".replace("[", "\\["),
+            *([f"{offer.plan or ''}\n{offer.at_once or 'none'} at once"] if wide else []),
         )
-    make_console().print(table)
+    console.print(table)
     for note, number in notes.items():
         print_note(f"[{number}] {note}")
 
 
 def _mark(offer: Offer) -> str:
     if offer.fits is False:
-        return "does not fit"
-    if offer.cost_usd is None or offer.is_vague:
-        return "measure first" if offer.is_vague else "?"
-    late, dear = offer.in_time == "no", offer.in_budget == "no"
-    said = [name for name, holds in (("late", late), ("too dear", dear)) if holds]
-    if not said and "perhaps" in (offer.in_time, offer.in_budget):
+        return "no room"
+    if offer.is_vague:
+        return "measure it"
+    if offer.run_s is None:
+        return "no time"
+    if offer.usd_per_hour is None:
+        return "late" if offer.in_time == "no" else "no price"
+    missed = [name for name, answer in (("late", offer.in_time), ("dear", offer.in_budget)) if answer == "no"]
+    if not missed and "perhaps" in (offer.in_time, offer.in_budget):
         return "perhaps"
-    return ", ".join(said) or "fits"
-
-
-def _interval(estimate: Estimate | None, write: Any) -> str:
-    if estimate is None:
-        return "?"
-    return f"{write(estimate.value)} ({write(estimate.low)} to {write(estimate.high)})"
+    return ", ".join(missed) or "fits"
 
 
 def _risk(offer: Offer) -> str:
@@ -159,7 +185,6 @@ def _risk(offer: Offer) -> str:
         return "none"
     if offer.interruptions is None or offer.lost is None:
         return "not known"
-    return (
-        f"{offer.interruptions.value:.2g} interruptions (up to {offer.interruptions.high:.2g}), "
-        f"{offer.lost.value:.1%} of the time lost"
-    )
+    stops, lost = offer.interruptions.value, offer.lost.value
+    number = f"{stops:,.0f}" if stops >= 10 else f"{stops:.1f}" if stops >= 0.1 else "<0.1"
+    return f"{number} stops\n{'<0.1%' if 0 < lost < 0.001 else f'{lost:.1%}'} lost"

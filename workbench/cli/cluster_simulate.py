@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.advisor.quantities import format_duration
-from workbench.cli.options import example, json_option
+from workbench.cli.options import FiniteRange, example, json_option
 from workbench.cli.printing import make_console, print_json
 
 if TYPE_CHECKING:
@@ -23,11 +23,11 @@ _NAMES = {"workbench": "workbench", "fifo": "FIFO, first fit", "one-gpu": "one G
 @click.option("--gpus-per-node", type=_count, default=8, show_default=True)
 @click.option("--trials", type=_count, default=10_000, show_default=True, help="Trials of all runs.")
 @click.option("--runs", type=_count, default=4, show_default=True, help="Runs; the first has priority.")
-@click.option("--failure-rate", type=click.FloatRange(min=0), default=0.002, show_default=True,
+@click.option("--failure-rate", type=FiniteRange(min=0), default=0.002, show_default=True,
               help="Failures of a machine per hour.")  # fmt: skip
-@click.option("--checkpoint", "checkpoint_s", type=click.FloatRange(min=1), default=600.0, show_default=True,
+@click.option("--checkpoint", "checkpoint_s", type=FiniteRange(min=1), default=600.0, show_default=True,
               metavar="SECONDS", help="Between checkpoints of a trial.")  # fmt: skip
-@click.option("--overhead", type=click.FloatRange(min=0), default=0.02, show_default=True,
+@click.option("--overhead", type=FiniteRange(min=0), default=0.02, show_default=True,
               help="What of a step is not parallel, relative to computing on one GPU.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from workbench.cli.options import example, json_option, read_settings
+from workbench.cli.options import FiniteRange, example, json_option, read_settings
 from workbench.cli.printing import print_json
 from workbench.errors import ExperimentError
 
@@ -17,6 +18,18 @@ if TYPE_CHECKING:
     from workbench.renting.rental import Rental
 
 TARGETS = ("aws", "gcp", "azure", "kubernetes", "slurm")
+_CLOUDS, _ALL_BUT_SLURM = TARGETS[:3], TARGETS[:4]
+_FOR = {
+    name: targets
+    for targets, names in (
+        (_ALL_BUT_SLURM, ("type_name", "catalogue", "min_nodes", "on_demand", "idle")),
+        (_CLOUDS, ("package",)),
+        (("gcp",), ("project", "machine_image")),
+        (("kubernetes",), ("image", "kind")),
+        (("slurm",), ("environment", "cpus", "gpus", "memory_gib", "time_limit", "options")),
+    )
+    for name in names
+}
 
 
 @click.command()
@@ -49,15 +62,21 @@ TARGETS = ("aws", "gcp", "azure", "kubernetes", "slurm")
 @click.option(
     "--gpus", type=click.IntRange(min=0), default=0, show_default=True, help="slurm: GPUs of a node."
 )
-@click.option("--memory-gib", type=click.FloatRange(min=1), default=32, show_default=True,
-              help="slurm: memory of a node.")  # fmt: skip
-@click.option("--time", "time_limit", default="04:00:00", show_default=True, help="slurm: of the job.")
+@click.option("--memory-gib", type=FiniteRange(min=1), default=32, show_default=True,
+              help="slurm: memory of a node that the job takes.")  # fmt: skip
+@click.option(
+    "--time",
+    "time_limit",
+    default="04:00:00",
+    show_default=True,
+    help="slurm: of the job, as Slurm writes times: 90, 4:00:00, 1-12.",
+)
 @click.option("--option", "options", multiple=True, metavar="OPTION",
               help="slurm: a further option of sbatch, such as --partition=gpu; repeatable.")  # fmt: skip
 @click.option("--resume", metavar="RUN", help="Go on with this run instead of starting one.")
 @click.option("--catalogue", type=click.Path(path_type=Path), metavar="FILE", help="As in cluster plan.")
 @click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
-              help="Check the experiment with a setting changed.")  # fmt: skip
+              help="Change a setting of the experiment; it goes along.")  # fmt: skip
 @click.option("--to", "path", type=click.Path(path_type=Path), metavar="FILE", help="By default stdout.")
 @json_option
 @example(
@@ -76,13 +95,17 @@ def template(
     """Write what TARGET takes to run an experiment FILE on rented machines.
 
     aws, gcp and azure: a file for Ray's cluster launcher; kubernetes: manifests for KubeRay; slurm: a batch
-    script. Machines may be taken back at any time: checkpoints lie where all reach them. Ray asks for a
-    token, which is read from a file or a secret and never written here; its dashboard is not public. Nothing
-    is rented by this command.
+    script. The first lines say what to do with it, and how the code gets there: with a file for Ray's
+    launcher it is submitted, kubernetes has it in the image, slurm in the folder that this is typed in.
+
+    Machines may be taken back at any time: checkpoints lie where all reach them. Ray asks for a token, which
+    is read from a file or a secret and never written here; its dashboard is not public. Nothing is rented by
+    this command.
     """
     from workbench.renting.rental import Rental
     from workbench.run import read_experiment
 
+    _refuse_what_is_not_for(target)
     experiment: Experiment = read_experiment(str(file), read_settings(assignments))
     if target == "slurm":
         machine = _node_of_slurm(cpus, gpus, memory_gib)
@@ -90,13 +113,15 @@ def template(
         machine = _machine(target, type_name, catalogue)
     rental = Rental(
         experiment, file, machine, nodes, min_nodes, spot=not on_demand, artifacts=artifacts, store=store,
-        idle_s=_duration_s(idle), resume=resume,
+        idle_s=_duration_s(idle), resume=resume, settings=assignments,
     )  # fmt: skip
     if target == "slurm":
         from workbench.renting.slurm import batch_script
 
         folder = _needed("--environment", environment, "Name the folder of a virtual environment.")
-        text = batch_script(rental, Path(str(folder)).absolute(), time_limit, options=options)
+        text = batch_script(
+            rental, Path(str(folder)).absolute(), time_limit, folder=Path.cwd(), options=options
+        )
     elif target == "kubernetes":
         from workbench.renting.kuberay import manifests
 
@@ -107,9 +132,24 @@ def template(
 
         wheel = "Build a wheel (pip wheel --no-deps .) and name its file."
         text = launcher_file(
-            rental, str(_needed("--package", package, wheel)), project=project, machine_image=machine_image
-        )
+            rental, str(_needed("--package", package, wheel)), project=project, machine_image=machine_image,
+            path=path,
+        )  # fmt: skip
     _write(rental, target, text, path, as_json=as_json)
+
+
+def _refuse_what_is_not_for(target: str) -> None:
+    """Refuse options that would change nothing of what is written."""
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        if context.get_parameter_source(name) is not ParameterSource.COMMANDLINE:
+            continue
+        if target not in _FOR.get(name, TARGETS):
+            raise ExperimentError(
+                f"changes nothing for {target}", field=parameter.opts[-1],
+                allowed=f"with {', '.join(_FOR[name])}",
+            )  # fmt: skip
 
 
 def _machine(target: str, type_name: str | None, catalogue: Path | None) -> Machine:

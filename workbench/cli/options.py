@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 import shlex
 from collections.abc import Callable
@@ -76,6 +77,17 @@ def example(*lines: str) -> Callable[[_Command], _Command]:
 def json_option(command: _Command) -> _Command:
     """Let a command take `--json`."""
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(command)
+
+
+class FiniteRange(click.FloatRange):
+    """A range of numbers without nan, which no bound keeps out, and without infinity."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read one; arguments as click gives them."""
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is not a finite number.", param, ctx)
+        return number
 
 
 def _read_batches(_context: click.Context, _parameter: click.Parameter, text: str) -> tuple[int, ...]:

@@ -23,8 +23,9 @@ from workbench.experiment.refusals import findings
 from workbench.experiment.yaml_file import read_yaml_file
 
 SHIPPED = Path(__file__).with_name("catalogue.yaml")
-Provider = Literal["aws", "gcp", "azure", "own"]
+Provider = Literal["aws", "gcp", "azure", "lambda", "runpod", "own"]
 Market = Literal["on demand", "spot"]
+MARKETS: tuple[Market, ...] = ("on demand", "spot")
 _HOURS = {"hour": 1.0, "day": 24.0, "month": 730.0}
 _Part = Annotated[float, Field(ge=0, lt=1)]
 
@@ -114,6 +115,7 @@ class Machine(_Entry):
     on_demand: Price = Price(usd_per_hour=None)
     spot: Price = Price(usd_per_hour=None)
     interruption: str | None = Field(default=None, description="Of the catalogue's interruptions.")
+    markets: tuple[Market, ...] = Field(default=MARKETS, min_length=1, description="How it is rented out.")
     source: Source
 
     @model_validator(mode="after")

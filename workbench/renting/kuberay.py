@@ -5,11 +5,12 @@ from __future__ import annotations
 import shlex
 from typing import Any, Literal
 
+from workbench.errors import ExperimentError
 from workbench.experiment.yaml_file import write_yaml
-from workbench.renting.rental import Rental, remark, versions
+from workbench.renting.rental import AWAIT, Rental, remark, versions
 
 Kind = Literal["job", "cluster"]
-_FOLDER = "/experiment"
+_FOLDER, _FILE = "/experiment", "experiment.yaml"  # whatever the file is called here
 _SPOT_LABELS = {
     "aws": ("eks.amazonaws.com/capacityType", "SPOT"),
     "gcp": ("cloud.google.com/gke-spot", "true"),
@@ -32,15 +33,20 @@ def manifests(rental: Rental, image: str, kind: Kind = "job") -> str:
         ExperimentError: If something lies where only one machine reaches it.
     """
     rental.refuse_local_files()
+    if rental.experiment.payload_hashes():
+        raise ExperimentError(
+            "the experiment holds what was made in a notebook cell, which an image cannot", field="FILE",
+            next_step="Put that into a module of the image and name it: package.module:function.",
+        )  # fmt: skip
     files = {
         "apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": rental.name},
-        "data": {rental.file.name: rental.experiment.to_yaml()},
+        "data": {_FILE: rental.experiment.to_yaml()},
     }  # fmt: skip
     cluster = _cluster(rental, image)
     what: dict[str, Any] = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": cluster}
     if kind == "job":
         spec = {
-            "entrypoint": f"bash -c {shlex.quote(rental.session(f'{_FOLDER}/{rental.file.name}'))}",
+            "entrypoint": f"bash -c {shlex.quote(_session(rental))}",
             "submissionMode": "K8sJobMode",
             # The driver of a run comes back by itself; a new cluster goes on with --resume RUN.
             "backoffLimit": 0,
@@ -66,6 +72,12 @@ The password of the store is a Secret, too:
   workbench follow last --store {rental.store}
 """)  # fmt: skip
     return f"{told}{write_yaml(files)}---\n{write_yaml(what)}"
+
+
+def _session(rental: Rental) -> str:
+    """Return the shell command that does the run, machines asked for first and let go at its end."""
+    do = f"sweep {_FOLDER}/{_FILE}" if rental.resume is None else f"resume {shlex.quote(rental.resume)}"
+    return f"{rental.ask} && workbench {do}; code=$?; {AWAIT} --release; exit $code"
 
 
 def _cluster(rental: Rental, image: str) -> dict[str, Any]:

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from pathlib import Path
 from typing import Any
 
 from workbench.errors import ExperimentError
 from workbench.experiment.yaml_file import write_yaml
-from workbench.renting.rental import Rental, ray_image, remark, versions
+from workbench.renting.rental import AWAIT, Rental, ray_image, remark, versions
 
 PROVIDERS = ("aws", "gcp", "azure")
 _HEADS = {"aws": "m5.xlarge", "gcp": "n2-standard-4", "azure": "Standard_D4s_v3"}
 _TOKEN = "$HOME/.workbench-token"
 _PORT = 6379
+_DASHBOARD = "http://127.0.0.1:8265"
+# As pip reads it: a name, extras, and which versions or where from.
+_REQUIREMENT = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?\s*(\[[^\]]*\])?\s*([<>=!~]=?.+|@.+)?")
 _CPU_IMAGE = "projects/deeplearning-platform-release/global/images/family/common-cpu"
 
 
 def launcher_file(
-    rental: Rental, package: str, *, project: str | None = None, machine_image: str | None = None
-) -> str:
-    """Write the file.
+    rental: Rental, package: str, *, project: str | None = None, machine_image: str | None = None,
+    path: Path | None = None,
+) -> str:  # fmt: skip
+    """Write the file; its first lines say what to do with it.
 
     Args:
         rental: What is to be rented.
         package: What pip installs there: a wheel that lies here, or a requirement.
         project: The project of Google Cloud.
         machine_image: The image of its machines with GPUs, with NVIDIA's driver.
+        path: Where the file will lie; None for a name made of the experiment's.
 
     Raises:
         ExperimentError: If something is missing, or lies where only one machine reaches it.
@@ -43,9 +50,8 @@ def launcher_file(
             "machines with GPUs need an image with NVIDIA's driver", field="--machine-image",
             next_step="Choose one of: gcloud compute images list --project deeplearning-platform-release",
         )  # fmt: skip
-    gpus, is_wheel = rental.machine.gpus, package.endswith(".whl")
-    installed = f"~/{package.rpartition('/')[2]}" if is_wheel else package
-    remote_file = f"~/{rental.file.name}"
+    gpus, wheel = rental.machine.gpus, _wheel_of(package)
+    installed = package if wheel is None else f"~/{wheel.name}"
     token_file = f"~/.workbench/{rental.name}.token"
     start = f"{_exports(rental)}; ulimit -n 65536; ray start --disable-usage-stats --object-manager-port=8076"
     document: dict[str, Any] = {
@@ -81,12 +87,11 @@ def launcher_file(
         "file_mounts": {
             "~/.workbench-token": token_file,
             "~/.pgpass": "~/.pgpass",
-            remote_file: str(rental.file.absolute()),
-        } | ({installed: package} if is_wheel else {}),
+        } | ({} if wheel is None else {installed: str(wheel)}),
         "cluster_synced_files": [],
         "setup_commands": [
             "chmod 600 ~/.workbench-token ~/.pgpass",
-            f"pip install torch=={versions()['torch']} {_pip_word(installed)} 'psycopg[binary]>=3.2'",
+            f"pip install torch=={versions()['torch']} {_home_word(installed)} 'psycopg[binary]>=3.2'",
             f"grep -q WORKBENCH_STORE ~/.bashrc || echo {shlex.quote(_exports(rental, 'auto'))} >> ~/.bashrc",
         ],
         "head_setup_commands": [],
@@ -99,28 +104,65 @@ def launcher_file(
         ],
         "worker_start_ray_commands": ["ray stop", f"{start} --address=$RAY_HEAD_IP:{_PORT}"],
     }  # fmt: skip
-    file = f"{rental.name}.yaml"
+    return _instructions(rental, path or Path(f"{rental.name}.yaml"), token_file) + write_yaml(document)
+
+
+def _wheel_of(package: str) -> Path | None:
+    """Return the wheel that is to be copied there; None for what pip finds by itself."""
+    if package.endswith(".whl") and "://" not in package:
+        path = Path(package).expanduser().absolute()
+        if not path.is_file():
+            raise ExperimentError(
+                f"there is no file {package}", field="--package",
+                next_step="Build a wheel (pip wheel --no-deps .) and name its file.",
+            )  # fmt: skip
+        return path
+    if "://" not in package and not _REQUIREMENT.fullmatch(package):
+        raise ExperimentError(
+            f"{package!r} is neither a wheel nor what pip can find", field="--package",
+            allowed="the file of a wheel (.whl), a URL, or a requirement such as workbench==0.1.0",
+        )  # fmt: skip
+    return None
+
+
+def _instructions(rental: Rental, path: Path, token_file: str) -> str:
+    """Say what to do with the file: code, data and settings go along when the run is submitted."""
+    file, local_token = shlex.quote(str(path)), _home_word(token_file)
+    there = ["--address", _DASHBOARD]
+    run = ["resume", rental.resume] if rental.resume else ["submit", str(rental.file), *rental.set_words]
+    start = f"{shlex.join(['workbench', *run, *there])} --token-file {local_token} --detach"
+    finish = f"workbench follow {shlex.quote(rental.resume or 'last')}; {AWAIT} --release"
     return remark(f"""
 {rental.title}.
 Checkpoints are at {rental.artifacts}: machines may vanish at any time.
 
 Before the first time, make a token that only you can read; whoever has it can run code on the cluster:
-  (umask 077; mkdir -p ~/.workbench; openssl rand -hex 32 | tr -d '\\n' > {token_file})
+  (umask 077; mkdir -p ~/.workbench; openssl rand -hex 32 | tr -d '\n' > {token_file})
 ~/.pgpass holds the password of {rental.store} (mode 0600). Both are copied to the machines, and
 nothing secret is in this file. The machines need a role that may read and write {rental.artifacts}.
 
+Start the head, ask for the machines and wait for them; then keep a tunnel to the head open:
   ray up {file}
-  ray exec {file} --tmux {shlex.quote(rental.session(remote_file))}
-  workbench follow last --store {rental.store}
+  ray exec {file} {shlex.quote(rental.ask)}
+  ray dashboard {file}
+
+Meanwhile, in another terminal, in the folder that holds your code; it goes along, with the data that the
+experiment names. The second line lets the machines go when the run has ended, also while you are away:
+  {start}
+  ray exec {file} --tmux {shlex.quote(finish)}
+
+Look at it from anywhere, and end everything, the head as well:
+  workbench follow last --store {shlex.quote(rental.store)}
   ray down {file}
 
-The dashboard listens on the head's loopback address: ray dashboard {file}. Keep the ports of Ray closed to
-the world; the launcher's own firewall rules do.
-""") + write_yaml(document)  # fmt: skip
+The dashboard listens on the head's loopback address alone. Keep the ports of Ray closed to the world; the
+launcher's own firewall rules do.
+""")  # fmt: skip
 
 
-def _pip_word(installed: str) -> str:
-    return installed if installed.startswith("~/") else shlex.quote(installed)
+def _home_word(word: str) -> str:
+    """Return a word for a shell, which finds the home folder only where the tilde is not quoted."""
+    return f"~/{shlex.quote(word[2:])}" if word.startswith("~/") else shlex.quote(word)
 
 
 def _exports(rental: Rental, address: str | None = None) -> str:

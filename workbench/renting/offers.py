@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -27,7 +27,6 @@ from workbench.training.settings import resolve
 
 START_UP_S = 300.0
 """Until a machine that was asked for, or came back, trains: an assumption."""
-MARKETS: tuple[Market, ...] = ("on demand", "spot")
 Answer = Literal["yes", "perhaps", "no"]
 _GIB = 2**30
 _SAME = 0.05
@@ -105,6 +104,11 @@ class Offer:
         return dataclasses.asdict(self) | {"recommendable": self.is_recommendable}
 
     @property
+    def title(self) -> str:
+        """What would be rented, for people."""
+        return f"{self.nodes} x {self.machine} of {self.provider} ({self.region}), {self.market}"
+
+    @property
     def is_vague(self) -> bool:
         """Whether so little is known of its steps that something must be measured there first."""
         return self.step_s is not None and self.step_s.high > WIDEST * self.step_s.low
@@ -148,7 +152,7 @@ def compare(
     offers = [
         _best_number(experiment, evidence, catalogue, machine, market, wishes)
         for machine in catalogue.machines
-        for market in MARKETS
+        for market in machine.markets
     ]
     return sorted(offers, key=Offer.rank)
 
@@ -213,7 +217,7 @@ def _offer(
         usd_per_hour=None if price is None else price * nodes, notes=(carried.words,),
     )  # fmt: skip
     if price is None:
-        offer = _noting(offer, f"{market} price unknown: put yours into the catalogue")
+        offer = _noting(offer, "its price is not known")
     if carried.factor is None:
         return offer
     places = _workers_per_node(experiment, machine)
@@ -359,22 +363,3 @@ def _product(first: Estimate, second: Estimate) -> Estimate:
 
 def _noting(offer: Offer, said: str, **changes: Any) -> Offer:
     return dataclasses.replace(offer, notes=(*offer.notes, said), **changes)
-
-
-def sentences(offers: Sequence[Offer], wishes: Wishes) -> Iterator[str]:
-    """Say what the comparison comes to, and on what it rests."""
-    best = offers[0] if offers and offers[0].is_recommendable else None
-    if best is not None and best.run_s is not None and best.cost_usd is not None:
-        yield (
-            f"take {best.nodes} x {best.machine} of {best.provider}, {best.market}: about "
-            f"{format_duration(best.run_s.value)} and ${best.cost_usd.value:,.2f} "
-            f"(${best.cost_usd.low:,.2f} to ${best.cost_usd.high:,.2f})"
-        )
-        if not best.measured:
-            yield "its step time is extrapolated: measure on one such machine before many are rented"
-    else:
-        yield "nothing can be recommended from what was measured: see the notes of each line"
-    yield (
-        f"early stopping is not counted; {format_duration(wishes.start_up_s)} of start-up is assumed, as is "
-        "billing by the second; intervals hold nine of ten where nothing is extrapolated"
-    )

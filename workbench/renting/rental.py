@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib.metadata
 import re
-import shlex
 import sys
+import unicodedata
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +15,10 @@ from workbench.experiment import Experiment
 from workbench.renting.catalogue import Machine
 from workbench.store.urls import hide_password
 
-_NAME = re.compile(r"[^a-z0-9]+")
+_SEPARATORS = re.compile(r"[^a-z0-9]+")
+_USUAL = re.compile(r"[A-Za-z0-9 ._-]+")
+_MOST_LETTERS = 47
+"""Of the name of a RayJob, the shortest limit of all: KubeRay makes longer names of it."""
 AWAIT = "python -m workbench.workers.await_nodes"
 
 
@@ -33,6 +37,7 @@ class Rental:
         store: Where runs are kept, without a password.
         idle_s: Seconds after which a machine that does nothing ends.
         resume: A run that is to go on; None to start one.
+        settings: What is changed of the file, NAME=VALUE each, as `--set` takes it; the experiment has it.
     """
 
     experiment: Experiment
@@ -45,6 +50,7 @@ class Rental:
     store: str
     idle_s: float = 600.0
     resume: str | None = None
+    settings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what could not work on several machines, or would give a secret away."""
@@ -52,6 +58,11 @@ class Rental:
             raise ExperimentError(
                 f"{self.min_nodes} are more than {self.nodes}", field="--min-nodes", allowed="0 to --nodes"
             )
+        if self.resume is not None and self.settings:
+            raise ExperimentError(
+                "a run that goes on keeps its settings", field="--set",
+                next_step="Leave out --resume, or change what can be changed of a run: workbench set RUN.",
+            )  # fmt: skip
         if hide_password(self.store) != self.store:
             raise ExperimentError(
                 "a password would be written into the file", field="--store",
@@ -77,8 +88,16 @@ class Rental:
 
     @property
     def name(self) -> str:
-        """What the cluster is called: letters, digits and dashes."""
-        return f"workbench-{_NAME.sub('-', self.experiment.name.lower()).strip('-')[:40].rstrip('-')}"
+        """What the cluster is called: a label of RFC 1123, short enough for all that is made of it.
+
+        It tells what is left of the experiment's name; where that is not all, a hash keeps two of them apart.
+        """
+        letters = unicodedata.normalize("NFKD", self.experiment.name).encode("ascii", "ignore").decode()
+        name = f"workbench-{_SEPARATORS.sub('-', letters.lower()).strip('-')}".rstrip("-")
+        if _USUAL.fullmatch(self.experiment.name) and name != "workbench" and len(name) <= _MOST_LETTERS:
+            return name
+        digest = hashlib.sha256(self.experiment.name.encode()).hexdigest()[:8]
+        return f"{name[: _MOST_LETTERS - len(digest) - 1].rstrip('-')}-{digest}"
 
     @property
     def title(self) -> str:
@@ -97,17 +116,15 @@ class Rental:
             "WORKBENCH_ARTIFACTS": self.artifacts,
         }
 
-    def session(self, file: str) -> str:
-        """Return the shell command that does the run, machines asked for first and let go at its end.
+    @property
+    def ask(self) -> str:
+        """The command that asks a cluster for its machines, and waits for them."""
+        return f"{AWAIT} --nodes {self.nodes} --cpus {self.cpus} --gpus {self.machine.gpus}"
 
-        Args:
-            file: Where the experiment file lies there.
-        """
-        # A shell finds the home folder only where the tilde is not quoted.
-        path = f"~/{shlex.quote(file[2:])}" if file.startswith("~/") else shlex.quote(file)
-        do = f"sweep {path}" if self.resume is None else f"resume {shlex.quote(self.resume)}"
-        wanted = f"--nodes {self.nodes} --cpus {self.cpus} --gpus {self.machine.gpus}"
-        return f"{AWAIT} {wanted} && workbench {do}; code=$?; {AWAIT} --release; exit $code"
+    @property
+    def set_words(self) -> list[str]:
+        """What a command that reads the file is told besides, word by word."""
+        return [word for setting in self.settings for word in ("--set", setting)]
 
     @property
     def cpus(self) -> int:

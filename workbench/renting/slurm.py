@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 import shlex
 from pathlib import Path
 
@@ -9,20 +11,33 @@ from workbench.errors import ExperimentError
 from workbench.renting.rental import AWAIT, Rental, versions
 
 BEFORE_THE_END_S = 120
+_TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?", re.ASCII)
+_ENDLESS = ("UNLIMITED", "INFINITE")
+_STORE_PART = 0.2
+"""Of a node's memory, for Ray's object store: Ray itself would take a part of what the whole node has."""
 
 
-def batch_script(rental: Rental, environment: Path, time_limit: str, *, options: tuple[str, ...] = ()) -> str:
+def batch_script(
+    rental: Rental, environment: Path, time_limit: str, *, folder: Path, options: tuple[str, ...] = ()
+) -> str:
     """Write the script.
 
     Args:
         rental: What is asked for; its machine says what a node has, its artifacts may be a shared path.
         environment: The virtual environment, on a file system that all nodes share.
         time_limit: Of the job, as Slurm writes it.
+        folder: Where paths of data and the names of modules are meant from, on such a file system, too.
         options: Further options of sbatch, such as --partition=gpu.
 
     Raises:
-        ExperimentError: If a path is not one that all nodes can share.
+        ExperimentError: If a path is not one that all nodes can share, or Slurm would not take an option.
     """
+    _check_time(time_limit)
+    for option in options:
+        if not option.startswith("-") or not option.isprintable():
+            raise ExperimentError(
+                f"{option!r} is no option", field="--option", allowed="such as --partition=gpu"
+            )
     for field, place in (("--artifacts", rental.artifacts), ("--store", rental.store)):
         if "://" not in place and not Path(place).is_absolute():
             raise ExperimentError(
@@ -30,6 +45,7 @@ def batch_script(rental: Rental, environment: Path, time_limit: str, *, options:
                 allowed="a URL, or an absolute path on a file system that all nodes share",
             )  # fmt: skip
     gpus, lines = rental.machine.gpus, list(options)
+    memory_mib = math.floor(rental.machine.memory_gib * 1024)
     if gpus:
         lines.append(f"--gpus-per-node={gpus}")
     exports = "\n".join(
@@ -39,11 +55,36 @@ def batch_script(rental: Rental, environment: Path, time_limit: str, *, options:
     known = versions()
     return _SCRIPT.format(
         name=rental.name, nodes=rental.nodes, cpus=rental.cpus, gpus=gpus, time=time_limit,
+        memory=memory_mib, object_store=math.floor(_STORE_PART * memory_mib) * 2**20,
         further="".join(f"#SBATCH {line}\n" for line in lines), before=BEFORE_THE_END_S,
         activate=shlex.quote(str(environment / "bin" / "activate")), exports=exports, first=first,
-        experiment=shlex.quote(str(rental.file.absolute())), wait=AWAIT, python=known["python"],
+        experiment=shlex.join([str(rental.file.absolute()), *rental.set_words]),
+        folder=shlex.quote(str(folder.absolute())), wait=AWAIT, python=known["python"],
         ray=known["ray"], store_note="" if "://" in rental.store else _SQLITE,
     )  # fmt: skip
+
+
+def _check_time(text: str) -> None:
+    found = _TIME.fullmatch(text)
+    if text.upper() in _ENDLESS:
+        return
+    if found is None:
+        raise ExperimentError(
+            f"{text!r} is no time that Slurm knows", field="--time",
+            allowed="MINUTES, MINUTES:SECONDS, HOURS:MINUTES:SECONDS, DAYS-HOURS, DAYS-HOURS:MINUTES, "
+            "DAYS-HOURS:MINUTES:SECONDS, or UNLIMITED",
+        )  # fmt: skip
+    days, *parts = found.groups()
+    numbers = [int(part) for part in parts if part is not None]
+    if days is None and len(numbers) < 3:  # one number is minutes then, and hours after days
+        numbers.insert(0, 0)
+    hours, minutes, seconds = [*numbers, 0, 0][:3]
+    total_s = ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
+    if total_s <= BEFORE_THE_END_S:
+        raise ExperimentError(
+            f"{text} is {total_s} s, and the job is queued again {BEFORE_THE_END_S} s before its time is up",
+            field="--time", allowed=f"more than {BEFORE_THE_END_S} s",
+        )  # fmt: skip
 
 
 _SQLITE = """
@@ -55,18 +96,21 @@ _SCRIPT = """\
 #SBATCH --nodes={nodes}
 #SBATCH --ntasks-per-node=1
 #SBATCH --cpus-per-task={cpus}
+#SBATCH --mem={memory}M
 #SBATCH --time={time}
 #SBATCH --signal=B:USR1@{before}
 #SBATCH --requeue
 #SBATCH --open-mode=append
 {further}
-# Python {python}, ray=={ray} and this workbench must be in the environment that is activated below. The job
+# Python {python}, ray=={ray} and this workbench must be in the environment that is activated below; modules
+# and data are looked for in the folder that is entered there, so all nodes must share both. The job
 # is queued again {before} seconds before its time is up, and by Slurm when it is preempted; the run goes on
 # from its last checkpoints. The password of a PostgreSQL store is read from ~/.pgpass.
 {store_note}
 set -uo pipefail
 umask 077
 source {activate}
+cd {folder} || exit 1
 {exports}
 
 # One folder for each job, which keeps its number when it is queued again.
@@ -80,12 +124,25 @@ export RAY_AUTH_TOKEN_PATH="$state/token"
 
 mapfile -t nodes < <(scontrol show hostnames "$SLURM_JOB_NODELIST")
 head="${{nodes[0]}}"
-head_ip="$(srun --nodes=1 --ntasks=1 --overlap --nodelist="$head" hostname --ip-address | awk '{{print $1}}')"
+# A name may lead to loopback, a node may have many addresses: how the last node knows the head comes first.
+addresses() {{
+  if [ "${{#nodes[@]}}" -gt 1 ]; then
+    srun --nodes=1 --ntasks=1 --overlap --nodelist="${{nodes[-1]}}" getent ahostsv4 "$head"
+  fi
+  srun --nodes=1 --ntasks=1 --overlap --nodelist="$head" hostname --all-ip-addresses | xargs -n1
+}}
+head_ip="$(addresses | awk '$1 ~ /^[0-9]+([.][0-9]+)+$/ && $1 !~ /^127[.]/ {{print $1; exit}}')"
+if [ -z "$head_ip" ] && [ "${{#nodes[@]}}" -gt 1 ]; then
+  echo "the other nodes find no address of $head but loopback ones"
+  exit 1
+fi
+head_ip="${{head_ip:-127.0.0.1}}"
 # Jobs may share a node: each has ports of its own.
 port=$((20000 + SLURM_JOB_ID % 2000 * 4))
 export WORKBENCH_RAY_ADDRESS="$head_ip:$port"
 scratch="/tmp/ray-$SLURM_JOB_ID"
 offered=(--num-cpus={cpus} --num-gpus={gpus} --disable-usage-stats --block)
+offered+=(--object-store-memory={object_store})
 offered+=(--dashboard-agent-listen-port=$((port + 3)) --min-worker-port=0 --max-worker-port=0)
 
 steps=()
@@ -105,7 +162,8 @@ queue_again() {{
 trap queue_again USR1
 trap 'end_steps; exit 143' TERM
 
-srun --nodes=1 --ntasks=1 --overlap --nodelist="$head" \\
+# Steps do not have the CPUs of their job unless they ask for them.
+srun --nodes=1 --ntasks=1 --cpus-per-task={cpus} --overlap --nodelist="$head" \\
   ray start --head --node-ip-address="$head_ip" --port="$port" --ray-client-server-port=$((port + 2)) \\
   --dashboard-host=127.0.0.1 --dashboard-port=$((port + 1)) --temp-dir="$scratch" "${{offered[@]}}" &
 steps+=($!)
@@ -115,7 +173,8 @@ until (exec 3<> "/dev/tcp/$head_ip/$port") 2> /dev/null; do
 done
 if [ "${{#nodes[@]}}" -gt 1 ]; then
   others=$((${{#nodes[@]}} - 1))
-  srun --nodes="$others" --ntasks="$others" --overlap --exclude="$head" \\
+  srun --nodes="$others" --ntasks="$others" --ntasks-per-node=1 --cpus-per-task={cpus} --overlap \\
+    --exclude="$head" \\
     ray start --address="$WORKBENCH_RAY_ADDRESS" "${{offered[@]}}" &
   steps+=($!)
 fi
