@@ -51,9 +51,45 @@ def test_nothing_is_ringed_that_cannot_be_recommended() -> None:
     assert len(draw_offers([offer("vague", 4.0, 7200.0, recommendable=False)]).data) == 1
 
 
-def test_only_the_best_are_named_in_the_picture() -> None:
-    figure = draw_offers([offer(f"m{number}", 1.0 + number, 100.0) for number in range(9)])
-    assert sum(bool(text) for trace in figure.data for text in trace.text or ()) == 5
+def names(figure: Any) -> list[str]:
+    return [text for trace in figure.data for text in trace.text or () if text]
+
+
+def test_what_nothing_beats_in_both_time_and_cost_is_named() -> None:
+    offers = [
+        offer("cheap", 1.0, 9000.0), offer("dear and slow", 4.0, 9000.0), offer("middle", 4.0, 3000.0),
+        offer("as fast", 9.0, 2990.0), offer("fast", 16.0, 1000.0),
+    ]  # fmt: skip
+    assert names(draw_offers(offers)) == ["2 x cheap", "2 x middle", "2 x fast"]
+
+
+def test_names_that_would_lie_on_each_other_are_left_out() -> None:
+    offers = [offer(f"m{number}", 1.0 + number / 100, 100.0 - 5 * number) for number in range(9)]
+    assert len(names(draw_offers(offers))) <= 6
+    assert names(draw_offers([offer("a", 1.0, 100.0), offer("b", 1.001, 97.0)])) == ["2 x a"]
+
+
+def test_names_stay_in_the_picture() -> None:
+    (trace, _) = draw_offers([offer("cheap", 1.0, 9000.0), offer("fast", 16.0, 1000.0)]).data
+    assert list(trace.textposition) == ["top right", "top left"]
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "budget_usd", "drawn", "said"),
+    [
+        (10_000.0, 5.0, {"deadline", "budget"}, "so many workers"),
+        (1e6, 5.0, {"budget"}, "so many workers; the deadline (11d13h) lies beyond"),
+        (1e6, 1e4, set(), "so many workers; the deadline (11d13h) and the budget ($10,000.00) lie beyond"),
+        (10_000.0, 0.01, {"deadline"}, "so many workers; the budget ($0.01) lies beyond"),
+    ],
+)
+def test_a_wish_far_from_all_offers_is_said_and_does_not_squeeze_them(
+    deadline_s: float, budget_usd: float, drawn: set[str], said: str
+) -> None:
+    figure = draw_offers([offer("a", 4.0, 7200.0)], deadline_s=deadline_s, budget_usd=budget_usd)
+    assert {note.text for note in figure.layout.annotations} == drawn
+    assert figure.layout.title.subtitle.text.endswith(said)
+    assert figure.layout.xaxis.range[1] - figure.layout.xaxis.range[0] < 2.0  # decades
 
 
 def test_nothing_known_is_said(tmp_path: Path) -> None:
