@@ -8,15 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import ResourcesError
-from workbench.renting.simulation import (
-    POLICIES,
-    Cluster,
-    Played,
-    Trial,
-    draw_trials,
-    quantiles_ms,
-    simulate,
-)
+from workbench.renting.simulation import simulate
+from workbench.renting.workload import POLICIES, Cluster, Played, Trial, draw_trials, quantiles_ms
 
 clusters = st.builds(
     Cluster,

@@ -27,7 +27,7 @@ from workbench.events import (
 )
 from workbench.run import Run
 from workbench.store import Store
-from workbench.sweeps.growth import LEAST_SAVING, forecast
+from workbench.sweeps.gain import LEAST_SAVING, forecast
 
 SPEED = st.floats(0.1, 1e6)
 SAMPLES = st.floats(0, 1e9)

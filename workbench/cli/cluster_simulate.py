@@ -11,7 +11,7 @@ from workbench.cli.options import FiniteRange, example, json_option
 from workbench.cli.printing import make_console, print_json
 
 if TYPE_CHECKING:
-    from workbench.renting.simulation import Played
+    from workbench.renting.workload import Played
 
 _count = click.IntRange(min=1)
 _MOST_DECISION_MS = 10.0
@@ -45,7 +45,8 @@ def simulate_cluster(
     fail at drawn moments. The same is played by the rules of the pool, by first come first served on the
     first machines that are free, and with one GPU for each trial.
     """
-    from workbench.renting.simulation import POLICIES, Cluster, draw_trials, simulate
+    from workbench.renting.simulation import simulate
+    from workbench.renting.workload import POLICIES, Cluster, draw_trials
 
     shape = Cluster(
         gpus=gpus, gpus_per_node=gpus_per_node, failures_per_node_hour=failure_rate,
@@ -95,7 +96,7 @@ def simulate_cluster(
 
 
 def _told(played: Played, gpus: int) -> dict[str, Any]:
-    from workbench.renting.simulation import quantiles_ms
+    from workbench.renting.workload import quantiles_ms
 
     return {
         "makespan_s": played.makespan_s,

@@ -10,13 +10,13 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from pydantic import JsonValue
 
 from workbench.events import AttemptEnded, CheckpointSaved, Event, Noted, ResizeMeasured, TrialResized
 from workbench.history import Trial
 from workbench.store import Store
+from workbench.sweeps.gain import Forecast, forecast
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.step_times import StepTimes, read_step_times
 from workbench.training.settings import fixed_of, with_workers
@@ -25,44 +25,11 @@ from workbench.workers.requests import num_free
 
 DEFAULT_RESTART_S = 10.0
 """What a restart is thought to cost where none was measured: to stop, start processes, import torch."""
-LEAST_SAVING = 0.1
-"""Part of the time left that growing must save: measured speeds are not exact."""
 NUM_MEASURED = 2
 """Speeds of the new attempt after which it is known what growing brought."""
 ASK_EVERY_S = 1.0
 """How often the pool is asked about one trial."""
 POOL_PATIENCE_S = 0.5
-
-
-@dataclass(frozen=True)
-class Forecast:
-    """What growing would bring.
-
-    Attributes:
-        left_s: Seconds of training left if all stays as it is.
-        saving_s: Seconds that it would end earlier, the restart deducted; negative where it would end later.
-        pays: Whether it should be done.
-    """
-
-    left_s: float
-    saving_s: float
-    pays: bool
-
-
-def forecast(
-    left_samples: float, samples_per_s: float, expected_samples_per_s: float, restart_s: float
-) -> Forecast:
-    """Judge whether growing pays.
-
-    Args:
-        left_samples: Samples that are still to be trained on.
-        samples_per_s: Speed now, more than 0.
-        expected_samples_per_s: Speed with more workers, more than 0.
-        restart_s: What starting again costs, in seconds.
-    """
-    left_s = left_samples / samples_per_s
-    saving_s = left_s - restart_s - left_samples / expected_samples_per_s
-    return Forecast(left_s, saving_s, left_s > restart_s and saving_s > LEAST_SAVING * left_s)
 
 
 def given_back(trial: Trial, num_workers: int, most: int) -> list[AttemptEnded]:
