@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -103,11 +104,47 @@ def test_the_best_lines_are_shown_and_how_many_more_there_are(shell: Shell, advi
 def test_a_cluster_is_simulated_by_each_rule(shell: Shell) -> None:
     asked = ("cluster", "simulate", "--gpus", "32", "--trials", "60", "--failure-rate", "0.1", "--seed", "2")
     told = shell.json(*asked)
-    assert list(told["policies"]) == ["workbench", "fifo", "one-gpu"]
+    assert list(told["policies"]) == ["workbench", "elastic", "fifo", "one-gpu"]
+    assert all(each["makespan_s"] >= told["least_makespan_s"] for each in told["policies"].values())
     assert all(0 < each["useful"] <= each["busy"] <= 1 for each in told["policies"].values())
     code, out, _ = shell(*asked)
     assert code == 0
     assert "one GPU a trial" in out
+
+
+def test_what_is_simulated_explains_itself_in_80_columns(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.cli.printing._WIDE", 80)
+    _, out, _ = shell("cluster", "simulate", "--gpus", "16", "--trials", "40", "--runs", "2")
+    (head, *rows) = out.partition("\n\n")[2].partition("\n\n")[0].splitlines()
+    assert max(map(len, [head, *rows])) <= 80
+    explained = out.partition("one GPU a trial")[2]
+    for column in re.split(r"  +", head.strip())[1:]:
+        assert f"\n{column} " in explained or column == "failures", column
+    for rule in ("workbench", "workbench, elastic", "FIFO, first fit", "one GPU a trial"):
+        assert len(re.findall(rf"^{rule}  ", out, re.MULTILINE)) == 2  # its numbers, and what it is
+    assert re.search("which no rule can beat. Soonest here: (workbench|FIFO|one GPU)", out)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--failure-rate", "nan"), "nan is not a finite number"),
+        (("--failure-rate", "-1"), "-1.0 is not in the range x>=0"),
+        (("--checkpoint", "inf"), "inf is not a finite number"),
+        (("--checkpoint", "0"), "0.0 is not in the range x>=1"),
+        (("--overhead", "nan"), "nan is not a finite number"),
+        (("--gpus", "0"), "0 is not in the range 1<=x<=100000"),
+        (("--gpus", "nan"), "'nan' is not a valid integer"),
+        (("--trials", "1000000000"), "is not in the range"),
+        (("--runs", "9", "--trials", "3"), "--runs: 9 runs have no more than 3 trials"),
+    ],
+)
+def test_what_cannot_be_simulated_is_refused(shell: Shell, words: tuple[str, ...], said: str) -> None:
+    code, out, err = shell("cluster", "simulate", *words)
+    assert (code, out) == (2, "")
+    assert said in err
 
 
 def test_comparing_loads_no_heavy_library(shell: Shell, advised: str) -> None:

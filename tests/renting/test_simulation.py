@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from workbench.errors import ResourcesError
+from workbench.performance.scaling import speedup
 from workbench.renting.simulation import simulate
 from workbench.renting.workload import POLICIES, Cluster, Played, Trial, draw_trials, quantiles_ms
 
@@ -53,8 +54,13 @@ def test_all_work_is_done_once_and_no_machine_ever_holds_more_than_it_has(cluste
     assert all(most <= sizes[node_id] for node_id, most in most_at_once(played).items())
     for trial in todo:
         own = [each for each in played.stretches if each.trial.number == trial.number]
-        workers = 1 if policy == "one-gpu" else trial.workers
-        assert all(len(each.nodes) == workers for each in own)  # whole or not at all
+        widths = [len(each.nodes) for each in own]
+        if policy == "elastic":
+            assert widths[0] == 1
+            assert widths == sorted(widths)
+            assert widths[-1] <= max(other.workers for other in todo)
+        else:  # whole or not at all
+            assert set(widths) == {1 if policy == "one-gpu" else trial.workers}
         assert sum(each.done_s for each in own) == pytest.approx(trial.work_s)
         assert all(before.ended_s <= after.began_s for before, after in pairwise(own))
     assert 0.0 < played.useful <= played.busy + 1e-9 <= 1.0 + 2e-9
@@ -67,7 +73,8 @@ def test_no_makespan_is_below_what_the_gpus_or_the_longest_trial_need(cluster, d
     todo = made(drawn)
     played = simulate(cluster, todo, policy)
     of_gpus_s = sum(trial.work_s for trial in todo) / cluster.gpus
-    longest_s = max(trial.work_s / (1 if policy == "one-gpu" else trial.workers) for trial in todo)
+    most = {"one-gpu": 1, "elastic": max(trial.workers for trial in todo)}
+    longest_s = max(trial.work_s / most.get(policy, trial.workers) for trial in todo)
     assert played.makespan_s >= max(of_gpus_s, longest_s) * (1 - 1e-9)
 
 
@@ -142,3 +149,42 @@ def test_a_thousand_gpus_and_ten_thousand_trials() -> None:
     assert sum(each.done_s for each in played.stretches) == pytest.approx(sum(t.work_s for t in drawn))
     assert played.busy > 0.5
     assert one_gpu.useful <= one_gpu.busy <= 1.0
+
+
+def test_a_trial_begins_on_one_gpu_and_grows_at_a_checkpoint_onto_those_that_idle() -> None:
+    cluster = Cluster(gpus=8, gpus_per_node=8, failures_per_node_hour=0.0, checkpoint_s=600.0, restart_s=10.0)
+    played = simulate(cluster, [Trial("a", 0, 8, 10_000.0)], "elastic")
+    first, second = played.stretches
+    assert (len(first.nodes), first.began_s, first.ended_s, first.done_s) == (1, 0.0, 600.0, 600.0)
+    assert len(second.nodes) == 8
+    assert played.makespan_s == pytest.approx(610.0 + 9400.0 / speedup(8, cluster.overhead))
+    assert played.lost_gpu_s == 0.0
+
+
+def test_nobody_grows_while_somebody_waits_or_where_little_is_left() -> None:
+    cluster = Cluster(gpus=2, gpus_per_node=2, failures_per_node_hour=0.0, checkpoint_s=60.0)
+    todo = [Trial("a", number, 2, 75.0) for number in range(5)]
+    played = simulate(cluster, todo, "elastic")
+    assert all(len(each.nodes) == 1 for each in played.stretches)
+    assert played.makespan_s == 225.0
+    longer = [*todo, Trial("a", 5, 2, 2000.0)]
+    grown = [each for each in simulate(cluster, longer, "elastic").stretches if len(each.nodes) == 2]
+    assert [each.trial.number for each in grown] == [5]
+    assert grown[0].began_s >= 225.0
+
+
+def test_a_gang_does_not_grow_over_machines_where_that_is_slower() -> None:
+    cluster = Cluster(
+        gpus=4, gpus_per_node=2, failures_per_node_hour=0.0, checkpoint_s=600.0, spread_slowdown=2.0
+    )
+    played = simulate(cluster, [Trial("a", 0, 4, 10_000.0)], "elastic")
+    assert [len(each.nodes) for each in played.stretches] == [1, 2]
+    assert all(len(set(each.nodes)) == 1 for each in played.stretches)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_growing_ends_all_sooner_than_either_fixed_width(seed: int) -> None:
+    drawn = draw_trials(300, seed)
+    cluster = Cluster(gpus=32, failures_per_node_hour=0.0)
+    ended_s = {policy: simulate(cluster, drawn, policy).makespan_s for policy in POLICIES}
+    assert ended_s["elastic"] < min(ended_s["workbench"], ended_s["one-gpu"])

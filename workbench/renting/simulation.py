@@ -1,8 +1,9 @@
 """A cluster under a fake clock: runs, trials and failing machines, shared out by the rules of the pool.
 
-Whose turn it is and where workers run is asked of `workers.admission`, as the pool asks it; two simpler rules
-serve to compare. A trial of w workers does w x efficiency(w) seconds of its work a second, a gang on several
-machines less; a machine that fails takes what its trials did since their last checkpoints along.
+Whose turn it is and where workers run is asked of `workers.admission`, as the pool asks it, and whether a
+trial grows of `sweeps.gain`, as a driver asks it; two simpler rules serve to compare. A trial of w workers
+does w x efficiency(w) seconds of its work a second, a gang on several machines less; a machine that fails
+takes what its trials did since their last checkpoints along.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from time import thread_time_ns
 from workbench.errors import ResourcesError
 from workbench.performance.scaling import parallel_efficiency
 from workbench.renting.workload import Cluster, Played, Policy, Stretch, Trial
+from workbench.sweeps.gain import forecast
 from workbench.workers.admission import Node, Request, Shape, check_feasible, order, place
 
 _SHAPE = Shape(cpus=1, gpus=1.0)
@@ -31,8 +33,9 @@ def simulate(cluster: Cluster, trials: Sequence[Trial], policy: Policy, seed: in
     Args:
         cluster: The machines.
         trials: What is to be done; there from the beginning.
-        policy: workbench: the rules of the pool; fifo: the oldest first, on the first machines that are free;
-            one-gpu: the rules of the pool, but each trial on one GPU.
+        policy: workbench: the rules of the pool; elastic: the same, but trials begin on one GPU, and grow at
+            checkpoints while nobody waits, to as many as the largest asks for; fifo: the oldest first, on
+            the first machines that are free; one-gpu: the rules of the pool, but each trial on one GPU.
         seed: Decides when machines fail; the same for all policies.
 
     Returns:
@@ -41,11 +44,12 @@ def simulate(cluster: Cluster, trials: Sequence[Trial], policy: Policy, seed: in
     Raises:
         ResourcesError: If a trial could never run.
     """
-    if policy == "one-gpu":
-        trials = [replace(trial, workers=1) for trial in trials]
     if not trials:
         raise ResourcesError("there is no trial to play", field="--trials", allowed="1 or more")
-    return _Player(cluster, trials, policy, seed).play()
+    most_workers = max(trial.workers for trial in trials) if policy == "elastic" else 1
+    if policy in ("one-gpu", "elastic"):
+        trials = [replace(trial, workers=1) for trial in trials]
+    return _Player(cluster, trials, policy, seed, most_workers).play()
 
 
 @dataclass(eq=False)
@@ -66,6 +70,8 @@ class _Player:
     trials: Sequence[Trial]
     policy: Policy
     seed: int
+    most_workers: int
+    """To how many a trial may grow."""
     now_s: float = 0.0
     _stretches: list[Stretch] = field(default_factory=list)
     _decisions_ns: list[int] = field(default_factory=list)
@@ -100,6 +106,9 @@ class _Player:
             self.now_s, _, what, subject = heapq.heappop(self._events)
             if what == "ends":
                 self._end(subject)  # type: ignore[arg-type]
+            elif what == "saves":
+                self._grow(subject)  # type: ignore[arg-type]
+                continue
             elif what == "fails":
                 self._fail(str(subject))
             else:
@@ -148,14 +157,47 @@ class _Player:
 
     def _start(self, trial: Trial, chosen: tuple[str, ...]) -> None:
         self._lease(trial.run_id, chosen, 1)
-        slowdown = self.cluster.spread_slowdown if len(set(chosen)) > 1 else 1.0
-        rate = trial.workers * parallel_efficiency(trial.workers, self.cluster.overhead) / slowdown
+        rate = self._rate(chosen)
         starts_s = self.cluster.restart_s if trial.number in self._tried else 0.0
         self._tried.add(trial.number)
         running = _Running(trial, chosen, self.now_s, rate, starts_s)
         for node_id in set(chosen):
             self._running[node_id].add(running)
         self._expect(self.now_s + starts_s + self._left_s[trial.number] / rate, "ends", running)
+        if trial.workers < self.most_workers:
+            self._expect(self.now_s + starts_s + self.cluster.checkpoint_s, "saves", running)
+
+    def _rate(self, chosen: Sequence[str]) -> float:
+        slowdown = self.cluster.spread_slowdown if len(set(chosen)) > 1 else 1.0
+        return len(chosen) * parallel_efficiency(len(chosen), self.cluster.overhead) / slowdown
+
+    def _grow(self, running: _Running) -> None:
+        """Let a trial that has just saved go on with more workers, where nobody waits and that pays."""
+        trial = running.trial
+        if running.ended:
+            return
+        done_s = (self.now_s - running.began_s - running.starts_s) * running.rate
+        left_s = self._left_s[trial.number] - done_s
+        if not self._waiting and not any(self._proposals.values()) and left_s > 0:
+            self._lease(trial.run_id, running.nodes, -1)
+            wider = self._widest(trial)
+            self._lease(trial.run_id, running.nodes, 1)
+            rate = 0.0 if wider is None else self._rate(wider)
+            if wider and rate > 0 and forecast(left_s, running.rate, rate, self.cluster.restart_s).pays:
+                self._left_s[trial.number] = left_s
+                self._give_back(running, done_s, lost_gpu_s=0.0)
+                self._start(replace(trial, workers=len(wider)), tuple(wider))
+                return
+        self._expect(self.now_s + self.cluster.checkpoint_s, "saves", running)
+
+    def _widest(self, trial: Trial) -> list[str] | None:
+        """Return the machines on which a trial is fastest now, of twice, four times, ... as many workers."""
+        nodes = [node for node_id, node in self._nodes.items() if node_id not in self._down]
+        sizes, workers = [], trial.workers
+        while (workers := 2 * workers) <= self.most_workers:
+            sizes.append(workers)
+        places = [place(_request(replace(trial, workers=size)), nodes) for size in sizes]
+        return max(filter(None, places), key=self._rate, default=None)
 
     def _lease(self, run_id: str, chosen: Sequence[str], sign: int) -> None:
         for node_id, count in Counter(chosen).items():

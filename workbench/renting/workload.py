@@ -10,8 +10,8 @@ from typing import Literal
 
 from workbench.workers.admission import Node
 
-Policy = Literal["workbench", "fifo", "one-gpu"]
-POLICIES: tuple[Policy, ...] = ("workbench", "fifo", "one-gpu")
+Policy = Literal["workbench", "elastic", "fifo", "one-gpu"]
+POLICIES: tuple[Policy, ...] = ("workbench", "elastic", "fifo", "one-gpu")
 _CPUS_PER_GPU = 2.0
 
 
@@ -48,7 +48,7 @@ class Cluster:
 
 @dataclass(frozen=True)
 class Trial:
-    """What is to be done: `work_s` are seconds on one GPU."""
+    """What is to be done: `work_s` are seconds on one GPU, `workers` how many GPUs it asks for."""
 
     run_id: str
     number: int
