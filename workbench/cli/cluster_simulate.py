@@ -21,7 +21,7 @@ _RULES = {
     "elastic": (
         "workbench, elastic",
         "the same, but a trial begins on one GPU and grows onto idle ones at checkpoints\n"
-        "(plan.workers: 1 with resources.elastic: true)",
+        "(plan.workers: 1 with resources.elastic: true, where speeds of more were measured)",
     ),
     "fifo": ("FIFO, first fit", "first come first served, on the first machines that are free"),
     "one-gpu": ("one GPU a trial", "the rules of the pool; a trial never has more than one GPU"),
