@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from tests.renting.test_offers import experiment
 from tests.renting.test_templates import node_of_slurm, rental
 from workbench.errors import ExperimentError
 from workbench.renting.rental import Rental
@@ -122,3 +123,9 @@ def test_places_that_all_nodes_share_are_taken_and_others_refused(changes: dict[
     name = next(iter(changes))
     with pytest.raises(ExperimentError, match=f"--{name}: runs is another place on each node"):
         script(rental(machine=node_of_slurm(), **{name: "runs"}))
+
+
+def test_a_run_that_waits_for_machines_to_be_started_is_refused() -> None:
+    asks = experiment(resources={"autoscaling": True, "concurrency": 4})
+    with pytest.raises(ExperimentError, match=r"resources.autoscaling: .*allowed: false with Slurm"):
+        script(rental(machine=node_of_slurm(), experiment=asks))

@@ -125,6 +125,17 @@ def test_the_code_goes_along_when_the_run_is_submitted_and_so_do_settings() -> N
         rental(settings=("training.epochs=5",), resume="digits-1")
 
 
+def test_a_run_that_asks_for_machines_itself_is_not_asked_for() -> None:
+    asks = experiment(name="My Net", resources={"autoscaling": True, "concurrency": 4})
+    text = written("aws", experiment=asks)
+    assert "await_nodes" not in text
+    assert "The run asks for its machines and lets them go" in text
+    assert [words[1] for words in typed_commands(text)] == ["up", "dashboard", "submit", "follow", "down"]
+    (_, what) = read(manifests(rental(experiment=asks), "registry/mine:1"))
+    assert "await_nodes" not in what["spec"]["entrypoint"]
+    assert "workbench sweep" in what["spec"]["entrypoint"]
+
+
 @pytest.mark.parametrize(
     ("package", "said"),
     [
@@ -224,12 +235,28 @@ def test_kuberay_accepts_the_manifests(kind: Any, machine: str) -> None:
     assert len(workers["template"]["spec"]["nodeSelector"]) == 2
 
 
-def test_the_schema_refuses_what_kubectl_would() -> None:
+@pytest.mark.parametrize(
+    ("place", "name", "value"),
+    [
+        (("headGroupSpec",), "dashboard", "public"),
+        (("authOptions",), "mode", "off"),
+        (("autoscalerOptions",), "idleTimeoutSeconds", "600"),
+        (("workerGroupSpecs", 0), "maxReplicas", "4"),
+        (("workerGroupSpecs", 0, "template", "spec"), "containres", []),
+        (("workerGroupSpecs", 0, "template", "spec", "containers", 0), "privileged", True),
+        (("workerGroupSpecs", 0, "template", "spec", "containers", 0, "resources", "limits"), "cpu", 4),
+        (("workerGroupSpecs", 0, "template", "spec", "tolerations", 0), "effect", "Never"),
+    ],
+)
+def test_the_schema_refuses_what_kubectl_would(place: tuple[Any, ...], name: str, value: Any) -> None:
     _, what = read(manifests(rental(), "registry/mine:1"))
     (schemas,) = read(SCHEMA.read_text())
     schema = {**schemas["RayJob"], "$defs": schemas["$defs"]}
-    what["spec"]["rayClusterSpec"]["headGroupSpec"]["dashboard"] = "public"
-    with pytest.raises(jsonschema.ValidationError, match="dashboard"):
+    part = what["spec"]["rayClusterSpec"]
+    for step in place:
+        part = part[step]
+    part[name] = value
+    with pytest.raises(jsonschema.ValidationError):
         jsonschema.Draft202012Validator(schema).validate(what)
 
 

@@ -77,6 +77,8 @@ The password of the store is a Secret, too:
 def _session(rental: Rental) -> str:
     """Return the shell command that does the run, machines asked for first and let go at its end."""
     do = f"sweep {_FOLDER}/{_FILE}" if rental.resume is None else f"resume {shlex.quote(rental.resume)}"
+    if rental.experiment.resources.autoscaling:  # the run does both itself
+        return f"exec workbench {do}"
     return f"{rental.ask} && workbench {do}; code=$?; {AWAIT} --release; exit $code"
 
 

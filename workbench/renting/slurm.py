@@ -32,6 +32,11 @@ def batch_script(
     Raises:
         ExperimentError: If a path is not one that all nodes can share, or Slurm would not take an option.
     """
+    if rental.experiment.resources.autoscaling:
+        raise ExperimentError(
+            "a job has the nodes that it has, and gets no more", field="resources.autoscaling",
+            allowed="false with Slurm",
+        )  # fmt: skip
     _check_time(time_limit)
     for option in options:
         if not option.startswith("-") or not option.isprintable():
