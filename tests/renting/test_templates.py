@@ -129,7 +129,6 @@ def test_a_run_that_asks_for_machines_itself_is_not_asked_for() -> None:
     asks = experiment(name="My Net", resources={"autoscaling": True, "concurrency": 4})
     text = written("aws", experiment=asks)
     assert "await_nodes" not in text
-    assert "The run asks for its machines and lets them go" in text
     assert [words[1] for words in typed_commands(text)] == ["up", "dashboard", "submit", "follow", "down"]
     (_, what) = read(manifests(rental(experiment=asks), "registry/mine:1"))
     assert "await_nodes" not in what["spec"]["entrypoint"]
@@ -209,7 +208,7 @@ def test_versions_are_those_that_are_installed_here() -> None:
 def test_the_run_asks_for_its_machines_and_lets_them_go() -> None:
     text = written("aws")
     assert "await_nodes --nodes 4 --cpus 4 --gpus 1" in text
-    assert "workbench follow last; python -m workbench.workers.await_nodes --release" in text
+    assert "workbench follow RUN; python -m workbench.workers.await_nodes --release" in text
     (_, what) = read(manifests(rental(), "registry/mine:1"))
     assert "await_nodes --nodes 4 --cpus 4 --gpus 1 && workbench sweep" in what["spec"]["entrypoint"]
     assert "await_nodes --release" in what["spec"]["entrypoint"]
@@ -317,6 +316,7 @@ def test_experiments_of_different_names_share_a_cluster_only_where_the_names_rea
     [
         ({"store": "postgresql://me:secret@db/runs"}, "--store: a password would be written into the file"),
         ({"min_nodes": 5}, "--min-nodes: 5 are more than 4"),
+        ({"machine": "gpu_1x_a10"}, "--on-demand: lambda rents out no gpu_1x_a10 that it may take back"),
     ],
 )
 def test_what_gives_a_secret_away_or_cannot_be_is_refused(changes: dict[str, Any], said: str) -> None:

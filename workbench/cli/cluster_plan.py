@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.cli.options import FiniteRange, example, json_option, open_store, read_settings, store_option
+from workbench.cli.options import (
+    FiniteRange,
+    example,
+    json_option,
+    open_store,
+    read_seconds,
+    read_settings,
+    store_option,
+)
 from workbench.cli.printing import make_console, print_json, print_note
 from workbench.errors import ExperimentError
 
@@ -57,7 +64,7 @@ def plan(
     """
     from workbench.renting.catalogue import SHIPPED, read_catalogue
     from workbench.renting.evidence import evidence_of
-    from workbench.renting.offers import compare
+    from workbench.renting.offers import Wishes, compare
     from workbench.renting.verdict import sentences
     from workbench.run import read_experiment
 
@@ -71,7 +78,10 @@ def plan(
                 f"no machine of {', '.join(providers)}", field="--provider", allowed=list(names)
             )
         known = known.model_copy(update={"machines": machines})
-    wishes = _wishes(deadline, budget_usd, most_nodes, start_up)
+    wishes = Wishes(
+        None if deadline is None else read_seconds("--deadline", deadline), budget_usd, most_nodes,
+        read_seconds("--start-up", start_up, may_be_zero=True),
+    )  # fmt: skip
     with open_store() as store:
         evidence = evidence_of(store, experiment)
 
@@ -99,32 +109,6 @@ def plan(
         click.echo(line)
     if target is not None:
         click.echo(f"picture  {target.absolute()}")
-
-
-def _wishes(deadline: str | None, budget_usd: float | None, most_nodes: int, start_up: str) -> Wishes:
-    from workbench.renting.offers import Wishes
-
-    deadline_s = None if deadline is None else _seconds("--deadline", deadline)
-    if deadline_s == 0:
-        raise ExperimentError("nothing ends at once", field="--deadline", allowed="more than 0, such as 6h")
-    return Wishes(deadline_s, budget_usd, most_nodes, _seconds("--start-up", start_up))
-
-
-def _seconds(field: str, text: str) -> float:
-    from workbench.experiment.sections import parse_duration_s
-
-    try:
-        plain = float(text)
-    except ValueError:
-        try:
-            return float(parse_duration_s(text))
-        except ExperimentError as error:
-            raise error.about(field) from None
-    if not math.isfinite(plain) or plain < 0:
-        raise ExperimentError(
-            f"{text} is no duration", field=field, allowed="such as 90s, 10m, 1h30m, or a number of seconds"
-        )
-    return plain
 
 
 def _draw(

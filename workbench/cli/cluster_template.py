@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from workbench.cli.options import FiniteRange, example, json_option, read_settings
+from workbench.cli.options import FiniteRange, example, json_option, read_seconds, read_settings
 from workbench.cli.printing import print_json
 from workbench.errors import ExperimentError
 
@@ -113,7 +113,7 @@ def template(
         machine = _machine(target, type_name, catalogue)
     rental = Rental(
         experiment, file, machine, nodes, min_nodes, spot=not on_demand, artifacts=artifacts, store=store,
-        idle_s=_duration_s(idle), resume=resume, settings=assignments,
+        idle_s=read_seconds("--idle", idle), resume=resume, settings=assignments,
     )  # fmt: skip
     if target == "slurm":
         from workbench.renting.slurm import batch_script
@@ -175,15 +175,6 @@ def _needed(field: str, given: object, next_step: str) -> object:
     if given is None:
         raise ExperimentError("is needed here", field=field, next_step=next_step)
     return given
-
-
-def _duration_s(text: str) -> float:
-    from workbench.experiment.sections import parse_duration_s
-
-    try:
-        return float(parse_duration_s(text))
-    except ExperimentError as error:
-        raise error.about("--idle") from None
 
 
 def _write(rental: Rental, target: str, text: str, path: Path | None, *, as_json: bool) -> None:

@@ -148,6 +148,35 @@ def given_store() -> str | None:
     return None if context is None else context.find_root().meta.get(_STORE)
 
 
+def read_seconds(field: str, text: str, *, may_be_zero: bool = False) -> float:
+    """Read a duration from a command line: with units, or a number of seconds.
+
+    Args:
+        field: The option.
+        text: What was given.
+        may_be_zero: Whether no time at all makes sense.
+
+    Raises:
+        ExperimentError: If it is none.
+    """
+    from workbench.errors import ExperimentError
+    from workbench.experiment.sections import parse_duration_s
+
+    try:
+        seconds = float(text)
+    except ValueError:
+        try:
+            seconds = float(parse_duration_s(text))
+        except ExperimentError as error:
+            raise error.about(field) from None
+    if not math.isfinite(seconds) or seconds < 0 or (seconds == 0 and not may_be_zero):
+        raise ExperimentError(
+            f"{text} is no duration" + ("" if may_be_zero else " greater than 0"), field=field,
+            allowed="such as 90s, 10m, 1h30m, or a number of seconds",
+        )  # fmt: skip
+    return seconds
+
+
 def read_settings(assignments: tuple[str, ...]) -> dict[str, Any]:
     """Read `name=value` texts.
 

@@ -131,20 +131,19 @@ def _instructions(rental: Rental, path: Path, token_file: str) -> str:
     there = ["--address", _DASHBOARD]
     run = ["resume", rental.resume] if rental.resume else ["submit", str(rental.file), *rental.set_words]
     start = f"{shlex.join(['workbench', *run, *there])} --token-file {local_token} --detach"
-    finish = f"workbench follow {shlex.quote(rental.resume or 'last')}; {AWAIT} --release"
-    ask, let_go = (
-        f"\n  ray exec {file} {shlex.quote(rental.ask)}",
-        f"\n  ray exec {file} --tmux {shlex.quote(finish)}",
-    )
-    said_of_asking = (
-        "Start the head, ask for the machines and wait for them; then keep a tunnel to the head open:"
-    )
-    said_of_letting_go = (
-        " The second\nline lets the machines go when the run has ended, also while you are away:"
-    )
-    if rental.experiment.resources.autoscaling:  # the run does both itself
-        ask, let_go, said_of_letting_go = "", "", "\nThe run asks for its machines and lets them go:"
-        said_of_asking = "Start the head, and keep a tunnel to it open:"
+    run_id = shlex.quote(rental.resume or "RUN")
+    finish = f"workbench follow {run_id}; {AWAIT} --release"
+    if rental.experiment.resources.autoscaling:
+        beginning, ask, end = "Start the head, and keep a tunnel to it open", "", ""
+    else:
+        beginning = (
+            "Start the head, ask for the machines and wait for them; then keep a tunnel to the head open"
+        )
+        ask = f"\n  ray exec {file} {shlex.quote(rental.ask)}"
+        end = f"""
+
+Then, so that the machines are let go when the run has ended, also while you are away:
+  ray exec {file} --tmux {shlex.quote(finish)}"""
     return remark(f"""
 {rental.title}.
 Checkpoints are at {rental.artifacts}: machines may vanish at any time.
@@ -154,16 +153,16 @@ Before the first time, make a token that only you can read; whoever has it can r
 ~/.pgpass holds the password of {rental.store} (mode 0600). Both are copied to the machines, and
 nothing secret is in this file. The machines need a role that may read and write {rental.artifacts}.
 
-{said_of_asking}
+{beginning}:
   ray up {file}{ask}
   ray dashboard {file}
 
 Meanwhile, in another terminal, in the folder that holds your code: it goes along, with the data that the
-experiment names.{said_of_letting_go}
-  {start}{let_go}
+experiment names. The last word that this prints is the run's name, RUN below:
+  {start}{end}
 
 Look at it from anywhere, and end everything, the head as well:
-  workbench follow last --store {shlex.quote(rental.store)}
+  workbench follow {run_id} --store {shlex.quote(rental.store)}
   ray down {file}
 
 The dashboard listens on the head's loopback address alone. Keep the ports of Ray closed to the world; the

@@ -58,6 +58,11 @@ class Rental:
             raise ExperimentError(
                 f"{self.min_nodes} are more than {self.nodes}", field="--min-nodes", allowed="0 to --nodes"
             )
+        if self.spot and "spot" not in self.machine.markets:
+            raise ExperimentError(
+                f"{self.machine.provider} rents out no {self.machine.type} that it may take back",
+                field="--on-demand", next_step="Add --on-demand.",
+            )  # fmt: skip
         if self.resume is not None and self.settings:
             raise ExperimentError(
                 "a run that goes on keeps its settings", field="--set",
