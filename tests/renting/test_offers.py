@@ -258,3 +258,15 @@ def test_where_next_to_nothing_is_known_nothing_is_recommended(store: Store) -> 
     assert offer(found).is_vague
     assert offer(found).cost_usd is not None
     assert not any(each.is_recommendable for each in found)
+
+
+def test_a_run_that_interruptions_keep_from_ending_has_no_time(store: Store) -> None:
+    restless = priced("g4dn.xlarge", 0.5, 0.1).model_dump()
+    often = {"least": 0.999, "most": 0.9999999, "per": "hour"}
+    restless["interruptions"] = [each | often for each in restless["interruptions"]]
+    training = {"epochs": 10**7, "global_batch": 128, "checkpoint_every": 10**7, "checkpoint_after": None}
+    whole = experiment(training=training)
+    found = compare(whole, evidence(store, T4, of=whole), Catalogue.model_validate(restless), Wishes())
+    assert offer(found, "spot").run_s is None
+    assert any("that it never ends" in note for note in offer(found, "spot").notes)
+    assert not offer(found, "spot").is_recommendable

@@ -105,8 +105,9 @@ def plan(
     click.echo()
     for each in evidence:
         click.echo(f"measured on {each.device}, last in run {each.run_id}")
+    console = make_console()
     for line in said:
-        click.echo(line)
+        console.print(line, markup=False)
     if target is not None:
         click.echo(f"picture  {target.absolute()}")
 

@@ -303,6 +303,10 @@ def _timed(
         spans = math.ceil(plan.workers / max(1, _workers_per_node(experiment, machine)))
         checkpoint_s = _checkpoint_s(experiment, plan, trial_s)
         factors = [stretch(rate * spans, checkpoint_s, wishes.start_up_s) for rate in rates]
+        if math.isinf(max(factors)):
+            return _noting(
+                offer, "interruptions may come so often between its checkpoints that it never ends"
+            )
         lost = _estimate([1.0 - 1.0 / each for each in factors])
         run_s = None if run_s is None else _product(run_s, _estimate(factors))
     elif offer.market == "spot":

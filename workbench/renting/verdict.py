@@ -11,6 +11,7 @@ from workbench.advisor.quantities import format_duration
 from workbench.renting.offers import Offer, Wishes
 
 _DAY_S = 86_400.0
+_AS_FAST = 1.05
 _AT_ONCE_S = 1e-3
 """A deadline that nothing meets: with it the fastest number of machines is chosen of each type."""
 
@@ -92,22 +93,25 @@ def _what_is_the_matter(
 
 
 def _nearest(wishes: Wishes, ask: Callable[[Wishes], Sequence[Offer]]) -> Iterator[str]:
-    fastest = min(_priced(ask(replace(wishes, deadline_s=_AT_ONCE_S, budget_usd=None))), key=_takes_s)
+    soon = _priced(ask(replace(wishes, deadline_s=_AT_ONCE_S, budget_usd=None)))
+    least_s = min(map(_takes_s, soon))
+    fastest = min((each for each in soon if _takes_s(each) <= _AS_FAST * least_s), key=_costs_usd)
     cheapest = min(_priced(ask(replace(wishes, deadline_s=None, budget_usd=None))), key=_costs_usd)
-    late = wishes.deadline_s is not None and _takes_s(fastest) > wishes.deadline_s
+    late = wishes.deadline_s is not None and least_s > wishes.deadline_s
     dear = wishes.budget_usd is not None and _costs_usd(cheapest) > wishes.budget_usd
     if late:
-        enough_h = math.ceil(_takes_s(fastest) / 3600.0)
+        limit = format_duration(wishes.deadline_s or 0.0)
         yield (
-            f"none with a price ends within {format_duration(wishes.deadline_s or 0.0)}: the fastest is "
-            f"{fastest.title}, {_price_of(fastest)}. Allow --deadline {enough_h}h, or more machines than "
-            f"--max-nodes {wishes.most_nodes}"
+            f"none with a price ends within {limit}: the fastest is {fastest.title}, {_price_of(fastest)}, "
+            f"{format_duration(wishes.start_up_s)} of it start-up. Allow --deadline "
+            f"{_whole_minutes(_takes_s(fastest))}, or more machines than --max-nodes {wishes.most_nodes}"
         )
     if dear:
-        enough_usd = math.ceil(_costs_usd(cheapest))
+        limit, cost = format_money(wishes.budget_usd or 0.0), _costs_usd(cheapest)
+        enough = f"{math.ceil(cost):.0f}" if cost > 10.0 else f"{math.ceil(cost * 100.0) / 100.0:.2f}"
         yield (
-            f"none costs {format_money(wishes.budget_usd or 0.0)} or less: the cheapest is {cheapest.title}, "
-            f"{_price_of(cheapest)}. Allow --budget {enough_usd}, or shorten the run"
+            f"none costs {limit} or less: the cheapest is {cheapest.title}, {_price_of(cheapest)}. Allow "
+            f"--budget {enough}, or shorten the run"
         )
     if late or dear or wishes.deadline_s is None or wishes.budget_usd is None:
         return
@@ -148,12 +152,19 @@ def _price_of(offer: Offer) -> str:
 
 def format_money(usd: float) -> str:
     """Write a sum: cents below a hundred dollars, none above."""
+    if usd < 0.005:
+        return f"${usd:.2g}"
     return f"${usd:,.2f}" if usd < 99.995 else f"${usd:,.0f}"
 
 
 def format_time(seconds: float) -> str:
     """Write how long a run takes: whole days from ten on."""
     return format_duration(seconds) if seconds < 10 * _DAY_S else f"{seconds / _DAY_S:,.0f}d"
+
+
+def _whole_minutes(seconds: float) -> str:
+    minutes = math.ceil(seconds / 60.0)
+    return f"{minutes}m" if minutes <= 120 else f"{math.ceil(minutes / 60.0)}h"
 
 
 def format_range(estimate: Estimate, write: Callable[[float], str]) -> str:
