@@ -195,6 +195,19 @@ def test_lines_that_miss_a_wish_are_marked_and_come_after_those_that_do_not(stor
     assert any(each.in_budget == "no" for each in found)
 
 
+def test_after_what_has_a_price_comes_what_only_lacks_one_and_then_what_nothing_is_known_of(
+    store: Store,
+) -> None:
+    vague = [each.model_copy(update={"step_flops": 1e6}) for each in measured("cpu")]
+    append(store, store.create_run(experiment()), [*vague, RunStateChanged(state="complete")])
+    machines = only("g4dn.xlarge", "c5.2xlarge", "e2-standard-32")
+    found = compare(experiment(), evidence_of(store, experiment()), machines, Wishes(most_nodes=1))
+    assert [(each.machine, each.cost_usd is not None) for each in found] == [
+        ("e2-standard-32", True), ("e2-standard-32", True), ("c5.2xlarge", False), ("c5.2xlarge", False),
+        ("g4dn.xlarge", True), ("g4dn.xlarge", False),
+    ]  # fmt: skip
+
+
 def test_what_does_not_fit_into_memory_says_so(store: Store) -> None:
     huge = [each.model_copy(update={"peak_bytes": (each.peak_bytes or 0) * 40}) for each in measured()]
     run_id = store.create_run(experiment())

@@ -122,14 +122,16 @@ class Offer:
         """Return what orders offers, the best first."""
         answers = (self.in_time, self.in_budget)
         tier = 2 if "no" in answers else 1 if "perhaps" in answers else 0
-        if self.is_vague:
-            tier = 3
-        if self.cost_usd is None:
-            tier = 3 if self.run_s is not None else 4
-        if self.fits is False:
+        if self.run_s is None:
             tier = 5
+        elif self.is_vague:
+            tier = 4
+        elif self.cost_usd is None:
+            tier = 3
+        if self.fits is False:
+            tier = 6
         cost, run = self.cost_usd, self.run_s
-        return tier, cost.value if cost else 0.0, run.value if run else 0.0
+        return tier, cost.value if cost else math.inf, run.value if run else math.inf
 
 
 def compare(
