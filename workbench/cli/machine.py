@@ -16,7 +16,7 @@ import click
 
 from workbench.advisor.quantities import format_duration
 from workbench.artifacts import Artifacts
-from workbench.cli.options import example, json_option, open_store, store_option
+from workbench.cli.options import command_line, example, json_option, open_store, store_option
 from workbench.cli.printing import print_json
 from workbench.errors import WorkbenchError
 
@@ -197,7 +197,7 @@ def _look_at_run(store: Store, row: RunRow) -> Finding | None:
 
     if row.state == "lost":
         text = f"{row.run_id} was lost: its driver is gone"
-        return Finding("run", "notable", text, f"workbench resume {row.run_id}")
+        return Finding("run", "notable", text, command_line("resume", row.run_id))
     events = [stored.event for stored in store.events(row.run_id)]
     history = History.of(store.experiment(row.run_id), events)
     quiet_s = time.time() - events[-1].time_unix_s if events else 0.0
@@ -205,7 +205,7 @@ def _look_at_run(store: Store, row: RunRow) -> Finding | None:
         return None
     notes = [event.message for event in events if isinstance(event, Noted) and event.trial is None]
     text = f"{row.run_id} trains nothing for {format_duration(quiet_s)}"
-    fix = f"Wait, or end it: workbench stop {row.run_id}"
+    fix = f"Wait, or end it: {command_line('stop', row.run_id)}"
     return Finding("run", "notable", ": ".join([text, *notes[-1:]]), fix)
 
 
@@ -226,7 +226,10 @@ def _look_at(artifacts: Artifacts) -> Finding:
 def _look_at_ray() -> list[Finding]:
     from workbench.workers import head
 
-    found = head.status()
+    try:
+        found = head.status()
+    except WorkbenchError as error:
+        return [Finding("ray head", "broken", str(error))]
     if found is None:
         return [Finding("ray head", "missing", "not running; a sweep starts it")]
     idle = "in use" if found.idle_s < 60 else f"idle for {format_duration(found.idle_s)}"
@@ -242,9 +245,12 @@ def _look_at_ray() -> list[Finding]:
 def _look_at_exposure() -> list[Finding]:
     from workbench.cli.exposing import find_exposures
 
+    try:
+        exposures = find_exposures()
+    except WorkbenchError:
+        return []  # the head was looked at before
     found = [
-        Finding("exposure", "broken" if is_bad else "notable", text, fix)
-        for is_bad, text, fix in find_exposures()
+        Finding("exposure", "broken" if is_bad else "notable", text, fix) for is_bad, text, fix in exposures
     ]
     closed = "nothing of ours listens beyond this machine, and nobody else can read it"
     return found or [Finding("exposure", "fine", closed)]

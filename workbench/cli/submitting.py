@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.elsewhere import elsewhere, tell, waiting_for_the_cluster
+from workbench.cli.elsewhere import come_back, elsewhere, tell, waiting_for_the_cluster
 from workbench.cli.following import INTERRUPTED
 from workbench.cli.options import (
     detach_option,
@@ -74,13 +74,13 @@ def submit(
         _say(sent, there.address)
         answer = there.answer(sent.submission_id, tell)
     except KeyboardInterrupt:
-        _come_back(sent, there.address)
+        come_back(sent.run_id, there)
         return INTERRUPTED
     except UnreachableError:
-        _come_back(sent, there.address)
+        come_back(sent.run_id, there)
         raise
     if answer.exit_code == INTERRUPTED:
-        _come_back(sent, there.address)
+        come_back(sent.run_id, there)
     return answer.exit_code
 
 
@@ -92,11 +92,3 @@ def _say(sent: Sent, address: str) -> None:
         f"submitted with {archive.num_files} files, {format_bytes(len(archive.content))}"
     )  # fmt: skip
     click.echo(f"{sent.run_id} at {address} {how}", err=True)
-
-
-def _come_back(sent: Sent, address: str) -> None:
-    click.echo(
-        f"\nThe run goes on there. Look at it: workbench show {sent.run_id} --address {address}\n"
-        f"Stop it: workbench stop {sent.run_id} --address {address}",
-        err=True,
-    )

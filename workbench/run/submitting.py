@@ -19,7 +19,7 @@ from workbench.errors import RunError
 from workbench.experiment import Experiment
 from workbench.run.experiment_file import read_experiment
 from workbench.run.parcel import EXPERIMENT_NAME, Parcel, make_parcel
-from workbench.run.relayed import PLACE, Answer, Elsewhere
+from workbench.run.relayed import PLACE, STUDY_PLACE, Answer, Elsewhere
 from workbench.store.run_ids import check_run_id
 from workbench.workers.code_archive import unpack
 
@@ -228,11 +228,18 @@ def check_place(place: Path, *, force: bool) -> None:
         raise RunError(f"{place} is not empty", next_step="Name another folder, or allow it with --force.")
 
 
-def put_down(answer: Answer, place: Path) -> None:
-    """Put what a command brought, a file or a folder, where it is wanted.
+def put_down(answer: Answer, place: Path | None, study_url: str | None = None) -> None:
+    """Put what a command brought where it is wanted.
+
+    Args:
+        answer: What the command came to.
+        place: Where the file or the folder goes; None where none was asked for.
+        study_url: The Optuna storage that the study goes into; None where none was asked for.
 
     Raises:
         RunError: If nothing was brought, or it cannot be written there.
+        ExperimentError: If the storage has a study of that name.
+        StoreError: If the storage cannot be written.
     """
     if answer.brought is None:
         raise RunError("the cluster sent no result", next_step="Ask again.")
@@ -240,10 +247,14 @@ def put_down(answer: Answer, place: Path) -> None:
         unpack(answer.brought, Path(name) / "brought")
         found = Path(name) / PLACE
         try:
-            if found.is_dir():
+            if place is not None and found.is_dir():
                 shutil.copytree(found, place, dirs_exist_ok=True)
-            else:
+            elif place is not None:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(found, place)
         except OSError as error:
             raise RunError(f"cannot write {place}: {error.strerror}", field="--to") from error
+        if study_url is not None:
+            from workbench.study import copy_study_file
+
+            copy_study_file(Path(name) / STUDY_PLACE, study_url)
