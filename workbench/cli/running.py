@@ -85,8 +85,8 @@ def sweep(
     if run_id is not None and (found := runs.take_up(experiment, run_id, store=store)) is not None:
         if untaught := runs.missing_lessons(found, warm_start):
             print_note(
-                f"run {run_id} was begun without --warm-start {' '.join(untaught)} and learns nothing from it; "
-                "for a run that does, name another: --run-id NAME"
+                f"run {run_id} was begun without --warm-start {' '.join(untaught)} and learns nothing "
+                "from it; for a run that does, name another: --run-id NAME"
             )
         if found.state == "complete":
             if detach:

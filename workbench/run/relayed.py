@@ -37,7 +37,7 @@ STOPPED = 130
 _MARK = "@workbench "
 _PIECE_BYTES = 48 * 2**10
 SETTLED_AFTER_S = 1.5
-"""Ray looks after jobs once a second; what it is told to forget before it saw the end comes back as failed."""
+"""Ray looks after jobs once a second; one that it forgets before it saw the end comes back as failed."""
 _QUESTION = re.compile(r"workbench-[a-z]+-[0-9a-f]{12}")
 _NOT_INSTALLED = re.compile(r"No module named '?workbench|python.: No such file")
 
@@ -232,13 +232,16 @@ class Elsewhere:
         with contextlib.suppress(RunError):
             ended = {job.submission_id: job for job in self.jobs.jobs() if job.ended}
             ours = ended.get(submission_id)
-            long_ago_unix_s = (ours.ended_unix_s or 0.0 if ours else 0.0) - PATIENCE_S
             for job in ended.values():
-                is_old = (
-                    _QUESTION.fullmatch(job.submission_id) and (job.ended_unix_s or 0.0) < long_ago_unix_s
-                )
-                if job is ours or is_old:
+                if job is ours or (ours is not None and _was_left(job, ours)):
                     self.jobs.forget(job.submission_id)
+
+
+def _was_left(job: Job, newest: Job) -> bool:
+    """Tell whether a job is a question whose answer nobody waits for any more."""
+    if _QUESTION.fullmatch(job.submission_id) is None:
+        return False
+    return (job.ended_unix_s or 0.0) < (newest.ended_unix_s or 0.0) - PATIENCE_S
 
 
 def _is_loopback(address: str) -> bool:
