@@ -58,7 +58,7 @@ def doctor(as_json: bool) -> int:
     """Look at everything that runs rest on, problems first; exit code 1 if something is broken."""
     looks: list[Callable[[], list[Finding]]] = [
         _look_at_python, _look_at_packages, _look_at_hardware, _look_at_torch, _look_at_store, _look_at_runs,
-        _look_at_ray, _look_at_exposure, _look_at_cache, _look_at_optional_tools,
+        _look_at_ray, _look_at_exposure, _look_at_settings, _look_at_cache, _look_at_optional_tools,
     ]  # fmt: skip
     findings = [finding for look in looks for finding in look()]
     order = {"broken": 0, "notable": 1, "fine": 2, "missing": 3}
@@ -254,6 +254,26 @@ def _look_at_exposure() -> list[Finding]:
     ]
     closed = "nothing of ours listens beyond this machine, and nobody else can read it"
     return found or [Finding("exposure", "fine", closed)]
+
+
+def _look_at_settings() -> list[Finding]:
+    """Say which settings the alerts of runs go by that are driven here, and whether sinks can be told."""
+    from workbench.alerts import read_settings, settings_path
+
+    path = settings_path()
+    try:
+        settings = read_settings()
+    except WorkbenchError as error:
+        return [Finding("settings", "broken", str(error), "No sink is told of alerts until that is right.")]
+    if not settings.sinks and not settings.alerts:
+        return [Finding("settings", "missing", f"{path} names no sinks and rules for alerts")]
+    told = f"{path}, {len(settings.sinks)} sinks, {len(settings.alerts)} rules"
+    broken = [
+        Finding("sink", "broken", f"{name} cannot be told: {problem}", f"workbench alerts --try {name}")
+        for name, problem in settings.problems().items()
+    ]
+    text = f"{told}, for runs driven on this machine; a run that is submitted goes by those of its cluster"
+    return [Finding("settings", "fine", text), *broken]
 
 
 def _look_at_cache() -> list[Finding]:

@@ -17,6 +17,7 @@ from workbench.cli.options import (
     store_option,
     token_file_option,
 )
+from workbench.cli.printing import print_note
 
 if TYPE_CHECKING:
     from workbench.run.submitting import Sent
@@ -59,7 +60,7 @@ def submit(
     The exit code is that of the run, as with sweep.
     """
     from workbench.run import read_experiment
-    from workbench.run.submitting import send
+    from workbench.run.submitting import note_of_settings, send
     from workbench.workers.jobs import UnreachableError
 
     given = {"name": name, "budget.trials": trials, "budget.time": time_limit}
@@ -70,6 +71,8 @@ def submit(
     words += [*(["--detach"] if detach else []), *(["--json"] if as_json else [])]
     with waiting_for_the_cluster(f"sending {experiment.name} to {there.address}"):
         sent = send(there, experiment, run_id=run_id, words=words)
+    if (note := note_of_settings(there)) is not None:
+        print_note(note)
     try:
         _say(sent, there.address)
         answer = there.answer(sent.submission_id, tell)

@@ -7,6 +7,7 @@ machine reaches the same store, `attach` shows the same run directly.
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import tempfile
 import warnings
@@ -15,7 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import RunError
+from workbench.alerts import read_settings, settings_path
+from workbench.errors import ExperimentError, RunError
 from workbench.experiment import Experiment
 from workbench.run.experiment_file import read_experiment
 from workbench.run.parcel import EXPERIMENT_NAME, Parcel, make_parcel
@@ -167,7 +169,7 @@ def submit(
     elif not isinstance(experiment, Experiment):
         experiment = Experiment(**experiment)
     there = Elsewhere(address, token_file=token_file, store=store)
-    for note in there.notes:
+    for note in filter(None, [*there.notes, note_of_settings(there)]):
         warnings.warn(note, stacklevel=2)
     sent = send(there, experiment, run_id=run_id, words=["--detach"])
     there.answer(sent.submission_id).raise_for_failure()
@@ -216,6 +218,21 @@ def send(
         if job is not None and not job.ended and job.metadata.get(_WORDS) == about[_WORDS]:
             return Sent(run_id, submission_id, parcel, attached=True)
     raise RunError(f"run {run_id} was submitted too often", next_step="Give it another name: --run-id NAME.")
+
+
+def note_of_settings(there: Elsewhere) -> str | None:
+    """Say that settings of this machine do not hold for a run elsewhere; None where they say nothing."""
+    try:
+        settings = read_settings()
+    except ExperimentError:
+        return None  # they are not what this run goes by
+    if not settings.sinks and not settings.alerts:
+        return None
+    shown = shlex.join(["workbench", "alerts", *there.words])
+    return (
+        f"the sinks and rules in {settings_path()} stay here, as their secrets do: the alerts of this run go by "
+        f"the experiment and by the settings of the cluster, which are shown by: {shown}"
+    )
 
 
 def check_place(place: Path, *, force: bool) -> None:
