@@ -17,6 +17,7 @@ from workbench.cli.following import INTERRUPTED
 from workbench.cli.lazy import words_of_command
 from workbench.cli.options import given_store, jobs_address_option, token_file_option
 from workbench.cli.printing import make_console, print_note
+from workbench.errors import RunError
 
 if TYPE_CHECKING:
     from workbench.run.relayed import Answer, Elsewhere, Stream
@@ -99,6 +100,8 @@ def _carry_out_there(
         if (value := _option(words, name) or (usual and usual.format(**options))) is not None
     }  # fmt: skip
     place = Path(wanted["--to"]) if "--to" in wanted else None
+    if place is not None and words[0] == "report" and place.is_dir():
+        raise RunError(f"{place} is a folder", field="--to", next_step="Name a file, such as report.html.")
     if place is not None:
         check_place(place, force=bool(options.get("force")))
     there = elsewhere(address, token_file)

@@ -11,6 +11,7 @@ import signal
 import sys
 from collections.abc import Sequence
 from types import FrameType
+from typing import Any
 
 import click
 
@@ -47,7 +48,18 @@ COMMANDS = {
 INTERRUPTED = 130
 
 
-@click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+class _Root(LazyGroup):
+    """Says what went wrong while it is still known what the command was given."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except WorkbenchError as error:
+            print_error(str(error))
+            return exit_code_of(error)
+
+
+@click.group(cls=_Root, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="workbench")
 @store_option
 @example(
@@ -115,9 +127,6 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         # Whoever read has seen enough; without this Python complains once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except WorkbenchError as error:
-        print_error(str(error))
-        return exit_code_of(error)
 
 
 def exit_code_of(error: WorkbenchError) -> int:

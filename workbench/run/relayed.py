@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 from workbench.artifacts import Artifacts
 from workbench.errors import RunError
 from workbench.store.urls import hide_password, resolve_url, without_password
-from workbench.workers.jobs import PATIENCE_S, Job, Jobs, jobs_address, read_token
+from workbench.workers.jobs import PATIENCE_S, POLL_S, Job, Jobs, jobs_address, read_token
 
 SHOWN_ADDRESS_VARIABLE = "WORKBENCH_SHOWN_ADDRESS"
 PLACE = "brought/result"
@@ -36,8 +36,8 @@ STUDY_PLACE = "brought/study.db"
 STOPPED = 130
 _MARK = "@workbench "
 _PIECE_BYTES = 48 * 2**10
-SETTLED_AFTER_S = 1.5
-"""Ray looks after jobs once a second; one that it forgets before it saw the end comes back as failed."""
+COMES_BACK_WITHIN_S = 3.5
+"""Ray looks after a job once a second, and enters one that it forgot before it saw the end as failed."""
 _QUESTION = re.compile(r"workbench-[a-z]+-[0-9a-f]{12}")
 _NOT_INSTALLED = re.compile(r"No module named '?workbench|python.: No such file")
 
@@ -220,7 +220,7 @@ class Elsewhere:
         except KeyboardInterrupt:
             self.jobs.stop(submission_id)  # the next question clears it away
             raise
-        except RunError:
+        except Exception:
             clearing.start()
             raise
         clearing.start()
@@ -228,8 +228,11 @@ class Elsewhere:
 
     def _clear_away(self, submission_id: str) -> None:
         """Leave nothing of a question in the cluster's list, nor of those that were interrupted."""
-        time.sleep(SETTLED_AFTER_S)
         with contextlib.suppress(RunError):
+            self.jobs.forget(submission_id)
+            until_s = time.monotonic() + COMES_BACK_WITHIN_S
+            while time.monotonic() < until_s and self.jobs.job(submission_id) is None:
+                time.sleep(POLL_S)
             ended = {job.submission_id: job for job in self.jobs.jobs() if job.ended}
             ours = ended.get(submission_id)
             for job in ended.values():

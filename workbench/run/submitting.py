@@ -230,8 +230,8 @@ def note_of_settings(there: Elsewhere) -> str | None:
         return None
     shown = shlex.join(["workbench", "alerts", *there.words])
     return (
-        f"the sinks and rules in {settings_path()} stay here, as their secrets do: the alerts of this run go by "
-        f"the experiment and by the settings of the cluster, which are shown by: {shown}"
+        f"the sinks and rules in {settings_path()} stay here, as their secrets do: the alerts of this run go "
+        f"by the experiment and by the settings of the cluster, which are shown by: {shown}"
     )
 
 
