@@ -48,7 +48,9 @@ def anywhere(
         def carried_out(*arguments: Any, address: str | None, token_file: Path | None, **options: Any) -> Any:
             from workbench.workers.jobs import is_jobs_address
 
-            if address is None and token_file is None:
+            if address is None:
+                if token_file is not None:
+                    raise click.UsageError("--token-file belongs to a cluster: name that, too, by --address.")
                 return command(*arguments, **options, **({"address": None} if attaches else {}))
             if is_jobs_address(address) or not attaches:
                 return _carry_out_there(address, token_file, brings or {}, options)
@@ -89,6 +91,14 @@ def come_back(run_id: str, there: Elsewhere) -> None:
     )
 
 
+def say_unknown(there: Elsewhere) -> None:
+    """Say that something was asked for elsewhere, and nobody here knows what became of it."""
+    look = shlex.join(["workbench", "list", *there.words])
+    click.echo(
+        f"\nNo longer waited for; what was asked before may still be done there. Look: {look}", err=True
+    )
+
+
 def _carry_out_there(
     address: str | None, token_file: Path | None, brings: Mapping[str, str | None], options: dict[str, Any]
 ) -> int:
@@ -112,7 +122,7 @@ def _carry_out_there(
         if words[0] == "follow":
             come_back(options["run_id"], there)
         else:
-            click.echo("\nNo longer waited for; what was asked before may still be done there.", err=True)
+            say_unknown(there)
         return INTERRUPTED
     if answer.exit_code == 0 and wanted:
         put_down(answer, place, wanted.get("--optuna"))

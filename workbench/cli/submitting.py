@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.elsewhere import come_back, elsewhere, tell, waiting_for_the_cluster
+from workbench.cli.elsewhere import come_back, elsewhere, say_unknown, tell, waiting_for_the_cluster
 from workbench.cli.following import INTERRUPTED
 from workbench.cli.options import (
     detach_option,
@@ -69,8 +69,12 @@ def submit(
     there = elsewhere(address, token_file)
     words = [word for item in warm_start for word in ("--warm-start", item)]
     words += [*(["--detach"] if detach else []), *(["--json"] if as_json else [])]
-    with waiting_for_the_cluster(f"sending {experiment.name} to {there.address}"):
-        sent = send(there, experiment, run_id=run_id, words=words)
+    try:
+        with waiting_for_the_cluster(f"sending {experiment.name} to {there.address}"):
+            sent = send(there, experiment, run_id=run_id, words=words)
+    except KeyboardInterrupt:
+        say_unknown(there)
+        return INTERRUPTED
     if (note := note_of_settings(there)) is not None:
         print_note(note)
     try:
