@@ -134,7 +134,7 @@ def main() -> int:
     given.to.write_text(seen.report)
     # What may come next is said to somebody whose cluster is still there.
     said, _, _ = seen.submitted[1].partition("\nrun     ")
-    print(f"\n{said.strip()}\n")
+    print(f"\n{said}\n")
     print(f"The cluster and its store are gone; the report stays in {given.to.absolute()}")
     return seen.submitted[0]
 
