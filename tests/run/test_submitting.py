@@ -132,6 +132,7 @@ def test_what_the_workbench_wrote_into_the_folder_and_other_experiments_are_no_c
     run.export(tmp_path / "results" / "best")
     run.report(tmp_path / "page.html")
     run.export_study(f"sqlite:///{tmp_path / 'study.db'}")
+    (tmp_path / "submitted.log").write_text("trial 0 complete")
     (tmp_path / "other.yaml").write_text(make_experiment(name="other").to_yaml())
     assert make_parcel(make_experiment(), tmp_path) == first
     for name in ("page.htm", "mine.yaml", "data.db", "best/configuration.json"):

@@ -1,4 +1,4 @@
-"""What the workbench itself wrote into somebody's folder: exported trials, reports, stores, copied studies.
+"""What the workbench itself wrote into somebody's folder: exported trials, reports, stores, studies, logs.
 
 None of it is code, and it changes with every look at a run: whoever sends the folder leaves it at home. Other
 experiments than the one that is sent belong to runs of their own, and stay there, too.
@@ -22,7 +22,7 @@ _HEAD_BYTES = 64 * 2**10
 
 
 def results_among(folder: Path, names: Iterable[str]) -> set[str]:
-    """Return those of a folder's files that the workbench wrote, and other experiments.
+    """Return those of a folder's files that the workbench wrote, logs, and other experiments.
 
     Args:
         folder: The folder; where it is an exported trial itself, it is meant.
@@ -34,12 +34,17 @@ def results_among(folder: Path, names: Iterable[str]) -> set[str]:
         path = PurePosixPath(name)
         by_place.setdefault(str(path.parent), set()).add(path.name)
     places = {f"{place}/" for place, inside in by_place.items() if place != "." and inside >= _BUNDLE}
-    found = {name for name in names if _is_page(folder / name) or _is_experiment(folder / name)}
+    found = {name for name in names if _is_log(name) or _is_page(folder / name)}
+    found |= {name for name in names if _is_experiment(folder / name)}
     for name in filter(lambda name: _is_database_of_ours(folder / name), names):
         found |= {name, *(name + suffix for suffix in _BESIDE_DATABASE)}
         beside = str(PurePosixPath(name).parent / "artifacts")
         places.add(f"{beside}/")
     return {name for name in names if name in found or name.startswith(tuple(places))}
+
+
+def _is_log(name: str) -> bool:
+    return name.endswith((".log", "nohup.out"))  # whoever follows a run writes one down
 
 
 def _is_page(path: Path) -> bool:
