@@ -57,6 +57,11 @@ def test_without_a_file_there_are_no_settings(tmp_path: Path, monkeypatch: pytes
         ),
         ("sinks: {a: {kind: command, command: []}}", r"sinks\.a\.command"),
         (
+            "sinks: {a: {kind: command, command: 'send it'}}",
+            r"sinks\.a\.command: .*allowed: a list, such as \[",
+        ),
+        ("# nothing yet", r"settings\.yaml is empty; allowed: sinks and alerts; \{\} for neither$"),
+        (
             "sinks: {a: {kind: email, host: h, sender: s, recipients: [r], user: u, password: {env: P},"
             " security: none}}",
             r"sinks\.a\.security: a password would travel unencrypted",

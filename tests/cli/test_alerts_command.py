@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import socket
 import subprocess
 from pathlib import Path
@@ -46,6 +47,19 @@ def test_sinks_and_rules_are_shown_without_secrets(shell: Shell, settings: Path)
     assert "team: webhook; try it: workbench alerts --try team" in out
     assert "no_progress (within: 3600.0), for every run" in out
     assert "s3cret" not in out + str(shell.json("alerts"))
+
+
+def test_a_missing_secret_is_said_and_fails(shell: Shell, settings: Path) -> None:
+    settings.write_text("sinks: {team: {kind: webhook, url: {env: NOBODY_SET_THIS}}}")
+    code, out, err = shell("alerts")
+    assert code == 1
+    assert "team: webhook" in out
+    assert err == "error: sinks.team cannot be told: the environment variable NOBODY_SET_THIS is not set\n"
+    code, out, _ = shell("alerts", "--json")
+    assert (code, list(json.loads(out)["problems"])) == (1, ["team"])
+    found = {item["subject"]: item for item in json.loads(shell("doctor", "--json")[1])["findings"]}
+    assert "a run that is submitted goes by those of its cluster" in found["settings"]["text"]
+    assert "NOBODY_SET_THIS is not set" in found["sink"]["text"]
 
 
 def test_show_lists_alerts_with_who_was_told(shell: Shell) -> None:

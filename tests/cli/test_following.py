@@ -4,6 +4,8 @@ import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -46,6 +48,33 @@ def test_following_prints_one_line_for_each_change_of_state(shell: Shell) -> Non
     assert lines[-1] == "run complete: trials"
     assert err == ""
     assert code == 5
+
+
+def test_lines_and_summary_go_by_the_same_clock(shell: Shell) -> None:
+    store, run_id = _new_run(shell.folder)
+    append(store, run_id, [*begin(100), *trial_events(0, at_s=101), *finish(110)])
+
+    _, out, _ = shell("follow", run_id)
+
+    lines, _, summary = out.partition("\n\n")
+    assert lines.splitlines()[-1].split()[0] == "10.0s"
+    assert "after 10.0s" in summary
+
+
+def test_a_run_that_is_found_learns_nothing_new_and_that_is_said(shell: Shell) -> None:
+    store, run_id = _new_run(shell.folder)
+    other = store.create_run(Experiment(**EXPERIMENT))
+    store.command(run_id, "warm_start", {"run_id": other})
+    append(store, run_id, [*begin(), *trial_events(0, at_s=1), *finish(5)])
+    (shell.folder / "x.yaml").write_text(Experiment(**EXPERIMENT).to_yaml())
+    again = ("sweep", str(shell.folder / "x.yaml"), "--run-id", run_id, "--detach")
+
+    _, _, err = shell(*again, "--warm-start", other)
+    assert "--warm-start" not in err
+    new = store.create_run(Experiment(**EXPERIMENT))
+    code, out, err = shell(*again, "--warm-start", new)
+    assert (code, out) == (0, f"already complete: digits-small as {run_id}\n")
+    assert f"was begun without --warm-start {new} and learns nothing from it" in err
 
 
 def test_following_sees_what_is_written_while_it_looks(shell: Shell) -> None:
@@ -225,6 +254,40 @@ def test_what_is_no_configuration_is_never_enqueued(shell: Shell, assignments: l
     assert code == 2
     assert err.startswith(f"error: {named}: ")
     assert store.commands(run_id) == []
+
+
+@pytest.mark.parametrize("where", ["click", "sqlalchemy"])
+def test_interrupting_a_command_that_is_being_imported_is_said_in_a_word(shell: Shell, where: str) -> None:
+    # Some packages take the interruption of their import for a defect of theirs.
+    program = f"""
+import os, signal, sys
+import workbench.cli
+
+class Interrupting:
+    def find_spec(self, name, *_):
+        if name == {where!r}:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:
+                raise ImportError("broken") from None
+
+sys.meta_path.insert(0, Interrupting())
+sys.argv = ["workbench", "list"]
+workbench.cli.main()
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "interrupted")
+
+
+def test_a_home_that_cannot_be_is_refused_in_a_line(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    (shell.folder / "file").write_text("")
+    monkeypatch.setenv("WORKBENCH_HOME", str(shell.folder / "file"))
+    code, _, err = shell("shutdown")
+    assert code == 2
+    assert err.startswith("error: WORKBENCH_HOME: the Ray head of this machine cannot be kept in ")
+    assert err.count("\n") == 1
+    found = {item["subject"]: item for item in json.loads(shell("doctor", "--json")[1])["findings"]}
+    assert found["ray head"]["state"] == "broken"
 
 
 def test_a_run_that_has_ended_takes_no_commands(shell: Shell) -> None:

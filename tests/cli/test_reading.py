@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,8 @@ import pytest
 from tests.cli.conftest import Shell
 from tests.run.recorded import EXPERIMENT, PLAN, append, begin, finish, record_run, trial_events
 from workbench.cli.entry import COMMANDS
-from workbench.events import AttemptEnded, TrialStarted
+from workbench.cli.options import complete_commands
+from workbench.events import AttemptEnded, Noted, TrialStarted
 from workbench.experiment import Experiment
 from workbench.store import Store
 
@@ -25,6 +28,48 @@ def test_list_as_json_names_every_run_newest_first(shell: Shell) -> None:
         (first, "one", "complete"),
     ]
     assert [run["run_id"] for run in shell.json("list", "--limit", "1")] == [second]
+
+
+def test_show_and_list_say_what_a_run_waits_for_until_it_trains(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        proposed, started, *_ = trial_events(0, at_s=1, state="running")
+        with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+            note = "waits for workers: run a has 2, place 1 of 3 in the queue"
+            writer.append(*begin(), proposed, Noted(level="info", message=note))
+            assert note in shell("show", run_id)[1]
+            assert note.removeprefix("waits for ") in shell("list")[1]
+            assert shell.json("show", run_id)["waits_for"] == note.removeprefix("waits for ")
+            writer.append(started)
+            assert "waits for" not in shell("show", run_id)[1] + shell("list")[1]
+            assert shell.json("list")[0]["waits_for"] is None
+
+
+def test_a_message_of_another_room_names_a_command_that_works_here(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = record_run(shell.folder)
+    monkeypatch.setenv("WORKBENCH_STORE", str(shell.folder / "other.sqlite"))
+    store = str(shell.folder / "store.sqlite")
+    code, _, err = shell("stop", run_id, "--store", store)
+    assert code == 1
+    assert err.endswith(f"workbench extend {run_id} --store {store} --trials 10\n")
+
+
+@pytest.mark.parametrize(
+    ("said", "completed"),
+    [
+        ("go on with: workbench resume a-1.", "go on with: workbench resume a-1 --address http://h:1."),
+        ("workbench extend a.b --trials 1", "workbench extend a.b --address http://h:1 --trials 1"),
+        ("workbench stop a --address http://x", "workbench stop a --address http://x"),
+        ("workbench advise FILE", "workbench advise FILE"),
+    ],
+)
+def test_a_command_is_completed_once_and_only_where_it_takes_an_address(
+    said: str, completed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_SHOWN_ADDRESS", "http://h:1")
+    assert complete_commands(said) == completed
 
 
 def test_list_of_an_empty_store_says_how_to_begin(shell: Shell) -> None:

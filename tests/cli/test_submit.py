@@ -5,10 +5,12 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import optuna
 import psutil
 import pytest
 
@@ -103,13 +105,14 @@ def files_with(secret: str, folder: Path, but: Path) -> Iterator[Path]:
 
 
 def test_a_run_is_submitted_with_its_code_followed_and_submitted_again(
-    submit, write_experiment, cluster: ClusterWithJobs, tmp_path: Path
+    submit, write_experiment, cluster: ClusterWithJobs, project: Path
 ) -> None:
     file = write_experiment("first")
     code, out, err = submit("submit", file)
     assert code == 5, f"one of two trials failed: the exit status is that of the run\n{err}"
     assert "loss=0.6667" in out, "beside.py came along"
-    assert "submitted with 4 files" in err
+    assert "submitted with 3 files" in err
+    assert "report  " not in out, "no file of that machine, but the command that brings it here"
     [run] = [item for item in json.loads(cluster.commands("list", "--json")) if item["name"] == "first"]
     assert run["state"] == "complete"
     assert run["run_id"] in out
@@ -121,20 +124,42 @@ def test_a_run_is_submitted_with_its_code_followed_and_submitted_again(
     assert processes_with(cluster.token) == []
     assert list(files_with(cluster.token, cluster.folder, but=cluster.token_file)) == []
 
+    code, out, err = submit("export", run["run_id"], "--to", "best", "--optuna", "sqlite:///study.db")
+    assert code == 0, err
+    assert out == f"bundle  {project / 'best'}\nstudy   {run['run_id']} in sqlite:///study.db\n"
+    configuration = json.loads((project / "best" / "configuration.json").read_text())
+    assert configuration["params"] == {"x": 1.0}
+    assert (project / "best" / "code" / "beside.py").exists()
+    assert optuna.load_study(study_name=run["run_id"], storage="sqlite:///study.db").best_params == {"x": 1.0}
+    code, _, err = submit("export", run["run_id"], "--to", "best")
+    assert code == 1
+    assert "is not empty" in err
+    code, out, _ = submit("report", "first")
+    assert (code, out) == (0, f"{project / 'first-report.html'}\n")
+    assert (project / "first-report.html").exists()
+
     code, out, _ = submit("submit", file, "--json")
-    assert (code, json.loads(out)["run_id"]) == (5, run["run_id"])
+    assert (code, json.loads(out)["run_id"]) == (5, run["run_id"]), "what was brought here is no code"
     runs = [item for item in json.loads(cluster.commands("list", "--json")) if item["name"] == "first"]
     assert len(runs) == 1, "the same experiment with the same code is the same run"
 
-    code, out, err = submit("export", run["run_id"], "--to", str(tmp_path / "best"))
-    assert code == 0, err
-    assert out == f"bundle  {tmp_path / 'best'}\n"
-    configuration = json.loads((tmp_path / "best" / "configuration.json").read_text())
-    assert configuration["params"] == {"x": 1.0}
-    assert (tmp_path / "best" / "code" / "beside.py").exists()
-    code, _, err = submit("export", run["run_id"], "--to", str(tmp_path / "best"))
-    assert code == 1
-    assert "is not empty" in err
+
+def test_a_question_leaves_nothing_behind_and_names_commands_that_work(
+    submit, shell: Shell, cluster: ClusterWithJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
+    there = ("--address", cluster.address, "--token-file", str(cluster.token_file))
+    code, out, _ = shell("list", "--store", str(cluster.folder / "empty.sqlite"), *there)
+    named = f"--address {cluster.address} --store {cluster.folder / 'empty.sqlite'} --token-file"
+    assert (code, named in out) == (0, True)
+    code, _, err = shell("show", "nothing", *there)
+    assert (code, "there is no run 'nothing'" in err) == (1, True)
+    code, out, _ = shell("alerts", *there)
+    assert (code, "jupyter" in out) == (0, True)
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and not thread.daemon:
+            thread.join()  # as a command does at its end
+    assert [job for job in cluster.jobs.jobs() if job.submission_id.startswith("workbench-")] == []
 
 
 def test_a_detached_run_is_attached_to_left_stopped_and_resumed(
@@ -167,7 +192,7 @@ def test_a_detached_run_is_attached_to_left_stopped_and_resumed(
     assert (code, out.split(":")[0]) == (0, f"stop {run_id}")
     wait_for(lambda: json.loads(cluster.commands("show", run_id, "--json"))["state"] == "stopped")
     code, out, err = submit("resume", run_id, "--detach")
-    assert (code, run_id_of(out)) == (0, run_id), err
+    assert (code, out) == (0, f"resumed long as {run_id}\n"), err
     assert json.loads(cluster.commands("show", run_id, "--json"))["state"] == "running"
     cluster.commands("stop", run_id)
 

@@ -132,7 +132,10 @@ def main() -> int:
             Path(name), lambda line: print(f"{time.monotonic() - began_s:5.0f} s  {line}", flush=True)
         )
     given.to.write_text(seen.report)
-    print(f"\n{seen.submitted[1]}\nThe report is {given.to}")
+    # What may come next is said to somebody whose cluster is still there.
+    said, _, _ = seen.submitted[1].partition("\nrun     ")
+    print(f"\n{said}\n")
+    print(f"The cluster and its store are gone; the report stays in {given.to.absolute()}")
     return seen.submitted[0]
 
 

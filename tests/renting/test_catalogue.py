@@ -81,6 +81,12 @@ def test_what_is_wrong_is_named_by_its_dotted_field(tmp_path: Path) -> None:
         read_catalogue(changed(tmp_path, "    gpus: 1\n", ""))
 
 
+def test_an_empty_catalogue_is_told_what_one_holds(tmp_path: Path) -> None:
+    (tmp_path / "own.yaml").write_text("# nothing yet")
+    with pytest.raises(ExperimentError, match=r"own.yaml is empty; allowed: a catalogue: machines"):
+        read_catalogue(tmp_path / "own.yaml")
+
+
 def test_a_price_without_a_source_is_refused(tmp_path: Path) -> None:
     document = read_yaml_file(SHIPPED)
     document["machines"][0]["spot"] = {"usd_per_hour": 0.1}

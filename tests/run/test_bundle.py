@@ -1,6 +1,9 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +119,53 @@ def test_a_plan_that_was_searched_stays_a_parameter() -> None:
     assert narrowed.search.check({})["micro_batch"] == 32
     assert (narrowed.plan.micro_batch, narrowed.plan.accumulation) == ("auto", 2)
     assert narrowed.training.global_batch == 64
+
+
+def test_a_bundle_trains_again_wherever_it_is_moved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    project = tmp_path / "project"
+    (project / "mine").mkdir(parents=True)
+    (project / "mine" / "__init__.py").write_text("")
+    (project / "mine" / "net.py").write_text("import torch, beside\nfrom . import words")
+    (project / "mine" / "words.txt").write_text("a b c")
+    (project / "beside.py").write_text("answer = 42")
+    (project / "unused.py").write_text("")
+    (project / "rows.csv").write_text("a,b\n1,2\n")
+    monkeypatch.chdir(project)
+    data = {"name": "table", "path": "rows.csv", "target": "b"}
+    run_id = record_run(tmp_path, model="mine.net:build", data=data)
+    run = wb.attach(run_id, store=str(tmp_path / "store.sqlite"))
+
+    moved = run.export(tmp_path / "best").rename(tmp_path / "moved")
+    shutil.rmtree(project)
+
+    came = sorted(
+        path.relative_to(moved).as_posix() for path in (moved / "code").rglob("*") if path.is_file()
+    )
+    assert came == [
+        "code/beside.py", "code/mine/__init__.py", "code/mine/net.py", "code/mine/words.txt", "code/rows.csv"
+    ]  # fmt: skip
+    for name in ("retrain.sh", "experiment.yaml", "README.md"):
+        assert str(tmp_path) not in (moved / name).read_text()
+    (tmp_path / "bin").mkdir()
+    command = tmp_path / "bin" / "workbench"
+    command.write_text("#!/bin/sh\ntest -f rows.csv && cat beside.py $2\n")
+    command.chmod(0o755)
+    environment = {"PATH": f"{command.parent}{os.pathsep}{os.environ['PATH']}"}
+    done = subprocess.run(
+        [str(moved / "retrain.sh")], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "answer = 42" + (moved / "experiment.yaml").read_text()
+
+
+def test_data_that_lay_elsewhere_stays_there_and_the_bundle_says_so(tmp_path: Path) -> None:
+    data = {"name": "table", "path": str(tmp_path / "rows.csv"), "target": "b"}
+    run = wb.attach(record_run(tmp_path, data=data), store=str(tmp_path / "store.sqlite"))
+    folder = run.export(tmp_path / "best")
+    assert not (folder / "code").exists()
+    assert (
+        f"It reads data that is not in this folder: {tmp_path / 'rows.csv'}."
+        in (folder / "README.md").read_text()
+    )
 
 
 def test_objects_from_a_notebook_travel_in_the_bundle(tmp_path: Path) -> None:

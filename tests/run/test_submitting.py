@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 import workbench as wb
 from tests.cluster_with_jobs import ClusterWithJobs
 from tests.postgresql_server import ESCAPED_PASSWORD, PASSWORD
+from tests.run.recorded import record_run
 from workbench.errors import DataError, RunError
 from workbench.run.parcel import make_parcel
 from workbench.run.relayed import Answer, Elsewhere, join_pieces, read_line, write_line, write_pieces
+from workbench.run.submitting import note_of_settings
 
 CELL = """
 import workbench as wb
@@ -123,14 +125,57 @@ def test_the_same_code_is_the_same_run_and_changed_code_is_another(tmp_path: Pat
     assert make_parcel(make_experiment(), tmp_path).run_id != first.run_id
 
 
+def test_what_the_workbench_wrote_into_the_folder_and_other_experiments_are_no_code(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text("def train(config, report): ...")
+    first = make_parcel(make_experiment(), tmp_path)
+    run = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
+    run.export(tmp_path / "results" / "best")
+    run.report(tmp_path / "page.html")
+    run.export_study(f"sqlite:///{tmp_path / 'study.db'}")
+    (tmp_path / "submitted.log").write_text("trial 0 complete")
+    (tmp_path / "other.yaml").write_text(make_experiment(name="other").to_yaml())
+    assert make_parcel(make_experiment(), tmp_path) == first
+    for name in ("page.htm", "mine.yaml", "data.db", "best/configuration.json"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("a: 1")
+        changed = make_parcel(make_experiment(), tmp_path)
+        assert changed.archive.num_files == first.archive.num_files + 1
+        (tmp_path / name).unlink()
+
+
+def test_the_next_command_is_told_all_that_this_one_was(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret")
+    token = tmp_path / "token"
+    there = Elsewhere("http://h:1", token_file=token, store="postgresql://me:secret@db/runs")
+    assert there.words == [
+        "--address", "http://h:1", "--store", "postgresql://me@db/runs", "--token-file", str(token)
+    ]  # fmt: skip
+
+
+def test_settings_that_do_not_hold_there_are_spoken_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_SETTINGS", str(tmp_path / "settings.yaml"))
+    (tmp_path / "settings.yaml").write_text("{}")
+    assert note_of_settings(Elsewhere("http://h:1")) is None
+    (tmp_path / "settings.yaml").write_text("alerts: [{on: diverged}]")
+    told = note_of_settings(Elsewhere("http://h:1"))
+    assert told is not None
+    assert told.endswith("workbench alerts --address http://h:1")
+
+
 def test_a_module_from_elsewhere_comes_along(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "here").mkdir()
     (tmp_path / "library" / "theirs").mkdir(parents=True)
     (tmp_path / "library" / "theirs" / "__init__.py").write_text("")
-    (tmp_path / "library" / "theirs" / "net.py").write_text("def train(config, report): ...")
+    (tmp_path / "library" / "theirs" / "net.py").write_text(
+        "import numpy, shift\ndef train(config, report): ..."
+    )
+    (tmp_path / "library" / "shift.py").write_text("")
+    (tmp_path / "library" / "unused.py").write_text("")
     monkeypatch.syspath_prepend(str(tmp_path / "library"))
     parcel = make_parcel(make_experiment(train="theirs.net:train"), tmp_path / "here")
-    assert parcel.archive.num_files == 3
+    assert parcel.archive.num_files == 4, "the experiment, the package, and what it imports"
 
 
 def test_data_outside_of_the_folder_or_nowhere_is_refused(tmp_path: Path) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
 import pytest
 
 from workbench.errors import StoreError
-from workbench.store.urls import describe, hide_password, resolve_url
+from workbench.store import Store
+from workbench.store.urls import as_typed, describe, hide_password, resolve_url
 
 
 @pytest.mark.parametrize(
@@ -40,3 +44,23 @@ def test_a_url_that_cannot_be_read_is_refused_without_its_password(given: str) -
     with pytest.raises(StoreError, match="names no store") as caught:
         resolve_url(given)
     assert "secret" not in str(caught.value)
+
+
+def test_what_is_logged_of_a_server_that_is_away_holds_no_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("psycopg")
+    monkeypatch.setenv("WORKBENCH_ARTIFACTS", str(tmp_path))
+    url = "postgresql://me:se%40cret@127.0.0.1:1/runs?password=hidden"
+    with pytest.raises(StoreError) as caught:
+        Store.open(url)  # by name, as a traceback shows this line
+    logged = "".join(traceback.format_exception(caught.value))
+    assert "127.0.0.1" in logged
+    assert not [word for word in ("se%40cret", "se@cret", "hidden") if word in logged]
+
+
+def test_a_store_is_named_again_without_its_password() -> None:
+    assert as_typed("runs.sqlite") == "runs.sqlite"
+    assert as_typed("postgresql://me:s@host/runs?password=x&sslmode=require") == (
+        "postgresql://me@host/runs?sslmode=require"
+    )

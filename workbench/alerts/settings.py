@@ -86,6 +86,11 @@ class Webhook(_Part):
     url: Annotated[str, AfterValidator(check_url)] | Secret
     headers: dict[str, str | Secret] = Field(default_factory=dict)
 
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """The secrets that it names."""
+        return tuple(value for value in (self.url, *self.headers.values()) if isinstance(value, Secret))
+
 
 class Email(_Part):
     """An address that each alert is mailed to."""
@@ -109,12 +114,22 @@ class Email(_Part):
             )
         return self
 
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """The secrets that it names."""
+        return () if self.password is None else (self.password,)
+
 
 class Command(_Part):
     """A command that is run for each alert, without a shell; it finds the alert as JSON on its input."""
 
     kind: Literal["command"]
     command: tuple[str, ...] = Field(min_length=1, description="The program and its arguments.")
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """The secrets that it names: none."""
+        return ()
 
 
 Sink = Annotated[Webhook | Email | Command, Field(discriminator="kind")]
@@ -139,6 +154,17 @@ class Settings(_Part):
     def names(self) -> tuple[str, ...]:
         """Names of all sinks."""
         return (*self.sinks, JUPYTER)
+
+    def problems(self) -> dict[str, str]:
+        """Return, by name, what keeps sinks from being told: a secret is not where it should be."""
+        found: dict[str, str] = {}
+        for name, sink in self.sinks.items():
+            try:
+                for secret in sink.secrets:
+                    secret.read()
+            except ExperimentError as error:
+                found[name] = str(error)
+        return found
 
 
 def check_sinks(rules: tuple[AlertRule, ...], names: tuple[str, ...]) -> None:
@@ -174,7 +200,7 @@ def read_settings() -> Settings:
     path = settings_path()
     if not path.exists() and not os.environ.get(VARIABLE):
         return Settings()
-    document = read_yaml_file(path)
+    document = read_yaml_file(path, holds="sinks and alerts; {} for neither")
     try:
         return Settings(**document)
     except ValidationError as error:

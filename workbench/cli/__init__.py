@@ -7,6 +7,22 @@ below: a command says what was asked, and shows what the store holds.
 
 from __future__ import annotations
 
-from workbench.cli.entry import main
+import os
+import signal
+import sys
 
 __all__ = ["main"]
+
+
+def main() -> None:
+    """Carry out the command of this process; interrupting it is understood before anything is imported."""
+    signal.signal(signal.SIGINT, _end)
+    from workbench.cli.entry import main as enter
+
+    enter()
+
+
+def _end(*_: object) -> None:
+    # An exception could be taken for one of the import that it ends.
+    sys.stderr.write("\ninterrupted\n")
+    os._exit(130)

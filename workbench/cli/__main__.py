@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from workbench.cli.entry import main
+from workbench.cli import main
 
 main()

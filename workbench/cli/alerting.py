@@ -6,11 +6,13 @@ import time
 
 import click
 
+from workbench.cli.elsewhere import anywhere
 from workbench.cli.options import command_line, example, json_option, open_store, store_option
-from workbench.cli.printing import print_json
+from workbench.cli.printing import print_error, print_json
 
 
 @click.command()
+@anywhere()
 @click.option("--try", "sink", metavar="SINK", help="Tell this sink something now, and say what came of it.")
 @click.option("--lost", is_flag=True, help="Tell of runs whose driver is gone, once each: for cron.")
 @store_option
@@ -19,9 +21,13 @@ from workbench.cli.printing import print_json
     "workbench alerts",
     "workbench alerts --try team",
     "workbench alerts --lost",
+    "workbench alerts --address http://head:8265",
 )
 def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
-    """Show the sinks and rules of your settings, or try a sink; exit code 1 if one cannot be told."""
+    """Show the sinks and rules of your settings, or try a sink; exit code 1 if one cannot be told.
+
+    Settings hold for the runs whose driver lives on their machine: --address shows those of a cluster.
+    """
     from workbench.alerts import JUPYTER, read_settings, settings_path
 
     if lost:
@@ -30,14 +36,15 @@ def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
     if sink is not None:
         return _try(sink, as_json)
     rules = [rule.model_dump(mode="json") for rule in settings.alerts]
+    problems = settings.problems()
     if as_json:
         print_json(
             {
-                "settings": str(path), "exists": path.exists(), "rules": rules,
+                "settings": str(path), "exists": path.exists(), "rules": rules, "problems": problems,
                 "sinks": {name: found.kind for name, found in settings.sinks.items()} | {JUPYTER: JUPYTER},
             }
         )  # fmt: skip
-        return 0
+        return int(bool(problems))
     click.echo(f"settings  {path}{'' if path.exists() else ', which is not there'}")
     for name, found in settings.sinks.items():
         click.echo(f"sink      {name}: {found.kind}; try it: {command_line('alerts', '--try', name)}")
@@ -45,7 +52,9 @@ def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
     for rule in rules:
         said = ", ".join(f"{name}: {value}" for name, value in rule.items() if name != "on")
         click.echo(f"rule      {rule['on']}{f' ({said})' if said else ''}, for every run")
-    return 0
+    for name, problem in problems.items():
+        print_error(f"sinks.{name} cannot be told: {problem}")
+    return int(bool(problems))
 
 
 def _tell_of_lost(as_json: bool) -> int:

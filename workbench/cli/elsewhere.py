@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,9 +17,10 @@ from workbench.cli.following import INTERRUPTED
 from workbench.cli.lazy import words_of_command
 from workbench.cli.options import given_store, jobs_address_option, token_file_option
 from workbench.cli.printing import make_console, print_note
+from workbench.errors import RunError
 
 if TYPE_CHECKING:
-    from workbench.run.relayed import Elsewhere, Stream
+    from workbench.run.relayed import Answer, Elsewhere, Stream
 
 _OURS = ("--address", "--token-file", "--store")
 
@@ -30,12 +33,13 @@ class _Command(Protocol):
 
 
 def anywhere(
-    *, brings: str | None = None, attaches: bool = False
+    *, brings: Mapping[str, str | None] | None = None, attaches: bool = False
 ) -> Callable[[_Command], Callable[..., Any]]:
     """Let a command be carried out on a cluster that takes jobs; outermost of its decorators but `command`.
 
     Args:
-        brings: The option that says where it writes something, which is then brought here.
+        brings: The options that say where it writes something, which is then brought here, each with where
+            that is when it is left out; `{run_id}` stands for the run, None for nowhere.
         attaches: Whether the command itself knows an address of a cluster to attach to.
     """
 
@@ -44,10 +48,12 @@ def anywhere(
         def carried_out(*arguments: Any, address: str | None, token_file: Path | None, **options: Any) -> Any:
             from workbench.workers.jobs import is_jobs_address
 
-            if address is None and token_file is None:
+            if address is None:
+                if token_file is not None:
+                    raise click.UsageError("--token-file belongs to a cluster: name that, too, by --address.")
                 return command(*arguments, **options, **({"address": None} if attaches else {}))
             if is_jobs_address(address) or not attaches:
-                return _carry_out_there(address, token_file, brings, options)
+                return _carry_out_there(address, token_file, brings or {}, options)
             return command(*arguments, **options, address=address)
 
         return token_file_option(jobs_address_option(attaches)(carried_out))
@@ -76,43 +82,77 @@ def waiting_for_the_cluster(what: str) -> contextlib.AbstractContextManager[Any]
     return make_console(stderr=True).status(what) if sys.stderr.isatty() else contextlib.nullcontext()
 
 
+def come_back(run_id: str, there: Elsewhere) -> None:
+    """Say how to come back to a run elsewhere that is no longer followed."""
+    click.echo(
+        f"\nThe run goes on there. Come back: {shlex.join(['workbench', 'follow', run_id, *there.words])}\n"
+        f"Stop it: {shlex.join(['workbench', 'stop', run_id, *there.words])}",
+        err=True,
+    )
+
+
+def say_unknown(there: Elsewhere) -> None:
+    """Say that something was asked for elsewhere, and nobody here knows what became of it."""
+    look = shlex.join(["workbench", "list", *there.words])
+    click.echo(
+        f"\nNo longer waited for; what was asked before may still be done there. Look: {look}", err=True
+    )
+
+
 def _carry_out_there(
-    address: str | None, token_file: Path | None, brings: str | None, options: dict[str, Any]
+    address: str | None, token_file: Path | None, brings: Mapping[str, str | None], options: dict[str, Any]
 ) -> int:
-    from workbench.run.relayed import PLACE
     from workbench.run.submitting import check_place, put_down
 
     words = without_options(words_of_command(), _OURS)
-    wanted = _option(words, brings) if brings else None
-    if brings is not None and wanted is not None:
-        check_place(Path(wanted), force=bool(options.get("force")))
-        words = [*without_options(words, [brings]), brings, PLACE]
+    wanted = {
+        name: value for name, usual in brings.items()
+        if (value := _option(words, name) or (usual and usual.format(**options))) is not None
+    }  # fmt: skip
+    place = Path(wanted["--to"]) if "--to" in wanted else None
+    if place is not None and words[0] == "report" and place.is_dir():
+        raise RunError(f"{place} is a folder", field="--to", next_step="Name a file, such as report.html.")
+    if place is not None:
+        check_place(place, force=bool(options.get("force")))
     there = elsewhere(address, token_file)
     there.jobs.check()
-
     try:
-        answer = there.ask(words, tell=_telling(wanted), brings=wanted is not None)
+        answer = _ask(there, words, wanted)
     except KeyboardInterrupt:
-        click.echo("\nNo longer waited for; what was asked before may still be done there.", err=True)
+        if words[0] == "follow":
+            come_back(options["run_id"], there)
+        else:
+            say_unknown(there)
         return INTERRUPTED
-    if answer.exit_code == 0 and wanted is not None:
-        put_down(answer, Path(wanted))
+    if answer.exit_code == 0 and wanted:
+        put_down(answer, place, wanted.get("--optuna"))
+    if wanted:
+        click.echo(answer.stdout, nl=False)
     return answer.exit_code
 
 
-def _telling(wanted: str | None) -> Callable[[Stream, str], None]:
-    """Print what is said, with the place here instead of the one there."""
-    there: list[str] = []
+def _ask(there: Elsewhere, words: Sequence[str], wanted: Mapping[str, str]) -> Answer:
+    """Carry a command out; what it writes to places that are wanted here is told when it is here."""
+    from workbench.run.relayed import PLACE, STUDY_PLACE
+    from workbench.store.urls import hide_password
 
-    def tell_here(stream: Stream, line: str) -> None:
+    if not wanted:
+        return there.ask(words, tell=tell)
+    places = {"--to": PLACE, "--optuna": f"sqlite:///{STUDY_PLACE}"}
+    given = [word for name in wanted for word in (name, places[name])]
+    shown = {places["--optuna"]: hide_password(wanted.get("--optuna", ""))}
+
+    def hear(stream: Stream, line: str) -> None:
         if stream == "place":
-            there.append(line)
-        elif wanted is not None and there:
-            tell(stream, line.replace(there[0], str(Path(wanted).absolute())))
-        else:
+            shown[line] = str(Path(wanted.get("--to", "")).absolute())
+        elif stream == "stderr":
             tell(stream, line)
 
-    return tell_here
+    answer = there.ask([words[0], *given, *without_options(words[1:], list(wanted))], tell=hear, brings=True)
+    said = answer.stdout
+    for place, here in shown.items():
+        said = said.replace(place, here)
+    return dataclasses.replace(answer, stdout=said)
 
 
 def without_options(words: Sequence[str], names: Sequence[str]) -> list[str]:

@@ -7,8 +7,11 @@ Exit codes: 0 done; 1 anything else that went wrong; 2 bad experiment, data or u
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from types import FrameType
+from typing import Any
 
 import click
 
@@ -45,7 +48,18 @@ COMMANDS = {
 INTERRUPTED = 130
 
 
-@click.group(cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
+class _Root(LazyGroup):
+    """Says what went wrong while it is still known what the command was given."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except WorkbenchError as error:
+            print_error(str(error))
+            return exit_code_of(error)
+
+
+@click.group(cls=_Root, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="workbench")
 @store_option
 @example(
@@ -69,7 +83,27 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # People name their own modules as `python -m` would find them: from where they are.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
-    sys.exit(run_command(arguments))
+    interruptions: list[int] = []
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        interruptions.append(number)
+        signal.default_int_handler(number, frame)
+
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        code = run_command(arguments)
+    except (Exception, KeyboardInterrupt):
+        # What is interrupted while it is imported may say that it is broken.
+        if not interruptions:
+            raise
+        code = _say_interrupted()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # what ends needs not be interrupted in words
+    sys.exit(code)
+
+
+def _say_interrupted() -> int:
+    click.echo("interrupted", err=True)
+    return INTERRUPTED
 
 
 def run_command(arguments: Sequence[str] | None = None) -> int:
@@ -88,14 +122,11 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return INTERRUPTED
+        return _say_interrupted()
     except BrokenPipeError:
         # Whoever read has seen enough; without this Python complains once more when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except WorkbenchError as error:
-        print_error(str(error))
-        return exit_code_of(error)
 
 
 def exit_code_of(error: WorkbenchError) -> int:

@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from workbench.cli.options import command_line, open_store
+from workbench.cli.options import open_store
 from workbench.errors import WorkbenchError
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ def _sockets() -> list[tuple[bool, str, str | None]]:
     beyond = [] if found is None else [item for item in listeners(found.pid) if not item.is_local]
     if not beyond:
         return []
-    fix = f"Stop it, and start it without address settings of Ray's: {command_line('shutdown')}"
+    fix = "Stop it, and start it without address settings of Ray's: workbench shutdown"
     return [(True, f"the Ray head listens beyond this machine: {_describe(beyond)}", fix)]
 
 

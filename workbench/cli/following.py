@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import click
 
 from workbench.advisor.quantities import format_duration
-from workbench.cli.options import command_line
+from workbench.cli.options import command_line, complete_commands
 from workbench.cli.printing import make_console, print_json, print_note
 from workbench.errors import RunError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, DriverStarted, RunState
@@ -68,13 +68,13 @@ def waiting_for_the_driver(run: Run) -> Iterator[None]:
         yield
 
 
-def detached(run: Run, *, as_json: bool) -> int:
-    """Say that a run is on its way and how to follow it, and return the exit code."""
+def detached(run: Run, *, as_json: bool, how: str = "started") -> int:
+    """Say that a run is on its way, how that came, and how to follow it, and return the exit code."""
     if as_json:
         print_json({"run_id": run.run_id, "name": run.name, "state": run.state})
         return 0
     click.echo(f"Follow it with: {command_line('follow', run.run_id)}", err=True)
-    click.echo(f"started {run.name} as {run.run_id}")
+    click.echo(f"{how} {run.name} as {run.run_id}")
     return 0
 
 
@@ -124,7 +124,7 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         for name in ("complete", "pruned", "stopped", "failed")
         if (found := history.in_state(name))
     )
-    why = history.message or history.reason
+    why = complete_commands(history.message or history.reason or "")
     click.echo()
     click.secho(
         f"{run.name} {state}" + (f" ({why})" if why and state != "lost" else "")
@@ -163,7 +163,7 @@ def _make_view(run: Run, history: History, *, stderr: bool) -> View:
     stream = sys.stderr if stderr else sys.stdout
     if stream.isatty():
         return LiveView(row, history, stderr=stderr)
-    return LinesView(history, row.created_unix_s, stderr=stderr)
+    return LinesView(history, stderr=stderr)
 
 
 def _watch(run: Run, history: History, view: View, news: Listener, driver_after: int | None) -> RunState:

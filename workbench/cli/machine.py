@@ -16,7 +16,7 @@ import click
 
 from workbench.advisor.quantities import format_duration
 from workbench.artifacts import Artifacts
-from workbench.cli.options import example, json_option, open_store, store_option
+from workbench.cli.options import command_line, example, json_option, open_store, store_option
 from workbench.cli.printing import print_json
 from workbench.errors import WorkbenchError
 
@@ -58,7 +58,7 @@ def doctor(as_json: bool) -> int:
     """Look at everything that runs rest on, problems first; exit code 1 if something is broken."""
     looks: list[Callable[[], list[Finding]]] = [
         _look_at_python, _look_at_packages, _look_at_hardware, _look_at_torch, _look_at_store, _look_at_runs,
-        _look_at_ray, _look_at_exposure, _look_at_cache, _look_at_optional_tools,
+        _look_at_ray, _look_at_exposure, _look_at_settings, _look_at_cache, _look_at_optional_tools,
     ]  # fmt: skip
     findings = [finding for look in looks for finding in look()]
     order = {"broken": 0, "notable": 1, "fine": 2, "missing": 3}
@@ -197,7 +197,7 @@ def _look_at_run(store: Store, row: RunRow) -> Finding | None:
 
     if row.state == "lost":
         text = f"{row.run_id} was lost: its driver is gone"
-        return Finding("run", "notable", text, f"workbench resume {row.run_id}")
+        return Finding("run", "notable", text, command_line("resume", row.run_id))
     events = [stored.event for stored in store.events(row.run_id)]
     history = History.of(store.experiment(row.run_id), events)
     quiet_s = time.time() - events[-1].time_unix_s if events else 0.0
@@ -205,7 +205,7 @@ def _look_at_run(store: Store, row: RunRow) -> Finding | None:
         return None
     notes = [event.message for event in events if isinstance(event, Noted) and event.trial is None]
     text = f"{row.run_id} trains nothing for {format_duration(quiet_s)}"
-    fix = f"Wait, or end it: workbench stop {row.run_id}"
+    fix = f"Wait, or end it: {command_line('stop', row.run_id)}"
     return Finding("run", "notable", ": ".join([text, *notes[-1:]]), fix)
 
 
@@ -226,7 +226,10 @@ def _look_at(artifacts: Artifacts) -> Finding:
 def _look_at_ray() -> list[Finding]:
     from workbench.workers import head
 
-    found = head.status()
+    try:
+        found = head.status()
+    except WorkbenchError as error:
+        return [Finding("ray head", "broken", str(error))]
     if found is None:
         return [Finding("ray head", "missing", "not running; a sweep starts it")]
     idle = "in use" if found.idle_s < 60 else f"idle for {format_duration(found.idle_s)}"
@@ -242,12 +245,35 @@ def _look_at_ray() -> list[Finding]:
 def _look_at_exposure() -> list[Finding]:
     from workbench.cli.exposing import find_exposures
 
+    try:
+        exposures = find_exposures()
+    except WorkbenchError:
+        return []  # the head was looked at before
     found = [
-        Finding("exposure", "broken" if is_bad else "notable", text, fix)
-        for is_bad, text, fix in find_exposures()
+        Finding("exposure", "broken" if is_bad else "notable", text, fix) for is_bad, text, fix in exposures
     ]
     closed = "nothing of ours listens beyond this machine, and nobody else can read it"
     return found or [Finding("exposure", "fine", closed)]
+
+
+def _look_at_settings() -> list[Finding]:
+    """Say which settings the alerts of runs go by that are driven here, and whether sinks can be told."""
+    from workbench.alerts import read_settings, settings_path
+
+    path = settings_path()
+    try:
+        settings = read_settings()
+    except WorkbenchError as error:
+        return [Finding("settings", "broken", str(error), "No sink is told of alerts until that is right.")]
+    if not settings.sinks and not settings.alerts:
+        return [Finding("settings", "missing", f"{path} names no sinks and rules for alerts")]
+    told = f"{path}, {len(settings.sinks)} sinks, {len(settings.alerts)} rules"
+    broken = [
+        Finding("sink", "broken", f"{name} cannot be told: {problem}", f"workbench alerts --try {name}")
+        for name, problem in settings.problems().items()
+    ]
+    text = f"{told}, for runs driven on this machine; a run that is submitted goes by those of its cluster"
+    return [Finding("settings", "fine", text), *broken]
 
 
 def _look_at_cache() -> list[Finding]:

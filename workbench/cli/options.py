@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
+import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -18,6 +19,10 @@ if TYPE_CHECKING:
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _STORE = "workbench.store"
+_COMMAND_ABOUT_RUN = re.compile(
+    r"\bworkbench (?:show|follow|stop|enqueue|set|extend|resume|replay|report|export) \w(?:[\w.-]*\w)?"
+    r"(?!\.?[\w-]| --(?:address|store))"
+)
 
 launcher_option = click.option(
     "--launcher", default="ray", show_default=True,
@@ -34,12 +39,14 @@ token_file_option = click.option(
     help="Holds the cluster's token. [env: RAY_AUTH_TOKEN_PATH]",
 )  # fmt: skip
 _JOBS_ADDRESS = click.option(
-    "--address", metavar="URL", help="A cluster that the run was submitted to, such as http://HOST:8265."
-)
+    "--address", metavar="URL",
+    help="A cluster that the run was submitted to, such as http://HOST:8265. Without it the run is one of "
+    "this machine's store, also where RAY_API_SERVER_ADDRESS is set, which only submit goes by.",
+)  # fmt: skip
 _ANY_ADDRESS = click.option(
     "--address", metavar="HOST:PORT|URL",
     help="A Ray cluster to attach to, or http://HOST:8265 for a run that was submitted there; without it, "
-    "the Ray of this machine.",
+    "the Ray of this machine, also where RAY_API_SERVER_ADDRESS is set, which only submit goes by.",
 )  # fmt: skip
 
 
@@ -134,12 +141,25 @@ def command_line(*words: str) -> str:
     For somebody elsewhere, it names the cluster instead.
     """
     from workbench.run.relayed import SHOWN_ADDRESS_VARIABLE
-    from workbench.store.urls import hide_password
+    from workbench.store.urls import as_typed
 
     if address := os.environ.get(SHOWN_ADDRESS_VARIABLE):
-        return shlex.join(["workbench", *words, "--address", address])
+        command = "submit" if words[0] == "sweep" else words[0]
+        return shlex.join(["workbench", command, *words[1:], "--address", address])
     url = given_store()
-    return shlex.join(["workbench", *words, *([] if url is None else ["--store", hide_password(url)])])
+    return shlex.join(["workbench", *words, *([] if url is None else ["--store", as_typed(url)])])
+
+
+def complete_commands(text: str) -> str:
+    """Complete the commands in a message of another room as `command_line` does."""
+    return _COMMAND_ABOUT_RUN.sub(lambda found: command_line(*found[0].split()[1:]), text)
+
+
+def is_asked_from_elsewhere() -> bool:
+    """Tell whether somebody on a machine that is no part of this cluster reads what is printed."""
+    from workbench.run.relayed import SHOWN_ADDRESS_VARIABLE
+
+    return SHOWN_ADDRESS_VARIABLE in os.environ
 
 
 def given_store() -> str | None:

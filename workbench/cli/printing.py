@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.advisor.quantities import format_bytes
+from workbench.cli.options import complete_commands
 from workbench.run.words import format_params, format_plan, plain
 
 if TYPE_CHECKING:
@@ -36,12 +37,12 @@ def print_json(document: Any) -> None:
 
 def print_error(message: str) -> None:
     """Print what went wrong, on stderr."""
-    click.secho(f"error: {message}", err=True, fg="red")
+    click.secho(f"error: {complete_commands(message)}", err=True, fg="red")
 
 
 def print_note(message: str) -> None:
     """Print what a person should know, on stderr."""
-    click.secho(f"note: {message}", err=True, fg="yellow")
+    click.secho(f"note: {complete_commands(message)}", err=True, fg="yellow")
 
 
 def make_console(*, stderr: bool = False) -> Console:

@@ -12,6 +12,7 @@ from workbench.cli.elsewhere import anywhere
 from workbench.cli.options import (
     attach,
     command_line,
+    complete_commands,
     example,
     json_option,
     open_store,
@@ -119,14 +120,17 @@ def _forecast_memory(experiment: Experiment) -> MemoryForecast:
 )
 def list_runs(limit: int | None, as_json: bool) -> None:
     """List the runs of the store, newest first."""
+    from workbench.run import Run
+
     with open_store() as store:
         rows = store.runs(limit)
+        waits = {row.run_id: Run(store, row.run_id).waits_for for row in rows if row.state == "running"}
         if as_json:
             print_json(
                 [
                     {
                         "run_id": row.run_id, "name": row.name, "state": row.state,
-                        "created_unix_s": row.created_unix_s,
+                        "created_unix_s": row.created_unix_s, "waits_for": waits.get(row.run_id),
                     }
                     for row in rows
                 ]
@@ -137,7 +141,7 @@ def list_runs(limit: int | None, as_json: bool) -> None:
             return
         from rich.text import Text
 
-        table = make_table("run", "name", "state", "started")
+        table = make_table("run", "name", "state", "started", *(["waits for"] if any(waits.values()) else []))
         now = time.time()
         for row in rows:
             table.add_row(
@@ -145,6 +149,7 @@ def list_runs(limit: int | None, as_json: bool) -> None:
                 Text(row.name),
                 Text(row.state, style=colour_of(row.state)),
                 format_age(now - row.created_unix_s),
+                *([Text(told)] if (told := waits.get(row.run_id)) else []),
             )
         make_console().print(table)
 
@@ -275,9 +280,11 @@ def _facts(run: Run, history: History) -> list[str]:
         again = "ask again, and it is used" if run.is_advice else "the run can be resumed"
         lines.append(f"its driver is gone; what it found is stored: {again}")
     elif history.reason or history.message:
-        lines.append(f"{history.state}: {history.message or history.reason}")
+        lines.append(f"{history.state}: {complete_commands(history.message or history.reason or '')}")
     if history.in_state("complete") and (why := history.why_no_best()) is not None:
         lines.append(f"no best: {why}")
+    if (told := run.waits_for) is not None:
+        lines.append(f"waits for {told}")
     if row.owner is not None and row.state in ("running", "stopping", "waiting"):
         lines.append(f"driven by process {row.owner.pid} on {row.owner.host}")
     changes = describe_changes(history.experiment, history.in_force)

@@ -22,6 +22,7 @@ from workbench.cli.options import (
     attach,
     detach_option,
     example,
+    is_asked_from_elsewhere,
     json_option,
     launcher_option,
     open_store,
@@ -82,8 +83,15 @@ def sweep(
     experiment = runs.read_experiment(file, settings)
     store = open_store()
     if run_id is not None and (found := runs.take_up(experiment, run_id, store=store)) is not None:
+        if untaught := runs.missing_lessons(found, warm_start):
+            print_note(
+                f"run {run_id} was begun without --warm-start {' '.join(untaught)} and learns nothing "
+                "from it; for a run that does, name another: --run-id NAME"
+            )
         if found.state == "complete":
-            return detached(found, as_json=as_json) if detach else _stay(found, as_json=as_json)
+            if detach:
+                return detached(found, as_json=as_json, how="already complete:")
+            return _stay(found, as_json=as_json)
         return _go_on(found, detach=detach, launcher=launcher, address=address, as_json=as_json)
     earlier = [store.run(item).run_id for item in warm_start]
     run = runs.create(
@@ -130,7 +138,8 @@ def _go_on(run: Run, *, detach: bool, launcher: str, address: str | None, as_jso
     except KeyboardInterrupt:
         return interrupted(run, launcher)
     if detach:
-        return detached(run, as_json=as_json)
+        how = "already under way:" if driver_after is None else "resumed"
+        return detached(run, as_json=as_json, how=how)
     return _stay(
         run, as_json=as_json, with_report=True, driver_after=driver_after,
         # Where the driver was about to die, somebody who wants the run to go on need not ask twice.
@@ -167,7 +176,8 @@ def _stay(
                 history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
     except KeyboardInterrupt:
         return interrupted(run)
-    report = _write_report(run) if with_report and history.best() is not None else None
+    is_wanted = with_report and history.best() is not None and not is_asked_from_elsewhere()
+    report = _write_report(run) if is_wanted else None
     if as_json:
         print_json(run.to_json() | {"report": report})
     else:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.elsewhere import elsewhere, tell, waiting_for_the_cluster
+from workbench.cli.elsewhere import come_back, elsewhere, say_unknown, tell, waiting_for_the_cluster
 from workbench.cli.following import INTERRUPTED
 from workbench.cli.options import (
     detach_option,
@@ -17,6 +17,7 @@ from workbench.cli.options import (
     store_option,
     token_file_option,
 )
+from workbench.cli.printing import print_note
 
 if TYPE_CHECKING:
     from workbench.run.submitting import Sent
@@ -59,7 +60,7 @@ def submit(
     The exit code is that of the run, as with sweep.
     """
     from workbench.run import read_experiment
-    from workbench.run.submitting import send
+    from workbench.run.submitting import note_of_settings, send
     from workbench.workers.jobs import UnreachableError
 
     given = {"name": name, "budget.trials": trials, "budget.time": time_limit}
@@ -68,19 +69,25 @@ def submit(
     there = elsewhere(address, token_file)
     words = [word for item in warm_start for word in ("--warm-start", item)]
     words += [*(["--detach"] if detach else []), *(["--json"] if as_json else [])]
-    with waiting_for_the_cluster(f"sending {experiment.name} to {there.address}"):
-        sent = send(there, experiment, run_id=run_id, words=words)
+    try:
+        with waiting_for_the_cluster(f"sending {experiment.name} to {there.address}"):
+            sent = send(there, experiment, run_id=run_id, words=words)
+    except KeyboardInterrupt:
+        say_unknown(there)
+        return INTERRUPTED
+    if (note := note_of_settings(there)) is not None:
+        print_note(note)
     try:
         _say(sent, there.address)
         answer = there.answer(sent.submission_id, tell)
     except KeyboardInterrupt:
-        _come_back(sent, there.address)
+        come_back(sent.run_id, there)
         return INTERRUPTED
     except UnreachableError:
-        _come_back(sent, there.address)
+        come_back(sent.run_id, there)
         raise
     if answer.exit_code == INTERRUPTED:
-        _come_back(sent, there.address)
+        come_back(sent.run_id, there)
     return answer.exit_code
 
 
@@ -92,11 +99,3 @@ def _say(sent: Sent, address: str) -> None:
         f"submitted with {archive.num_files} files, {format_bytes(len(archive.content))}"
     )  # fmt: skip
     click.echo(f"{sent.run_id} at {address} {how}", err=True)
-
-
-def _come_back(sent: Sent, address: str) -> None:
-    click.echo(
-        f"\nThe run goes on there. Look at it: workbench show {sent.run_id} --address {address}\n"
-        f"Stop it: workbench stop {sent.run_id} --address {address}",
-        err=True,
-    )

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import click
 
 from workbench.cli.elsewhere import anywhere
-from workbench.cli.options import attach, command_line, example, json_option, run_argument, store_option
+from workbench.cli.options import attach, example, json_option, run_argument, store_option
 from workbench.cli.printing import print_json
 
 
 @click.command()
-@anywhere(brings="--to")
+@anywhere(brings={"--to": "{run_id}-report.html"})
 @run_argument
 @click.option(
-    "--to", "path", type=click.Path(path_type=Path), help="The file; by default in the run's folder."
-)
+    "--to", "path", type=click.Path(path_type=Path),
+    help="The file; by default in the run's folder, or, with --address, RUN-report.html here.",
+)  # fmt: skip
 @store_option
 @json_option
 @example("workbench report last --to report.html")
@@ -31,7 +33,7 @@ def report(run_id: str, path: Path | None, as_json: bool) -> None:
 
 
 @click.command()
-@anywhere(brings="--to")
+@anywhere(brings={"--to": None, "--optuna": None})
 @run_argument
 @click.option("--to", "folder", type=click.Path(path_type=Path), help="Write the bundle into this folder.")
 @click.option("--trial", type=click.IntRange(min=0), help="This trial instead of the best.")
@@ -86,7 +88,7 @@ def import_sweep(file: Path, train: str | None, path: Path | None, as_json: bool
     from workbench.experiment.wandb_sweep import HOMELESS, from_wandb_sweep
     from workbench.experiment.yaml_file import read_yaml_file
 
-    document = read_yaml_file(file)
+    document = read_yaml_file(file, holds="a W&B sweep: method, metric, parameters, ...")
     for key in [key for key in document if key in HOMELESS]:
         click.echo(f"left out {key}: {document.pop(key)!r}", err=True)
     experiment = from_wandb_sweep(document, train=train)
@@ -104,4 +106,4 @@ def import_sweep(file: Path, train: str | None, path: Path | None, as_json: bool
     if as_json:
         print_json({"experiment": str(path)})
     else:
-        click.echo(f"wrote {path}; look at it with: {command_line('check', str(path))}")
+        click.echo(f"wrote {path}; look at it with: {shlex.join(['workbench', 'check', str(path)])}")

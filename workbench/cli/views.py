@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from workbench.advisor.quantities import format_duration
+from workbench.cli.options import complete_commands
 from workbench.cli.printing import colour_of, make_console
 from workbench.events import Event, RunState, TrialStarted
 from workbench.history import History, Trial
@@ -46,24 +47,31 @@ class View(Protocol):
 class LinesView:
     """One plain line for each change of state, from the beginning of the run."""
 
-    def __init__(self, history: History, created_unix_s: float, *, stderr: bool) -> None:
-        """Show `history`, whose run was created at `created_unix_s`, on stdout or stderr."""
+    def __init__(self, history: History, *, stderr: bool) -> None:
+        """Show `history` on stdout or stderr."""
         self._narrator = Narrator(history)
-        self._created_unix_s = created_unix_s
+        self._history = history
         self._stderr = stderr
 
     def tell(self, event: Event) -> None:
         """Print the line of an event, if it has one."""
         line = self._narrator.tell(event)
         if line is not None:
-            elapsed = format_duration(max(0.0, event.time_unix_s - self._created_unix_s))
-            click.echo(f"{elapsed:>7} {line}", err=self._stderr)
+            elapsed = _elapsed(self._history, event.time_unix_s)
+            click.echo(f"{elapsed:>7} {complete_commands(line)}", err=self._stderr)
 
     def refresh(self, state: RunState) -> None:
         """Do nothing: a log needs no reminder."""
 
     def close(self) -> None:
         """Do nothing."""
+
+
+def _elapsed(history: History, now_unix_s: float) -> str:
+    """Say for how long the run has been driven, or the advice asked for: what the end says as well."""
+    if history.drivers or history.started_unix_s is None:
+        return format_duration(history.active_s(now_unix_s))
+    return format_duration(max(0.0, now_unix_s - history.started_unix_s))
 
 
 class LiveView:
@@ -75,7 +83,6 @@ class LiveView:
 
         self._title = (row.name, row.run_id)
         self._history = history
-        self._created_unix_s = row.created_unix_s
         self._narrator = Narrator(history)
         self._console: Console = make_console(stderr=stderr)
         self._live = Live(console=self._console, auto_refresh=False, transient=True)
@@ -92,8 +99,8 @@ class LiveView:
             return
         words = line.split(" ", 3)
         state = words[2].rstrip(":") if line.startswith("trial ") else words[1].rstrip(":")
-        elapsed = format_duration(max(0.0, event.time_unix_s - self._created_unix_s))
-        text = Text.assemble((f"{elapsed:>7} ", "bright_black"), line)
+        elapsed = _elapsed(self._history, event.time_unix_s)
+        text = Text.assemble((f"{elapsed:>7} ", "bright_black"), complete_commands(line))
         if colour_of(state) != "default":
             text.highlight_words([state], style=colour_of(state))
         self._console.print(text, no_wrap=True, overflow="ellipsis")
@@ -114,7 +121,7 @@ class LiveView:
         from rich.text import Text
 
         name, run_id = self._title
-        elapsed = format_duration(time.time() - self._created_unix_s)
+        elapsed = _elapsed(self._history, time.time())
         title = Text.assemble(
             (name, "bold"), f"  {run_id}  ", (state, colour_of(state)), (f"  {elapsed}", "bright_black")
         )

@@ -17,6 +17,7 @@ from ruamel.yaml.representer import SafeRepresenter
 
 from workbench.errors import ExperimentError
 
+EXPERIMENT_KEYS = "an experiment: name, model, data, search, ..."
 _LINE_BREAKS = frozenset("\x85\u2028\u2029")
 # Values, keys and groups of both, each as often as it is referred to: more than anybody writes, and few
 # enough to be checked at once.
@@ -89,12 +90,13 @@ class _Representer(SafeRepresenter):
 _Representer.add_representer(str, _Representer.represent_str)
 
 
-def read_yaml(text: str, *, source: str = "the text") -> dict[str, Any]:
+def read_yaml(text: str, *, source: str = "the text", holds: str = EXPERIMENT_KEYS) -> dict[str, Any]:
     """Parse one YAML document that holds a mapping.
 
     Args:
         text: YAML 1.2; JSON is a part of it.
         source: Where the text came from, for messages.
+        holds: What it should hold, for messages.
 
     Raises:
         ExperimentError: If it is no YAML or no mapping.
@@ -111,14 +113,17 @@ def read_yaml(text: str, *, source: str = "the text") -> dict[str, Any]:
     except (YAMLError, ValueError, RecursionError) as error:
         raise ExperimentError(f"{source} is no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        raise ExperimentError(
-            f"{source} holds no mapping", allowed="an experiment: name, model, data, search, ..."
-        )
+        found = "is empty" if document is None else "holds no mapping"
+        raise ExperimentError(f"{source} {found}", allowed=holds)
     return document
 
 
-def read_yaml_file(path: Path) -> dict[str, Any]:
+def read_yaml_file(path: Path, *, holds: str = EXPERIMENT_KEYS) -> dict[str, Any]:
     """Read a file that holds one YAML mapping.
+
+    Args:
+        path: The file.
+        holds: What it should hold, for messages.
 
     Raises:
         ExperimentError: If the file cannot be read, or is no YAML mapping.
@@ -128,7 +133,7 @@ def read_yaml_file(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "not UTF-8 text"
         raise ExperimentError(f"cannot read {path}: {reason}", next_step="Check the path.") from error
-    return read_yaml(text, source=str(path))
+    return read_yaml(text, source=str(path), holds=holds)
 
 
 def write_yaml(document: dict[str, Any]) -> str:

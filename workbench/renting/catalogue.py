@@ -192,7 +192,7 @@ def read_catalogue(path: Path | None = None) -> Catalogue:
     Raises:
         ExperimentError: If it cannot be read, or something in it is wrong; it names the dotted field.
     """
-    document = read_yaml_file(path or SHIPPED)
+    document = read_yaml_file(path or SHIPPED, holds="a catalogue: machines, each with its type and provider")
     try:
         return Catalogue.model_validate(document)
     except ValidationError as error:

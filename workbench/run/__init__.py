@@ -12,7 +12,7 @@ from workbench.run.attached import Run, attach
 from workbench.run.experiment_file import read_experiment
 from workbench.run.loading import Bundle, load_bundle
 from workbench.run.several import compare
-from workbench.run.starting import create, start, sweep, take_up
+from workbench.run.starting import create, missing_lessons, start, sweep, take_up
 from workbench.run.submitting import SubmittedRun, submit
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
     "compare",
     "create",
     "load_bundle",
+    "missing_lessons",
     "read_experiment",
     "start",
     "submit",

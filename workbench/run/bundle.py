@@ -2,7 +2,8 @@
 
 experiment.yaml       the experiment with the search space narrowed to this one configuration
 objects/              Python objects from a notebook, named by their SHA-256, where there are any
-code/                 what was submitted with the run, where it was sent to a cluster
+code/                 a person's code and data that it needs: the modules that the experiment names, and what
+                      those import, or all that was submitted with the run
 configuration.json    the parameters, the plan, the seed, what it reached
 weights.safetensors   the model at its best, where a model of ours was trained
 environment.txt       the version of Python and of every package installed
@@ -18,13 +19,11 @@ import dataclasses
 import importlib.metadata
 import json
 import math
-import os
 import platform
-import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pydantic import JsonValue
 
@@ -33,6 +32,7 @@ from workbench.errors import RunError
 from workbench.experiment import Experiment, Plan
 from workbench.history import History, Trial
 from workbench.run.experiment_file import write_experiment
+from workbench.run.own_code import files_of, modules_of, relative_data, with_data_at
 from workbench.run.parcel import MODULES_FOLDER
 from workbench.run.pictures import write_report
 
@@ -44,6 +44,8 @@ CODE_FOLDER = "code"
 """Where the code of a run lies in its bundle that was submitted with it."""
 _RETRAIN = "workbench sweep experiment.yaml --trials 1"
 _RETRAIN_IN_CODE = "workbench sweep ../experiment.yaml --trials 1"
+MOST_DATA_BYTES = 100 * 2**20
+"""What comes along of data; more stays where it is, and is named by its absolute path."""
 
 
 def write_bundle(
@@ -172,10 +174,13 @@ def _write_files(run: RunView, trial: Trial, folder: Path) -> None:
 
     origin = read_origin(run.store.artifacts_of(run.run_id))
     experiment = narrow(run.experiment, trial)
+    missing: list[str] = []
     if origin.archived is None:
-        experiment = _with_absolute_data(experiment, Path(origin.directory))
+        missing = _bring_modules(experiment, origin, folder / CODE_FOLDER)
+        experiment = _bring_data(experiment, Path(origin.directory), folder / CODE_FOLDER)
     else:  # it was submitted: where it lay then is no place for anybody
         shutil.copytree(origin.on_this_machine().directory, folder / CODE_FOLDER, dirs_exist_ok=True)
+    has_code = (folder / CODE_FOLDER).is_dir()
     write_experiment(experiment, folder / "experiment.yaml")
     configuration = {
         "run_id": run.run_id,
@@ -192,34 +197,54 @@ def _write_files(run: RunView, trial: Trial, folder: Path) -> None:
     (folder / "configuration.json").write_text(text + "\n", encoding="utf-8")
     (folder / "environment.txt").write_text(_environment(), encoding="utf-8")
     script = folder / "retrain.sh"
-    script.write_text(_script(origin), encoding="utf-8")
+    script.write_text(_script(has_code), encoding="utf-8")
     script.chmod(0o755)
     (folder / "README.md").write_text(
-        _readme(run, trial, experiment, has_code=origin.archived is not None), encoding="utf-8"
+        _readme(run, trial, experiment, missing, has_code=has_code), encoding="utf-8"
     )
 
 
-def _with_absolute_data(experiment: Experiment, directory: Path) -> Experiment:
-    """Say where data lies independently of the folder in which the run was started."""
-    path = experiment.data.options.get("path") if experiment.data else None
-    if experiment.data is None or not isinstance(path, str) or path.startswith("~"):
+def _bring_modules(experiment: Experiment, origin: Origin, place: Path) -> list[str]:
+    """Copy the modules that the experiment needs, and return the names of those that are not there."""
+    named = modules_of(experiment)
+    files = files_of(named, [origin.directory, *origin.search_path])
+    for name, path in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, place / name)
+    tops = {name.partition("/")[0].removesuffix(".py") for name in files}
+    return [name for name in named if name.partition(".")[0] not in tops]
+
+
+def _bring_data(experiment: Experiment, directory: Path, place: Path) -> Experiment:
+    """Copy the data that lay in the folder in which the run was started, or say where other data lies."""
+    path = relative_data(experiment)
+    if path is None:
         return experiment
-    options = {**experiment.data.options, "path": str(directory / path)}
-    return experiment.replace(data={"name": experiment.data.name, **options})
+    source = directory / path
+    files = [item for item in [source, *source.rglob("*")] if item.is_file()]
+    if (
+        files
+        and ".." not in Path(path).parts
+        and sum(file.stat().st_size for file in files) <= MOST_DATA_BYTES
+    ):
+        for file in files:
+            copy = place / file.relative_to(directory)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+        return experiment
+    return with_data_at(experiment, source)
 
 
-def _script(origin: Origin) -> str:
-    """Write the command that trains again, with the person's own modules where they were or came along."""
-    place, modules, command = ".", shlex.quote(os.pathsep.join(origin.search_path)), _RETRAIN
-    if origin.archived is not None:
-        place, modules, command = CODE_FOLDER, f'"$PWD/{MODULES_FOLDER}"', _RETRAIN_IN_CODE
+def _script(has_code: bool) -> str:
+    """Write the command that trains again, wherever the folder is."""
+    path = f'export PYTHONPATH="$PWD/{MODULES_FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
     return "\n".join(
         [
             "#!/bin/sh",
             "set -eu",
-            f'cd "$(dirname "$0")/{place}"',
-            f"export PYTHONPATH={modules}${{PYTHONPATH:+:$PYTHONPATH}}",
-            f'exec {command} "$@"',
+            f'cd "$(dirname "$0")/{CODE_FOLDER if has_code else "."}"',
+            *([path] if has_code else []),
+            f'exec {_RETRAIN_IN_CODE if has_code else _RETRAIN} "$@"',
             "",
         ]
     )
@@ -239,7 +264,9 @@ def _environment() -> str:
     return "\n".join([f"# Python {platform.python_version()} on {platform.platform()}", *lines, ""])
 
 
-def _readme(run: RunView, trial: Trial, experiment: Experiment, *, has_code: bool) -> str:
+def _readme(
+    run: RunView, trial: Trial, experiment: Experiment, missing: list[str], *, has_code: bool
+) -> str:  # fmt: skip
     retrain = "sh retrain.sh" if has_code else _RETRAIN
     values = "\n".join(f"- {name}: {value:.6g}" for name, value in trial.values.items())
     parameters = "\n".join(f"- {name}: {json.dumps(value)}" for name, value in trial.params.items())
@@ -248,7 +275,7 @@ def _readme(run: RunView, trial: Trial, experiment: Experiment, *, has_code: boo
         f"From run `{run.run_id}`. What it reached:\n\n{values}",
         f"With:\n\n{parameters or '- nothing searched'}",
         f"Train it again, with the same seed and, on the same machine, the same result:\n\n    {retrain}",
-        *_warnings(trial, experiment, has_code=has_code),
+        *_warnings(trial, experiment, missing, has_code=has_code),
     ]
     if trial.best_checkpoint is not None:
         parts.append(
@@ -262,18 +289,16 @@ def _readme(run: RunView, trial: Trial, experiment: Experiment, *, has_code: boo
     return "\n\n".join(parts) + "\n"
 
 
-def _warnings(trial: Trial, experiment: Experiment, *, has_code: bool) -> list[str]:
+def _warnings(trial: Trial, experiment: Experiment, missing: list[str], *, has_code: bool) -> list[str]:
     """Say what a person must bring along or know before training again."""
     parts: list[str] = []
-    components: list[Any] = [experiment.model, experiment.data, experiment.train, experiment.loss]
-    names = [
-        item.name for item in [*components, *experiment.metrics] if item is not None and item.is_reference
-    ]
-    modules = sorted({name.partition(":")[0] for name in names if not name.startswith("embedded:")})
+    path = experiment.data.options.get("path") if experiment.data else None
     if has_code:
-        parts.append(f"`{CODE_FOLDER}/` holds the folder that was submitted with the run.")
-    elif modules:
-        parts.append(f"It imports code that is not in this folder: {', '.join(modules)}.")
+        parts.append(f"`{CODE_FOLDER}/` holds the code, and of the data what lay beside it.")
+    if missing:
+        parts.append(f"It imports code that is not in this folder: {', '.join(missing)}.")
+    if path is not None and relative_data(experiment) is None:
+        parts.append(f"It reads data that is not in this folder: {path}.")
     if experiment.payloads():
         parts.append(
             "`objects/` holds pickled Python code from a notebook, and training again runs it: "

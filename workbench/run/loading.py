@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.errors import RunError
 from workbench.experiment import Experiment
+from workbench.run.bundle import CODE_FOLDER
 from workbench.run.experiment_file import read_experiment
+from workbench.run.own_code import relative_data, with_data_at
+from workbench.run.parcel import MODULES_FOLDER
 from workbench.space import Params
 
 if TYPE_CHECKING:
@@ -69,5 +75,21 @@ def load_bundle(folder: str | Path) -> Bundle:
             next_step="Train it again with its retrain.sh, or export a trial with weights.",
         )
     experiment = read_experiment(folder / "experiment.yaml")
-    model, data = read_model(experiment, params, weights)
+    code = (folder / CODE_FOLDER).absolute()
+    path = relative_data(experiment)
+    if path is not None and (code / path).exists():
+        experiment = with_data_at(experiment, code / path)
+    with _importing_from(str(code), str(code / MODULES_FOLDER)):
+        model, data = read_model(experiment, params, weights)
     return Bundle(model, data, params, values, experiment)
+
+
+@contextlib.contextmanager
+def _importing_from(*folders: str) -> Iterator[None]:
+    """Find modules in folders first, for a while."""
+    sys.path[:0] = folders
+    try:
+        yield
+    finally:
+        for folder in folders:
+            sys.path.remove(folder)

@@ -1,22 +1,22 @@
 """What is sent along with a submitted run: the experiment, what was made in cells, and the person's code.
 
 The code is the folder in which the run is submitted, as a sweep would find it there, and the modules that
-the experiment names from elsewhere, unless they are installed. The same experiment with the same files is the
-same parcel. Bringing it to a cluster is left to `submitting`.
+the experiment names from elsewhere, with what they import, unless they are installed. What the workbench
+itself wrote into the folder, and other experiments there, stay at home. The same experiment with the same
+files is the same parcel. Bringing it to a cluster is left to `submitting`.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from workbench.errors import DataError
-from workbench.experiment import Component, Experiment
+from workbench.experiment import Experiment
+from workbench.run.leavings import results_among
+from workbench.run.own_code import files_of, modules_of, relative_data
 from workbench.store.run_ids import words_of
 from workbench.workers.code_archive import CodeArchive, pack
-from workbench.workers.origin import is_installed
 
 FOLDER = ".workbench"
 EXPERIMENT_NAME = f"{FOLDER}/experiment.yaml"
@@ -45,23 +45,18 @@ def make_parcel(experiment: Experiment, folder: Path) -> Parcel:
     """
     added = {EXPERIMENT_NAME: experiment.to_yaml().encode()}
     added |= {f"{FOLDER}/objects/{sha256}": content for sha256, content in experiment.payloads().items()}
-    for component in components_of(experiment):
-        if component.is_reference and component.payload_hash is None:
-            added |= dict(_module_from_elsewhere(component.name.partition(":")[0], folder))
-    archive = pack(folder, also=_data_of(experiment, folder), added=added)
+    for name, path in files_of(modules_of(experiment), [str(folder)]).items():
+        if not path.is_relative_to(folder.absolute()):
+            added[f"{MODULES_FOLDER}/{name}"] = path.read_bytes()
+    also = _data_of(experiment, folder)
+    archive = pack(folder, also=also, added=added, without=results_among)
     return Parcel(archive, f"{words_of(experiment.name)}-{archive.identity[:10]}")
-
-
-def components_of(experiment: Experiment) -> list[Component]:
-    """Return everything that an experiment names."""
-    found = [experiment.model, experiment.data, experiment.train, experiment.loss, *experiment.metrics]
-    return [item for item in found if item is not None]
 
 
 def _data_of(experiment: Experiment, folder: Path) -> list[str]:
     """Return where the data lies, if it lies in the folder."""
-    path = experiment.data.options.get("path") if experiment.data else None
-    if not isinstance(path, str) or "://" in path or path.startswith("~") or Path(path).is_absolute():
+    path = relative_data(experiment)
+    if path is None:
         return []  # where that is on the cluster, only the cluster knows
     place = folder / path
     if not place.exists():
@@ -75,22 +70,3 @@ def _data_of(experiment: Experiment, folder: Path) -> list[str]:
             next_step="Submit from a folder that holds it, or name a path that the cluster has.",
         )  # fmt: skip
     return [place.resolve().relative_to(folder.resolve()).as_posix()]
-
-
-def _module_from_elsewhere(module: str, folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield the files of a module that is neither in the folder nor installed: all of its package."""
-    top = module.partition(".")[0]
-    if top == "workbench" or (folder / top).is_dir() or (folder / f"{top}.py").is_file():
-        return
-    for entry in sys.path:
-        place = Path(entry or ".").resolve()
-        if is_installed(str(place)):
-            continue
-        if (place / f"{top}.py").is_file():
-            yield f"{MODULES_FOLDER}/{top}.py", (place / f"{top}.py").read_bytes()
-            return
-        if (place / top).is_dir():
-            for path in sorted((place / top).rglob("*")):
-                if path.is_file() and "__pycache__" not in path.parts:
-                    yield f"{MODULES_FOLDER}/{path.relative_to(place).as_posix()}", path.read_bytes()
-            return

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import json
 import os
 import re
 import shlex
+import threading
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,14 +26,19 @@ from urllib.parse import urlsplit
 from workbench.artifacts import Artifacts
 from workbench.errors import RunError
 from workbench.store.urls import hide_password, resolve_url, without_password
-from workbench.workers.jobs import Job, Jobs, jobs_address, read_token
+from workbench.workers.jobs import PATIENCE_S, POLL_S, Job, Jobs, jobs_address, read_token
 
 SHOWN_ADDRESS_VARIABLE = "WORKBENCH_SHOWN_ADDRESS"
 PLACE = "brought/result"
 """Where a command writes what is to be brought here, in the folder in which it is run."""
+STUDY_PLACE = "brought/study.db"
+"""Where it writes a study of Optuna that is to be brought here."""
 STOPPED = 130
 _MARK = "@workbench "
 _PIECE_BYTES = 48 * 2**10
+COMES_BACK_WITHIN_S = 3.5
+"""Ray looks after a job once a second, and enters one that it forgot before it saw the end as failed."""
+_QUESTION = re.compile(r"workbench-[a-z]+-[0-9a-f]{12}")
 _NOT_INSTALLED = re.compile(r"No module named '?workbench|python.: No such file")
 
 Stream = Literal["stdout", "stderr", "piece", "place"]
@@ -116,6 +124,12 @@ class Elsewhere:
         self.jobs = Jobs(self.address, token)
         self.environment, self.notes = _environment(store)
         """What commands there are told, and what a person should know about going there."""
+        self.words = ["--address", self.address]
+        """What the next command is to be given that means the same cluster and store."""
+        if store is not None:
+            self.words += ["--store", self.environment["WORKBENCH_STORE"]]
+        if token_file is not None:
+            self.words += ["--token-file", str(token_file)]
         if token is not None and self.address.lower().startswith("http:") and not _is_loopback(self.address):
             self.notes.append(
                 f"the token travels to {self.address} unencrypted; "
@@ -170,9 +184,12 @@ class Elsewhere:
             elif (found := read_line(item)) is None:
                 others.append(item)
             else:
-                told[found[0]].append(found[1])
-                if tell is not None and found[0] != "piece":
-                    tell(*found)
+                stream, text = found
+                if stream != "piece":  # over there it is not known how this process comes there
+                    text = text.replace(shlex.join(self.words[:2]), shlex.join(self.words))
+                told[stream].append(text)
+                if tell is not None and stream != "piece":
+                    tell(stream, text)
         assert job is not None
         if job.status != "STOPPED" and not told["place"]:
             raise _could_not_run(job, others, self.address)
@@ -197,13 +214,37 @@ class Elsewhere:
         """
         submission_id = f"workbench-{words[0]}-{uuid.uuid4().hex[:12]}"
         self.submit(words, submission_id=submission_id, brings=brings)
+        clearing = threading.Thread(target=self._clear_away, args=(submission_id,))
         try:
             answer = self.answer(submission_id, tell)
         except KeyboardInterrupt:
-            self.jobs.stop(submission_id)
+            self.jobs.stop(submission_id)  # the next question clears it away
             raise
-        self.jobs.forget(submission_id)
+        except Exception:
+            clearing.start()
+            raise
+        clearing.start()
         return answer
+
+    def _clear_away(self, submission_id: str) -> None:
+        """Leave nothing of a question in the cluster's list, nor of those that were interrupted."""
+        with contextlib.suppress(RunError):
+            self.jobs.forget(submission_id)
+            until_s = time.monotonic() + COMES_BACK_WITHIN_S
+            while time.monotonic() < until_s and self.jobs.job(submission_id) is None:
+                time.sleep(POLL_S)
+            ended = {job.submission_id: job for job in self.jobs.jobs() if job.ended}
+            ours = ended.get(submission_id)
+            for job in ended.values():
+                if job is ours or (ours is not None and _was_left(job, ours)):
+                    self.jobs.forget(job.submission_id)
+
+
+def _was_left(job: Job, newest: Job) -> bool:
+    """Tell whether a job is a question whose answer nobody waits for any more."""
+    if _QUESTION.fullmatch(job.submission_id) is None:
+        return False
+    return (job.ended_unix_s or 0.0) < (newest.ended_unix_s or 0.0) - PATIENCE_S
 
 
 def _is_loopback(address: str) -> bool:

@@ -120,6 +120,19 @@ def take_up(experiment: Experiment, run_id: str, *, store: Store) -> Run | None:
     return Run(store, run_id)
 
 
+def missing_lessons(run: Run, warm_start: Iterable[str]) -> list[str]:
+    """Return the earlier runs that somebody now names for a run to learn from, and it was begun without.
+
+    Raises:
+        RunNotFoundError: If an earlier run is not in the store.
+    """
+    known = {
+        command.arguments["run_id"] for command in run.store.commands(run.run_id)
+        if command.kind == "warm_start"
+    }  # fmt: skip
+    return [item for item in warm_start if run.store.run(item).run_id not in {run.run_id, *known}]
+
+
 def start(
     run: Run,
     *,

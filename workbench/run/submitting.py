@@ -7,6 +7,7 @@ machine reaches the same store, `attach` shows the same run directly.
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 import tempfile
 import warnings
@@ -15,11 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from workbench.errors import RunError
+from workbench.alerts import read_settings, settings_path
+from workbench.errors import ExperimentError, RunError
 from workbench.experiment import Experiment
 from workbench.run.experiment_file import read_experiment
 from workbench.run.parcel import EXPERIMENT_NAME, Parcel, make_parcel
-from workbench.run.relayed import PLACE, Answer, Elsewhere
+from workbench.run.relayed import PLACE, STUDY_PLACE, Answer, Elsewhere
 from workbench.store.run_ids import check_run_id
 from workbench.workers.code_archive import unpack
 
@@ -167,7 +169,7 @@ def submit(
     elif not isinstance(experiment, Experiment):
         experiment = Experiment(**experiment)
     there = Elsewhere(address, token_file=token_file, store=store)
-    for note in there.notes:
+    for note in filter(None, [*there.notes, note_of_settings(there)]):
         warnings.warn(note, stacklevel=2)
     sent = send(there, experiment, run_id=run_id, words=["--detach"])
     there.answer(sent.submission_id).raise_for_failure()
@@ -218,6 +220,21 @@ def send(
     raise RunError(f"run {run_id} was submitted too often", next_step="Give it another name: --run-id NAME.")
 
 
+def note_of_settings(there: Elsewhere) -> str | None:
+    """Say that settings of this machine do not hold for a run elsewhere; None where they say nothing."""
+    try:
+        settings = read_settings()
+    except ExperimentError:
+        return None  # they are not what this run goes by
+    if not settings.sinks and not settings.alerts:
+        return None
+    shown = shlex.join(["workbench", "alerts", *there.words])
+    return (
+        f"the sinks and rules in {settings_path()} stay here, as their secrets do: the alerts of this run go "
+        f"by the experiment and by the settings of the cluster, which are shown by: {shown}"
+    )
+
+
 def check_place(place: Path, *, force: bool) -> None:
     """Refuse a place for a result before it is asked for.
 
@@ -228,11 +245,18 @@ def check_place(place: Path, *, force: bool) -> None:
         raise RunError(f"{place} is not empty", next_step="Name another folder, or allow it with --force.")
 
 
-def put_down(answer: Answer, place: Path) -> None:
-    """Put what a command brought, a file or a folder, where it is wanted.
+def put_down(answer: Answer, place: Path | None, study_url: str | None = None) -> None:
+    """Put what a command brought where it is wanted.
+
+    Args:
+        answer: What the command came to.
+        place: Where the file or the folder goes; None where none was asked for.
+        study_url: The Optuna storage that the study goes into; None where none was asked for.
 
     Raises:
         RunError: If nothing was brought, or it cannot be written there.
+        ExperimentError: If the storage has a study of that name.
+        StoreError: If the storage cannot be written.
     """
     if answer.brought is None:
         raise RunError("the cluster sent no result", next_step="Ask again.")
@@ -240,10 +264,14 @@ def put_down(answer: Answer, place: Path) -> None:
         unpack(answer.brought, Path(name) / "brought")
         found = Path(name) / PLACE
         try:
-            if found.is_dir():
+            if place is not None and found.is_dir():
                 shutil.copytree(found, place, dirs_exist_ok=True)
-            else:
+            elif place is not None:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(found, place)
         except OSError as error:
             raise RunError(f"cannot write {place}: {error.strerror}", field="--to") from error
+        if study_url is not None:
+            from workbench.study import copy_study_file
+
+            copy_study_file(Path(name) / STUDY_PLACE, study_url)

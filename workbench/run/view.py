@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from workbench.errors import RunError, RunNotFoundError, StoreUnavailableError
-from workbench.events import FINISHED_RUN_STATES, AdviceGiven, Event, RunState, from_json
+from workbench.events import FINISHED_RUN_STATES, AdviceGiven, Event, Noted, RunState, from_json
 from workbench.experiment import Experiment
 from workbench.history import History, Trial
 from workbench.run.comparison import Comparison, compare
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 POLL_S = 0.2
+_WAITS = "waits for "
 STORE_PATIENCE_S = 60.0
 
 
@@ -81,6 +82,20 @@ class RunView:
         """What the advisor recommended in it, as plain values; None where it did not."""
         given = [item.event for item in self.store.events(self.run_id, types=["advice_given"])]
         return next((event.advice for event in reversed(given) if isinstance(event, AdviceGiven)), None)
+
+    @property
+    def waits_for(self) -> str | None:
+        """What keeps it from training, as its driver said last; None where nothing does."""
+        if self.state not in ("running", "stopping"):
+            return None
+        seq, told = 0, None
+        for stored in self.store.events(self.run_id, types=["noted"]):
+            if isinstance(stored.event, Noted) and stored.event.message.startswith(_WAITS):
+                seq, told = stored.seq, stored.event.message.removeprefix(_WAITS)
+        over = ["driver_started", "trial_started", "run_state_changed"]
+        if told is None or self.store.events(self.run_id, after=seq, types=over, limit=1):
+            return None
+        return told
 
     @property
     def folder(self) -> Path:
@@ -193,6 +208,7 @@ class RunView:
             "state": row.state,
             "experiment_hash": row.experiment_hash,
             "created_unix_s": row.created_unix_s,
+            "waits_for": self.waits_for,
             "driver": {"pid": row.owner and row.owner.pid, "host": row.owner and row.owner.host},
         }
         document |= {key: value for key, value in history.to_json().items() if key not in document}

@@ -53,6 +53,11 @@ def without_password(url: URL) -> tuple[str, bool]:
     return shown, url.password is not None or kept.query != url.query
 
 
+def as_typed(given: str) -> str:
+    """Return how a person may name a store once more: a password is left to PGPASSWORD or ~/.pgpass."""
+    return without_password(sa.make_url(given))[0] if "://" in given else given
+
+
 def name_driver(url: str) -> str:
     """Return the URL of a database with the driver that is used where it names none."""
     backend, separator, rest = url.partition("://")

@@ -7,8 +7,9 @@ can drive it. When to ask, when the budget is spent, and who trains is left to t
 
 from __future__ import annotations
 
+from workbench.study.export import copy_study_file
 from workbench.study.records import Proposal
 from workbench.study.samplers import check
 from workbench.study.study import Study
 
-__all__ = ["Proposal", "Study", "check"]
+__all__ = ["Proposal", "Study", "check", "copy_study_file"]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import optuna
@@ -138,29 +140,53 @@ def copy_to_storage(
         ExperimentError: If the storage has a study of that name.
         StoreError: If the storage cannot be opened or written.
     """
+    with quiet(), _writing(url, name):
+        study = optuna.create_study(
+            storage=_open(url),
+            study_name=name,
+            directions=[objective.goal for objective in experiment.objectives],
+        )
+        study.set_metric_names([objective.metric for objective in experiment.objectives])
+        study.set_user_attr("experiment", experiment.to_yaml())
+        study.set_user_attr("experiment_hash", experiment.hash())
+        study.add_trials(_frozen(experiment, parameters, trial) for trial in trials)
+
+
+def copy_study_file(path: Path, url: str) -> None:
+    """Copy the one study of a SQLite file into another Optuna storage.
+
+    Args:
+        path: The file, as `copy_to_storage` made it.
+        url: As in `copy_to_storage`.
+
+    Raises:
+        ExperimentError: If the storage has a study of that name.
+        StoreError: If the storage cannot be opened or written.
+    """
     with quiet():
-        try:
-            study = optuna.create_study(
-                storage=_open(url),
-                study_name=name,
-                directions=[objective.goal for objective in experiment.objectives],
-            )
-            study.set_metric_names([objective.metric for objective in experiment.objectives])
-            study.set_user_attr("experiment", experiment.to_yaml())
-            study.set_user_attr("experiment_hash", experiment.hash())
-            study.add_trials(_frozen(experiment, parameters, trial) for trial in trials)
-        except DuplicatedStudyError as error:
-            raise ExperimentError(
-                f"{hide_password(url)} has a study {name!r} already",
-                field="name",
-                next_step="Choose another name, or remove that study with `optuna delete-study`.",
-            ) from error
-        except Exception as error:
-            # Databases raise errors of their drivers, which Optuna passes on as they are.
-            raise StoreError(
-                f"cannot write to {hide_password(url)}: {type(error).__name__}: {error}",
-                next_step="Check the URL, that the database is up, and that its driver is installed.",
-            ) from error
+        source = f"sqlite:///{path}"
+        [name] = optuna.get_all_study_names(source)
+        with _writing(url, name):
+            optuna.copy_study(from_study_name=name, from_storage=source, to_storage=_open(url))
+
+
+@contextlib.contextmanager
+def _writing(url: str, name: str) -> Iterator[None]:
+    """Say in our words what keeps a study from being written to a storage."""
+    try:
+        yield
+    except DuplicatedStudyError as error:
+        raise ExperimentError(
+            f"{hide_password(url)} has a study {name!r} already",
+            field="name",
+            next_step="Choose another name, or remove that study with `optuna delete-study`.",
+        ) from error
+    except Exception as error:
+        # Databases raise errors of their drivers, which Optuna passes on as they are.
+        raise StoreError(
+            f"cannot write to {hide_password(url)}: {type(error).__name__}: {error}",
+            next_step="Check the URL, that the database is up, and that its driver is installed.",
+        ) from error
 
 
 def _open(url: str) -> BaseStorage:

@@ -17,7 +17,7 @@ import subprocess
 import tempfile
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
@@ -49,8 +49,9 @@ class CodeArchive:
 
 
 def pack(
-    folder: Path, *, also: Iterable[str] = (), added: Mapping[str, bytes] | None = None, whole: bool = False
-) -> CodeArchive:
+    folder: Path, *, also: Iterable[str] = (), added: Mapping[str, bytes] | None = None, whole: bool = False,
+    without: Callable[[Path, Sequence[str]], Collection[str]] = lambda _folder, _names: (),
+) -> CodeArchive:  # fmt: skip
     """Put the files of a folder into an archive.
 
     Args:
@@ -58,11 +59,16 @@ def pack(
         also: Files and folders in it, by relative name, that come along even where git ignores them.
         added: Files that are not in the folder, by the name that they get in the archive.
         whole: Leave nothing at home but what Python compiled.
+        without: Says which files of the folder stay at home, besides; not asked with `whole`.
 
     Raises:
         RunError: If that is more than Ray takes, or a file cannot be read.
     """
-    own = _below(folder, "", frozenset({"__pycache__"})) if whole else _names(folder)
+    if whole:
+        own = set(_below(folder, "", frozenset({"__pycache__"})))
+    else:
+        found = _names(folder)
+        own = {*found} - {*without(folder, found)}
     names = sorted({*own, *(name for item in also for name in _below(folder, item))})
     _refuse_too_much(folder, names)
     content = io.BytesIO()

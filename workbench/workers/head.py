@@ -26,7 +26,7 @@ from typing import Any
 import platformdirs
 import psutil
 
-from workbench.errors import RunError
+from workbench.errors import ExperimentError, RunError
 from workbench.resources import loaded_ray
 from workbench.workers import surroundings
 from workbench.workers.keeper import GRACE_S, START_TIMEOUT_S, HeadFiles
@@ -213,7 +213,7 @@ def status() -> HeadStatus | None:
 
 def keep_alive() -> None:
     """Say that the local head is in use; who holds work calls this every few seconds."""
-    with contextlib.suppress(FileNotFoundError):
+    with contextlib.suppress(OSError, ExperimentError):  # no head, or none that could be
         os.utime(_files().last_used)
 
 
@@ -240,9 +240,8 @@ def shutdown() -> bool:
 
 def _files() -> HeadFiles:
     home = os.environ.get("WORKBENCH_HOME")
-    return HeadFiles(
-        (Path(home) if home else platformdirs.user_state_path("workbench", appauthor=False)) / "head"
-    )
+    place = Path(home).expanduser() if home else platformdirs.user_state_path("workbench", appauthor=False)
+    return HeadFiles(place.absolute() / "head")
 
 
 def _status(files: HeadFiles) -> HeadStatus | None:

@@ -48,6 +48,8 @@ class Job:
     exit_code: int | None
     message: str
     metadata: Mapping[str, str] = field(default_factory=dict)
+    ended_unix_s: float | None = None
+    """When, by the clock of the cluster."""
 
     @property
     def ended(self) -> bool:
@@ -296,4 +298,5 @@ def _read_job(found: Mapping[str, Any]) -> Job:
         submission_id=str(found.get("submission_id")), status=str(found.get("status")),
         exit_code=found.get("driver_exit_code"), message=str(found.get("message") or ""),
         metadata=found.get("metadata") or {},
+        ended_unix_s=found["end_time"] / 1000 if found.get("end_time") else None,
     )  # fmt: skip

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import json
 import os
 import shutil
@@ -24,6 +25,8 @@ from typing import Any
 
 import filelock
 import psutil
+
+from workbench.errors import ExperimentError
 
 START_TIMEOUT_S = 90.0
 POLL_S = 0.2
@@ -42,8 +45,19 @@ class HeadFiles:
 
         Args:
             folder: Where they lie; made when missing.
+
+        Raises:
+            ExperimentError: If it cannot be made or written.
         """
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        try:
+            folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            if not os.access(folder, os.W_OK | os.X_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        except OSError as error:
+            raise ExperimentError(
+                f"the Ray head of this machine cannot be kept in {folder}: {error.strerror}",
+                field="WORKBENCH_HOME", allowed="a folder that you can write, or that can be made",
+            ) from error  # fmt: skip
         self.folder = folder
         self.token = folder / "token"
         self.record = folder / "head.json"

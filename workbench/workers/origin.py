@@ -28,6 +28,7 @@ _INSTALLED = tuple(
     f"{Path(folder).resolve()}{os.sep}"
     for folder in {sys.prefix, sys.base_prefix, sys.exec_prefix, os.path.dirname(os.__file__)}
 )
+_PACKAGES = frozenset({"site-packages", "dist-packages"})  # also those of the person's own
 _OURS = Path(__file__).resolve().parents[1]
 
 
@@ -130,7 +131,8 @@ def _moved(entry: str, before: str, folder: Path) -> str:
 
 def is_installed(path: str) -> bool:
     """Say whether a path is part of this Python rather than of somebody's work."""
-    return f"{Path(path).resolve()}{os.sep}".startswith(_INSTALLED)
+    place = Path(path).resolve()
+    return f"{place}{os.sep}".startswith(_INSTALLED) or not _PACKAGES.isdisjoint(place.parts)
 
 
 def _is_person_module(module: ModuleType) -> bool:

@@ -16,6 +16,8 @@ from workbench.workers.lease import PoolStatus
 from workbench.workers.pool import connect_pool
 
 POOL_PATIENCE_S = 0.5
+FEWEST_CPUS = 0.1
+"""Of others, that are worth a word: who only follows, or waits for work, asks Ray for hundredths."""
 
 
 def cancel(run_id: str, trial: int) -> Any:
@@ -100,7 +102,7 @@ def obstacle(run_id: str) -> Obstacle | None:
         return None
     others = {other: held for other, held in pool.leased.items() if other != run_id}
     told = [f"run {other} has {held}" for other, held in sorted(others.items())]
-    if pool.foreign_cpus:
+    if pool.foreign_cpus >= FEWEST_CPUS:
         told.append(f"others than the workbench use {pool.foreign_cpus:g} CPUs of this cluster")
     places = [place for place, request in enumerate(pool.queue, start=1) if request.run_id == run_id]
     found = Obstacle(places[0] if places else None, pool.num_waiting, pool.missing, tuple(told))
