@@ -9,7 +9,7 @@ import type { Verdict } from "./model_part";
 import type { PreflightPicture } from "./protocol";
 import { Slowly } from "./slowly";
 import { LANGUAGE_NAMES } from "./texts";
-import { Group, ProblemWords, TextInput, useAsked, useOwnId, useTyped, type FormProps } from "./typed";
+import { Group, problemsAt, ProblemsUnder, ProblemWords, TextInput, useAsked, useOwnId, useTyped, type FormProps } from "./typed";
 
 /** In the order in which a person decides; further ones of the kernel follow. */
 const ORDER = ["objectives", "constraints", "budget", "early_stop", "resources", "sampler", "experiment"];
@@ -85,7 +85,7 @@ function Start({ form, verdict }: FormProps & { verdict: Verdict }) {
         </button>
         <span class="workbench-muted">It goes on when this notebook is closed.</span>
       </div>
-      <Slowly held={start} working="Starting …">
+      <Slowly held={start?.problem?.field === "address" ? null : start} working="Starting …">
         {(picture) => (picture.words ? <p class="workbench-notice">{picture.words}</p> : null)}
       </Slowly>
       <details class="workbench-form-details">
@@ -101,13 +101,18 @@ function Start({ form, verdict }: FormProps & { verdict: Verdict }) {
 function Where({ form, address }: FormProps & { address: string | null }) {
   const id = useOwnId();
   const [wantsCluster, setWantsCluster] = useState(address !== null);
-  const say = (text: string): number => form.say({ type: "address", address: text.trim() || null });
+  const say = (text: string): number => {
+    if (form.part("start")?.status === "failed") form.forget("start"); // perhaps for the address before
+    return form.say({ type: "address", address: text.trim() || null });
+  };
   const typed = useTyped(form, address ?? "", say);
   const choose = (isCluster: boolean) => {
     setWantsCluster(isCluster);
     if (!isCluster && address !== null) say("");
   };
   const isCluster = wantsCluster || address !== null;
+  const unreachable = form.part("start")?.problem;
+  const problems = [...problemsAt(form, "address"), ...(unreachable?.field === "address" ? [unreachable] : [])];
   return (
     <div class="workbench-form-where" role="radiogroup" aria-labelledby={`${id}-where`}>
       <span id={`${id}-where`}>Where</span>
@@ -119,7 +124,22 @@ function Where({ form, address }: FormProps & { address: string | null }) {
         <input type="radio" name={id} checked={isCluster} onChange={() => choose(true)} />
         a Ray cluster
       </label>
-      {isCluster ? <TextInput typed={typed} label="Address of the cluster" placeholder="http://head:8265, or head:6379" /> : null}
+      {isCluster ? (
+        <div class="workbench-form-input">
+          <label for={`${id}-address`}>Address of the cluster</label>
+          <TextInput
+            typed={typed}
+            id={`${id}-address`}
+            placeholder="http://head:8265, or head:6379"
+            isWrong={problems.length > 0}
+            describedBy={`${id}-problem ${id}-hint`}
+          />
+          <ProblemsUnder id={`${id}-problem`} problems={problems} />
+          <span id={`${id}-hint`} class="workbench-hint">
+            With http:// the run is submitted there. HOST:PORT attaches to a cluster that this machine belongs to.
+          </span>
+        </div>
+      ) : null}
     </div>
   );
 }
