@@ -34,7 +34,17 @@ def customers(num_rows: int = 300) -> pd.DataFrame:
     city = rng.choice(["Rome", "Oslo", "Bonn"], num_rows)
     stays = (age > 45) ^ (city == "Oslo")
     age[::11] = np.nan
-    return pd.DataFrame({"age": age, "city": city, "stays": np.where(stays, "yes", "no")})
+    return pd.DataFrame(
+        {
+            "customer_id": np.arange(num_rows) + 1000,
+            "age": age,
+            "city": city,
+            "since": pd.Series(pd.date_range("2020-01-01", periods=num_rows, freq="3D")).dt.strftime(
+                "%d/%m/%Y"
+            ),
+            "stays": np.where(stays, "yes", "no"),
+        }
+    )
 
 
 def end_after(found: wb.AutoML, num_complete: int) -> None:
@@ -87,8 +97,18 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
     assert found.score(new)["accuracy"] == (found.predict(new) == new["stays"]).mean()
     assert "text/html" in found._repr_mimebundle_()
     assert RUN_MIME_TYPE not in found._repr_mimebundle_()
-    with pytest.raises(DataError, match="no column 'city'"):
-        found.predict(table[["age"]])
+    with pytest.raises(DataError, match=r"^samples: the table has no column 'city'"):
+        found.predict(table[["age", "since"]])
+    with pytest.raises(DataError, match=r"^samples: the column 'age' is infinite in row 2 \(from 0\)"):
+        found.predict(table[:4].assign(age=[1.0, 2.0, np.inf, np.nan]))
+    with pytest.raises(DataError, match=r"^samples: .*'since' held dates before: row 0 .*as day/month/year"):
+        found.predict(table[:1].assign(since="soon"))
+    with pytest.raises(DataError, match=r"^data: the column 'age' is infinite in row 0"):
+        found.score(table[:1].assign(age=np.inf))
+    assert len(found.predict(table[:4].assign(age=np.nan))) == 4
+    assert [note.partition(":")[0] for note in found.notes] == [
+        "left out what is different in nearly every row", "read as dates",
+    ]  # fmt: skip
 
     for nothing in (table.drop(columns="stays")[:0], [], np.empty((0, 2))):
         assert found.predict(nothing).shape == (0,)
@@ -100,6 +120,7 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
 
     again = wb.AutoML.attach(found.run.run_id)
     pd.testing.assert_frame_equal(again.leaderboard(), board)
+    np.testing.assert_array_equal(again.predict(table.drop(columns=["stays", "customer_id"])), said)
 
 
 @pytest.mark.slow
