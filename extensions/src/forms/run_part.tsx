@@ -58,7 +58,7 @@ function Start({ form, verdict }: FormProps & { verdict: Verdict }) {
     <Group title="Start" level={2}>
       <Where form={form} address={address} />
       {hash === null ? (
-        <p class="workbench-notice">The experiment has problems; each is said under its field. What is listed above leads there.</p>
+        <p class="workbench-notice">Something is wrong, and said under its field. The red count at the top of the form leads there.</p>
       ) : (
         <Slowly held={preflight} working="Checking models, data and hardware …">
           {(picture) => <Preflight picture={picture} />}
@@ -100,7 +100,9 @@ function Start({ form, verdict }: FormProps & { verdict: Verdict }) {
 
 function Where({ form, address }: FormProps & { address: string | null }) {
   const id = useOwnId();
-  const [wantsCluster, setWantsCluster] = useState(address !== null);
+  // What was clicked, until the kernel has another address: it may be busy.
+  const [wantsCluster, setWantsCluster] = useState<boolean | null>(null);
+  useEffect(() => setWantsCluster(null), [address]);
   const say = (text: string): number => {
     if (form.part("start")?.status === "failed") form.forget("start"); // perhaps for the address before
     return form.say({ type: "address", address: text.trim() || null });
@@ -110,7 +112,7 @@ function Where({ form, address }: FormProps & { address: string | null }) {
     setWantsCluster(isCluster);
     if (!isCluster && address !== null) say("");
   };
-  const isCluster = wantsCluster || address !== null;
+  const isCluster = wantsCluster ?? address !== null;
   const unreachable = form.part("start")?.problem;
   const problems = [...problemsAt(form, "address"), ...(unreachable?.field === "address" ? [unreachable] : [])];
   return (

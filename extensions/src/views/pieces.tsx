@@ -169,7 +169,7 @@ export function Field({ label, hint, problem, children }: FieldProps) {
       <label for={id}>{label}</label>
       {children(id)}
       {hint ? <span class="workbench-hint">{hint}</span> : null}
-      {problem === undefined ? null : <ProblemNotice problem={problem} />}
+      {problem === undefined ? null : <ProblemNotice problem={problem && { ...problem, field: null }} />}
     </div>
   );
 }
