@@ -16,7 +16,9 @@ from sklearn.datasets import load_digits
 
 import workbench as wb
 from workbench.errors import DataError, RunError, RunNotFoundError
+from workbench.events import AdviceGiven, Noted, PlanMeasured, TrialProposed
 from workbench.run.output import RUN_MIME_TYPE
+from workbench.sweeps import advising
 
 pytestmark = pytest.mark.ray
 
@@ -121,6 +123,31 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
     again = wb.AutoML.attach(found.run.run_id)
     pd.testing.assert_frame_equal(again.leaderboard(), board)
     np.testing.assert_array_equal(again.predict(table.drop(columns=["stays", "customer_id"])), said)
+
+
+@pytest.mark.slow
+def test_a_long_run_measures_plans_first_and_all_of_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advising, "LONG_RUN_S", 40.0)  # of ten minutes, as they are
+    began_s = time.monotonic()
+    found = wb.automl(customers(), "stays", time="40s", launcher="inline")
+    took_s = time.monotonic() - began_s
+
+    history, run = found.run.history, found.run
+    kinds = [item.event for item in run.store.events(run.run_id)]
+    first_trial = next(place for place, event in enumerate(kinds) if isinstance(event, TrialProposed))
+    measured = [event for event in kinds[:first_trial] if isinstance(event, PlanMeasured)]
+    assert measured, [event.message for event in kinds if isinstance(event, Noted)]
+    assert {event.plan["workers"] for event in measured} == {1}
+    (advice,) = [event.advice for event in kinds[:first_trial] if isinstance(event, AdviceGiven)]
+    assert advice["cost_s"] < 15
+    assert (history.state, history.reason) == ("complete", "time")
+    assert took_s < 40 + 15, "what was measured is part of the time"
+    assert not history.in_state("failed")
+    families = {trial.params["family"] for trial in history.in_state("complete")}
+    assert families == {"mlp", "boosted_trees", "forest"}, "trees are trained as ever"
+    globals_ = {trial.plan["global_batch"] for trial in history.in_state("complete") if "lr" in trial.params}
+    assert globals_ == {run.experiment.training.global_batch}, "only how a step is divided is decided"
+    assert found.score()["accuracy"] > found.baseline["accuracy"] + 0.15
 
 
 @pytest.mark.slow
