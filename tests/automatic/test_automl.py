@@ -85,6 +85,8 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
     # A choice by test scores would make them worthless: only what is used and the guess have some.
     assert len(tested) == 2
     assert tested.iloc[-1]["model"] == "most frequent class"
+    held = [bool(each.models) for each in found._chosen.candidates]
+    assert held == [weight > 0 for weight in found._chosen.weights], "models that are not used are let go"
     tried = {trial.params["family"] for trial in found.run.history.trials.values()}
     assert tried == {"mlp", "boosted_trees", "forest"}
     assert not found.run.history.in_state("failed")
