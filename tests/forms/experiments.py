@@ -196,9 +196,12 @@ _PATHS = [
         "constraints",
         "metrics.0",
         "metrics",
+        "alerts",
+        "alerts.0",
+        "alerts.0.on",
     ),
 ]
-_KEYS = ["low", "high", "step", "log", "type", "choices", "value", "when", "name", "metric", "é"]
+_KEYS = ["low", "high", "step", "log", "type", "choices", "value", "when", "name", "metric", "on", "é"]
 paths = st.sampled_from(_PATHS) | st.text(alphabet="ab.0é \n", max_size=6)
 values = st.recursive(
     st.none()

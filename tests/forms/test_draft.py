@@ -164,6 +164,19 @@ def test_a_wrong_value_is_told_at_its_field_and_the_experiment_stays() -> None:
     assert draft.hash == draft.experiment.hash()
 
 
+def test_a_rule_of_another_kind_leaves_what_that_does_not_know_behind() -> None:
+    draft = digits()
+    draft.edit([("alerts", [{"on": "no_progress", "within": "10m", "to": ["jupyter"]}])])
+    draft.edit([("alerts.0.on", "disk")])
+    assert draft.document["alerts"] == [{"to": ["jupyter"], "on": "disk"}]
+    assert draft.problems == []
+    draft.edit([("alerts.0.on", "noon")])
+    assert fields_of(draft) == ["alerts.0.on"]
+    draft.undo()
+    draft.undo()
+    assert draft.document["alerts"][0]["within"] == "10m"
+
+
 @pytest.mark.parametrize(
     ("path", "value"),
     [

@@ -115,19 +115,18 @@ AlertRule = Annotated[
     | LogLine,
     Field(discriminator="on"),
 ]
-KINDS = frozenset(
-    {
-        "target_reached",
-        "run_ended",
-        "diverged",
-        "no_progress",
-        "queue",
-        "gpu_lost",
-        "temperature",
-        "disk",
-        "log",
-    }
-)
+RULES: dict[str, type[Section]] = {
+    "target_reached": TargetReached,
+    "run_ended": RunEnded,
+    "diverged": Diverged,
+    "no_progress": NoProgress,
+    "queue": QueueWaiting,
+    "gpu_lost": GpuLost,
+    "temperature": Temperature,
+    "disk": DiskFull,
+    "log": LogLine,
+}
+KINDS = frozenset(RULES)
 
 
 def check_pattern(pattern: str) -> str:

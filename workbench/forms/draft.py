@@ -16,6 +16,7 @@ from typing import Any
 from workbench.domain import Float, Int
 from workbench.errors import DataError, ExperimentError, RunError, WorkbenchError
 from workbench.experiment import Experiment
+from workbench.experiment.alert_rules import RULES
 from workbench.experiment.dotted import remove_at, set_at
 from workbench.experiment.yaml_file import read_yaml, write_yaml
 from workbench.forms.checking import check
@@ -177,6 +178,7 @@ class Draft:
         for path, value in changes:
             self._keep_kind(document, path)
             set_at(document, path, copy.deepcopy(value))
+            _leave_other_kinds(document, path)
         self._change(document, label)
         self._tell()
 
@@ -365,6 +367,16 @@ class Draft:
     def _tell(self) -> None:
         for listener in list(self._listeners):
             listener()
+
+
+def _leave_other_kinds(document: dict[str, Any], path: str) -> None:
+    """Leave what a rule says that its new kind knows nothing of."""
+    match path.split("."):
+        case ["alerts", place, "on"] if isinstance(document["alerts"], list):
+            rule = document["alerts"][int(place)]
+            kind = RULES.get(rule["on"]) if isinstance(rule["on"], str) else None
+            for key in rule.keys() - (kind.model_fields.keys() if kind else rule.keys()):
+                del rule[key]
 
 
 def _known() -> dict[str, Any]:

@@ -12,7 +12,7 @@ import { LANGUAGE_NAMES } from "./texts";
 import { Group, problemsAt, ProblemsUnder, ProblemWords, TextInput, useAsked, useOwnId, useTyped, type FormProps } from "./typed";
 
 /** In the order in which a person decides; further ones of the kernel follow. */
-const ORDER = ["objectives", "constraints", "budget", "early_stop", "resources", "sampler", "experiment"];
+const ORDER = ["objectives", "constraints", "budget", "early_stop", "resources", "alerts", "sampler", "experiment"];
 const OPEN_AT_FIRST = new Set(["objectives", "budget"]);
 const ELSEWHERE = new Set(["model", "loss", "data", "training", "plan", "search"]);
 const HEIGHT_PX = 620;
