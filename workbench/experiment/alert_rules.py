@@ -26,7 +26,7 @@ _REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"})
 
 class _Rule(Section):
     to: tuple[str, ...] | None = Field(
-        default=None, description="Names of the sinks that are told; all that the settings name if null."
+        default=None, description="Names of the sinks that are told; without this, all that the settings name."
     )
     at_most: PositiveInt = Field(
         default=20, description="How many alerts of this rule a run raises; the last one says so."
