@@ -26,7 +26,8 @@ _REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"})
 
 class _Rule(Section):
     to: tuple[str, ...] | None = Field(
-        default=None, description="Names of the sinks that are told; without this, all that the settings name."
+        default=None,
+        description="Names of the sinks that are told; without this, all of the settings.",
     )
     at_most: PositiveInt = Field(
         default=20, description="How many alerts of this rule a run raises; the last one says so."
