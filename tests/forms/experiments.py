@@ -71,6 +71,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     "sampler": {"name": st.sampled_from(SAMPLERS), "options": _JSON},
     "resources": {
         "concurrency": st.sampled_from(["auto", 3]),
+        "autoscaling": st.booleans(),
         "cpus_per_worker": st.integers(1, 4),
         "gpus_per_worker": st.sampled_from(["auto", 0, 0.5, 1]),
         "placement": st.sampled_from(["auto", "pack", "spread"]),

@@ -174,7 +174,7 @@ def test_a_rule_of_another_kind_leaves_what_that_does_not_know_behind() -> None:
     assert fields_of(draft) == ["alerts.0.on"]
     draft.undo()
     draft.undo()
-    assert draft.document["alerts"][0]["within"] == "10m"
+    assert draft.document["alerts"][0]["within"] == 600.0
 
 
 @pytest.mark.parametrize(
