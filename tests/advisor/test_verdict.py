@@ -7,13 +7,13 @@ from collections.abc import Callable
 import pytest
 
 from workbench.advisor.advice import Advice
-from workbench.advisor.choices import choices_of
+from workbench.advisor.choices import believed_rate, choices_of
 from workbench.advisor.plans import Knowledge, PlanChoice, Variant
 from workbench.advisor.race import Race
 from workbench.advisor.rivals import Rival
 from workbench.advisor.verdict import Findings, conclude
 from workbench.errors import ExperimentError
-from workbench.events import PlanMeasured
+from workbench.events import PlanMeasured, RatesTested
 from workbench.experiment import Experiment
 
 SAMPLES = 1024
@@ -58,6 +58,7 @@ def test_where_no_candidate_came_to_an_evaluation_the_models_answer_and_say_so()
     assert advice.choice.written == "32 = 32 x 1 x 1"
     assert advice.choice.time_to_target_s is None
     assert any("no candidate came to its first evaluation" in text for text in advice.would_change)
+    assert advice.choice.reasons[0] == "7,619 samples/s by the model of step times"
 
 
 def test_where_no_value_is_finite_nothing_is_recommended() -> None:
@@ -67,3 +68,12 @@ def test_where_no_value_is_finite_nothing_is_recommended() -> None:
 
     with pytest.raises(ExperimentError, match="no candidate reported a finite value"):
         conclude_after(train)
+
+
+def test_a_rate_that_a_test_suggests_is_believed_in_to_three_digits() -> None:
+    rates = RatesTested(
+        setting="s", global_batch=128, rates=[1e-4, 1e-2], losses=[2.0, 1.0], num_seeds=1,
+        suggested=0.002607982066771268,
+    )  # fmt: skip
+    choices = choices_of(EXPERIMENT, num_train_samples=SAMPLES, most_workers=1, on_gpu=False, has_bf16=False)
+    assert believed_rate(EXPERIMENT, choices, rates) == 0.00261

@@ -16,7 +16,9 @@ from sklearn.datasets import load_digits
 
 import workbench as wb
 from workbench.errors import DataError, RunError, RunNotFoundError
+from workbench.events import AdviceGiven, Noted, PlanMeasured, TrialProposed
 from workbench.run.output import RUN_MIME_TYPE
+from workbench.sweeps import advising
 
 pytestmark = pytest.mark.ray
 
@@ -34,7 +36,17 @@ def customers(num_rows: int = 300) -> pd.DataFrame:
     city = rng.choice(["Rome", "Oslo", "Bonn"], num_rows)
     stays = (age > 45) ^ (city == "Oslo")
     age[::11] = np.nan
-    return pd.DataFrame({"age": age, "city": city, "stays": np.where(stays, "yes", "no")})
+    return pd.DataFrame(
+        {
+            "customer_id": np.arange(num_rows) + 1000,
+            "age": age,
+            "city": city,
+            "since": pd.Series(pd.date_range("2020-01-01", periods=num_rows, freq="3D")).dt.strftime(
+                "%d/%m/%Y"
+            ),
+            "stays": np.where(stays, "yes", "no"),
+        }
+    )
 
 
 def end_after(found: wb.AutoML, num_complete: int) -> None:
@@ -73,6 +85,8 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
     # A choice by test scores would make them worthless: only what is used and the guess have some.
     assert len(tested) == 2
     assert tested.iloc[-1]["model"] == "most frequent class"
+    held = [bool(each.models) for each in found._chosen.candidates]
+    assert held == [weight > 0 for weight in found._chosen.weights], "models that are not used are let go"
     tried = {trial.params["family"] for trial in found.run.history.trials.values()}
     assert tried == {"mlp", "boosted_trees", "forest"}
     assert not found.run.history.in_state("failed")
@@ -87,8 +101,18 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
     assert found.score(new)["accuracy"] == (found.predict(new) == new["stays"]).mean()
     assert "text/html" in found._repr_mimebundle_()
     assert RUN_MIME_TYPE not in found._repr_mimebundle_()
-    with pytest.raises(DataError, match="no column 'city'"):
-        found.predict(table[["age"]])
+    with pytest.raises(DataError, match=r"^samples: the table has no column 'city'"):
+        found.predict(table[["age", "since"]])
+    with pytest.raises(DataError, match=r"^samples: the column 'age' is infinite in row 2 \(from 0\)"):
+        found.predict(table[:4].assign(age=[1.0, 2.0, np.inf, np.nan]))
+    with pytest.raises(DataError, match=r"^samples: .*'since' held dates before: row 0 .*as day/month/year"):
+        found.predict(table[:1].assign(since="soon"))
+    with pytest.raises(DataError, match=r"^data: the column 'age' is infinite in row 0"):
+        found.score(table[:1].assign(age=np.inf))
+    assert len(found.predict(table[:4].assign(age=np.nan))) == 4
+    assert [note.partition(":")[0] for note in found.notes] == [
+        "left out what is different in nearly every row", "read as dates",
+    ]  # fmt: skip
 
     for nothing in (table.drop(columns="stays")[:0], [], np.empty((0, 2))):
         assert found.predict(nothing).shape == (0,)
@@ -100,6 +124,32 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
 
     again = wb.AutoML.attach(found.run.run_id)
     pd.testing.assert_frame_equal(again.leaderboard(), board)
+    np.testing.assert_array_equal(again.predict(table.drop(columns=["stays", "customer_id"])), said)
+
+
+@pytest.mark.slow
+def test_a_long_run_measures_plans_first_and_all_of_it_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(advising, "LONG_RUN_S", 40.0)  # of ten minutes, as they are
+    began_s = time.monotonic()
+    found = wb.automl(customers(), "stays", time="40s", launcher="inline")
+    took_s = time.monotonic() - began_s
+
+    history, run = found.run.history, found.run
+    kinds = [item.event for item in run.store.events(run.run_id)]
+    first_trial = next(place for place, event in enumerate(kinds) if isinstance(event, TrialProposed))
+    measured = [event for event in kinds[:first_trial] if isinstance(event, PlanMeasured)]
+    assert measured, [event.message for event in kinds if isinstance(event, Noted)]
+    assert {event.plan["workers"] for event in measured} == {1}
+    (advice,) = [event.advice for event in kinds[:first_trial] if isinstance(event, AdviceGiven)]
+    assert advice["cost_s"] < 15
+    assert (history.state, history.reason) == ("complete", "time")
+    assert took_s < 40 + 15, "what was measured is part of the time"
+    assert not history.in_state("failed")
+    families = {trial.params["family"] for trial in history.in_state("complete")}
+    assert families == {"mlp", "boosted_trees", "forest"}, "trees are trained as ever"
+    globals_ = {trial.plan["global_batch"] for trial in history.in_state("complete") if "lr" in trial.params}
+    assert globals_ == {run.experiment.training.global_batch}, "only how a step is divided is decided"
+    assert found.score()["accuracy"] > found.baseline["accuracy"] + 0.15
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.automatic.candidates import experiment_for, first_configurations
-from workbench.automatic.preparation import divide, fold, pack, prepare, unpack
+from workbench.automatic.preparation import Fold, LearningData, divide, fold, pack, prepare, unpack
 from workbench.automatic.question import Question, read_question, take
 from workbench.data import load
 from workbench.data.encoders import learn_encoder
@@ -164,6 +164,20 @@ def test_the_experiment_can_be_carried_out_and_its_first_configurations_are_of_i
     assert {params["family"] for params in first} == set(experiment.search.root["family"].values() or ())
     for params in first:
         experiment.search.check(params)
+
+
+@pytest.mark.parametrize(("num_train", "least"), [(50, 1), (20_000, 1), (100_000, 5)])
+def test_forests_of_large_data_hold_more_samples_in_a_leaf_and_stay_small(num_train: int, least: int) -> None:
+    inputs, targets = np.zeros((num_train, 2), dtype=np.float32), np.zeros(num_train, dtype=np.float32)
+    learning = LearningData((Fold(inputs, targets, inputs[:10], targets[:10]),), (1,), ())
+    experiment = experiment_for("table", learning, held_out="0" * 64, time_s=60.0, seed=0, name="n")
+    leaf = experiment.search.root["forest_min_samples_leaf"]
+    assert (leaf.low, leaf.high) == (least, 10 * least)
+    first = first_configurations(experiment)
+    for params in first:
+        experiment.search.check(params)
+    tried = [params["forest_min_samples_leaf"] for params in first if params["family"] == "forest"]
+    assert tried == [least, 3 * least]
 
 
 def test_the_test_part_comes_back_only_as_it_was_stored():

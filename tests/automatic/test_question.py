@@ -76,10 +76,14 @@ def test_a_file_is_read_and_its_labels_come_back_as_they_were(tmp_path):
             "fewer than two of 28 classes .*quantity or a date",
         ),
         (frame().assign(x=np.nan), "y", DataError, "every value of every column is missing"),
+        (
+            frame().assign(x=[1.0, 2.0, np.inf, 3.0] * 10), "y", DataError,
+            r"^data: the column 'x' is infinite in row 2, 6, 10, 14, 18, .*leave the column out",
+        ),
         (frame()[["y"]], "y", DataError, "no column is left"),
         ((np.ones((40, 2)), np.ones(39)), None, DataError, "40 samples and 39 targets"),
         ((np.ones((40, 2, 2, 2, 2)), np.arange(40) % 2), None, DataError, "not understood"),
-        ("missing.csv", "y", DataError, "does not exist"),
+        ("missing.csv", "y", DataError, "^data: .*does not exist"),
         (7, None, ExperimentError, "an object of type int"),
     ],
 )  # fmt: skip

@@ -319,6 +319,25 @@ def test_a_run_is_started_by_one_button_and_its_result_asked_for(page, kernel) -
     page.get_by_role("tabpanel", name="Data").wait_for()
 
 
+def test_who_is_told_of_what_is_chosen_by_clicks(page, kernel) -> None:
+    open_form(page, kernel)
+    panel = show(page, "Run")
+    panel.get_by_text("Alerts", exact=True).click()
+    panel.get_by_role("button", name="Add an alert").click()
+    rule = row(page, "alert 1")
+    rule.get_by_label("states").wait_for()
+    rule.get_by_label("On", exact=True).select_option(label="log")
+    page.get_by_role("button", name="1 problem").wait_for()
+    assert violations(page, ".workbench-form") == []
+    enter(rule.get_by_label("Pattern", exact=True), "NCCL WARN")
+    rule.get_by_label("Action", exact=True).select_option(label="retry")
+    wanted = [{"on": "log", "pattern": "NCCL WARN", "action": "retry"}]
+    until(page, lambda: kernel.draft.document.get("alerts") == wanted)
+    assert kernel.draft.problems == []
+    rule.get_by_role("button", name="Remove alert 1").click()
+    until(page, lambda: "alerts" not in kernel.draft.document)
+
+
 def test_two_forms_of_a_notebook_share_the_draft_and_no_names_of_fields(page, kernel) -> None:
     open_form(page, kernel, ("space",))
     page.evaluate("() => { window.showAgain(); }")

@@ -147,6 +147,16 @@ def test_a_table_that_does_not_fit_the_options_is_refused(tmp_path, options, fie
     assert part in str(caught.value)
 
 
+def test_an_infinite_number_is_told_with_the_file_the_column_and_the_row(tmp_path):
+    path = tmp_path / "table.csv"
+    pd.DataFrame({"x": [1.0, 2.0, np.inf, 3.0] * 5, "y": [0, 1] * 10}).to_csv(path, index=False)
+    with pytest.raises(DataError, match=r"^data.path: the column 'x' is infinite in row 2, 6, 10, 14, 18"):
+        load("table", {"path": str(path), "target": "y"}, cache=tmp_path)
+    left_out = {"path": str(path), "target": "y", "drop": ["x"]}
+    with pytest.raises(DataError, match="no column is left"):
+        load("table", left_out, cache=tmp_path)
+
+
 def test_files_that_are_no_tables_are_refused(tmp_path):
     (tmp_path / "table.parquet").write_text("no table")
     (tmp_path / "table.xlsx").write_text("no table")

@@ -2,16 +2,18 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import workbench as wb
-from tests.forms.experiments import experiments, paths, values
+from tests.forms.experiments import RULES, SETTINGS, experiments, paths, values
 from workbench.errors import DataError, WorkbenchError
 from workbench.experiment import Experiment
+from workbench.experiment.alert_rules import AlertRule
+from workbench.experiment.sections import Section
 from workbench.forms import Draft
 from workbench.forms.state import state_of
 from workbench.run import read_experiment
@@ -62,6 +64,20 @@ def test_the_way_through_yaml_and_python_and_back_changes_nothing(experiment: Ex
     again = Draft(Experiment.from_yaml(other.yaml))
     assert again.experiment == experiment
     assert again.experiment.hash() == hashed
+
+
+def test_experiments_are_drawn_with_every_setting_that_there_is() -> None:
+    for name, drawn in SETTINGS.items():
+        section = Experiment.model_fields[name].annotation
+        assert issubclass(section, Section)
+        assert drawn.keys() == section.model_fields.keys(), name
+    rules = {
+        get_args(rule.model_fields["on"].annotation)[0]: rule.model_fields.keys() - {"on"}
+        for rule in get_args(get_args(AlertRule)[0])
+    }
+    assert {kind: drawn.keys() for kind, drawn in RULES.items()} == rules
+    others = {"name", "model", "data", "train", "loss", "metrics", "objectives", "constraints", "search"}
+    assert Experiment.model_fields.keys() == SETTINGS.keys() | others | {"alerts", "repeats", "seed"}
 
 
 edits = st.lists(
@@ -146,6 +162,19 @@ def test_a_wrong_value_is_told_at_its_field_and_the_experiment_stays() -> None:
     assert fields_of(draft) == []
     assert draft.experiment.budget.time == 120
     assert draft.hash == draft.experiment.hash()
+
+
+def test_a_rule_of_another_kind_leaves_what_that_does_not_know_behind() -> None:
+    draft = digits()
+    draft.edit([("alerts", [{"on": "no_progress", "within": "10m", "to": ["jupyter"]}])])
+    draft.edit([("alerts.0.on", "disk")])
+    assert draft.document["alerts"] == [{"to": ["jupyter"], "on": "disk"}]
+    assert draft.problems == []
+    draft.edit([("alerts.0.on", "noon")])
+    assert fields_of(draft) == ["alerts.0.on"]
+    draft.undo()
+    draft.undo()
+    assert draft.document["alerts"][0]["within"] == 600.0
 
 
 @pytest.mark.parametrize(
@@ -233,6 +262,8 @@ def test_what_is_saved_is_opened_again_and_never_overwrites_by_accident(tmp_path
     draft.edit([("training.epochs", 3)])
     assert not draft.is_saved
     with pytest.raises(DataError, match="already"):
+        draft.save(path)
+    with pytest.raises(DataError, match=r"Name another file, or .*overwrite=True"):
         draft.save(path)
     assert read_experiment(path).hash() != draft.hash
     draft.save(path, overwrite=True)

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.forms.experiments import RULES
 from workbench.experiment import Experiment
 from workbench.forms.fields import datasets, models, sections_of
 
@@ -113,6 +114,22 @@ def test_lists_say_what_their_next_item_begins_as_and_leave_to_a_person_what_onl
     }  # fmt: skip
     other = sections(DOCUMENT | {"objectives": [{"metric": "val_accuracy", "goal": "maximize"}]})
     assert other["objectives"]["list"]["next"] == {"metric": "val_loss", "goal": "minimize"}
+
+
+def test_an_alert_has_the_fields_of_its_kind_and_can_become_one_of_another() -> None:
+    assert sections(DOCUMENT)["alerts"]["list"] == {"num_items": 0, "least": 0, "next": {"on": "run_ended"}}
+    for kind, drawn in RULES.items():
+        rule = {"on": kind, **({"pattern": "x"} if kind == "log" else {})}
+        found = sections(DOCUMENT | {"alerts": [{"on": "disk"}, rule]})["alerts"]["fields"]
+        names = [field["path"].removeprefix("alerts.1.") for field in found if "alerts.1." in field["path"]]
+        assert names[0] == "on"
+        assert set(names[1:]) == drawn.keys()
+        on = next(field for field in found if field["path"] == "alerts.1.on")
+        assert chosen(on, kind="choice", value=kind)
+        assert set(on["choices"]) == RULES.keys()
+        assert on["help"]
+    unknown = sections(DOCUMENT | {"alerts": [{"on": "noon", "x": 1}]})["alerts"]["fields"]
+    assert [field["path"] for field in unknown] == ["alerts.0.on"]
 
 
 def test_what_a_train_function_reports_is_not_guessed() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import re
 from pathlib import Path
 from unittest.mock import create_autospec
 
@@ -36,3 +38,34 @@ def test_the_command_of_a_form_goes_where_the_form_would(address: str, command: 
     draft.address = address
     words = state_of(draft)["command"].split()
     assert (words[1], words[-2:]) == (command, ["--address", address])
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("head", "head is no address of a cluster; allowed: http://HOST:8265"),
+        ("head:8265", "head:8265 is where Ray takes jobs.* Write http://head:8265 to submit the run"),
+        ("ray://head:10001", "is no address of a cluster"),
+        ("http://", "takes no jobs"),
+        ("http://head:many", "takes no jobs"),
+        ("http://[head", "takes no jobs"),
+        ("http://me:secret@head:8265", "must not hold a name or a password"),
+        ("me:secret@head:6379", "must not hold a name or a password"),
+    ],
+)
+def test_an_address_that_is_none_is_told_at_its_field_and_its_password_nowhere(
+    address: str, said: str
+) -> None:
+    draft = Draft()
+    was = draft.hash
+    draft.address = address
+    (problem,) = draft.problems
+    assert problem.field == "address"
+    assert re.search(said, str(problem))
+    assert draft.hash is None, "nothing can be started"
+    state = state_of(draft)
+    assert state["address"] == address, "what was typed stays in its field"
+    assert "--address" not in state["command"]
+    assert "secret" not in json.dumps({**state, "address": None})
+    draft.address = None
+    assert (draft.problems, draft.hash) == ([], was)

@@ -8,6 +8,7 @@ import pytest
 from tornado.httpclient import HTTPClientError
 
 from tests.frames import read_frame
+from tests.run.recorded import EXPERIMENT
 from workbench.experiment import Experiment
 from workbench.store import Store
 
@@ -229,6 +230,26 @@ class TestAsking:
             await post("actions", body=body)
         assert caught.value.code == 400
         assert json.loads(caught.value.response.body)["field"] == field
+
+    @pytest.mark.parametrize(
+        ("address", "problem"),
+        [
+            ("head", "head is no address of a cluster"),
+            ("http://me:secret@head:8265", "must not hold a name or a password"),
+            ("127.0.0.1:1", "nothing answers at 127.0.0.1:1"),
+        ],
+    )
+    async def test_a_cluster_that_is_none_is_told_at_its_field(
+        self, post, jp_root_dir, run_id, address: str, problem: str
+    ):
+        (jp_root_dir / "right.yaml").write_text(Experiment(**EXPERIMENT).to_yaml())
+        arguments = {"path": "right.yaml", "address": address}
+        with pytest.raises(HTTPClientError) as caught:
+            await post("actions", body={"kind": "start", "arguments": arguments})
+        told = json.loads(caught.value.response.body)
+        assert told["field"] == "address"
+        assert problem in told["problem"]
+        assert "secret" not in json.dumps(told)
 
     async def test_a_wrong_experiment_is_refused_as_on_the_command_line(self, post, jp_root_dir, run_id):
         (jp_root_dir / "wrong.yaml").write_text("train: a.b:c\nobjectives: [{metric: x, goal: upwards}]\n")

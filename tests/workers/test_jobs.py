@@ -121,7 +121,16 @@ def test_a_connection_that_breaks_is_tried_again_for_a_while(
 
 @pytest.mark.parametrize(
     "given",
-    ["head:8265", "ray://head:1", "http://", "http://me:secret@head:8265", "http://head:8265?x=1", ""],
+    [
+        "head:8265",
+        "ray://head:1",
+        "http://",
+        "http://me:secret@head:8265",
+        "http://head:8265?x=1",
+        "http://[x",
+        "http://head:no",
+        "",
+    ],
 )
 def test_an_address_that_takes_no_jobs_is_refused_without_its_password(given: str) -> None:
     with pytest.raises(RunError, match="address") as caught:

@@ -203,7 +203,7 @@ def believed_rate(experiment: Experiment, choices: Choices, rates: RatesTested |
     """
     if rates is not None and rates.suggested is not None:
         factor = rate_factor(experiment, choices.params, rates.global_batch)
-        return choices.allowed_rate(rates.suggested / factor)
+        return choices.allowed_rate(float(f"{rates.suggested / factor:.3g}"))
     return choices.allowed_rate(reference_lr(resolve(experiment, choices.params).training))
 
 

@@ -14,6 +14,7 @@ from workbench.advisor.advice import Advice, Candidate, Estimate, Goal, NoiseSta
 from workbench.advisor.candidates import PREDICTED, candidate_of
 from workbench.advisor.choices import Choices, believed_rate
 from workbench.advisor.plans import Knowledge, PlanChoice, plan_of
+from workbench.advisor.quantities import format_rate
 from workbench.advisor.race import Race, Standing
 from workbench.advisor.rivals import Rival
 from workbench.errors import ExperimentError
@@ -146,7 +147,7 @@ def _predicted(found: Findings, plan: PlanChoice, lr: float) -> Candidate:
     """Say of a candidate what the models say."""
     base = found.experiment.training.reference_batch
     candidate = _candidate(found, plan, lr, None, [])
-    reasons = [f"{candidate.samples_per_s.value:.4g} samples/s by the model of step times"]
+    reasons = [f"{format_rate(candidate.samples_per_s.value)} samples/s by the model of step times"]
     time_s = None
     if found.noise_scale is not None:
         worth = float(efficiency(plan.global_batch, base, found.noise_scale))

@@ -11,6 +11,7 @@ from typing import Any
 
 from workbench.automatic.preparation import LearningData
 from workbench.data.encoders import SampleKind
+from workbench.domain import Int
 from workbench.experiment import Experiment
 from workbench.models.one_of import Family
 
@@ -24,6 +25,8 @@ MOST_TRIALS = 400
 MOST_WITHOUT_GAIN = 80
 # Trees look at every threshold of every feature; beyond, a network is done sooner.
 _MOST_TREE_NUMBERS = 200_000_000
+# A forest keeps each of its leaves: of larger data they hold more samples, so that it stays below 300 MB.
+_MOST_LEAVES = 20_000
 _STARTUP_TRIALS = 8
 # About how many steps a training has, and most passes over the data.
 _STEPS_AND_EPOCHS: dict[SampleKind, tuple[int, int]] = {
@@ -129,7 +132,7 @@ def experiment_for(
         model="one_of",
         data={"name": learning, "held_out": held_out},
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
-        search=_search_for(kind, families),
+        search=_search_for(kind, families, _least_in_leaf(num_train)),
         training={
             "epochs": epochs,
             "global_batch": batch,
@@ -156,6 +159,11 @@ def first_configurations(experiment: Experiment) -> list[dict[str, Any]]:
     """
     families: Any = experiment.search.root["family"].values()
     listed = [[{"family": family, **params} for params in _FIRST[family]] for family in families]
+    if "forest" in families:
+        least = experiment.search.root["forest_min_samples_leaf"]
+        assert isinstance(least, Int)
+        for params in listed[families.index("forest")]:
+            params["forest_min_samples_leaf"] *= least.low
     longest = max(len(each) for each in listed)
     # In turns, so that the first few are of different kinds.
     return [each[index] for index in range(longest) for each in listed if index < len(each)]
@@ -168,10 +176,17 @@ def _early_stop(num_folds: int, epochs: int) -> dict[str, Any]:
     return {"pruner": "median", "grace": max(1, epochs // 4), "startup_trials": _STARTUP_TRIALS}
 
 
-def _search_for(kind: SampleKind, families: tuple[Family, ...]) -> dict[str, Any]:
+def _least_in_leaf(num_train: int) -> int:
+    return -(-num_train // _MOST_LEAVES)
+
+
+def _search_for(kind: SampleKind, families: tuple[Family, ...], least_in_leaf: int) -> dict[str, Any]:
     search: dict[str, Any] = {"family": {"choices": list(families)}}
     for family in families:
         search |= {name: {**domain, "when": {"family": family}} for name, domain in _SEARCH[family].items()}
+    if "forest" in families:
+        leaf = search["forest_min_samples_leaf"]
+        search["forest_min_samples_leaf"] = leaf | {"low": least_in_leaf, "high": 10 * least_in_leaf}
     trained = [family for family in families if family not in ("boosted_trees", "forest")]
     low, high = _LR["images" if kind == "images" else "mlp"]
     steps = {"lr": {"low": low, "high": high, "log": True}, **_DECAY}

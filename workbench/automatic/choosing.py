@@ -7,6 +7,7 @@ test samples: what is chosen cannot depend on them.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -36,7 +37,7 @@ class Candidate:
         trial: Number of its first trial.
         family: Its kind of model.
         params: Its values.
-        models: By fold, the module with its best weights.
+        models: By fold, the module with its best weights, where it is used; a forest may be large.
         predicted: What it says of the validation samples, fold after fold: (samples, classes) probabilities,
             or (samples, 1) numbers in the unit of the target.
         loss: What that is worth; less is better.
@@ -95,7 +96,7 @@ class Chosen:
         if not self.used or not len(samples):
             return self._guessed(len(samples))
         classes = self.interpreter.asked == "classification"
-        folds = sorted(self.candidates[0].models)
+        folds = sorted(self.used[0][0].models)
         readers = {number: self.interpreter.readers[number] for number in folds}
         inputs = {number: reader.encoder.encode(samples) for number, reader in readers.items()}
         said = [
@@ -138,10 +139,21 @@ def choose(run: Run, learning: LearningData, interpreter: Interpreter, guess: np
     folds = list(range(min(len(learning.folds), max((len(each) for each in trained), default=1))))
     whole = [each for each in trained if set(folds) <= set(each)]
     targets = np.concatenate([_targets(learning.folds[number], interpreter, number) for number in folds])
-    found = [_load(run, each, folds, learning, interpreter, targets) for each in whole[:NUM_ENSEMBLED]]
-    found.sort(key=lambda each: (each.loss, each.trial))
-    weights = select([each.predicted for each in found], targets, interpreter.asked) if found else ()
-    return Chosen(tuple(found), tuple(float(weight) for weight in weights), targets, interpreter, guess)
+    pairs = [
+        (_judge(run, each, folds, learning, interpreter, targets), each) for each in whole[:NUM_ENSEMBLED]
+    ]
+    pairs.sort(key=lambda pair: (pair[0].loss, pair[0].trial))
+    said = [candidate.predicted for candidate, _ in pairs]
+    weights = [float(weight) for weight in select(said, targets, interpreter.asked)] if said else []
+    found = [
+        dataclasses.replace(
+            candidate, models={number: _model(run, trials[number], learning, number) for number in folds}
+        )
+        if weight > 0.0
+        else candidate
+        for (candidate, trials), weight in zip(pairs, weights, strict=True)
+    ]
+    return Chosen(tuple(found), tuple(weights), targets, interpreter, guess)
 
 
 def can_choose(history: History) -> bool:
@@ -184,23 +196,22 @@ def _targets(fold: Fold, interpreter: Interpreter, number: int) -> np.ndarray:
     return interpreter.readers[number].in_units(fold.validation_targets.astype(np.float64))
 
 
-def _load(
+def _judge(
     run: Run, trials: dict[int, Trial], folds: Sequence[int], learning: LearningData,
     interpreter: Interpreter, targets: np.ndarray,
 ) -> Candidate:  # fmt: skip
+    """Ask a configuration about the validation samples; only one of its models is held at a time."""
     from workbench.training.inference import outputs_of
 
-    models = {number: _model(run, trials[number], learning, number) for number in folds}
     classes = interpreter.asked == "classification"
-    said = [
-        interpreter.readers[number].in_units(
-            outputs_of(model, learning.folds[number].validation_inputs, classes=classes)
-        )
-        for number, model in models.items()
-    ]
+    said = []
+    for number in folds:
+        model = _model(run, trials[number], learning, number)
+        outputs = outputs_of(model, learning.folds[number].validation_inputs, classes=classes)
+        said.append(interpreter.readers[number].in_units(outputs))
     predicted, first = np.concatenate(said), trials[folds[0]]
     loss = loss_of(predicted, targets, interpreter.asked)
-    return Candidate(first.number, str(first.params["family"]), dict(first.params), models, predicted, loss)
+    return Candidate(first.number, str(first.params["family"]), dict(first.params), {}, predicted, loss)
 
 
 def _model(run: Run, trial: Trial, learning: LearningData, number: int) -> nn.Module:

@@ -117,6 +117,7 @@ class Interpreter:
         readers: One for each fold.
         labels: The value of each class as it was given, by number.
         target_name: What the target is called, where it has a name.
+        text_columns: The columns of a table that texts are read from.
     """
 
     kind: SampleKind
@@ -124,6 +125,7 @@ class Interpreter:
     readers: tuple[Reader, ...] = field(repr=False)
     labels: tuple[Any, ...] = field(repr=False)
     target_name: str | None
+    text_columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -218,7 +220,7 @@ def prepare(question: Question, seed: int, training_seeds: Sequence[int]) -> tup
         made = [_encode(question, samples, targets, part) for part in parts]
     interpreter = Interpreter(
         question.kind, question.asked, tuple(reader for _, reader in made), question.labels,
-        question.target_name,
+        question.target_name, question.text_columns,
     )  # fmt: skip
     folds = tuple(encoded for encoded, _ in made)
     guess = simplest_guess(targets, len(question.class_names) or None)
@@ -234,7 +236,7 @@ def _encode(
 ) -> tuple[Fold, Reader]:
     """Encode learning samples with what those that are not held out tell."""
     train = np.setdiff1d(np.arange(len(targets)), validation)
-    reader = Reader(learn_encoder(question.kind, take(samples, train)))
+    reader = Reader(learn_encoder(question.kind, take(samples, train), date_formats=question.date_formats))
     scaled = targets
     if question.asked == "regression":
         mean = float(targets[train].mean())

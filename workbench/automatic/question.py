@@ -6,14 +6,16 @@ its form; dividing and encoding it is left to the preparation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence, Sized
+from collections.abc import Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from workbench.automatic.columns import Usable, joined_texts, usable_columns
 from workbench.automatic.targets import Asked, check_finite, check_targets, numbers_of
+from workbench.data.columns import check_numbers
 from workbench.data.encoders import SampleKind
 from workbench.data.options import existing_path
 from workbench.data.tables import column_of, detect_task, number_classes, read_table
@@ -26,7 +28,7 @@ FEWEST_SAMPLES = 20
 FEWEST_OF_A_CLASS = 3
 # A class that is so much rarer than the most frequent one is worth a word.
 _IMBALANCE = 5.0
-_WORDS_OF_A_TEXT = 3.0
+_TABLES = (".csv", ".tsv", ".parquet", ".pq")
 _NAMED = ("digits", "breast_cancer")
 
 
@@ -43,6 +45,8 @@ class Question:
         labels: The value of each class as it was given, by number.
         target_name: What the target is called, where it has a name.
         notes: What a person should know about the data.
+        date_formats: How columns of a table write dates as text, by name.
+        text_columns: The columns of a table that texts are read from.
     """
 
     kind: SampleKind
@@ -53,6 +57,8 @@ class Question:
     labels: tuple[Any, ...]
     target_name: str | None
     notes: tuple[str, ...]
+    date_formats: Mapping[str, str] = field(default_factory=dict)
+    text_columns: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -89,17 +95,22 @@ def read_question(data: Any, target: str | None = None, *, asked: Asked | None =
             next_step="Add samples.",
         )
     check_targets(targets, asked, num_missing=dropped)
+    kind, samples, usable = _usable(kind, samples)
     wanted = asked or ("classification" if detect_task(targets) == "classification" else "regression")
     if wanted == "regression":
-        numbers = numbers_of(targets)
-        notes += _notes_of(kind, samples)
-        return Question(kind, "regression", samples, numbers, (), (), name, tuple(notes))
+        return Question(
+            kind, "regression", samples, numbers_of(targets), (), (), name, (*notes, *usable.notes),
+            usable.date_formats, usable.names if usable.are_texts else (),
+        )  # fmt: skip
     class_names, classes = number_classes(targets)
     given = dict(zip(targets.astype(str), targets, strict=True))
     samples, classes, class_names, left_out = _drop_rare(samples, classes, class_names)
-    notes += left_out + _imbalance(classes, class_names) + _notes_of(kind, samples)
+    notes += left_out + _imbalance(classes, class_names)
     labels = tuple(given[class_name] for class_name in class_names)
-    return Question(kind, "classification", samples, classes, tuple(class_names), labels, name, tuple(notes))
+    return Question(
+        kind, "classification", samples, classes, tuple(class_names), labels, name, (*notes, *usable.notes),
+        usable.date_formats, usable.names if usable.are_texts else (),
+    )  # fmt: skip
 
 
 def read_labelled(data: Any, target: str | None, labels: tuple[Any, ...]) -> tuple[Any, np.ndarray]:
@@ -140,28 +151,47 @@ def take(samples: Any, indices: np.ndarray) -> Any:
     return samples.iloc[indices] if hasattr(samples, "iloc") else samples[indices]
 
 
-def as_samples(kind: SampleKind, given: Any) -> Any:
+def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -> Any:
     """Return what somebody wants predicted in the form that a question has; nothing is an empty list.
 
     Args:
         kind: What a sample is.
-        given: As in `read_question`, without targets; a path or a frame may still have the target.
+        given: As in `read_question`, without targets; a path or a frame may still have the target, and one
+            text is one sample.
+        text_columns: The columns of a table that texts are read from.
 
     Raises:
         DataError: If these are samples of another kind.
     """
     import pandas as pd
 
-    if isinstance(given, str | Path) and kind == "table":
+    if isinstance(given, str | Path) and (kind == "table" or Path(given).suffix.lower() in _TABLES):
         given = read_table(existing_path(Path(given)))
+    elif kind == "texts" and isinstance(given, str):
+        given = [given]
     if isinstance(given, Sized) and not len(given):
         return []  # of no kind, and of any
     found, samples = _samples_of(given)
-    if kind == "table" and found == "texts" and isinstance(given, pd.DataFrame):
-        found, samples = "table", _as_frame(given)
+    if kind == "texts" and isinstance(given, pd.DataFrame) and (text_columns or len(samples.columns) == 1):
+        return joined_texts(samples, text_columns or list(samples.columns))
     if found != kind:
         raise DataError(f"{found} were given to a model that was trained on {kind}", field="data")
     return samples
+
+
+def _usable(kind: SampleKind, samples: Any) -> tuple[SampleKind, Any, Usable]:
+    """Return what can be learnt from, and as what."""
+    if kind != "table":
+        return kind, samples, Usable((), are_texts=False)
+    found = usable_columns(samples)
+    if found.are_texts:
+        return "texts", joined_texts(samples, found.names), found
+    used = samples[list(found.names)]
+    try:
+        check_numbers(used)
+    except DataError as error:
+        raise error.about("data") from error
+    return kind, used, found
 
 
 def _take_apart(data: Any, target: str | None) -> tuple[Any, pd.Series, str | None]:
@@ -171,8 +201,10 @@ def _take_apart(data: Any, target: str | None) -> tuple[Any, pd.Series, str | No
         samples, values = _bundled(data)
         return samples, pd.Series(values), None
     if isinstance(data, str | Path):
-        path = Path(data)
-        data = read_table(existing_path(path, field="data"))
+        try:
+            data = read_table(existing_path(Path(data)))
+        except DataError as error:
+            raise error.about("data") from error
     if isinstance(data, pd.DataFrame):
         columns = [str(name) for name in data.columns]
         if target is None:
@@ -214,10 +246,7 @@ def _samples_of(given: Any) -> tuple[SampleKind, Any]:
     if isinstance(given, pd.Series) and not pd.api.types.is_numeric_dtype(given):
         given = given.to_numpy(dtype=object)
     if isinstance(given, pd.DataFrame):
-        frame = _as_frame(given)
-        if len(frame.columns) == 1 and _is_text(frame.iloc[:, 0]):
-            return "texts", _as_texts(frame.iloc[:, 0].to_numpy(dtype=object))
-        return "table", frame
+        return "table", _as_frame(given)
     if isinstance(given, Sequence) and len(given) and all(isinstance(item, str) for item in given):
         return "texts", _as_texts(np.array(given, dtype=object))
     values = np.asarray(given)
@@ -252,15 +281,6 @@ def _as_images(values: np.ndarray) -> np.ndarray:
 
 def _as_texts(values: np.ndarray) -> np.ndarray:
     return np.array(["" if value is None or value != value else str(value) for value in values], dtype=object)
-
-
-def _is_text(column: pd.Series) -> bool:
-    """Tell whether a column holds sentences rather than categories."""
-    known = column.dropna()
-    if not len(known) or not all(isinstance(value, str) for value in known):
-        return False
-    num_words = np.mean([len(value.split()) for value in known])
-    return bool(num_words >= _WORDS_OF_A_TEXT and known.nunique() > len(known) / 2)
 
 
 def _drop_without_target(samples: Any, targets: pd.Series) -> tuple[Any, pd.Series, int]:
@@ -302,12 +322,3 @@ def _imbalance(classes: np.ndarray, class_names: list[str]) -> list[str]:
         f"classes are imbalanced: {counts[most]} samples of {class_names[most]!r}, {counts[least]} of "
         f"{class_names[least]!r}; accuracy alone says little, look at balanced_accuracy"
     ]
-
-
-def _notes_of(kind: SampleKind, samples: Any) -> list[str]:
-    if kind != "table":
-        return []
-    empty = [str(name) for name in samples.columns if samples[name].isna().all()]
-    if len(empty) == len(samples.columns):
-        raise DataError("every value of every column is missing", field="data")
-    return [f"columns without any value: {', '.join(empty[:5])}"] if empty else []

@@ -20,7 +20,7 @@ from workbench.automatic.question import as_samples, read_labelled
 from workbench.automatic.scores import scores_of
 from workbench.automatic.targets import Asked
 from workbench.automatic.tried import best_so_far, candidates_of, counted
-from workbench.errors import RunError
+from workbench.errors import DataError, RunError
 from workbench.run.attached import Run, attach
 from workbench.run.output import bundle
 from workbench.run.progress import progress_of
@@ -162,7 +162,7 @@ class AutoML:
         interpreter = self._held_out.interpreter
         name = target if isinstance(data, tuple) else target or interpreter.target_name
         samples, targets = read_labelled(data, name, interpreter.labels)
-        return scores_of(self._said(samples), targets, self._asked)
+        return scores_of(self._said(samples, "data"), targets, self._asked)
 
     @property
     def baseline(self) -> dict[str, float]:
@@ -310,8 +310,12 @@ class AutoML:
     def _validated(self, said: np.ndarray) -> dict[str, float]:
         return _named("val", scores_of(said, self._chosen.targets, self._asked))
 
-    def _said(self, samples: Any) -> np.ndarray:
-        return self._chosen.outputs(as_samples(self._held_out.interpreter.kind, samples))
+    def _said(self, samples: Any, field: str = "samples") -> np.ndarray:
+        chosen, interpreter = self._chosen, self._held_out.interpreter
+        try:
+            return chosen.outputs(as_samples(interpreter.kind, samples, interpreter.text_columns))
+        except DataError as error:
+            raise error.about(field) from error
 
 
 def _named(part: str, scores: dict[str, float]) -> dict[str, float]:

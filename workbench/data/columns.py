@@ -5,11 +5,12 @@ A column is learnt once and then reads rows that nobody had seen. Which rows tea
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from workbench.data.dates import ISO, Cycle, as_times, cycles_of, place_in
 from workbench.data.splits import divisor
 from workbench.errors import DataError
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 ColumnKind = Literal["number", "time", "category", "frequency"]
 
+_MOST_ROWS = 5
+
 
 @dataclass(frozen=True)
 class Column:
@@ -25,12 +28,14 @@ class Column:
 
     Attributes:
         name: What the table calls it.
-        kind: number and time are standardised; category has a column for each value, frequency one for the
-            rank of how often a value occurs.
+        kind: number is standardised; time, too, beside its place in each of `cycles`; category has a column
+            for each value, frequency one for the rank of how often a value occurs.
         mean: Mean of the known values, or ranks, of the train rows.
         deviation: What the difference to the mean is divided by.
         marks_missing: Whether a further column says where a value is missing.
         ranks: Number of each category, the most frequent first; None stands for a missing one.
+        date_format: How text writes a time.
+        cycles: What a time also has its place in: two numbers each.
     """
 
     name: str
@@ -39,11 +44,13 @@ class Column:
     deviation: float = 1.0
     marks_missing: bool = False
     ranks: dict[str | None, int] = field(default_factory=dict, repr=False)
+    date_format: str = ISO
+    cycles: tuple[Cycle, ...] = ()
 
     @property
     def width(self) -> int:
         """How many numbers it becomes."""
-        return len(self.ranks) if self.kind == "category" else 1 + self.marks_missing
+        return len(self.ranks) if self.kind == "category" else 1 + self.marks_missing + 2 * len(self.cycles)
 
     def encode(self, values: pd.Series) -> np.ndarray:
         """Return rows as (rows, width) numbers; a category that the train rows did not have is all zeros.
@@ -52,7 +59,8 @@ class Column:
             values: The column in any table that has it.
 
         Raises:
-            DataError: If a number is infinite, or something else stands where numbers or dates were.
+            DataError: If a number is infinite, or something else stands where numbers or dates were; rows are
+                named as the index names them.
         """
         numbers = self._numbers(values)
         if self.kind == "category":
@@ -61,24 +69,27 @@ class Column:
         columns = [np.where(missing, 0.0, (numbers - self.mean) / self.deviation)]
         if self.marks_missing:
             columns.append(missing.astype(np.float64))
+        for cycle in self.cycles:
+            columns += [np.where(missing, 0.0, place) for place in place_in(cycle, numbers)]
         return np.stack(columns, axis=1)
 
     def _numbers(self, values: pd.Series) -> np.ndarray:
         """Return numbers as they are, or the rank of each category; unknown ranks are NaN."""
         if self.kind == "time":
-            return _as_times(values)
+            return as_times(values, self.date_format)
         if self.kind == "number":
             return _as_numbers(values)
         ranks = [self.ranks.get(text, -1) for text in _as_texts(values)]
         return np.where(np.array(ranks) < 0, np.nan, np.array(ranks, dtype=np.float64))
 
 
-def learn_column(values: pd.Series, *, max_categories: int) -> Column:
+def learn_column(values: pd.Series, *, max_categories: int, date_format: str | None = None) -> Column:
     """Learn a column from the train rows.
 
     Args:
         values: The train rows.
         max_categories: Most categories that get a column each; at least 1.
+        date_format: How the column writes dates as text, by `date_format_of`; None where it writes none.
 
     Raises:
         DataError: If a number is infinite.
@@ -86,9 +97,11 @@ def learn_column(values: pd.Series, *, max_categories: int) -> Column:
     from pandas.api import types
 
     name = str(values.name)
-    if types.is_datetime64_any_dtype(values):
-        return _standardised(name, "time", _as_times(values), {})
-    if types.is_numeric_dtype(values):
+    if date_format is not None or types.is_datetime64_any_dtype(values):
+        times = as_times(values, date_format or ISO)
+        learnt = _standardised(name, "time", times, {})
+        return replace(learnt, date_format=date_format or ISO, cycles=cycles_of(times[~np.isnan(times)]))
+    if types.is_numeric_dtype(values) or types.is_timedelta64_dtype(values):
         return _standardised(name, "number", _as_numbers(values), {})
     counts: dict[str | None, int] = {}
     texts = _as_texts(values)
@@ -109,47 +122,45 @@ def _standardised(name: str, kind: ColumnKind, numbers: np.ndarray, ranks: dict[
     return Column(name, kind, float(mean), float(scale), bool(missing.any()), ranks)
 
 
+def check_numbers(table: pd.DataFrame) -> None:
+    """Refuse infinite numbers.
+
+    Args:
+        table: Any columns.
+
+    Raises:
+        DataError: If some are infinite; it names the column and rows as the index names them.
+    """
+    from pandas.api import types
+
+    for place in range(len(table.columns)):
+        if types.is_numeric_dtype(table.dtypes.iloc[place]):
+            _as_numbers(table.iloc[:, place])
+
+
 def _as_numbers(values: pd.Series) -> np.ndarray:
     from pandas.api import types
 
     try:
         if types.is_datetime64_any_dtype(values):
             raise TypeError("dates are none")
+        if types.is_timedelta64_dtype(values):
+            values = values.dt.total_seconds()
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
         raise DataError(
             f"the column {values.name!r} held numbers before: {error}",
             next_step="Give the column the type that it had in the training data.",
         ) from error
-    if np.isinf(numbers).any():
+    wrong = np.flatnonzero(np.isinf(numbers))
+    if len(wrong):
+        rows = ", ".join(map(str, values.index[wrong[:_MOST_ROWS]])) + ", ..." * (len(wrong) > _MOST_ROWS)
         raise DataError(
-            f"the column {values.name!r} holds infinite values",
-            field="data.path",
-            next_step="Replace them in the file, or list the column in drop.",
+            f"the column {values.name!r} is infinite in row {rows} (from 0)",
+            allowed="finite numbers, or none where a value is missing",
+            next_step="Correct it, or leave the column out.",
         )
     return numbers
-
-
-def _as_times(values: pd.Series) -> np.ndarray:
-    """Return nanoseconds since 1970, whatever unit and zone a date comes in; one without a zone is in UTC."""
-    import pandas as pd
-    from pandas.api import types
-
-    problem: Exception | str = "numbers are none"
-    if not types.is_numeric_dtype(values) or not values.notna().any():
-        try:
-            times = pd.to_datetime(values, format="ISO8601", utc=True)
-        except (TypeError, ValueError) as error:
-            problem = str(error).partition(". ")[0]
-        else:
-            # In microseconds years beyond 2262 have a place, too.
-            microseconds = times.astype("datetime64[us, UTC]").astype("int64").to_numpy(dtype=np.float64)
-            return np.where(times.isna(), np.nan, microseconds * 1000.0)
-    raise DataError(
-        f"the column {values.name!r} held dates before: {problem}",
-        allowed="dates, or text such as 2026-01-31 or 2026-01-31T12:00",
-        next_step="Give the column the type that it had in the training data.",
-    )
 
 
 def _as_texts(values: pd.Series) -> list[str | None]:

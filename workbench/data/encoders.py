@@ -6,7 +6,7 @@ somebody wants predicted later. Splitting is left to the caller, models are left
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -43,7 +43,7 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class TableEncoder:
-    """A table: numbers are standardised, categories get a column each, what is missing is marked."""
+    """A table: numbers and times are standardised, categories get columns, what is missing is marked."""
 
     columns: tuple[Column, ...] = field(repr=False)
 
@@ -94,18 +94,25 @@ class TextEncoder:
         return features * np.float32(np.sqrt(features.shape[1]) / 2)
 
 
-def learn_encoder(kind: SampleKind, train: Any) -> Encoder:
+def learn_encoder(kind: SampleKind, train: Any, *, date_formats: Mapping[str, str] | None = None) -> Encoder:
     """Learn how to encode samples from the train part.
 
     Args:
         kind: What a sample is.
         train: A DataFrame, an array of images, or texts; the train part and nothing else.
+        date_formats: How columns write dates as text, by name.
 
     Raises:
         DataError: If nothing can be learnt from it.
     """
     if kind == "table":
-        columns = [learn_column(column_of(train, name), max_categories=MAX_CATEGORIES) for name in train]
+        formats = date_formats or {}
+        columns = [
+            learn_column(
+                column_of(train, name), max_categories=MAX_CATEGORIES, date_format=formats.get(str(name))
+            )
+            for name in train
+        ]
         # A column that is the same in every row tells nothing.
         kept = tuple(column for column in columns if not _is_constant(column, column_of(train, column.name)))
         if not kept:

@@ -12,7 +12,8 @@ import numpy as np
 from pydantic import Field
 
 from workbench.data.cache import Cached, cached, file_stamp
-from workbench.data.columns import learn_column
+from workbench.data.columns import check_numbers, learn_column
+from workbench.data.dates import date_format_of
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.splits import ArraySplit, Datasets, Task, divisor, split_indices
 from workbench.errors import DataError
@@ -24,14 +25,17 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 PARQUET_ENDINGS = (".parquet", ".pq")
 # A whole-number target with more distinct values than this is taken for a quantity, not for a class.
 MAX_DETECTED_CLASSES = 20
+_READ_WITH = ("columns.py", "dates.py", "splits.py")
 
 
 class TableOptions(DatasetOptions):
     """A table with a target column.
 
-    Numbers, times (parquet) and truth values are standardised, and a missing one becomes the mean beside
-    a column that marks it. Text becomes one column for each category, a missing one being a category;
-    with more than `max_categories` it becomes the standardised rank of its frequency.
+    Numbers, times and truth values are standardised, and a missing one becomes the mean beside a column that
+    marks it. A time, which may also be text where all of a column are dates in one form, has its place in the
+    year, the week and the day beside it, where the train rows span these. Other text becomes one column for
+    each category, a missing one being a category; with more than `max_categories` it becomes the standardised
+    rank of its frequency.
     """
 
     path: Path = Field(description="A .csv, .tsv or .parquet file; text may be compressed (.csv.gz).")
@@ -64,7 +68,7 @@ class TableOptions(DatasetOptions):
                 "seed": seed,
             },
             lambda: _encode(read_table(path), self, seed),
-            code=[__file__, *(str(Path(__file__).with_name(name)) for name in ("columns.py", "splits.py"))],
+            code=[__file__, *(str(Path(__file__).with_name(name)) for name in _READ_WITH)],
             folder=cache,
         )
         arrays = made.arrays
@@ -133,7 +137,9 @@ def _encode(table: pd.DataFrame, options: TableOptions, seed: int) -> Cached:
         len(table), validation_fraction=options.validation_fraction, seed=seed, classes=classes
     )
     columns = [
-        learn_column(column.iloc[train], max_categories=options.max_categories).encode(column)
+        learn_column(
+            column.iloc[train], max_categories=options.max_categories, date_format=date_format_of(column)
+        ).encode(column)
         for name in table.columns
         if name != options.target and name not in options.drop
         for column in (column_of(table, name),)
@@ -167,6 +173,10 @@ def _check(table: pd.DataFrame, options: TableOptions) -> None:
             field="data.target",
             next_step="Remove these rows from the file: nothing can be learnt from them.",
         )
+    try:
+        check_numbers(table.drop(columns=[options.target, *options.drop]))
+    except DataError as error:
+        raise error.about("data.path") from error
 
 
 def detect_task(target: pd.Series) -> Task:

@@ -26,7 +26,8 @@ _REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"})
 
 class _Rule(Section):
     to: tuple[str, ...] | None = Field(
-        default=None, description="Names of the sinks that are told; all that the settings name if null."
+        default=None,
+        description="Names of the sinks that are told; without this, all of the settings.",
     )
     at_most: PositiveInt = Field(
         default=20, description="How many alerts of this rule a run raises; the last one says so."
@@ -115,19 +116,18 @@ AlertRule = Annotated[
     | LogLine,
     Field(discriminator="on"),
 ]
-KINDS = frozenset(
-    {
-        "target_reached",
-        "run_ended",
-        "diverged",
-        "no_progress",
-        "queue",
-        "gpu_lost",
-        "temperature",
-        "disk",
-        "log",
-    }
-)
+RULES: dict[str, type[Section]] = {
+    "target_reached": TargetReached,
+    "run_ended": RunEnded,
+    "diverged": Diverged,
+    "no_progress": NoProgress,
+    "queue": QueueWaiting,
+    "gpu_lost": GpuLost,
+    "temperature": Temperature,
+    "disk": DiskFull,
+    "log": LogLine,
+}
+KINDS = frozenset(RULES)
 
 
 def check_pattern(pattern: str) -> str:

@@ -323,9 +323,8 @@ class Resources(Section):
     cpus_per_worker: PositiveInt = Field(
         default=1, title="CPU cores per worker", description="CPU cores, and torch threads, of one worker."
     )
-    gpus_per_worker: float | Auto = Field(
+    gpus_per_worker: Annotated[float, Field(ge=0)] | Auto = Field(
         default="auto",
-        ge=0,
         title="GPUs per worker",
         description="GPUs of one worker; auto: 1 where there are any.",
     )

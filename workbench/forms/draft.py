@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from workbench.domain import Float, Int
-from workbench.errors import DataError, ExperimentError, WorkbenchError
+from workbench.errors import DataError, ExperimentError, RunError, WorkbenchError
 from workbench.experiment import Experiment
+from workbench.experiment.alert_rules import RULES
 from workbench.experiment.dotted import remove_at, set_at
 from workbench.experiment.yaml_file import read_yaml, write_yaml
 from workbench.forms.checking import check
@@ -23,6 +24,7 @@ from workbench.forms.notebook import Notebook
 from workbench.forms.presets import preset_path
 from workbench.forms.python_source import read_python, write_python
 from workbench.run.experiment_file import read_experiment, write_experiment
+from workbench.workers.jobs import check_address
 
 _MAX_UNDO = 200
 _BOUNDS = ("low", "high", "step")
@@ -73,6 +75,7 @@ class Draft:
         self.revision = 0
         self.is_experiment = True
         self._address: str | None = None
+        self._address_problem: RunError | None = None
         self._yaml: _Text | None = None
         self._python: _Text | None = None
         self._undo: list[_Step] = []
@@ -139,9 +142,19 @@ class Draft:
         """The cluster that it is meant for; None for this machine."""
         return self._address
 
+    @property
+    def right_address(self) -> str | None:
+        """The cluster, where its address could be one: what may be shown in a command."""
+        return None if self._address_problem else self._address
+
     @address.setter
     def address(self, address: str | None) -> None:
-        self._address = address
+        self._address, self._address_problem = address, None
+        try:
+            if address is not None:
+                check_address(address)
+        except RunError as error:
+            self._address_problem = error
         self._take(self.document)
         self._tell()
 
@@ -165,6 +178,7 @@ class Draft:
         for path, value in changes:
             self._keep_kind(document, path)
             set_at(document, path, copy.deepcopy(value))
+            _leave_other_kinds(document, path)
         self._change(document, label)
         self._tell()
 
@@ -258,8 +272,10 @@ class Draft:
         path = Path(path).expanduser()
         if path.exists() and not overwrite:
             raise DataError(
-                f"{path} is there already", field="path", next_step="Overwrite it, or name another."
-            )
+                f"{path} is there already", field="path",
+                next_step="Name another file, or have this one replaced: save(path, overwrite=True), or the "
+                'box "replace a file that is there".',
+            )  # fmt: skip
         try:
             write_experiment(self.experiment, path)
         except OSError as error:
@@ -337,6 +353,7 @@ class Draft:
         here = self._address is None
         found, problems = check(document, self.notebook.payloads, on_this_machine=here)
         self.problems = [self.notebook.explained(problem, document, _known()) for problem in problems]
+        self.problems += [] if self._address_problem is None else [self._address_problem]
         self.is_experiment = found is not None
         if found is not None:
             self.experiment = found
@@ -350,6 +367,16 @@ class Draft:
     def _tell(self) -> None:
         for listener in list(self._listeners):
             listener()
+
+
+def _leave_other_kinds(document: dict[str, Any], path: str) -> None:
+    """Leave what a rule says that its new kind knows nothing of."""
+    match path.split("."):
+        case ["alerts", place, "on"] if isinstance(document["alerts"], list):
+            rule = document["alerts"][int(place)]
+            kind = RULES.get(rule["on"]) if isinstance(rule["on"], str) else None
+            for key in rule.keys() - (kind.model_fields.keys() if kind else rule.keys()):
+                del rule[key]
 
 
 def _known() -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pydantic import BaseModel
 
 from workbench.errors import WorkbenchError
 from workbench.experiment import Experiment
+from workbench.experiment.alert_rules import RULES
 from workbench.experiment.sections import (
     READ_BY,
     Budget,
@@ -33,6 +34,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "resources": Resources,
 }  # fmt: skip
 _LISTS: dict[str, type[BaseModel]] = {"objectives": Objective, "constraints": Constraint}
+_FIRST_ALERT = "run_ended"
 _SEARCHABLE = frozenset({"training", "plan", "model"})
 _KINDS = {
     "integer": "whole", "number": "number", "string": "text", "boolean": "switch", "array": "names",
@@ -60,6 +62,7 @@ def sections_of(document: Document, own_names: Iterable[str] = ()) -> list[dict[
         _section("data", _help(document, "data"), _part(document, "data", own)),
         _section("loss", None, _part(document, "loss", own) + _metrics(document)),
         *(_list(document, name) for name in _LISTS),
+        _alerts(document),
         *(_section(name, kind.__doc__, _fields(document, name, kind)) for name, kind in _SECTIONS.items()),
     ]
 
@@ -151,6 +154,25 @@ def _list(document: Document, name: str) -> dict[str, Any]:
     least = _schema(Experiment)["properties"][name].get("minItems", 0)
     return _section(name, kind.__doc__, fields) | {
         "list": {"num_items": len(items), "least": least, "next": _beginning(kind, metric)}
+    }
+
+
+def _alerts(document: Document) -> dict[str, Any]:
+    """Return the section of the alerts: of which kind a rule is decides what else can be said of it."""
+    written = document.get("alerts")
+    items = written if isinstance(written, list | tuple) else ()
+    fields: Fields = []
+    for index, item in enumerate(items):
+        named = item.get("on") if isinstance(item, Mapping) else None
+        kind = RULES.get(named) if isinstance(named, str) else None
+        found = fields_of_type(kind or RULES[_FIRST_ALERT], item, f"alerts.{index}", document)
+        on = next(field for field in found if field["path"].endswith(".on"))
+        on |= {"choices": list(RULES), "help": _sentence(kind) if kind else None}
+        # What it is comes first; of one that nobody knows nothing else is known.
+        fields += [on, *(field for field in found if field is not on and kind)]
+    help_ = _schema(Experiment)["properties"]["alerts"]["description"]
+    return _section("alerts", help_, fields) | {
+        "list": {"num_items": len(items), "least": 0, "next": {"on": _FIRST_ALERT}}
     }
 
 

@@ -53,9 +53,10 @@ def _told(error: WorkbenchError | None) -> dict[str, Any] | None:
 
 def command_of(draft: Draft) -> str:
     """Return the command that runs the experiment, once it is saved."""
-    command = "submit" if is_jobs_address(draft.address) else "sweep"
+    address = draft.right_address  # a wrong one may hold a password
+    command = "submit" if is_jobs_address(address) else "sweep"
     words = ["workbench", command, str(draft.saved_path or default_path(draft))]
-    words += [] if draft.address is None else ["--address", draft.address]
+    words += [] if address is None else ["--address", address]
     return shlex.join(words)
 
 

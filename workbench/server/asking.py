@@ -21,7 +21,7 @@ from workbench.store.urls import is_shared
 from workbench.watch.protocol import Action, Done, ExperimentFile
 from workbench.watch.same import folder_of, report_of, same_as, words_of
 from workbench.watch.watch import Watch
-from workbench.workers.jobs import is_jobs_address
+from workbench.workers.jobs import check_address, is_jobs_address
 
 _TIMEOUT_S = 180.0
 _MAX_FILES = 200
@@ -135,6 +135,8 @@ class Asker:
             )  # fmt: skip
         if not self._below_root(given).is_file():
             raise ExperimentError(f"there is no file {given}", field="path")
+        if address:
+            check_address(address)
         asked = {"path": given, "settings": settings, "name": name, "address": address}
         found = self._command(*words_of("start", "", asked), "--detach", "--json")
         run_id, answer = found.get("run_id"), "the run is on its way"
@@ -182,6 +184,9 @@ class Asker:
         if done.returncode != 0:
             lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]
             problem = lines[-1].removeprefix("error: ") if lines else done.stderr.strip()[-500:]
+            field, _, of_it = problem.partition(": ")
+            if field == "address":  # the browser has a field for it
+                raise RunError(of_it, field=field)
             raise RunError(problem or f"workbench {words[0]} ended with {done.returncode}")
         try:
             document = json.loads(done.stdout)

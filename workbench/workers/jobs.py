@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
 import urllib.error
 import urllib.request
@@ -31,7 +32,11 @@ RETRY_S = 2.0
 _REST_FACTOR = 10.0
 """A log is asked for whole each time: after an answer, this many times as long as it took is waited."""
 _ENDED = ("SUCCEEDED", "FAILED", "STOPPED")
-_ALLOWED = "such as http://HOST:8265, where Ray serves its dashboard"
+_DASHBOARD_PORT = "8265"
+_ALLOWED = f"such as http://HOST:{_DASHBOARD_PORT}, where Ray serves its dashboard"
+_ALL_ALLOWED = (
+    f"http://HOST:{_DASHBOARD_PORT}, which takes jobs, or HOST:6379 of a cluster that this machine is in"
+)
 
 
 class UnreachableError(RunError):
@@ -251,14 +256,47 @@ def jobs_address(given: str | None) -> str:
             "no cluster is named", field="address", allowed=_ALLOWED,
             next_step=f"Give --address URL, or set {ADDRESS_VARIABLE}.",
         )  # fmt: skip
-    parts = urlsplit(text)
-    if parts.username is not None or parts.password is not None:
-        raise RunError(
-            "an address that is shown and logged must not hold a password", field="address", allowed=_ALLOWED
-        )
-    if not is_jobs_address(text) or not parts.hostname or parts.query or parts.fragment:
+    if "@" in text:
+        raise _holds_a_password()
+    if not is_jobs_address(text) or not _is_of_a_server(text):
         raise RunError(f"{text} takes no jobs", field="address", allowed=_ALLOWED)
     return text
+
+
+def _is_of_a_server(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+        return bool(parts.hostname) and parts.port != 0 and not (parts.query or parts.fragment)
+    except ValueError:  # of a port or brackets that are none
+        return False
+
+
+def _holds_a_password() -> RunError:
+    return RunError(
+        "an address that is shown and logged must not hold a name or a password", field="address",
+        allowed=_ALLOWED, next_step="Name the file of Ray's token in RAY_AUTH_TOKEN_PATH.",
+    )  # fmt: skip
+
+
+def check_address(given: str) -> None:
+    """Refuse what is neither an address that takes jobs nor that of a cluster to attach to.
+
+    Raises:
+        RunError: If it is neither.
+    """
+    if is_jobs_address(given):
+        jobs_address(given)
+        return
+    if "@" in given:
+        raise _holds_a_password()
+    host, _, port = given.rpartition(":")
+    if not re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]", host) or not port.isdecimal():
+        raise RunError(f"{given} is no address of a cluster", field="address", allowed=_ALL_ALLOWED)
+    if port == _DASHBOARD_PORT:
+        raise RunError(
+            f"{given} is where Ray takes jobs, and nobody can attach there", field="address",
+            allowed=_ALL_ALLOWED, next_step=f"Write http://{given} to submit the run.",
+        )  # fmt: skip
 
 
 def read_token(file: str | Path | None = None) -> str | None:

@@ -18,7 +18,7 @@ export function Items({ form, section, list: { num_items, least, next } }: Items
   useEffect(() => {
     if (awaited.current === null || awaited.current !== num_items) return;
     awaited.current = null;
-    element.current!.querySelector<HTMLElement>(`[data-path="${name}.${num_items - 1}.metric"] input`)?.focus();
+    element.current!.querySelector<HTMLElement>(`[data-path^="${name}.${num_items - 1}."] :is(input, select)`)?.focus();
   });
   const add = () => {
     const written = form.state!.document[name];

@@ -24,7 +24,7 @@ export function problemsOf(state: FormState, part: PartName): Problem[] {
 
 /** Those that no field of the part would show. */
 export function homeless(state: FormState, part: PartName): Problem[] {
-  const shown = new Set(["model", "model.name", "data", "data.name", "search", "name"]);
+  const shown = new Set(["model", "model.name", "data", "data.name", "search", "name", "address"]);
   for (const { name, fields, list } of state.sections) {
     for (const field of fields) shown.add(field.path);
     if (list) shown.add(name);

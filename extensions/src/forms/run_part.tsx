@@ -9,10 +9,10 @@ import type { Verdict } from "./model_part";
 import type { PreflightPicture } from "./protocol";
 import { Slowly } from "./slowly";
 import { LANGUAGE_NAMES } from "./texts";
-import { Group, ProblemWords, TextInput, useAsked, useOwnId, useTyped, type FormProps } from "./typed";
+import { Group, problemsAt, ProblemsUnder, ProblemWords, TextInput, useAsked, useOwnId, useTyped, type FormProps } from "./typed";
 
 /** In the order in which a person decides; further ones of the kernel follow. */
-const ORDER = ["objectives", "constraints", "budget", "early_stop", "resources", "sampler", "experiment"];
+const ORDER = ["objectives", "constraints", "budget", "early_stop", "resources", "alerts", "sampler", "experiment"];
 const OPEN_AT_FIRST = new Set(["objectives", "budget"]);
 const ELSEWHERE = new Set(["model", "loss", "data", "training", "plan", "search"]);
 const HEIGHT_PX = 620;
@@ -58,7 +58,7 @@ function Start({ form, verdict }: FormProps & { verdict: Verdict }) {
     <Group title="Start" level={2}>
       <Where form={form} address={address} />
       {hash === null ? (
-        <p class="workbench-notice">The experiment has problems; each is said under its field. What is listed above leads there.</p>
+        <p class="workbench-notice">Something is wrong, and said under its field. The red count at the top of the form leads there.</p>
       ) : (
         <Slowly held={preflight} working="Checking models, data and hardware …">
           {(picture) => <Preflight picture={picture} />}
@@ -85,7 +85,7 @@ function Start({ form, verdict }: FormProps & { verdict: Verdict }) {
         </button>
         <span class="workbench-muted">It goes on when this notebook is closed.</span>
       </div>
-      <Slowly held={start} working="Starting …">
+      <Slowly held={start?.problem?.field === "address" ? null : start} working="Starting …">
         {(picture) => (picture.words ? <p class="workbench-notice">{picture.words}</p> : null)}
       </Slowly>
       <details class="workbench-form-details">
@@ -100,14 +100,21 @@ function Start({ form, verdict }: FormProps & { verdict: Verdict }) {
 
 function Where({ form, address }: FormProps & { address: string | null }) {
   const id = useOwnId();
-  const [wantsCluster, setWantsCluster] = useState(address !== null);
-  const say = (text: string): number => form.say({ type: "address", address: text.trim() || null });
+  // What was clicked, until the kernel has another address: it may be busy.
+  const [wantsCluster, setWantsCluster] = useState<boolean | null>(null);
+  useEffect(() => setWantsCluster(null), [address]);
+  const say = (text: string): number => {
+    if (form.part("start")?.status === "failed") form.forget("start"); // perhaps for the address before
+    return form.say({ type: "address", address: text.trim() || null });
+  };
   const typed = useTyped(form, address ?? "", say);
   const choose = (isCluster: boolean) => {
     setWantsCluster(isCluster);
     if (!isCluster && address !== null) say("");
   };
-  const isCluster = wantsCluster || address !== null;
+  const isCluster = wantsCluster ?? address !== null;
+  const unreachable = form.part("start")?.problem;
+  const problems = [...problemsAt(form, "address"), ...(unreachable?.field === "address" ? [unreachable] : [])];
   return (
     <div class="workbench-form-where" role="radiogroup" aria-labelledby={`${id}-where`}>
       <span id={`${id}-where`}>Where</span>
@@ -119,7 +126,22 @@ function Where({ form, address }: FormProps & { address: string | null }) {
         <input type="radio" name={id} checked={isCluster} onChange={() => choose(true)} />
         a Ray cluster
       </label>
-      {isCluster ? <TextInput typed={typed} label="Address of the cluster" placeholder="http://head:8265, or head:6379" /> : null}
+      {isCluster ? (
+        <div class="workbench-form-input">
+          <label for={`${id}-address`}>Address of the cluster</label>
+          <TextInput
+            typed={typed}
+            id={`${id}-address`}
+            placeholder="http://head:8265, or head:6379"
+            isWrong={problems.length > 0}
+            describedBy={`${id}-problem ${id}-hint`}
+          />
+          <ProblemsUnder id={`${id}-problem`} problems={problems} />
+          <span id={`${id}-hint`} class="workbench-hint">
+            With http:// the run is submitted there. HOST:PORT attaches to a cluster that this machine belongs to.
+          </span>
+        </div>
+      ) : null}
     </div>
   );
 }

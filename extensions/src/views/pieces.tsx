@@ -157,16 +157,19 @@ export function Dialog({ title, onClose, children }: DialogProps) {
 interface FieldProps {
   label: string;
   hint?: string;
+  /** What is wrong with what was typed. */
+  problem?: Problem | null;
   children: (id: string) => ComponentChildren;
 }
 
-export function Field({ label, hint, children }: FieldProps) {
+export function Field({ label, hint, problem, children }: FieldProps) {
   const id = useId();
   return (
     <div class="workbench-field">
       <label for={id}>{label}</label>
       {children(id)}
       {hint ? <span class="workbench-hint">{hint}</span> : null}
+      {problem === undefined ? null : <ProblemNotice problem={problem && { ...problem, field: null }} />}
     </div>
   );
 }

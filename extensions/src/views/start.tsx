@@ -84,19 +84,24 @@ export function StartDialog({ controller, onClose }: { controller: Controller; o
               <input id={id} dir="auto" maxLength={200} value={name} onInput={(event) => setName(event.currentTarget.value)} />
             )}
           </Field>
-          <Field label="Cluster" hint="Empty: this machine. http://HOST:8265 submits it, HOST:PORT attaches.">
+          <Field
+            label="Cluster"
+            hint="Empty: this machine. http://HOST:8265 submits it, HOST:PORT attaches."
+            problem={problem?.field === "address" ? problem : null}
+          >
             {(id) => (
               <input
                 id={id}
                 dir="ltr"
                 spellcheck={false}
                 maxLength={500}
+                aria-invalid={problem?.field === "address" || undefined}
                 value={address}
                 onInput={(event) => setAddress(event.currentTarget.value)}
               />
             )}
           </Field>
-          <ProblemNotice problem={problem} />
+          <ProblemNotice problem={problem?.field === "address" ? null : problem} />
           {said ? (
             <p class="workbench-notice" role="status">
               {said}

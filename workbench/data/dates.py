@@ -1,0 +1,172 @@
+"""Dates in a column: in which form text writes them, when they were, and where in the year, week and day.
+
+A form belongs to a whole column and is found from how its values are written; statistics are left to columns.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+from workbench.errors import DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+Cycle = Literal["year", "week", "day"]
+
+ISO = "ISO8601"
+_DAYS: dict[Cycle, float] = {"year": 365.2425, "week": 7.0, "day": 1.0}
+_NS_PER_DAY = 86_400e9
+# What the first day of 1970 was; a week begins with 0, its Monday.
+_THURSDAY = 3
+# Texts from which forms are guessed, as the first may be none of the dates.
+_NUM_GUESSED_FROM = 5
+_WORDS = {
+    "%Y": "year", "%y": "year", "%m": "month", "%b": "month", "%B": "month", "%d": "day", "%H": "hour",
+    "%I": "hour", "%M": "minute", "%S": "second", "%f": "fraction", "%p": "am/pm", "%z": "zone", "%Z": "zone",
+}  # fmt: skip
+
+
+def date_format_of(values: pd.Series, *, least_share: float = 1.0) -> str | None:
+    """Return the form in which a column of text writes dates; None where it holds something else.
+
+    A date has a year, a month and a day, and may have a time of day. Where day and month could be either
+    way round in all values, the day comes first.
+
+    Args:
+        values: The column.
+        least_share: Share of the different known values that must be dates of one form.
+    """
+    if not is_text(values):
+        return None
+    texts = values.dropna().astype(str).drop_duplicates()
+    return next(
+        (
+            form
+            for form in _guessed(texts)
+            if _read(texts, form).notna().mean() >= least_share
+        ),
+        None,
+    )  # fmt: skip
+
+
+def is_text(values: pd.Series) -> bool:
+    """Tell whether a column holds neither numbers nor times, but text or objects."""
+    from pandas.api import types
+
+    return not (
+        types.is_numeric_dtype(values)
+        or types.is_datetime64_any_dtype(values)
+        or types.is_timedelta64_dtype(values)
+    )
+
+
+def in_words(form: str) -> str:
+    """Return a form as people write it, such as day/month/year."""
+    if form == ISO:
+        return "year-month-day"
+    for code, word in _WORDS.items():
+        form = form.replace(code, word)
+    return form
+
+
+def no_dates(values: pd.Series, form: str) -> np.ndarray:
+    """Return the places of values that are neither missing nor dates of a form.
+
+    Args:
+        values: Any column but one of numbers.
+        form: As `date_format_of` returns it; dates that are no text, and those of ISO 8601, always count.
+    """
+    return np.flatnonzero((_read(values, form).isna() & values.notna()).to_numpy())
+
+
+def as_times(values: pd.Series, form: str) -> np.ndarray:
+    """Return nanoseconds since 1970, whatever unit and zone a date comes in; one without a zone is in UTC.
+
+    Args:
+        values: Dates, or text; NaN is what becomes of a missing one.
+        form: As `date_format_of` returns it.
+
+    Raises:
+        DataError: If something else stands there.
+    """
+    from pandas.api import types
+
+    if not types.is_numeric_dtype(values):
+        wrong = no_dates(values, form)
+        if not len(wrong):
+            # In microseconds years beyond 2262 have a place, too.
+            times = _read(values, form).astype("datetime64[us, UTC]")
+            return np.where(times.isna(), np.nan, times.astype("int64").to_numpy(dtype=np.float64) * 1000.0)
+        problem = f"row {values.index[wrong[0]]} (from 0) holds {values.iloc[wrong[0]]!r}"
+    elif values.notna().any():
+        problem = "numbers are none"
+    else:
+        return np.full(len(values), np.nan)
+    allowed = "text such as 2026-01-31 or 2026-01-31T12:00" if form == ISO else f"text as {in_words(form)}"
+    raise DataError(
+        f"the column {values.name!r} held dates before: {problem}",
+        allowed=f"dates, or {allowed}",
+        next_step="Give the column the form that it had in the training data.",
+    )
+
+
+def cycles_of(times_ns: np.ndarray) -> tuple[Cycle, ...]:
+    """Return the cycles that times went through once at least, and are not at one and the same place of.
+
+    Args:
+        times_ns: Nanoseconds since 1970, none missing.
+    """
+    span_days = float(np.ptp(times_ns)) / _NS_PER_DAY if len(times_ns) else 0.0
+    return tuple(
+        cycle
+        for cycle in get_args(Cycle)
+        if span_days >= _DAYS[cycle] and max(np.ptp(each) for each in place_in(cycle, times_ns)) > 1e-6
+    )
+
+
+def place_in(cycle: Cycle, times_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return where in a cycle times are, as sine and cosine: its end lies beside its beginning.
+
+    Args:
+        cycle: Which one; a week has seven places, year and day have all.
+        times_ns: Nanoseconds since 1970.
+    """
+    days = times_ns / _NS_PER_DAY
+    place = np.floor(days) + _THURSDAY if cycle == "week" else days
+    angle = 2.0 * np.pi * place / _DAYS[cycle]
+    return np.sin(angle), np.cos(angle)
+
+
+def _guessed(texts: pd.Series) -> list[str]:
+    """Return the forms that the first texts may be written in, the day before the month first."""
+    from pandas.tseries.api import guess_datetime_format
+
+    found: dict[str, None] = {}
+    for text in texts.iloc[:_NUM_GUESSED_FROM]:
+        for day_first in (True, False):
+            with warnings.catch_warnings():  # that a day comes first is no news here
+                warnings.simplefilter("ignore")
+                form = guess_datetime_format(text, dayfirst=day_first)
+            # Nobody writes year, day, month.
+            if form is not None and _is_whole(form) and not (day_first and form.startswith("%Y")):
+                found[ISO if form.startswith("%Y-%m-%d") else form] = None
+    return list(found)
+
+
+def _is_whole(form: str) -> bool:
+    parts = {_WORDS.get(form[place : place + 2]) for place in range(len(form))}
+    return {"year", "month", "day"} <= parts
+
+
+def _read(values: pd.Series, form: str) -> pd.Series:
+    """Return times in UTC; what is no date is missing."""
+    import pandas as pd
+
+    times = pd.to_datetime(values, format=form, utc=True, errors="coerce")
+    if form == ISO:
+        return times
+    return times.fillna(pd.to_datetime(values, format=ISO, utc=True, errors="coerce"))
