@@ -14,8 +14,6 @@ import json
 import os
 import re
 import shlex
-import threading
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +24,7 @@ from urllib.parse import urlsplit
 from workbench.artifacts import Artifacts
 from workbench.errors import RunError
 from workbench.store.urls import hide_password, resolve_url, without_password
-from workbench.workers.jobs import PATIENCE_S, POLL_S, Job, Jobs, jobs_address, read_token
+from workbench.workers.jobs import Job, Jobs, jobs_address, read_token
 
 SHOWN_ADDRESS_VARIABLE = "WORKBENCH_SHOWN_ADDRESS"
 PLACE = "brought/result"
@@ -36,7 +34,7 @@ STUDY_PLACE = "brought/study.db"
 STOPPED = 130
 _MARK = "@workbench "
 _PIECE_BYTES = 48 * 2**10
-COMES_BACK_WITHIN_S = 3.5
+SURELY_SEEN_S = 5.0
 """Ray looks after a job once a second, and enters one that it forgot before it saw the end as failed."""
 _QUESTION = re.compile(r"workbench-[a-z]+-[0-9a-f]{12}")
 _NOT_INSTALLED = re.compile(r"No module named '?workbench|python.: No such file")
@@ -214,37 +212,22 @@ class Elsewhere:
         """
         submission_id = f"workbench-{words[0]}-{uuid.uuid4().hex[:12]}"
         self.submit(words, submission_id=submission_id, brings=brings)
-        clearing = threading.Thread(target=self._clear_away, args=(submission_id,))
         try:
             answer = self.answer(submission_id, tell)
         except KeyboardInterrupt:
-            self.jobs.stop(submission_id)  # the next question clears it away
+            self.jobs.stop(submission_id)
             raise
-        except Exception:
-            clearing.start()
-            raise
-        clearing.start()
+        self._clear_away()
         return answer
 
-    def _clear_away(self, submission_id: str) -> None:
-        """Leave nothing of a question in the cluster's list, nor of those that were interrupted."""
+    def _clear_away(self) -> None:
+        """Remove earlier questions from the cluster's list; a later one will remove this one."""
         with contextlib.suppress(RunError):
-            self.jobs.forget(submission_id)
-            until_s = time.monotonic() + COMES_BACK_WITHIN_S
-            while time.monotonic() < until_s and self.jobs.job(submission_id) is None:
-                time.sleep(POLL_S)
-            ended = {job.submission_id: job for job in self.jobs.jobs() if job.ended}
-            ours = ended.get(submission_id)
-            for job in ended.values():
-                if job is ours or (ours is not None and _was_left(job, ours)):
+            ended = [job for job in self.jobs.jobs() if job.ended and _QUESTION.fullmatch(job.submission_id)]
+            newest_unix_s = max((job.ended_unix_s or 0.0 for job in ended), default=0.0)
+            for job in ended:
+                if (job.ended_unix_s or 0.0) < newest_unix_s - SURELY_SEEN_S:
                     self.jobs.forget(job.submission_id)
-
-
-def _was_left(job: Job, newest: Job) -> bool:
-    """Tell whether a job is a question whose answer nobody waits for any more."""
-    if _QUESTION.fullmatch(job.submission_id) is None:
-        return False
-    return (job.ended_unix_s or 0.0) < (newest.ended_unix_s or 0.0) - PATIENCE_S
 
 
 def _is_loopback(address: str) -> bool:
