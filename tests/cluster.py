@@ -20,7 +20,7 @@ import psutil
 from tests.network import Place
 
 ROOT = Path(__file__).parents[1]
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 90.0
 _START = (
     "-m",
     "ray.scripts.scripts",
@@ -115,6 +115,7 @@ class Cluster:
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.token),
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_raylet_start_wait_time_s": str(int(START_TIMEOUT_S)),  # a busy machine takes long
             "WORKBENCH_HOME": str(folder / "home"),
             **(environment or {}),
         }

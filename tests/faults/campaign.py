@@ -123,7 +123,7 @@ class Campaign:
         hits, notes = self._play(round_.faults, run_id, began_s, duration_s)
         code, said = finish(launching)
         if code != 0:
-            notes.append(f"sweep --detach: {code}: {said.strip()[-300:]}")
+            notes.append(f"sweep --detach: {code}: {said.strip()[-3000:]}")
         findings = Findings()
         if code != 0 or any(hit.fault.victim in self._house.ends_all for hit in hits):
             notes += self._resume(run_id)
@@ -136,6 +136,7 @@ class Campaign:
         after = Record.read(self._house.store, run_id)
         findings.add(compare([hit.before for hit in hits], after, undisturbed))
         findings.wrong += self._left_behind()
+        self._house.tidy()
         for hit in hits:
             hit.recovery_s = _recovery_s(hit, after)
         return Outcome(round_, hits, findings, notes)

@@ -148,6 +148,9 @@ class House:
         if (self.home / "head").exists():
             yield from (str(path) for path in (self.home / "head").iterdir() if path.name not in known)
 
+    def tidy(self) -> None:
+        """Make the house as it was before the round."""
+
     def close(self) -> None:
         """End the head and let the store go."""
         self.command("shutdown")
