@@ -21,6 +21,7 @@ from workbench.experiment import Experiment
 from workbench.sweeps.ledger import STORE_PATIENCE_S
 
 CLEAN_WITHIN_S = 60.0
+TARGET_WITHIN_S = 60.0
 LOST_FOR_S = 10.0
 """How long a run is lost before somebody resumes it: one that is driven is so for moments at most."""
 
@@ -123,7 +124,7 @@ class Campaign:
         hits, notes = self._play(round_.faults, run_id, began_s, duration_s)
         code, said = finish(launching)
         if code != 0:
-            notes.append(f"sweep --detach: {code}: {said.strip()[-3000:]}")
+            notes.append(f"sweep --detach: {code}: {said.strip()[-300:]}")
         findings = Findings()
         if code != 0 or any(hit.fault.victim in self._house.ends_all for hit in hits):
             notes += self._resume(run_id)
@@ -159,6 +160,8 @@ class Campaign:
                 pass_()
                 if hit.fault.victim in ("store", "head"):
                     hit.stood_until_s = time.time()
+                if hit.fault.victim in self._house.ends_all:
+                    notes.extend(self._resume(run_id, "--detach"))  # what comes next hits it again
 
         try:
             for fault in faults:
@@ -187,8 +190,9 @@ class Campaign:
 
     def _targets(self, fault: Fault, run_id: str) -> list[Any]:
         """Wait for somebody to hit; nobody is there when the run needs them no more."""
-        found = wait_until(lambda: self._house.find(fault.victim) or self._has_ended(run_id), fault.victim)
-        return [] if found is True else found
+        find = lambda: self._house.find(fault.victim) or self._has_ended(run_id)  # noqa: E731
+        found = wait_until(find, fault.victim, TARGET_WITHIN_S, or_not=True)
+        return found if isinstance(found, list) else []
 
     def _read(self, run_id: str, hits: list[Hit]) -> Record:
         """Read what is stored; what was stored at the fault before where the store is away."""
@@ -227,10 +231,10 @@ class Campaign:
 
         return launching, wait_until(new_run, "a run in the store")
 
-    def _resume(self, run_id: str) -> list[str]:
-        if self._house.store.run(run_id).state == "complete":
+    def _resume(self, run_id: str, *options: str) -> list[str]:
+        if self._state(run_id) == "complete":
             return []
-        code, said = self._house.command("resume", run_id)
+        code, said = self._house.command("resume", run_id, *options)
         return [] if code == 0 else [f"resume: {code}: {said.strip()[-300:]}"]
 
     def _state(self, run_id: str) -> str | None:
