@@ -55,8 +55,9 @@ slow: env  ## Run the tests that take longer than a minute each.
 cluster-demo: env  ## Run the digits on two raylets and PostgreSQL, lose a node in the middle, write a report.
 	$(BIN)/python -m tests.faults.cluster_demo
 
-faults: env  ## Kill every kind of process in the middle of sweeps, seventy times (half an hour).
-	$(BIN)/python -m tests.faults
+faults: env  ## Kill every kind of process in the middle of sweeps, then lose machines, links and the store (two hours).
+	$(BIN)/python -m tests.faults machine
+	$(BIN)/python -m tests.faults cluster
 
 bench: env  ## Measure us and the rivals side by side; results go to tests/benchmarks/results.
 	$(BIN)/python -m tests.benchmarks

@@ -20,7 +20,7 @@ import psutil
 from tests.network import Place
 
 ROOT = Path(__file__).parents[1]
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 90.0
 _START = (
     "-m",
     "ray.scripts.scripts",
@@ -107,18 +107,18 @@ class Cluster:
         self.token = folder / "token"
         self.token.write_text(secrets.token_hex(32))
         self.token.chmod(0o600)
-        self.environment = os.environ | {
+        # Nothing of this process's own Ray: a head that it keeps to loopback would have no nodes.
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "WORKBENCH_"))}
+        self.environment = kept | {
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.token),
             "RAY_USAGE_STATS_ENABLED": "0",
+            "RAY_raylet_start_wait_time_s": str(int(START_TIMEOUT_S)),  # a busy machine takes long
             "WORKBENCH_HOME": str(folder / "home"),
             **(environment or {}),
         }
-        # A head that is kept to loopback by this has no nodes; here all are given an address of loopback.
-        loopback = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
-        for name in ("RAY_ADDRESS", "WORKBENCH_RAY_ADDRESS", "RAY_AUTH_TOKEN", loopback):
-            self.environment.pop(name, None)
         self._temp_dir = Path(tempfile.mkdtemp(prefix="wbc-", dir="/tmp"))  # a socket's path must be short
         self.nodes: list[Node] = []
         self._started: list[Node] = []
@@ -130,26 +130,35 @@ class Cluster:
         if grows_to:
             growing = [f"--autoscaling-config={_autoscaling_file(folder, self.address, grows_to)}"]
             self.environment |= {"RAY_FAKE_CLUSTER": "1", "AUTOSCALER_UPDATE_INTERVAL_S": "1"}
-        self.head = self._start(
-            "head",
-            ["--head", f"--port={ports[0]}", f"--temp-dir={self._temp_dir}", f"--num-cpus={head_cpus}"],
-            [
-                f"--node-ip-address={address}",
-                *_dashboard_options(address, ports if takes_jobs else []),
-                *growing,
-            ],
-        )
-        self._await_start(self.head)
+        self._head_options = [
+            "--head", f"--port={ports[0]}", f"--num-cpus={head_cpus}", f"--node-ip-address={address}",
+            *_dashboard_options(address, ports if takes_jobs else []), *growing,
+        ]  # fmt: skip
+        self.head = self._start_head()
         # Who attaches finds the token and the address in its environment, as on a real cluster.
         self.environment["WORKBENCH_RAY_ADDRESS"] = self.address
 
+    def restart_head(self) -> None:
+        """Start a head where one was killed; nodes of the old one belong to nobody, and end by themselves."""
+        self.nodes.clear()
+        self.head = self._start_head()
+
+    @property
+    def session(self) -> Path:
+        """Where Ray keeps the files of the head."""
+        return self._temp_dir / self.head.name
+
     def add(self, num_cpus: int = 1, place: Place | None = None) -> Node:
         """Start another node, here or at a place of a network, and wait until it has joined."""
+        number = len(self._started) + 1
         node = self._start(
-            f"node-{len(self.nodes)}",
-            [f"--address={self.address}", f"--num-cpus={num_cpus}"],
-            # An address of its own: whoever attaches here belongs to the head, not to a node that dies.
-            [f"--node-ip-address={f'127.0.0.{len(self.nodes) + 2}' if place is None else place.address}"],
+            f"node-{number}",
+            [
+                f"--address={self.address}",
+                f"--num-cpus={num_cpus}",
+                # An address of its own: whoever attaches here belongs to the head, not to a node that dies.
+                f"--node-ip-address={_loopback(number) if place is None else place.address}",
+            ],
             () if place is None else place.prefix,
         )
         self.nodes.append(node)
@@ -163,6 +172,13 @@ class Cluster:
                 node.kill()
         shutil.rmtree(self._temp_dir, ignore_errors=True)
 
+    def _start_head(self) -> Node:
+        name = f"head-{len(self._started)}"
+        # In a folder of its own: Ray refuses to start where nodes of an earlier head still live.
+        head = self._start(name, [*self._head_options, f"--temp-dir={self._temp_dir / name}"])
+        self._await_start(head)
+        return head
+
     def _await_start(self, node: Node) -> None:
         log, until_s = self.folder / f"{node.name}.log", time.monotonic() + START_TIMEOUT_S
         while "Ray runtime started" not in log.read_text():
@@ -171,10 +187,10 @@ class Cluster:
                 raise RuntimeError(f"{node.name} did not start: {log.read_text()[-2000:]}")
             time.sleep(0.05)
 
-    def _start(self, name: str, words: list[str], more: list[str], prefix: tuple[str, ...] = ()) -> Node:
+    def _start(self, name: str, words: list[str], prefix: tuple[str, ...] = ()) -> Node:
         log = (self.folder / f"{name}.log").open("ab")
         command = subprocess.Popen(
-            [*prefix, sys.executable, *_START, *words, *more],
+            [*prefix, sys.executable, *_START, *words],
             env=self.environment, cwd=self.folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log,
             start_new_session=True,
         )  # fmt: skip
@@ -204,6 +220,10 @@ def _autoscaling_file(folder: Path, address: str, num_nodes: int) -> Path:
     path = folder / "autoscaling.json"
     path.write_text(json.dumps(settings))
     return path
+
+
+def _loopback(number: int) -> str:
+    return f"127.0.{number // 254}.{number % 254 + 1}"
 
 
 def _dashboard_options(address: str, ports: list[int]) -> list[str]:

@@ -14,7 +14,8 @@ import psutil
 import pytest
 
 from tests.cli.conftest import Shell
-from tests.cluster_with_jobs import ClusterWithJobs, free_ports
+from tests.cluster import free_ports
+from tests.cluster_with_jobs import ClusterWithJobs
 from workbench.cli.elsewhere import without_options
 from workbench.run import relayed
 from workbench.workers.jobs import Job
@@ -52,7 +53,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: ClusterWit
     """A folder with an experiment and its code, on a machine that knows the cluster's token by a file."""
     for name in [name for name in os.environ if name.startswith("RAY_")]:
         monkeypatch.delenv(name)
-    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(cluster.token_file))
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(cluster.token))
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "mine.py").write_text(CODE)
@@ -75,7 +76,7 @@ def write_experiment(project: Path) -> Callable[..., str]:
 @pytest.fixture
 def submit(shell: Shell, cluster: ClusterWithJobs) -> Callable[..., tuple[int, str, str]]:
     def run(command: str, *words: str) -> tuple[int, str, str]:
-        return shell(command, *words, "--address", cluster.address)
+        return shell(command, *words, "--address", cluster.jobs_address)
 
     return run
 
@@ -120,9 +121,10 @@ def test_a_run_is_submitted_with_its_code_followed_and_submitted_again(
     jobs = cluster.jobs.jobs()
     told = json.dumps([[vars(job), cluster.jobs.log(job.submission_id)] for job in jobs])
     assert run["run_id"] in told
-    assert cluster.token not in told
-    assert processes_with(cluster.token) == []
-    assert list(files_with(cluster.token, cluster.folder, but=cluster.token_file)) == []
+    assert cluster.secret not in told
+    assert processes_with(cluster.secret) == []
+    for folder in (cluster.folder, cluster.session):
+        assert list(files_with(cluster.secret, folder, but=cluster.token)) == []
 
     code, out, err = submit("export", run["run_id"], "--to", "best", "--optuna", "sqlite:///study.db")
     assert code == 0, err
@@ -171,17 +173,17 @@ def test_a_detached_run_is_attached_to_left_stopped_and_resumed(
     code, out, err = submit("submit", file, "--detach")
     assert code == 0, err
     run_id = run_id_of(out)
-    assert f"workbench follow {run_id} --address {cluster.address}" in err
+    assert f"workbench follow {run_id} --address {cluster.jobs_address}" in err
 
-    follower = shell.process("submit", file, "--address", cluster.address)
+    follower = shell.process("submit", file, "--address", cluster.jobs_address)
     wait_for(lambda: [job for job in running(cluster) if "--detach" not in job.metadata["workbench_command"]])
-    other = shell.process("submit", file, "--address", cluster.address)
+    other = shell.process("submit", file, "--address", cluster.jobs_address)
     assert other.stderr is not None
     assert "was submitted before: looking on" in other.stderr.readline()
     other.send_signal(signal.SIGINT)
     _, said = other.communicate(timeout=30)
     assert other.returncode == 130
-    assert f"workbench stop {run_id} --address {cluster.address}" in said
+    assert f"workbench stop {run_id} --address {cluster.jobs_address}" in said
 
     [job] = running(cluster)
     cluster.jobs.stop(job.submission_id)
@@ -208,10 +210,10 @@ def running(cluster: ClusterWithJobs) -> list[Job]:
 @pytest.mark.slow
 def test_a_plain_job_of_ray_sweeps_as_well(write_experiment, cluster: ClusterWithJobs, project: Path) -> None:
     file = write_experiment("plain")
-    words = ["job", "submit", "--address", cluster.address, "--working-dir", ".", "--"]
+    words = ["job", "submit", "--address", cluster.jobs_address, "--working-dir", ".", "--"]
     finished = subprocess.run(
         [sys.executable, "-m", "ray.scripts.scripts", *words, "workbench", "sweep", file], cwd=project,
-        capture_output=True, text=True, env=cluster.environment(), timeout=60, check=False,
+        capture_output=True, text=True, env=cluster.environment, timeout=60, check=False,
     )  # fmt: skip
     assert finished.returncode == 1, "Ray knows of success and failure only, and one trial failed"
     assert "plain complete" in finished.stdout, finished.stdout + finished.stderr
@@ -225,12 +227,12 @@ def test_what_keeps_it_from_being_submitted_is_said(
     file = write_experiment("refused")
     wrong = tmp_path / "wrong"
     wrong.write_text("not-the-token-of-this-cluster")
-    code, _, err = shell("submit", file, "--address", cluster.address, "--token-file", str(wrong))
+    code, _, err = shell("submit", file, "--address", cluster.jobs_address, "--token-file", str(wrong))
     assert code == 1
-    assert f"{cluster.address} does not take the token (403)" in err
+    assert f"{cluster.jobs_address} does not take the token (403)" in err
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH")
     monkeypatch.setenv("HOME", str(tmp_path))
-    code, _, err = shell("show", "last", "--address", cluster.address)
+    code, _, err = shell("show", "last", "--address", cluster.jobs_address)
     assert code == 1
     assert (
         "asks for a token, and none was given. Name its file with --token-file or RAY_AUTH_TOKEN_PATH." in err
@@ -239,10 +241,10 @@ def test_what_keeps_it_from_being_submitted_is_said(
     code, _, err = shell("submit", file, "--address", f"http://127.0.0.1:{port}")
     assert code == 1
     assert f"nothing answers at http://127.0.0.1:{port}" in err
-    code, _, err = shell("sweep", file, "--address", cluster.address)
+    code, _, err = shell("sweep", file, "--address", cluster.jobs_address)
     assert code == 1
-    assert f"workbench submit FILE --address {cluster.address}" in err
-    code, _, err = shell("submit", file, "--set", "train=mine:missing", "--address", cluster.address)
+    assert f"workbench submit FILE --address {cluster.jobs_address}" in err
+    code, _, err = shell("submit", file, "--set", "train=mine:missing", "--address", cluster.jobs_address)
     assert code == 2, "refused here, before anything is sent"
 
 

@@ -1,7 +1,9 @@
-"""The fault campaign: `python -m tests.faults --seed 0 --rounds 70` kills something in every round.
+"""The fault campaign: `python -m tests.faults machine --seed 0 --rounds 70` kills something in every round.
 
-Victims take turns: the driver, a coordinator, a worker, the pool, the raylet, Ray's head, and the whole
-cluster at once. The moment of each kill is drawn over the whole course of a sweep.
+On one machine victims take turns: the driver, a coordinator, a worker, the pool, the raylet, Ray's head, and
+the whole cluster at once. On a `cluster` a node is lost, falls silent, is cut off, or comes for a while, the
+store is away for up to a minute, or the head is started again; in every other round or so a second fault
+happens meanwhile. The moment of each is drawn over the whole course of a sweep.
 """
 
 from __future__ import annotations
@@ -13,26 +15,32 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.faults.campaign import Campaign, Fault, Outcome, table
+from tests.faults.campaign import Campaign, Outcome, Round, table
+from tests.faults.cluster_house import ClusterHouse
 from tests.faults.house import House
+
+HOUSES = {"machine": House, "cluster": ClusterHouse}
+ROUNDS = {"machine": 70, "cluster": 36}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
+    parser.add_argument("where", choices=HOUSES, nargs="?", default="machine")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--rounds", type=int, default=70)
+    parser.add_argument("--rounds", type=int)
     parser.add_argument("--first", type=int, default=0, help="Begin with this round.")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="Workers a trial, in turns.")
     parser.add_argument("--keep", action="store_true", help="Keep the store, the logs and the head.")
     given = parser.parse_args()
     folder = Path(tempfile.mkdtemp(prefix="workbench-faults-"))
-    house = House(folder)
+    house = HOUSES[given.where](folder)
     outcomes: list[Outcome] = []
     try:
         campaign = Campaign(house)
-        for number in range(given.first, given.first + given.rounds):
+        for number in range(given.first, given.first + (given.rounds or ROUNDS[given.where])):
             began_s = time.monotonic()
-            outcome = campaign.suffer(Fault.draw(given.seed, number, tuple(given.workers)))
+            drawn = Round.draw(given.seed, number, tuple(given.workers), house.victims, house.others)
+            outcome = campaign.suffer(drawn)
             outcomes.append(outcome)
             print(describe(number, outcome, time.monotonic() - began_s), flush=True)
     finally:
@@ -47,9 +55,9 @@ def main() -> int:
 
 def describe(number: int, outcome: Outcome, took_s: float) -> str:
     """One line for a round, and one for everything that was wrong or odd."""
-    seconds = "-" if outcome.recovery_s is None else f"{outcome.recovery_s:.1f} s"
+    seconds = ", ".join("-" if hit.recovery_s is None else f"{hit.recovery_s:.1f} s" for hit in outcome.hits)
     verdict = "well" if outcome.recovered else "WRONG"
-    lines = [f"{number:3d} {verdict:5} {outcome.fault}: recovered in {seconds}, round of {took_s:.0f} s"]
+    lines = [f"{number:3d} {verdict:5} {outcome.round}: recovered in {seconds}, round of {took_s:.0f} s"]
     lines += [f"    wrong: {line}"[:1000] for line in outcome.findings.wrong]
     lines += [f"    note: {line}" for line in outcome.notes]
     return "\n".join(lines)

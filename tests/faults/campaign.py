@@ -1,61 +1,99 @@
-"""One fault after another: start a sweep, kill something at a drawn moment, resume, hold it to account."""
+"""Round after round: start a sweep, let faults happen at drawn moments, resume, hold it to account."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import random
-import signal
 import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-import psutil
-
 from tests.faults.evidence import Findings, Record, compare
-from tests.faults.house import DEADLINE_S, ROOT, VICTIMS, House, answers, finish, wait_until
+from tests.faults.house import DEADLINE_S, ROOT, VICTIMS, House, finish, wait_until
 from tests.faults.sweeps import make_fields, names
+from workbench.errors import StoreUnavailableError
 from workbench.experiment import Experiment
+from workbench.sweeps.ledger import STORE_PATIENCE_S
 
 CLEAN_WITHIN_S = 60.0
-ENDS_THE_HEAD = frozenset({"raylet", "head", "cluster"})
+TARGET_WITHIN_S = 60.0
+LOST_FOR_S = 10.0
+"""How long a run is lost before somebody resumes it: one that is driven is so for moments at most."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What is killed in which sweep, and when."""
+    """What happens to whom, and when."""
 
     victim: str
-    sweep: str
-    num_workers: int
     moment: float
     """Part of the undisturbed run's duration, from 0 to 1."""
     lot: float
-    """Which process, where there are several, from 0 to 1."""
-
-    @classmethod
-    def draw(cls, seed: int, number: int, worker_counts: tuple[int, ...] = (1, 2)) -> Fault:
-        """Draw the fault of a round: victims take turns, chance decides the rest."""
-        chance = random.Random(f"{seed}/{number}")
-        num_workers = worker_counts[number // len(VICTIMS) % len(worker_counts)]
-        sweep = chance.choice(names(num_workers))
-        return cls(VICTIMS[number % len(VICTIMS)], sweep, num_workers, chance.random(), chance.random())
+    """Which process or machine, where there are several, from 0 to 1."""
+    patience: float = 0.0
+    """How long it lasts, where it passes, from 0 to 1."""
 
     def __str__(self) -> str:
-        return f"{self.victim} in {self.sweep!r} x{self.num_workers} at {self.moment:.2f}"
+        return f"{self.victim} at {self.moment:.2f}"
+
+
+@dataclass(frozen=True)
+class Round:
+    """A sweep, and the faults that happen to it."""
+
+    sweep: str
+    num_workers: int
+    faults: tuple[Fault, ...]
+
+    @classmethod
+    def draw(
+        cls, seed: int, number: int, worker_counts: tuple[int, ...] = (1, 2),
+        victims: tuple[str, ...] = VICTIMS, others: tuple[str, ...] = (),
+    ) -> Round:  # fmt: skip
+        """Draw a round: victims take turns, chance decides the rest.
+
+        Args:
+            seed: Of the campaign.
+            number: Of the round.
+            worker_counts: Workers a trial, in turns.
+            victims: Whom the first fault hits, in turns.
+            others: Whom a second one may hit, in every other round or so.
+        """
+        chance = random.Random(f"{seed}/{number}")
+        num_workers = worker_counts[number // len(victims) % len(worker_counts)]
+        sweep = chance.choice(names(num_workers))
+        faults = [Fault(victims[number % len(victims)], chance.random(), chance.random(), chance.random())]
+        if others and chance.random() < 0.5:
+            faults.append(Fault(chance.choice(others), chance.random(), chance.random(), chance.random()))
+        return cls(sweep, num_workers, tuple(sorted(faults, key=lambda fault: fault.moment)))
+
+    def __str__(self) -> str:
+        return f"{', '.join(map(str, self.faults))} in {self.sweep!r} x{self.num_workers}"
+
+
+@dataclass
+class Hit:
+    """A fault that has happened."""
+
+    fault: Fault
+    before: Record
+    """What was stored when it happened."""
+    stood_until_s: float
+    """Until when nothing could go on, in Unix seconds."""
+    recovery_s: float | None = None
 
 
 @dataclass
 class Outcome:
-    """What came of a fault."""
+    """What came of a round."""
 
-    fault: Fault
-    recovery_s: float | None
+    round: Round
+    hits: list[Hit]
     findings: Findings
     notes: list[str] = field(default_factory=list)
 
@@ -71,30 +109,101 @@ class Campaign:
         self._house = house
         self._undisturbed: dict[tuple[str, int], tuple[Record, float]] = {}
 
-    def suffer(self, fault: Fault) -> Outcome:
-        """Run a sweep, let the fault happen, and return what came of it."""
+    def suffer(self, round_: Round) -> Outcome:
+        """Run a sweep, let the faults happen, and return what came of it."""
+        sweep, num_workers = round_.sweep, round_.num_workers
         while True:
-            undisturbed, duration_s = self._reference(fault.sweep, fault.num_workers)
-            launching, run_id = self._start(fault.sweep, fault.num_workers)
+            undisturbed, duration_s = self._reference(sweep, num_workers)
+            launching, run_id = self._start(sweep, num_workers)
             began_s = time.monotonic()
-            if not self._has_ended_within(fault.moment * duration_s, run_id):
+            if not self._has_ended_within(round_.faults[0].moment * duration_s, run_id):
                 break
             # Everything was warmer than before: the same moment of a shorter course.
             finish(launching)
-            self._undisturbed[fault.sweep, fault.num_workers] = undisturbed, time.monotonic() - began_s
-        head = self._house.record()
-        before, killed_s = self._kill(fault, run_id)
-        notes = []
+            self._undisturbed[sweep, num_workers] = undisturbed, time.monotonic() - began_s
+        hits, notes = self._play(round_.faults, run_id, began_s, duration_s)
         code, said = finish(launching)
         if code != 0:
             notes.append(f"sweep --detach: {code}: {said.strip()[-300:]}")
-        if fault.victim in ENDS_THE_HEAD or code != 0:
+        findings = Findings()
+        if code != 0 or any(hit.fault.victim in self._house.ends_all for hit in hits):
+            notes += self._resume(run_id)
+        elif self._stays_lost(run_id):
+            notes.append(f"it was {self._house.store.run(run_id).state}, and resumed")
+            if not any(self._may_end_the_driver(hit.fault) for hit in hits):
+                findings.wrong.append("its driver did not come back by itself")
             notes += self._resume(run_id)
         self._has_ended_within(DEADLINE_S, run_id)
         after = Record.read(self._house.store, run_id)
-        findings = compare(before, after, undisturbed)
-        findings.wrong += self._left_behind(head if fault.victim in ENDS_THE_HEAD else None)
-        return Outcome(fault, _recovery_s(before, after, killed_s), findings, notes)
+        findings.add(compare([hit.before for hit in hits], after, undisturbed))
+        findings.wrong += self._left_behind()
+        self._house.tidy()
+        for hit in hits:
+            hit.recovery_s = _recovery_s(hit, after)
+        return Outcome(round_, hits, findings, notes)
+
+    def _play(
+        self, faults: Iterable[Fault], run_id: str, began_s: float, duration_s: float
+    ) -> tuple[list[Hit], list[str]]:
+        """Let faults happen at their moments, and pass; return those that did, and what is odd."""
+        hits: list[Hit] = []
+        notes: list[str] = []
+        passing: list[tuple[float, Hit, Callable[[], None]]] = []
+
+        def let_pass(until_s: float) -> None:
+            while passing:
+                end_s, hit, pass_ = min(passing, key=lambda each: each[0])
+                if end_s > until_s:
+                    return
+                self._wait_until(end_s)
+                passing.remove((end_s, hit, pass_))
+                pass_()
+                if hit.fault.victim in ("store", "head"):
+                    hit.stood_until_s = time.time()
+                if hit.fault.victim in self._house.ends_all:
+                    notes.extend(self._resume(run_id, "--detach"))  # what comes next hits it again
+
+        try:
+            for fault in faults:
+                moment_s = began_s + fault.moment * duration_s
+                alone = "head" in (fault.victim, *(hit.fault.victim for _, hit, _ in passing))
+                let_pass(float("inf") if alone else moment_s)
+                self._wait_until(moment_s)
+                targets = self._targets(fault, run_id)
+                if not targets:
+                    notes.append(f"there was no {fault.victim} any more")
+                    continue
+                hit = Hit(fault, self._read(run_id, hits), time.time())
+                pass_ = self._house.strike(fault.victim, targets[int(fault.lot * len(targets))])
+                hits.append(hit)
+                if pass_ is not None:
+                    passing.append((time.monotonic() + self._house.lasts_s(fault), hit, pass_))
+        finally:
+            let_pass(float("inf"))
+        return hits, notes
+
+    def _wait_until(self, moment_s: float) -> None:
+        """Wait, and remember who was there."""
+        while (left_s := moment_s - time.monotonic()) > 0:
+            self._house.processes()
+            time.sleep(min(left_s, 0.1))
+
+    def _targets(self, fault: Fault, run_id: str) -> list[Any]:
+        """Wait for somebody to hit; nobody is there when the run needs them no more."""
+        find = lambda: self._house.find(fault.victim) or self._has_ended(run_id)  # noqa: E731
+        found = wait_until(find, fault.victim, TARGET_WITHIN_S, or_not=True)
+        return found if isinstance(found, list) else []
+
+    def _read(self, run_id: str, hits: list[Hit]) -> Record:
+        """Read what is stored; what was stored at the fault before where the store is away."""
+        try:
+            return Record.read(self._house.store, run_id)
+        except StoreUnavailableError:
+            return hits[-1].before
+
+    def _may_end_the_driver(self, fault: Fault) -> bool:
+        """Say whether a fault is long enough that a run rightly ends and waits for somebody."""
+        return fault.victim == "store" and self._house.lasts_s(fault) > STORE_PATIENCE_S - 15
 
     def _reference(self, sweep: str, num_workers: int) -> tuple[Record, float]:
         """What the sweep does when nothing happens to it, and how long it takes, in seconds."""
@@ -112,7 +221,8 @@ class Campaign:
     def _start(self, sweep: str, num_workers: int) -> tuple[subprocess.Popen[str], str]:
         """Start a sweep and return as soon as the store knows it."""
         path = self._house.folder / "experiment.yaml"
-        path.write_text(Experiment(**make_fields(sweep, num_workers)).to_yaml())
+        fields = make_fields(sweep, num_workers, self._house.more_resources)
+        path.write_text(Experiment(**fields).to_yaml())
         known = {run.run_id for run in self._house.store.runs()}
         launching = self._house.begin("sweep", str(path), "--detach")
 
@@ -121,29 +231,34 @@ class Campaign:
 
         return launching, wait_until(new_run, "a run in the store")
 
-    def _kill(self, fault: Fault, run_id: str) -> tuple[Record, float]:
-        """Kill the victim, waiting for one to appear; return what was stored, and when in Unix seconds."""
-        house = self._house
-        victims = wait_until(lambda: house.find(fault.victim) or self._has_ended(run_id), fault.victim)
-        if victims is True:
-            victims = []  # too late: the run did not need it any more
-        elif fault.victim != "cluster":
-            victims = [victims[int(fault.lot * len(victims))]]
-        before = Record.read(house.store, run_id)
-        killed_s = time.time()
-        for process in victims:
-            with contextlib.suppress(psutil.NoSuchProcess):
-                process.send_signal(signal.SIGKILL)
-        return before, killed_s
-
-    def _resume(self, run_id: str) -> list[str]:
-        if self._house.store.run(run_id).state == "complete":
+    def _resume(self, run_id: str, *options: str) -> list[str]:
+        if self._state(run_id) == "complete":
             return []
-        code, said = self._house.command("resume", run_id)
+        code, said = self._house.command("resume", run_id, *options)
         return [] if code == 0 else [f"resume: {code}: {said.strip()[-300:]}"]
 
+    def _state(self, run_id: str) -> str | None:
+        """The state of the run, or None where the store does not say."""
+        with contextlib.suppress(StoreUnavailableError):
+            return self._house.store.run(run_id).state
+        return None
+
     def _has_ended(self, run_id: str) -> bool:
-        return self._house.store.run(run_id).state in ("complete", "failed", "stopped")
+        return self._state(run_id) in ("complete", "failed", "stopped")
+
+    def _stays_lost(self, run_id: str) -> bool:
+        """Wait for the end, and say whether somebody has to resume the run for it to come."""
+        lost_since_s: float | None = None
+        until_s = time.monotonic() + DEADLINE_S
+        while time.monotonic() < until_s and (state := self._state(run_id)) != "complete":
+            self._house.processes()
+            if state == "failed":
+                return True
+            lost_since_s = (lost_since_s or time.monotonic()) if state == "lost" else None
+            if lost_since_s is not None and time.monotonic() - lost_since_s > LOST_FOR_S:
+                return True
+            time.sleep(0.1)
+        return False
 
     def _has_ended_within(self, timeout_s: float, run_id: str) -> bool:
         def has_ended() -> bool:
@@ -152,20 +267,14 @@ class Campaign:
 
         return wait_until(has_ended, "the end", timeout_s, or_not=True)
 
-    def _left_behind(self, ended_head: dict[str, Any] | None) -> list[str]:
+    def _left_behind(self) -> list[str]:
         """Look for what no run may leave behind."""
         house = self._house
-        wrong = []
-        if house.processes():
-            wrong += self._left_on_the_cluster()
-        if ended_head is not None:
-            gone = lambda: not house.outlived() and not answers(ended_head["address"])  # noqa: E731
-            wait_until(gone, "the end of the killed head", CLEAN_WITHIN_S, or_not=True)
-            if answers(ended_head["address"]):
-                wrong.append(f"the killed head still listens at {ended_head['address']}")
+        wrong = self._left_on_the_cluster() if house.processes() else []
+        wait_until(lambda: not house.outlived(), "the end of what was killed", CLEAN_WITHIN_S, or_not=True)
         if outlived := house.outlived():
-            wrong.append(f"processes of an earlier head live: {outlived}")
-        return wrong + [f"left behind: {path}" for path in self._left_files()]
+            wrong.append(f"of an earlier head there are: {outlived}")
+        return wrong + [f"left behind: {path}" for path in house.left_files()]
 
     def _left_on_the_cluster(self) -> list[str]:
         program = [sys.executable, "-m", "tests.faults.look_at_cluster", str(CLEAN_WITHIN_S)]
@@ -176,30 +285,25 @@ class Campaign:
             return [f"the cluster does not answer: {done.stderr.strip()[-300:]}"]
         found = json.loads(done.stdout.splitlines()[-1])
         wrong = [] if found.pop("clean") else [f"left on the cluster: {found}"]
-        for pid, title in self._house.titles().items():
-            idle = title.startswith("ray::Worker") and pid in found.get("idle_pids", ())
-            if title.startswith(("ray::Driver", "ray::ResourceTrainable", "ray::Worker")) and not idle:
-                wrong.append(f"process {pid} lives: {title}")
-        return wrong
 
-    def _left_files(self) -> Iterable[str]:
-        house = self._house
-        record = house.record()
-        session = [] if record is None else [record["temp_dir"]]
-        for folder in [house.artifacts, house.home, *session]:
-            for path in Path(folder).rglob("*"):
-                if path.name.endswith((".tmp", ".unfinished")) or path.name.startswith("workbench-tune-"):
-                    yield str(path)
-        known = {"head.json", "head.log", "last_used", "lock", "token"}
-        yield from (str(path) for path in (house.home / "head").iterdir() if path.name not in known)
+        def left() -> dict[int, str]:
+            titles = self._house.titles()
+            idle = {
+                pid for pid in found.get("idle_pids", ()) if titles.get(pid, "").startswith("ray::Worker")
+            }
+            ours = ("ray::Driver", "ray::ResourceTrainable", "ray::Worker")
+            return {pid: title for pid, title in titles.items() if title.startswith(ours) and pid not in idle}
+
+        wait_until(lambda: not left(), "the end of all processes", CLEAN_WITHIN_S, or_not=True)
+        return wrong + [f"process {pid} lives: {title}" for pid, title in left().items()]
 
 
-def _recovery_s(before: Record, after: Record, killed_s: float) -> float | None:
-    """Seconds from the kill until the run was driven, or the trial that was hit trained, again."""
-    new = after.events[len(before.rows) :]
+def _recovery_s(hit: Hit, after: Record) -> float | None:
+    """Seconds from the fault until the run was driven, or the trial that was hit trained, again."""
+    new = after.events[len(hit.before.rows) :]
     again = (event for event in new if event.type == "driver_started" or getattr(event, "attempt", 0) > 0)
     first = next(again, new[0] if new else None)
-    return None if first is None else max(0.0, first.time_unix_s - killed_s)
+    return None if first is None else max(0.0, first.time_unix_s - hit.stood_until_s)
 
 
 def table(outcomes: list[Outcome]) -> str:
@@ -208,17 +312,17 @@ def table(outcomes: list[Outcome]) -> str:
         "| fault | workers a trial | times | lost | recovered | seconds to recover, median (longest) |",
         "|---|---|---|---|---|---|",
     ]
-    for victim in VICTIMS:
-        for num_workers in sorted({outcome.fault.num_workers for outcome in outcomes}):
-            hit = [
-                item
-                for item in outcomes
-                if (item.fault.victim, item.fault.num_workers) == (victim, num_workers)
-            ]
-            if not hit:
-                continue
-            took = [item.recovery_s for item in hit if item.recovery_s is not None]
-            seconds = f"{statistics.median(took):.1f} ({max(took):.1f})" if took else "-"
-            lost, recovered = sum(item.findings.num_lost for item in hit), sum(item.recovered for item in hit)
-            lines.append(f"| {victim} | {num_workers} | {len(hit)} | {lost} | {recovered} | {seconds} |")
+    happened = [(hit, outcome) for outcome in outcomes for hit in outcome.hits]
+    keys = dict.fromkeys((hit.fault.victim, outcome.round.num_workers) for hit, outcome in happened)
+    for victim, num_workers in sorted(keys):
+        here = [
+            (hit, outcome)
+            for hit, outcome in happened
+            if (hit.fault.victim, outcome.round.num_workers) == (victim, num_workers)
+        ]
+        took = [hit.recovery_s for hit, _ in here if hit.recovery_s is not None]
+        seconds = f"{statistics.median(took):.1f} ({max(took):.1f})" if took else "-"
+        lost = sum(outcome.findings.num_lost for _, outcome in here)
+        recovered = sum(outcome.recovered for _, outcome in here)
+        lines.append(f"| {victim} | {num_workers} | {len(here)} | {lost} | {recovered} | {seconds} |")
     return "\n".join(lines)

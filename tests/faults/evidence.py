@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,21 +57,26 @@ class Findings:
     num_lost: int = 0
     """Stored events and reports that are gone, and trials that were lost or run twice."""
 
+    def add(self, other: Findings) -> None:
+        self.wrong += other.wrong
+        self.num_lost += other.num_lost
 
-def compare(before: Record, after: Record, undisturbed: Record) -> Findings:
-    """Hold a run that suffered a fault against itself at the fault, and against one without."""
+
+def compare(before: Sequence[Record], after: Record, undisturbed: Record) -> Findings:
+    """Hold a run that suffered faults against itself at each fault, and against one without."""
     found = Findings()
-    missing = sum(row not in set(after.rows) for row in before.rows)
-    if after.rows[: len(before.rows)] != before.rows:
-        found.wrong.append(f"{missing} stored events are gone or changed")
-        found.num_lost += max(1, missing)
+    for earlier in before:
+        missing = len(set(earlier.rows) - set(after.rows))
+        if after.rows[: len(earlier.rows)] != earlier.rows:
+            found.wrong.append(f"{missing} stored events are gone or changed")
+            found.num_lost += max(1, missing)
+        for number, trial in earlier.history.trials.items():
+            if trial.finished and (trial.state, trial.values) != after.results().get(number):
+                found.wrong.append(f"trial {number} had ended as {trial.state}, and that is no longer so")
+                found.num_lost += 1
     unsound = _check_order(after)
     found.wrong += unsound
     found.num_lost += len(unsound)
-    for number, trial in before.history.trials.items():
-        if trial.finished and (trial.state, trial.values) != after.results().get(number):
-            found.wrong.append(f"trial {number} had ended as {trial.state}, and that is no longer so")
-            found.num_lost += 1
     if after.history.state != "complete":
         found.wrong.append(f"the run ended as {after.history.state}: {after.history.message}")
     if after.proposals() != undisturbed.proposals():

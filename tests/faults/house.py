@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -44,24 +45,43 @@ def wait_until(
 
 
 class House:
-    """Everything that the campaign starts belongs to one folder."""
+    """One machine; everything that the campaign starts there belongs to one folder."""
 
-    def __init__(self, folder: Path) -> None:
+    victims: tuple[str, ...] = VICTIMS
+    others: tuple[str, ...] = ()
+    """Whom a second fault may hit."""
+    ends_all: frozenset[str] = frozenset({"raylet", "head", "cluster"})
+    """Victims without which no driver comes back by itself: somebody resumes the run."""
+    more_resources: Mapping[str, Any] = {}
+    """What sweeps ask for here."""
+
+    def __init__(
+        self, folder: Path, *, store: str | None = None, environment: Mapping[str, str] | None = None
+    ) -> None:
+        """Open a house in a folder; with a store of its own there, and a Ray that starts when it is needed.
+
+        Args:
+            folder: Where everything lies.
+            store: URL of another store.
+            environment: By which another Ray is found.
+        """
         self.folder = folder
         self.home = folder / "home"
         self.artifacts = folder / "artifacts"
-        self.environment = os.environ | {
-            "WORKBENCH_HOME": str(self.home),
-            "WORKBENCH_STORE": f"sqlite:///{folder / 'store.sqlite'}",
-            "WORKBENCH_ARTIFACTS": str(self.artifacts),
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "WORKBENCH_"))}
+        self.environment = {
+            **kept,
             "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
             "RAY_USAGE_STATS_ENABLED": "0",
+            **(environment or {}),
+            "WORKBENCH_HOME": str(self.home),
+            "WORKBENCH_STORE": store or f"sqlite:///{folder / 'store.sqlite'}",
+            "WORKBENCH_ARTIFACTS": str(self.artifacts),
         }
-        for variable in ("RAY_ADDRESS", "WORKBENCH_RAY_ADDRESS", "RAY_AUTH_TOKEN_PATH"):
-            self.environment.pop(variable, None)
         folder.mkdir(parents=True, exist_ok=True)
-        self.store = Store.open(str(folder / "store.sqlite"))
+        self.store = Store.open(self.environment["WORKBENCH_STORE"])
         self.seen: set[psutil.Process] = set()
+        self._addresses: set[str] = set()
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
         """Start a command of the workbench, as a person would."""
@@ -75,28 +95,31 @@ class House:
         """Run a command of the workbench to its end; return its exit code and all that it printed."""
         return finish(self.begin(*words))
 
-    def record(self) -> dict[str, Any] | None:
-        """What the living head has written down about itself."""
-        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-            return json.loads((self.home / "head" / "head.json").read_text())
-        return None
-
     def processes(self) -> list[psutil.Process]:
         """The keeper of the living head and everything below it."""
-        record = self.record()
+        record = self._record()
         with contextlib.suppress(psutil.NoSuchProcess):
             if record is not None:
+                self._addresses.add(record["address"])
                 keeper = psutil.Process(record["pid"])
-                found = [keeper, *keeper.children(recursive=True)]
-                self.seen.update(found)
-                return found
+                return self._remember([keeper, *keeper.children(recursive=True)])
         return []
 
-    def find(self, victim: str) -> list[psutil.Process]:
-        """The processes that a fault of this kind could hit now; `cluster` hits all of them."""
+    def find(self, victim: str) -> list[Any]:
+        """What a fault of this kind could hit now; `cluster` hits all processes."""
         if victim == "cluster":
-            return self.processes()
+            return [found] if (found := self.processes()) else []
         return [process for process in self.processes() if _is(victim, process)]
+
+    def strike(self, victim: str, target: Any) -> Callable[[], None] | None:
+        """Let a fault happen to what `find` returned; return how it passes, if it does."""
+        for process in target if isinstance(target, list) else [target]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(signal.SIGKILL)
+
+    def lasts_s(self, fault: Any) -> float:
+        """Say how long a fault lasts that passes."""
+        return 0.0
 
     def titles(self) -> dict[int, str]:
         """What each living process below the keeper calls itself."""
@@ -108,14 +131,45 @@ class House:
         return found
 
     def outlived(self) -> list[str]:
-        """Processes of earlier heads that are still there."""
+        """Processes and addresses of earlier heads that are still there."""
         now = set(self.processes())
-        return [str(process) for process in self.seen - now if process.is_running() and _lives(process)]
+        record = self._record()
+        addresses = self._addresses - ({record["address"]} if record else set())
+        lives = [str(process) for process in self.seen - now if process.is_running() and _lives(process)]
+        return lives + [f"somebody at {address}" for address in addresses if answers(address)]
+
+    def left_files(self) -> Iterable[str]:
+        """Files that should be there only for a moment."""
+        for folder in [self.artifacts, self.home, *self._sessions()]:
+            for path in Path(folder).rglob("*"):
+                if path.name.endswith((".tmp", ".unfinished")) or path.name.startswith("workbench-tune-"):
+                    yield str(path)
+        known = {"head.json", "head.log", "last_used", "lock", "token"}
+        if (self.home / "head").exists():
+            yield from (str(path) for path in (self.home / "head").iterdir() if path.name not in known)
+
+    def tidy(self) -> None:
+        """Make the house as it was before the round."""
 
     def close(self) -> None:
         """End the head and let the store go."""
         self.command("shutdown")
         self.store.close()
+
+    def _remember(self, found: list[psutil.Process]) -> list[psutil.Process]:
+        self.seen.update(found)
+        return found
+
+    def _record(self) -> dict[str, Any] | None:
+        """What the living head has written down about itself."""
+        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
+            return json.loads((self.home / "head" / "head.json").read_text())
+        return None
+
+    def _sessions(self) -> Iterable[str | Path]:
+        """Folders of the Ray that is up."""
+        record = self._record()
+        return [] if record is None else [record["temp_dir"]]
 
 
 def finish(command: subprocess.Popen[str], timeout_s: float = DEADLINE_S) -> tuple[int, str]:

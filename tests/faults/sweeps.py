@@ -6,6 +6,7 @@ depends on the seed and n alone. The sampler that learns runs one trial after an
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 NUM_CPUS = 2
@@ -43,11 +44,11 @@ def names(num_workers: int) -> list[str]:
     return [name for name in _SWEEPS if name != SHORT and (num_workers == 1 or "model" in _SWEEPS[name])]
 
 
-def make_fields(name: str, num_workers: int) -> dict[str, Any]:
+def make_fields(name: str, num_workers: int, more_resources: Mapping[str, Any]) -> dict[str, Any]:
     """The experiment of a sweep, as a mapping."""
     fields = _SWEEPS[name]
     concurrency = 1 if name in LEARNS else NUM_CPUS // num_workers
     plan = {"plan": {"workers": num_workers}} if num_workers > 1 else {}
     # A fault may cost the same trial more than one worker, and none of these is to be given up.
-    resources = {"concurrency": concurrency, "max_retries": 5}
+    resources = {"concurrency": concurrency, "max_retries": 5, **more_resources}
     return {"name": name.replace(", ", "-"), "seed": 11, "resources": resources, **plan, **fields}

@@ -7,11 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.faults.campaign import Campaign, Fault
+from tests.faults.campaign import Campaign, Fault, Round
+from tests.faults.cluster_house import ClusterHouse
 from tests.faults.house import House
 from tests.faults.sweeps import SHORT
+from tests.postgresql_server import find_programs
 
-pytestmark = pytest.mark.ray
+pytestmark = [pytest.mark.ray, pytest.mark.slow]
+LONGEST_S = 10.0
 
 
 @pytest.fixture(scope="module")
@@ -22,11 +25,33 @@ def campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
     assert house.outlived() == []
 
 
-@pytest.mark.slow
+@pytest.fixture(scope="module")
+def cluster_campaign(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Campaign]:
+    house = ClusterHouse(tmp_path_factory.mktemp("cluster"), longest_s=LONGEST_S)
+    yield Campaign(house)
+    house.close()
+    assert house.outlived() == []
+
+
+def suffer(campaign: Campaign, *victims: str) -> None:
+    """Let a short sweep suffer faults that are drawn, and hold it to account."""
+    chance = random.Random("-".join(victims))
+    faults = [Fault(victim, chance.random(), chance.random(), chance.random()) for victim in victims]
+    outcome = campaign.suffer(Round(SHORT, 1, tuple(sorted(faults, key=lambda fault: fault.moment))))
+    assert outcome.findings.wrong == [], f"{outcome.round}: {outcome.notes}"
+    assert outcome.findings.num_lost == 0
+
+
 @pytest.mark.parametrize("victim", ["driver", "head", "pool", "worker", "coordinator"])
 def test_a_sweep_survives_a_kill_and_ends_as_if_nothing_had_happened(campaign: Campaign, victim: str) -> None:
-    chance = random.Random(victim)
-    fault = Fault(victim, SHORT, 1, chance.random(), chance.random())
-    outcome = campaign.suffer(fault)
-    assert outcome.findings.wrong == [], f"{fault}: {outcome.notes}"
-    assert outcome.findings.num_lost == 0
+    suffer(campaign, victim)
+
+
+@pytest.mark.skipif(find_programs() is None, reason="PostgreSQL is not installed")
+@pytest.mark.parametrize(
+    "victims", [("node",), ("silence",), ("cut", "join"), ("store", "driver"), ("store", "node"), ("head",)]
+)
+def test_on_a_cluster_a_sweep_survives_what_happens_to_its_machines_and_its_store(
+    cluster_campaign: Campaign, victims: tuple[str, ...]
+) -> None:
+    suffer(cluster_campaign, *victims)

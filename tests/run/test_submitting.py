@@ -47,7 +47,7 @@ def test_what_was_made_in_a_cell_is_submitted_waited_for_and_brought_back(
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("WORKBENCH_STORE", raising=False)
     experiment = make_experiment(train=function_of_a_cell())
-    run = wb.submit(experiment, address=cluster.address, token_file=cluster.token_file)
+    run = wb.submit(experiment, address=cluster.jobs_address, token_file=cluster.token)
     assert run.run_id.startswith("from-a-cell-")
     bundle = run.wait().export(tmp_path / "best")
     assert json.loads((bundle / "configuration.json").read_text())["values"] == {"loss": 0.0}
@@ -63,13 +63,13 @@ def test_a_run_in_the_store_of_a_team_is_seen_from_here_and_its_password_stays_h
     experiment = make_experiment(name="of the team", train=function_of_a_cell())
     with pytest.warns(UserWarning, match="the password of the store is not sent"):
         sent = wb.submit(
-            experiment, address=cluster.address, token_file=cluster.token_file, store=postgresql_url
+            experiment, address=cluster.jobs_address, token_file=cluster.token, store=postgresql_url
         )
     run = wb.attach(sent.run_id, store=postgresql_url).wait()
     assert run.best is not None
     assert run.best.params == {"x": 2.0}
     request = urllib.request.Request(
-        f"{cluster.address}/api/jobs/", headers={"Authorization": f"Bearer {cluster.token}"}
+        f"{cluster.jobs_address}/api/jobs/", headers={"Authorization": f"Bearer {cluster.secret}"}
     )
     with urllib.request.urlopen(request) as answer:
         told = answer.read().decode()

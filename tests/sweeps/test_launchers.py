@@ -13,10 +13,10 @@ import pytest
 from conftest import driver_names
 from running import Sweep, make_experiment, wait_until
 
-from workbench.errors import LeaseError, ResourcesError, StoreError, UnknownNameError
+from workbench.errors import LeaseError, ResourcesError, RunError, StoreError, UnknownNameError
 from workbench.events import DriverStarted, TrialReported
 from workbench.store import Store
-from workbench.sweeps import launch
+from workbench.sweeps import driver_actor, launch
 from workbench.workers import head
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
@@ -51,6 +51,22 @@ def test_what_the_cluster_can_never_give_fails_the_launch_and_the_run(store: Sto
         sweep.launch(launcher)
     assert sweep.state == "failed"
     assert "3 CPUs" in (sweep.history.message or "")
+
+
+def test_a_ray_that_is_lost_meanwhile_is_told_in_our_words(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ray.exceptions import AuthenticationError
+
+    def lose(*_: object) -> None:  # so speaks a head that was started again at the same address
+        raise AuthenticationError("invalid cluster")
+
+    sweep = Sweep.create(store, "curve", budget={"trials": 1})
+    with monkeypatch.context() as patch:
+        patch.setattr(driver_actor, "start", lose)
+        with pytest.raises(RunError, match=rf"Ray was lost .*workbench resume {sweep.run_id}"):
+            sweep.launch()
+    sweep.launch().wait("complete")
 
 
 def test_a_model_that_cannot_be_built_fails_its_trials_and_not_the_run(store: Store) -> None:
@@ -108,7 +124,7 @@ import sys
 import torch
 from workbench.experiment import Experiment
 from workbench.store import Store
-from workbench.sweeps import launch
+from workbench.sweeps import driver_actor, launch
 from workbench.workers import head
 
 SLOPE = 3.0
@@ -167,7 +183,7 @@ def test_a_module_that_was_edited_is_run_as_it_is_when_the_next_run_starts(
 import sys
 from workbench.experiment import Experiment
 from workbench.store import Store
-from workbench.sweeps import launch
+from workbench.sweeps import driver_actor, launch
 from workbench.workers import head
 with Store.open(sys.argv[1]) as store:
     objectives = [{"metric": "loss", "goal": "minimize"}]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import time
 from collections.abc import Iterator
 
@@ -9,7 +11,7 @@ import pytest
 from running import Driving, Sweep
 
 from tests.postgresql_server import ESCAPED_PASSWORD, PASSWORD, Server
-from workbench.events import TrialReported
+from workbench.events import DriverStarted, TrialReported
 from workbench.store import Store
 from workbench.sweeps import ledger
 
@@ -63,6 +65,23 @@ def test_a_run_waits_for_a_server_that_is_away_and_loses_nothing(
 
     sweep.assert_every_step_was_reported(20)
     assert "waits for the store" in caplog.text
+    sweep.assert_sound()
+
+
+def test_a_driver_that_is_killed_while_the_server_is_away_comes_back_with_it(
+    postgresql: Server, store: Store
+) -> None:
+    options = {"steps": 12, "pause_s": 0.15}
+    sweep = Sweep.create(store, "go_on", options=options, budget={"trials": 2}).launch()
+    sweep.wait_for(TrialReported, lambda event: event.step == 3)
+    [first] = sweep.of(DriverStarted)
+    with postgresql.away():
+        os.kill(first.pid, signal.SIGKILL)
+        time.sleep(4.0)
+    sweep.wait("complete")
+
+    assert len(sweep.of(DriverStarted)) == 2
+    assert [trial.state for trial in sweep.trials] == ["complete"] * 2
     sweep.assert_sound()
 
 

@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import json
 import threading
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
+from tests.cluster_with_jobs import ClusterWithJobs
 from workbench.errors import RunError
 from workbench.workers import jobs, surroundings
 from workbench.workers.jobs import Job, Jobs, jobs_address, read_token
@@ -206,3 +209,43 @@ def test_the_folder_of_a_job_is_the_one_that_ray_unpacked(
     assert surroundings.job_folder() == package
     monkeypatch.chdir(tmp_path)
     assert surroundings.job_folder() is None
+
+
+def status_of(address: str, method: str, path: str, token: str | None, body: bytes | None = None) -> int:
+    headers = {"Content-Type": "application/json"} | ({"Authorization": f"Bearer {token}"} if token else {})
+    request = urllib.request.Request(f"{address}{path}", body, headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
+@pytest.mark.ray
+def test_a_cluster_lets_nobody_ask_for_anything_without_its_token(cluster: ClusterWithJobs) -> None:
+    before = cluster.jobs.jobs()
+    mark = cluster.folder / "a stranger was here"
+    job = json.dumps({"entrypoint": f"touch '{mark}'", "submission_id": "strange"}).encode()
+    asked: list[tuple[str, str, bytes | None]] = [
+        ("GET", "/api/version", None),
+        ("GET", "/api/jobs/", None),
+        ("POST", "/api/jobs/", job),
+        ("GET", "/api/jobs/strange/logs", None),
+        ("POST", "/api/jobs/strange/stop", b"{}"),
+        ("DELETE", "/api/jobs/strange", None),
+        ("PUT", "/api/packages/gcs/_ray_pkg_strange.zip", b"PK"),
+        ("GET", "/api/packages/gcs/_ray_pkg_strange.zip", None),
+        ("GET", "/nodes?view=summary", None),
+        ("GET", "/logical/actors", None),
+        ("GET", "/api/v0/actors", None),
+        ("GET", "/api/v0/logs", None),
+    ]
+    for token, refusal in ((None, 401), ("not-the-token-of-this-cluster", 403)):
+        told = {
+            (method, path): status_of(cluster.jobs_address, method, path, token, body)
+            for method, path, body in asked
+        }
+        assert set(told.values()) == {refusal}, told
+    assert status_of(cluster.jobs_address, "GET", "/api/version", cluster.secret) == 200
+    assert cluster.jobs.jobs() == before
+    assert not mark.exists()

@@ -20,7 +20,7 @@ import ray
 from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
 
 from workbench.alerts.settings import VARIABLE as SETTINGS_VARIABLE
-from workbench.errors import RunError, WorkbenchError
+from workbench.errors import RunError, StoreUnavailableError, WorkbenchError
 from workbench.events import FINISHED_RUN_STATES
 from workbench.store import Store
 from workbench.store.urls import is_shared
@@ -78,9 +78,9 @@ class DriverActor:
 
     def _drive(self, store_url: str, artifacts: str, run_id: str) -> None:
         try:
-            with Store.open(store_url, artifacts) as store, _kept_log(store, run_id):
+            restarted = bool(ray.get_runtime_context().was_current_actor_reconstructed)
+            with _open(store_url, artifacts, waits=restarted) as store, _kept_log(store, run_id):
                 _go_to(read_origin(store.artifacts_of(run_id)).on_this_machine())
-                restarted = bool(ray.get_runtime_context().was_current_actor_reconstructed)
                 if not (restarted and store.run(run_id).state in FINISHED_RUN_STATES):
                     from workbench.sweeps.driver import Driver
 
@@ -93,6 +93,20 @@ class DriverActor:
             )
             time.sleep(FAREWELL_S)  # so that who started it can ask why
         ray.kill(self._actor, no_restart=True)
+
+
+def _open(store_url: str, artifacts: str, *, waits: bool) -> Store:
+    """Open the store; after a kill nobody stands by who could try again once it is back."""
+    from workbench.sweeps.ledger import RETRY_S, STORE_PATIENCE_S  # with it comes all that drives a run
+
+    until_s = time.monotonic() + STORE_PATIENCE_S
+    while True:
+        try:
+            return Store.open(store_url, artifacts)
+        except StoreUnavailableError:
+            if not waits or time.monotonic() > until_s:
+                raise
+            time.sleep(RETRY_S)
 
 
 def _go_to(origin: Origin) -> None:

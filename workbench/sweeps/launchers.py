@@ -87,12 +87,20 @@ class RayLauncher(_StoreCommands):
         Raises:
             LeaseError: If a driver elsewhere holds the run.
             ResourcesError: If the cluster can never give what the run asks for.
-            RunError: If the actor does not take the run in time.
+            RunError: If the actor does not take the run in time, or Ray is lost meanwhile.
         """
         from workbench.workers import head
 
         with head.attached(self._address):
-            self._start(run_id)
+            from ray.exceptions import RayError
+
+            try:
+                self._start(run_id)
+            except RayError as error:
+                raise RunError(
+                    f"Ray was lost while {run_id} was started: {str(error).splitlines()[0]}",
+                    next_step=f"When it is back: workbench resume {run_id}",
+                ) from error
 
     def _start(self, run_id: str) -> None:
         from workbench.sweeps import driver_actor
