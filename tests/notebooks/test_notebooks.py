@@ -118,7 +118,6 @@ def test_the_first_run_ends_with_a_network_that_reads(tell: Tell, tmp_path: Path
 
 
 @pytest.mark.ray
-@pytest.mark.slow
 def test_a_changed_cell_is_another_version_of_the_model(tell: Tell, tmp_path: Path) -> None:
     tell("02_your_own_model")
 
@@ -139,7 +138,6 @@ def test_a_space_survives_yaml(tell: Tell, tmp_path: Path) -> None:
 
 
 @pytest.mark.ray
-@pytest.mark.slow
 def test_an_advice_is_shown_and_followed(tell: Tell, tmp_path: Path) -> None:
     notebook = tell("04_the_advisor")
 
@@ -180,7 +178,6 @@ def place_of_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.ray
-@pytest.mark.slow
 def test_the_cluster_drives_the_run_and_is_gone_afterwards(
     tell: Tell, tmp_path: Path, place_of_cluster: Path
 ) -> None:
@@ -199,7 +196,6 @@ def test_the_cluster_drives_the_run_and_is_gone_afterwards(
 
 
 @pytest.mark.ray
-@pytest.mark.slow
 def test_the_better_run_is_taken_along_and_used(tell: Tell, tmp_path: Path) -> None:
     notebook = tell("07_comparing_and_exporting")
 
