@@ -89,7 +89,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
         interruptions.append(number)
         signal.default_int_handler(number, frame)
 
-    signal.signal(signal.SIGINT, interrupt)
+    # What a script sends to the background ignores Ctrl-C, and shall go on doing so.
+    is_interruptible = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+    if is_interruptible:
+        signal.signal(signal.SIGINT, interrupt)
     try:
         code = run_command(arguments)
     except (Exception, KeyboardInterrupt):
@@ -97,7 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if not interruptions:
             raise
         code = _say_interrupted()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # what ends needs not be interrupted in words
+    if is_interruptible:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # what ends needs not be interrupted in words
     sys.exit(code)
 
 
