@@ -151,9 +151,9 @@ def test_a_question_removes_earlier_ones_and_names_commands_that_work(
 ) -> None:
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
     monkeypatch.setattr(relayed, "SURELY_SEEN_S", 2.0)
-    there = ("--address", cluster.address, "--token-file", str(cluster.token_file))
+    there = ("--address", cluster.jobs_address, "--token-file", str(cluster.token))
     code, out, _ = shell("list", "--store", str(cluster.folder / "empty.sqlite"), *there)
-    named = f"--address {cluster.address} --store {cluster.folder / 'empty.sqlite'} --token-file"
+    named = f"--address {cluster.jobs_address} --store {cluster.folder / 'empty.sqlite'} --token-file"
     assert (code, named in out) == (0, True)
     code, _, err = shell("show", "nothing", *there)
     assert (code, "there is no run 'nothing'" in err) == (1, True)
