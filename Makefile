@@ -28,7 +28,7 @@ demo: env  ## Tune a small network on real data and write a report.
 	$(BIN)/workbench report last --to digits-report.html
 
 test: check front-end  ## Check the code and run the whole suite.
-	$(BIN)/python -m pytest --numprocesses 3 --dist loadgroup
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 check: env  ## Lint, formatting, types, layers.
 	$(BIN)/ruff check

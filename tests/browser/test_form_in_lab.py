@@ -110,6 +110,7 @@ def test_the_form_is_readable_in_every_theme_and_says_when_its_kernel_is_gone(pa
     assert form.get_by_text("Not connected any more").count() == 0
 
 
+@pytest.mark.slow
 def test_a_class_that_is_named_before_its_cell_has_run_is_found_when_it_has(page, jupyter) -> None:
     notebook(jupyter.root, "late.ipynb", "import workbench as wb\nwb.app()")
     run_all(page, jupyter, "late.ipynb")

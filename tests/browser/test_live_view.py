@@ -182,6 +182,7 @@ def test_a_stopped_trial_takes_its_processes_along(page, jupyter) -> None:
         wait_until(lambda: store.run(run_id).state == "stopped", timeout_s=30)
 
 
+@pytest.mark.slow
 def test_after_a_reload_everything_is_as_it_was_left(page, jupyter) -> None:
     first, second = (finished_run(jupyter.store_url, name=name) for name in ("reload-one", "reload-two"))
     open_lab(page, jupyter)
@@ -203,6 +204,7 @@ def test_after_a_reload_everything_is_as_it_was_left(page, jupyter) -> None:
     assert first != second
 
 
+@pytest.mark.slow
 def test_a_killed_server_comes_back_under_load_without_gaps(page, jupyter) -> None:
     with LiveRun(jupyter.store_url, reports_per_s=30) as live:
         points = Points(page)
@@ -248,6 +250,7 @@ def test_a_run_in_a_cell_is_live_whatever_becomes_of_the_kernel(page, jupyter) -
         assert output.get_by_role("img", name=re.compile("best so far")).is_visible()
 
 
+@pytest.mark.slow
 def test_a_saved_notebook_shows_its_run_without_a_kernel_and_its_snapshot_without_a_server(
     page, jupyter, live_browser, tmp_path
 ) -> None:

@@ -43,8 +43,8 @@ def test_the_command_of_a_form_goes_where_the_form_would(address: str, command: 
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("head", "head is no address of a cluster; allowed: http://HOST:8265"),
-        ("head:8265", "head:8265 is where Ray takes jobs.* Write http://head:8265 to submit the run"),
+        ("head", "'head' is no address of a cluster; allowed: http://HOST:8265"),
+        ("head:8265", "'head:8265' is where Ray takes jobs.* Write http://head:8265 to submit the run"),
         ("ray://head:10001", "is no address of a cluster"),
         ("http://", "takes no jobs"),
         ("http://head:many", "takes no jobs"),

@@ -234,7 +234,7 @@ class TestAsking:
     @pytest.mark.parametrize(
         ("address", "problem"),
         [
-            ("head", "head is no address of a cluster"),
+            ("head", "'head' is no address of a cluster"),
             ("http://me:secret@head:8265", "must not hold a name or a password"),
             ("127.0.0.1:1", "nothing answers at 127.0.0.1:1"),
         ],

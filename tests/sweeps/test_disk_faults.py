@@ -97,10 +97,8 @@ def test_a_run_waits_for_room_on_a_full_disk_and_goes_on(store: Store, disk: Dis
     sweep.assert_sound()
 
 
-@pytest.mark.parametrize(
-    "fault",
-    ["gone", *(pytest.param(name, marks=pytest.mark.slow) for name in ("full", "read-only", "a file"))],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", ["gone", "full", "read-only", "a file"])
 def test_a_place_that_stays_ill_ends_the_run_with_no_trial_lost_and_resume_goes_on(
     store: Store, disk: Disk, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:

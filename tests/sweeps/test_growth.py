@@ -178,6 +178,7 @@ def test_nothing_grows_onto_more_workers_than_were_ever_measured(store: Store) -
     assert sweep.of(TrialResized) == []
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 @pytest.mark.usefixtures("free_pool")
 def test_a_grown_trial_goes_on_where_there_are_fewer_workers_by_now(store: Store) -> None:

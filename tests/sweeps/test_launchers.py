@@ -83,6 +83,7 @@ def test_an_unknown_launcher_is_named_with_those_there_are(store: Store) -> None
     assert sweep.state == "waiting"
 
 
+@pytest.mark.slow
 def test_two_runs_share_the_workers_and_keep_their_events_apart(store: Store) -> None:
     long, short = (
         Sweep.create(
@@ -174,6 +175,7 @@ def test_classes_and_functions_of_a_script_run_in_the_workers_and_ray_is_not_hea
     assert (function.state, function.values) == ("complete", {"loss": 6.5})
 
 
+@pytest.mark.slow
 def test_a_module_that_was_edited_is_run_as_it_is_when_the_next_run_starts(
     store: Store, tmp_path: Path
 ) -> None:

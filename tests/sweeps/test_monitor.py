@@ -55,6 +55,7 @@ def run(cluster: Cluster, *arguments: str) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_gpus_of_another_node_are_followed_into_each_trial_until_one_is_lost(
     cluster: Cluster, fake_nvml_library: FakeNvml, monkeypatch: pytest.MonkeyPatch

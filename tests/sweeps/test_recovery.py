@@ -123,6 +123,7 @@ def coordinator_pids() -> list[int]:
     return [actor["Pid"] for actor in actors if actor["State"] == "ALIVE"]
 
 
+@pytest.mark.slow
 def test_a_killed_coordinator_costs_an_attempt(store: Store) -> None:
     of_others = coordinator_pids()  # a run that has just ended leaves them for a moment
     sweep = go_on(store, budget={"trials": 2}).launch()

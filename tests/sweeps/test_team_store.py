@@ -68,6 +68,7 @@ def test_a_run_waits_for_a_server_that_is_away_and_loses_nothing(
     sweep.assert_sound()
 
 
+@pytest.mark.slow
 def test_a_driver_that_is_killed_while_the_server_is_away_comes_back_with_it(
     postgresql: Server, store: Store
 ) -> None:

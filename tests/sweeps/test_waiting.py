@@ -32,7 +32,7 @@ def test_a_run_that_gets_no_workers_says_once_who_has_them(
 
 def test_a_run_of_a_higher_priority_keeps_its_workers_between_its_trials(store: Store) -> None:
     everything = {"concurrency": 1, "cpus_per_worker": 2}
-    low = Sweep.create(store, "curve", budget={"trials": 12}, options={"pause_s": 0.3}, resources=everything)
+    low = Sweep.create(store, "curve", budget={"trials": 6}, options={"pause_s": 0.3}, resources=everything)
     high = Sweep.create(
         store,
         "curve",

@@ -259,7 +259,7 @@ def jobs_address(given: str | None) -> str:
     if "@" in text:
         raise _holds_a_password()
     if not is_jobs_address(text) or not _is_of_a_server(text):
-        raise RunError(f"{text} takes no jobs", field="address", allowed=_ALLOWED)
+        raise RunError(f"{text!r} takes no jobs", field="address", allowed=_ALLOWED)
     return text
 
 
@@ -291,10 +291,10 @@ def check_address(given: str) -> None:
         raise _holds_a_password()
     host, _, port = given.rpartition(":")
     if not re.fullmatch(r"[\w.-]+|\[[0-9A-Fa-f:.]+\]", host) or not port.isdecimal():
-        raise RunError(f"{given} is no address of a cluster", field="address", allowed=_ALL_ALLOWED)
+        raise RunError(f"{given!r} is no address of a cluster", field="address", allowed=_ALL_ALLOWED)
     if port == _DASHBOARD_PORT:
         raise RunError(
-            f"{given} is where Ray takes jobs, and nobody can attach there", field="address",
+            f"{given!r} is where Ray takes jobs, and nobody can attach there", field="address",
             allowed=_ALL_ALLOWED, next_step=f"Write http://{given} to submit the run.",
         )  # fmt: skip
 
