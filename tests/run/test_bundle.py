@@ -91,6 +91,7 @@ def test_narrowing_fixes_every_kind_of_value_and_drops_what_ends_a_training() ->
             "on": {"choices": [True, False]}, "rate": {"low": 0.0, "high": 1.0, "when": {"on": True}},
         },
         "early_stop": {"pruner": "asha"}, "repeats": 3, "seed": 5,
+        "alerts": [{"on": "run_ended", "to": ["a-sink-of-that-machine"]}],
         "objectives": [{"metric": "val_accuracy", "goal": "maximize", "target": 0.5}],
     })  # fmt: skip
     params = {"layers": [8, 8], "options": {"low": 1, "high": 2}, "on": True, "rate": 0.25}
@@ -102,6 +103,7 @@ def test_narrowing_fixes_every_kind_of_value_and_drops_what_ends_a_training() ->
     assert (narrowed.early_stop.pruner, narrowed.repeats, narrowed.seed) == ("none", 1, 5)
     assert narrowed.objectives[0].target is None
     assert narrowed.budget.trials == 1
+    assert narrowed.alerts == ()
 
 
 def test_narrowing_to_a_later_repeat_keeps_the_repeats_before_it() -> None:

@@ -22,6 +22,7 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
+from workbench.run.attached import attach
 from workbench.store import Store
 from workbench.sweeps.preflight import find_problems
 
@@ -157,3 +158,27 @@ def test_a_rule_for_a_sink_that_there_is_not_is_refused_before_anything_starts(t
     assert isinstance(problem, ExperimentError)
     assert (problem.field, problem.allowed) == ("alerts.1.to", "team, jupyter")
     assert list(find_problems(experiment, on_this_machine=False)) == []
+
+
+@pytest.mark.usefixtures("free_pool")
+def test_a_run_is_resumed_also_while_its_driver_still_waits_for_a_slow_sink(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tmp_path / "settings.yaml"
+    settings.write_text("sinks: {slow: {kind: command, command: [sleep, '4']}}")
+    monkeypatch.setenv("WORKBENCH_SETTINGS", str(settings))
+    sweep = Sweep.create(
+        store, "curve", options={"steps": 30, "pause_s": 0.1}, budget={"trials": 2},
+        alerts=[{"on": "run_ended", "to": ["slow"]}],
+    )  # fmt: skip
+    driving = Driving(sweep)
+    sweep.wait_for(TrialReported)
+    run = attach(sweep.run_id, store=store)
+    run.stop()
+    sweep.wait("stopped")
+    assert run.driven, "it tells of the end"
+    run.resume(launcher="inline")
+    assert driving.join() is None
+    assert [trial.state for trial in sweep.trials] == ["complete"] * 2
+    assert len(sweep.of(DriverStarted)) == 2
+    assert [told.sent for told in sweep.of(AlertDelivered)] == [True, True]

@@ -131,7 +131,7 @@ def resume(run_id: str, detach: bool, launcher: str, address: str | None, as_jso
 
 def _go_on(run: Run, *, detach: bool, launcher: str, address: str | None, as_json: bool) -> int:
     """Give a run a driver, unless it has one, and follow it."""
-    driver_after = None if run.driven else run.row.last_seq
+    driver_after = None if run.is_under_way else run.row.last_seq
     try:
         with waiting_for_the_driver(run):
             run.resume(launcher=launcher, address=address)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
 _ANSWER_TIMEOUT_S = 5.0
+LEAVING_PATIENCE_S = 60.0
 
 
 def open_store(store: Store | str | None) -> Store:
@@ -168,6 +169,7 @@ class Run(RunView):
                 return answer
         from workbench.sweeps import launch
 
+        self._await_leaving()
         launch(self.store, self.run_id, launcher=launcher, address=address)
         return self._answer(number, row.last_seq)
 
@@ -230,25 +232,39 @@ class Run(RunView):
     def resume(self, *, launcher: str = "ray", address: str | None = None) -> Self:
         """Give a run that was stopped, failed or lost a new driver; finished trials are kept.
 
-        A run whose driver is alive goes on as it does.
+        A run that is under way goes on as it does; where its driver is about to leave it, that is waited for.
 
         Args:
             launcher: As in `sweep`.
             address: As in `sweep`.
 
         Raises:
-            RunError: If it is complete, or a driver cannot be started.
+            RunError: If it is complete, its driver does not leave, or another one cannot be started.
         """
         from workbench.sweeps import launch
 
+        if self.is_under_way:
+            return self
+        self._await_leaving()
         if self.state == "complete":
             raise RunError(
                 f"run {self.run_id} is complete: there is nothing to go on with",
                 next_step=self._how_to_go_on(),
             )
-        if not self.driven:
-            launch(self.store, self.run_id, launcher=launcher, address=address)
+        launch(self.store, self.run_id, launcher=launcher, address=address)
         return self
+
+    def _await_leaving(self) -> None:
+        """Wait for a driver that stops its trials, or tells of the end, until it has left the run."""
+        until_s = time.monotonic() + LEAVING_PATIENCE_S
+        while self.driven:
+            if time.monotonic() > until_s:
+                raise RunError(
+                    f"the driver of run {self.run_id} is about to leave it, and has not after "
+                    f"{LEAVING_PATIENCE_S:g} s",
+                    next_step=f"Ask again in a moment: workbench resume {self.run_id}",
+                )
+            time.sleep(0.1)
 
     def _how_to_go_on(self) -> str:
         more = how_to_extend(self.history)

@@ -116,11 +116,12 @@ def narrow(experiment: Experiment, trial: Trial) -> Experiment:
 
     Returns:
         The experiment with every parameter fixed, the plan written out, and nothing that ends a training
-        early. Its seed stays; where the trial was a later repeat, the repeats before it are trained too,
-        because the seed of a training follows from the seed of the experiment and the number of the repeat.
+        early or tells anybody. Its seed stays; where the trial was a later repeat, the repeats before it are
+        trained too, because the seed of a training follows from that and the number of the repeat.
     """
     document = experiment.model_dump(mode="json")
-    for key in ("early_stop", "sampler", "constraints", "repeats"):
+    # Alerts are for whoever watched the run, and told by sinks of that machine.
+    for key in ("early_stop", "sampler", "constraints", "repeats", "alerts"):
         document.pop(key, None)
     document["objectives"] = [
         {key: value for key, value in objective.items() if key != "target"}

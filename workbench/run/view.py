@@ -63,6 +63,11 @@ class RunView:
         return self.state in FINISHED_RUN_STATES
 
     @property
+    def is_under_way(self) -> bool:
+        """Whether a driver has it, and is not about to leave it."""
+        return self.driven and self.state not in ("stopping", *FINISHED_RUN_STATES)
+
+    @property
     def driven(self) -> bool:
         """Whether a driver is at work on it, as far as can be known from here."""
         return self.store.is_driven(self.run_id)

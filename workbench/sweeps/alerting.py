@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Self
 
 from workbench.alerts import Delivery, GpuReading, NodeReading, Settings, read_settings, told_of
+from workbench.alerts.sinks import COMMAND_TIMEOUT_S
 from workbench.artifacts import Artifacts
 from workbench.errors import ExperimentError, LeaseError, ResourcesError, StoreError
 from workbench.events import AlertRaised, AlertsArmed, Event, Noted
@@ -32,7 +33,7 @@ from workbench.workers.admission import Node, Request, check_feasible
 
 logger = logging.getLogger(__name__)
 
-FAREWELL_S = 10.0
+FAREWELL_S = COMMAND_TIMEOUT_S + 2.0
 """How long a driver that ends waits for sinks; what they were not told by then is told after a resume."""
 READ_S = 10.0
 MAX_SAMPLES = 10_000
