@@ -178,7 +178,8 @@ def check_sinks(rules: tuple[AlertRule, ...], names: tuple[str, ...]) -> None:
             if name not in names:
                 raise ExperimentError(
                     f"there is no sink {name!r}", field=f"alerts.{index}.to", allowed=names,
-                    next_step=f"Name it under sinks in {settings_path()}.",
+                    next_step=f"Name it under sinks in {settings_path()}; a run that is submitted goes by "
+                    "the settings of its cluster instead.",
                 )  # fmt: skip
 
 
