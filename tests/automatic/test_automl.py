@@ -70,6 +70,7 @@ def started_run() -> wb.AutoML:
     raise AssertionError("no run was started")
 
 
+@pytest.mark.slow
 def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None:
     table = customers()
     found = wb.automl(table, "stays", time="5m")

@@ -54,6 +54,7 @@ def ask(store: Store, experiment: Experiment, heard: list[Event], **options: Any
     return wb.advise(experiment, store=store, listener=heard.append, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_an_advice_is_measured_stored_and_can_be_followed(store: Store, ray_head: Path) -> None:
     heard: list[Event] = []

@@ -40,6 +40,7 @@ def function_of_a_cell():
     return made["train_in_a_cell"]
 
 
+@pytest.mark.slow
 @pytest.mark.ray
 def test_what_was_made_in_a_cell_is_submitted_waited_for_and_brought_back(
     cluster: ClusterWithJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

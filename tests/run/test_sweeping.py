@@ -221,6 +221,7 @@ def test_what_cannot_be_run_is_refused_before_anything_is_stored(
     assert json.loads(_finish("list", "--json")[1]) == []
 
 
+@pytest.mark.slow
 def test_a_sweep_from_python_returns_at_once_and_learns_from_earlier_ones(folder: Path) -> None:
     first = wb.sweep("small.yaml", wait=True)
     second = wb.sweep(wb.Experiment.from_file("small.yaml"), warm_start=[first])

@@ -160,6 +160,7 @@ def test_a_rule_for_a_sink_that_there_is_not_is_refused_before_anything_starts(t
     assert list(find_problems(experiment, on_this_machine=False)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("free_pool")
 def test_a_run_is_resumed_also_while_its_driver_still_waits_for_a_slow_sink(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
