@@ -256,8 +256,8 @@ def test_what_is_no_configuration_is_never_enqueued(shell: Shell, assignments: l
     assert store.commands(run_id) == []
 
 
-@pytest.mark.parametrize("where", ["click", "sqlalchemy"])
-def test_interrupting_a_command_that_is_being_imported_is_said_in_a_word(shell: Shell, where: str) -> None:
+def interrupt_while_importing(where: str, beginning: str = "") -> subprocess.CompletedProcess[str]:
+    """List runs in a process that is sent SIGINT while it imports a package."""
     # Some packages take the interruption of their import for a defect of theirs.
     program = f"""
 import os, signal, sys
@@ -273,10 +273,25 @@ class Interrupting:
 
 sys.meta_path.insert(0, Interrupting())
 sys.argv = ["workbench", "list"]
+{beginning}
 workbench.cli.main()
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+
+
+@pytest.mark.parametrize("where", ["click", "sqlalchemy"])
+def test_interrupting_a_command_that_is_being_imported_is_said_in_a_word(shell: Shell, where: str) -> None:
+    done = interrupt_while_importing(where)
     assert (done.returncode, done.stdout, done.stderr.strip()) == (130, "", "interrupted")
+
+
+@pytest.mark.parametrize("where", ["click", "sqlalchemy"])
+def test_what_a_script_sends_to_the_background_goes_on_when_it_is_interrupted(
+    shell: Shell, where: str
+) -> None:
+    done = interrupt_while_importing(where, "signal.signal(signal.SIGINT, signal.SIG_IGN)")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "No runs yet" in done.stdout
 
 
 def test_a_home_that_cannot_be_is_refused_in_a_line(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:

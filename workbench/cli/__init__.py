@@ -16,7 +16,9 @@ __all__ = ["main"]
 
 def main() -> None:
     """Carry out the command of this process; interrupting it is understood before anything is imported."""
-    signal.signal(signal.SIGINT, _end)
+    # What a script sends to the background ignores Ctrl-C, and shall go on doing so.
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, _end)
     from workbench.cli.entry import main as enter
 
     enter()

@@ -89,7 +89,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
         interruptions.append(number)
         signal.default_int_handler(number, frame)
 
-    # What a script sends to the background ignores Ctrl-C, and shall go on doing so.
     is_interruptible = signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
     if is_interruptible:
         signal.signal(signal.SIGINT, interrupt)
