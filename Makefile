@@ -1,4 +1,4 @@
-# The verbs of this repository. `make demo` and `make test` need only Python 3.11+ and make.
+# All tasks of this repository. `make demo` and `make test` need only Python 3.11+ and make.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -10,12 +10,12 @@ export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check front-end format slow cluster-demo faults bench bench-advisor bench-choice clean
+.PHONY: help env demo test check docs front-end format slow gpu cluster-demo faults bench bench-advisor bench-choice clean
 
-help:  ## Say what can be made.
+help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
-env: $(MADE)  ## Make the environment in .venv from the pinned versions.
+env: $(MADE)  ## Create .venv from the pinned versions.
 
 $(MADE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 env"; exit 1; }
@@ -30,11 +30,14 @@ demo: env  ## Tune a small network on real data and write a report.
 test: check front-end  ## Check the code and run the whole suite.
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
-check: env  ## Lint, formatting, types, layers.
+check: env docs  ## Lint, formatting, types, layers, documentation.
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/pyright
 	$(BIN)/lint-imports
+
+docs: env  ## Build the documentation into docs/_build/html; a broken link is an error.
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build/html
 
 front-end: env $(NODE_MODULES)  ## Check, test and build the front end.
 	$(NPM) run check
@@ -45,27 +48,30 @@ $(NODE_MODULES): extensions/package-lock.json | $(MADE)
 	$(NPM) ci
 	@touch $@
 
-format: env  ## Put the code into its one form.
+format: env  ## Format the Python code.
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
 slow: env  ## Run the tests that take longer than a minute each.
 	$(BIN)/python -m pytest -m slow
 
-cluster-demo: env  ## Run the digits on two raylets and PostgreSQL, lose a node in the middle, write a report.
+gpu:  ## Run the tests that need a GPU, in the environment of PYTHON; Ray is not needed.
+	$(PYTHON) -m pytest --override-ini addopts= -m gpu $$(grep -rl --include='test_*.py' 'mark\.gpu' tests)
+
+cluster-demo: env  ## Run the digits on two nodes and PostgreSQL, lose a node halfway, write a report.
 	$(BIN)/python -m tests.faults.cluster_demo
 
-faults: env  ## Kill every kind of process in the middle of sweeps, then lose machines, links and the store (two hours).
+faults: env  ## Kill every kind of process during sweeps, then lose machines, links and the store (two hours).
 	$(BIN)/python -m tests.faults machine
 	$(BIN)/python -m tests.faults cluster
 
-bench: env  ## Measure us and the rivals side by side; results go to tests/benchmarks/results.
+bench: env  ## Measure the workbench and its rivals side by side; results go to tests/benchmarks/results.
 	$(BIN)/python -m tests.benchmarks
 
-bench-advisor: env  ## Predict and choose from public measurements, beside the rivals (two minutes).
+bench-advisor: env  ## Predict and choose from public measurements, compared with rivals (two minutes).
 	$(BIN)/python -m tests.benchmarks advisor_step_time advisor_batch advisor_budget
 
-bench-choice: env  ## Advise on small tasks beside brute force, Ray Tune and Lightning (an hour, alone).
+bench-choice: env  ## Advise on small tasks, compared with brute force, Ray Tune and Lightning (an hour, on an idle machine).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'
 	$(BIN)/python -m tests.benchmarks advisor_choice advisor_on_off
 

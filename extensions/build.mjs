@@ -27,8 +27,4 @@ function buildPage() {
   });
 }
 
-await Promise.all([
-  buildPage(),
-  buildLabExtension(shared),
-  buildWidgets(shared, join(python, "widgets", "static")),
-]);
+await Promise.all([buildPage(), buildLabExtension(shared), buildWidgets(shared, join(python, "widgets", "static"))]);

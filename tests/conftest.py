@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +10,10 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.cluster_with_jobs import ClusterWithJobs
-from tests.fake_nvml import FakeNvml
-from tests.postgresql_server import Server, find_programs
-from tests.s3_server import S3Server
+from tests.services.clusters import Cluster
+from tests.services.fake_nvml import FakeNvml
+from tests.services.postgresql import PASSWORD, Server, find_programs
+from tests.services.s3 import S3Server
 
 # Machines that run tests are shared: how long an example takes says nothing about the code.
 # And whoever changes something wants to see the same examples before and after.
@@ -22,7 +23,16 @@ settings.register_profile(
 settings.load_profile("shared")
 
 
-_FACES = ("automatic", "forms", "notebooks", "widgets")
+def pytest_configure() -> None:
+    """Let Ctrl-C be what it is at a terminal, for this process and for all that tests start.
+
+    Whoever starts the suite in the background has it ignore SIGINT, and every child would inherit that.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_FACES = ("automl_pipeline", "forms", "notebooks", "widgets")
 
 
 @pytest.hookimpl(tryfirst=True)  # before groups are read
@@ -46,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 @pytest.fixture(scope="session")
 def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Attach this process to a Ray head of the test session's own, with two CPUs; yield its home."""
-    from workbench.workers import head
+    from workbench.head import local_head
 
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
@@ -55,12 +65,12 @@ def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("WORKBENCH_HOME", str(home))
         patch.setenv("WORKBENCH_HEAD_IDLE_S", "900")
         try:
-            head.connect(num_cpus=2)
+            local_head.connect(num_cpus=2)
             yield home
         finally:
             if "ray" in sys.modules:
                 sys.modules["ray"].shutdown()
-            head.shutdown()
+            local_head.shutdown()
 
 
 @pytest.fixture(scope="session")
@@ -69,10 +79,24 @@ def fake_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
     return FakeNvml(tmp_path_factory.mktemp("nvml"))
 
 
+@pytest.fixture
+def warm_children(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let child processes that describe models and data start with torch loaded."""
+    from tests.services.warm_children import WarmSubprocess
+
+    monkeypatch.setattr("workbench.probes.child_process.subprocess", WarmSubprocess)
+
+
 @pytest.fixture(scope="session")
-def cluster() -> Iterator[ClusterWithJobs]:
-    """A Ray cluster of the test session's own that takes jobs; this process is no part of it."""
-    cluster = ClusterWithJobs()
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A Ray cluster of one node and two CPUs that takes jobs, with a store; this process is no part of it."""
+    folder = tmp_path_factory.mktemp("cluster")
+    environment = {
+        "WORKBENCH_STORE": str(folder / "store.sqlite"),
+        "PGPASSWORD": PASSWORD,
+        "XDG_CACHE_HOME": str(folder / "cache"),
+    }
+    cluster = Cluster(folder, head_cpus=2, takes_jobs=True, environment=environment)
     try:
         yield cluster
     finally:

@@ -17,6 +17,7 @@ from workbench.events import (
 )
 from workbench.experiment import Experiment
 from workbench.history import History
+from workbench.plan import PartialPlan
 
 
 def experiment(**changes: Any) -> Experiment:
@@ -169,7 +170,7 @@ def test_a_trial_that_grew_says_what_was_expected_and_what_it_brought() -> None:
     )
     history = History.of(experiment(), [*trial(0, {"accuracy": 0.5})[:3], resized, ended])
     grown = history.trials[0]
-    assert (grown.state, grown.decided_plan) == ("waiting", {"workers": 2, "micro_batch": 32})
+    assert (grown.state, grown.decided_plan) == ("waiting", PartialPlan.of(workers=2, micro_batch=32))
     assert not grown.ran_out_of_memory
     assert grown.resizes[0].describe() == (
         "grew from 1 to 2 workers: 1,000 -> about 1,900 samples/s, expected to end 23.4 s earlier"
@@ -177,10 +178,10 @@ def test_a_trial_that_grew_says_what_was_expected_and_what_it_brought() -> None:
     found = {"trial": 0, "attempt": 1, "from_workers": 1, "to_workers": 2, "samples_per_s": 1500.0}
     history.apply(ResizeMeasured(**found, restart_s=6.0, saving_s=14.0))
     assert grown.resizes[0].describe() == (
-        "grew from 1 to 2 workers: 1,000 -> 1,500 samples/s; the restart took 6.0 s, it ends 14.0 s earlier "
+        "grew from 1 to 2 workers: 1,000 -> 1,500 samples/s; the restart took 6 s, it ends 14 s earlier "
         "(expected: 23.4 s earlier)"
     )
     [told] = history.to_json()["trials"][0]["resizes"]
     assert (told["expected_saving_s"], told["measured"]["saving_s"]) == (23.4, 14.0)
     history.apply(ResizeMeasured(**found, restart_s=25.0, saving_s=-5.0))
-    assert "it ends 5.0 s later" in grown.resizes[0].describe()
+    assert "it ends 5 s later" in grown.resizes[0].describe()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from workbench import widgets
-    from workbench.automatic import AutoML, automl
+    from workbench.automl_pipeline import AutoML, automl
     from workbench.errors import WorkbenchError
     from workbench.experiment import (
         Budget,
@@ -19,13 +19,14 @@ if TYPE_CHECKING:
         EarlyStop,
         Experiment,
         Objective,
-        Plan,
+        PlanSettings,
         Resources,
         Sampler,
         Training,
     )
     from workbench.history import History, Trial
-    from workbench.run import Bundle, Run, SubmittedRun, advise, attach, compare, load_bundle, submit, sweep
+    from workbench.plan import Plan
+    from workbench.runs import Bundle, Run, SubmittedRun, advise, attach, compare, load_bundle, submit, sweep
     from workbench.space import Choice, Fixed, Float, Int, Space
     from workbench.store import Store
     from workbench.widgets import app, live
@@ -33,14 +34,17 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOMES = {
-    "automatic": ("AutoML", "automl"),
+    "automl_pipeline": ("AutoML", "automl"),
     "errors": ("WorkbenchError",),
     "experiment": (
-        "Budget", "Component", "Constraint", "EarlyStop", "Experiment", "Objective", "Plan", "Resources",
-        "Sampler", "Training",
+        "Budget", "Component", "Constraint", "EarlyStop", "Experiment", "Objective", "PlanSettings",
+        "Resources", "Sampler", "Training",
     ),
     "history": ("History", "Trial"),
-    "run": ("Bundle", "Run", "SubmittedRun", "advise", "attach", "compare", "load_bundle", "submit", "sweep"),
+    "plan": ("Plan",),
+    "runs": (
+        "Bundle", "Run", "SubmittedRun", "advise", "attach", "compare", "load_bundle", "submit", "sweep",
+    ),
     "space": ("Choice", "Fixed", "Float", "Int", "Space"),
     "store": ("Store",),
     "widgets": ("app", "live"),
@@ -62,6 +66,7 @@ __all__ = [
     "Int",
     "Objective",
     "Plan",
+    "PlanSettings",
     "Resources",
     "Run",
     "Sampler",

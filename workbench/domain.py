@@ -1,4 +1,4 @@
-"""The kinds of parameters: which values each may take, how it is written, how it is sampled blindly.
+"""The kinds of parameters: which values each may take, how it is written, how it is sampled at random.
 
 Float, Int, Choice and Fixed are a closed union; converters to foreign libraries live with their owners.
 Whether a parameter exists in a configuration is left to the space.
@@ -27,13 +27,13 @@ from pydantic import (
 
 from workbench.errors import ExperimentError
 
-MOST_EXACT = 2**53
-"""Up to here a float tells whole numbers apart; samplers compute with floats."""
-_Whole = Annotated[int, Field(ge=-MOST_EXACT, le=MOST_EXACT)]
+MAX_EXACT = 2**53
+"""Up to here a float represents whole numbers exactly; samplers compute with floats."""
+_Whole = Annotated[int, Field(ge=-MAX_EXACT, le=MAX_EXACT)]
 
 
 class DomainSection(BaseModel):
-    """What every kind of parameter shares."""
+    """The fields that all kinds of parameters share."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -44,13 +44,15 @@ class DomainSection(BaseModel):
 
 
 class NumberSection(DomainSection):
-    """What ranges share."""
+    """The fields that ranges share."""
 
-    log: bool = Field(False, description="Sample the logarithm evenly.")
+    log: bool = Field(False, description="Sample uniformly on a logarithmic scale.")
 
     def _check_range(self, low: float, high: float, step: float | None) -> None:
         if not math.isfinite(high - low):
-            raise ExperimentError("the range is wider than numbers are", field="high", next_step="Lower it.")
+            raise ExperimentError(
+                "the range is wider than a float can represent", field="high", next_step="Lower it."
+            )
         if low > high:
             raise ExperimentError(
                 f"{low} is above high = {high}",
@@ -67,7 +69,7 @@ class NumberSection(DomainSection):
             )
         if self.log and step is not None:
             raise ExperimentError(
-                "a logarithmic range has no step",
+                "a logarithmic range cannot have a step",
                 field="step",
                 next_step="Remove step or log, or list choices.",
             )
@@ -75,11 +77,11 @@ class NumberSection(DomainSection):
             raise ExperimentError(
                 f"{step} is wider than the range", field="step", allowed=f"up to {high - low}"
             )
-        if step is not None and not (high - low) / step <= MOST_EXACT:
-            raise ExperimentError("more steps than can be counted", field="step", next_step="Raise it.")
+        if step is not None and not (high - low) / step <= MAX_EXACT:
+            raise ExperimentError("the range has too many steps", field="step", next_step="Raise it.")
 
     @model_serializer(mode="wrap")
-    def _write_type_where_bounds_do_not_tell(self, handler: SerializerFunctionWrapHandler) -> Any:
+    def _write_type_where_ambiguous(self, handler: SerializerFunctionWrapHandler) -> Any:
         written: dict[str, Any] = handler(self)
         numbers = [written[key] for key in ("low", "high", "step") if written.get(key) is not None]
         if written.get("type") == "int" or not all(float(number).is_integer() for number in numbers):
@@ -90,7 +92,7 @@ class NumberSection(DomainSection):
 
 
 class _Steps(Sequence[float]):
-    """The numbers from low to high in steps, made when they are asked for: there may be very many."""
+    """The numbers from low to high in steps, computed on demand, as there may be very many."""
 
     def __init__(self, low: float, high: float, step: float) -> None:
         self._low, self._high, self._step = low, high, step
@@ -110,12 +112,17 @@ class _Steps(Sequence[float]):
 
 
 class Float(NumberSection):
-    """A real number from low to high, both included."""
+    """A real number from low to high, both included.
+
+    Example:
+        >>> wb.Float(low=1e-4, high=0.1, log=True).contains(0.01)
+        True
+    """
 
     type: Literal["float"] = "float"
     low: float
     high: float
-    step: float | None = Field(None, gt=0, description="Distance between allowed values, from low upwards.")
+    step: float | None = Field(None, gt=0, description="Step between allowed values, starting at low.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -123,7 +130,7 @@ class Float(NumberSection):
         return self
 
     def contains(self, value: JsonValue) -> bool:
-        """Tell whether `value` is allowed."""
+        """Return whether `value` is allowed."""
         if isinstance(value, bool) or not isinstance(value, int | float):
             return False
         if not self.low <= value <= self.high:
@@ -152,12 +159,17 @@ class Float(NumberSection):
 
 
 class Int(NumberSection):
-    """A whole number from low to high, both included."""
+    """A whole number from low to high, both included.
+
+    Example:
+        >>> list(wb.Int(low=8, high=24, step=8).values())
+        [8, 16, 24]
+    """
 
     type: Literal["int"] = "int"
     low: _Whole
     high: _Whole
-    step: int | None = Field(None, gt=0, description="Distance between allowed values, from low upwards.")
+    step: int | None = Field(None, gt=0, description="Step between allowed values, starting at low.")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -165,7 +177,7 @@ class Int(NumberSection):
         return self
 
     def contains(self, value: JsonValue) -> bool:
-        """Tell whether `value` is allowed."""
+        """Return whether `value` is allowed."""
         if isinstance(value, bool) or not isinstance(value, int):
             return False
         return self.low <= value <= self.high and (value - self.low) % (self.step or 1) == 0
@@ -183,12 +195,17 @@ class Int(NumberSection):
 
 
 class Choice(DomainSection):
-    """One of several values of any JSON type."""
+    """One of several values of any JSON type.
+
+    Example:
+        >>> wb.Choice(choices=["sgd", "adamw"]).contains("adam")
+        False
+    """
 
     choices: tuple[JsonValue, ...] = Field(min_length=1)
 
     @model_serializer(mode="wrap")
-    def _write_only_what_was_said(self, handler: SerializerFunctionWrapHandler) -> Any:
+    def _write_only_what_was_set(self, handler: SerializerFunctionWrapHandler) -> Any:
         written: dict[str, Any] = handler(self)
         return written if self.when else {"choices": written["choices"]}
 
@@ -201,7 +218,7 @@ class Choice(DomainSection):
         return choices
 
     def contains(self, value: JsonValue) -> bool:
-        """Tell whether `value` is one of the choices."""
+        """Return whether `value` is one of the choices."""
         return any(same_value(value, choice) for choice in self.choices)
 
     def values(self) -> list[JsonValue]:
@@ -214,7 +231,12 @@ class Choice(DomainSection):
 
 
 class Fixed(DomainSection):
-    """One value, the same in every trial where the parameter exists."""
+    """One value, the same in every trial where the parameter exists.
+
+    Example:
+        >>> wb.Fixed(value=2).contains(2)
+        True
+    """
 
     value: JsonValue
 
@@ -231,7 +253,7 @@ class Fixed(DomainSection):
         return {"value": self.value} if isinstance(self.value, list | dict) else self.value
 
     def contains(self, value: JsonValue) -> bool:
-        """Tell whether `value` is the value."""
+        """Return whether `value` is the value."""
         return same_value(value, self.value)
 
     def values(self) -> list[JsonValue]:
@@ -244,12 +266,12 @@ class Fixed(DomainSection):
 
 
 def same_value(first: JsonValue, second: JsonValue) -> bool:
-    """Tell whether two JSON values are the same; unlike Python, true is not 1."""
+    """Return whether two JSON values are the same; unlike Python, true is not 1."""
     return isinstance(first, bool) == isinstance(second, bool) and first == second
 
 
 def _kind(given: Any) -> str | None:
-    """Tell which kind of parameter a person meant, or None where nobody can tell."""
+    """Return which kind of parameter was meant, or None if that is ambiguous."""
     if isinstance(given, Float | Int | Choice | Fixed):
         return type(given).__name__.lower()
     if isinstance(given, list | tuple):
@@ -277,13 +299,13 @@ WrittenDomain = Annotated[
         _kind,
         custom_error_type="domain",
         custom_error_message="neither a range nor choices; allowed: {low, high, log, step, type, when}, "
-        "{choices, when}, {value, when} or a bare value that is no list",
+        "{choices, when}, {value, when} or a bare value that is not a list",
     ),
 ]
 
 
 def describe(domain: Domain) -> str:
-    """Say in a few words which values a domain allows."""
+    """Describe briefly which values a domain allows."""
     match domain:
         case Float() | Int():
             step = f" in steps of {domain.step}" if domain.step else ""

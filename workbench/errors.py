@@ -1,30 +1,71 @@
 """Every error that the workbench raises on purpose, in one tree.
 
     WorkbenchError
-    |-- ExperimentError (ValueError)         the experiment, or something a person wrote, is wrong
-    |   `-- UnknownNameError                 a name that no registry knows
-    |-- ResourcesError                       the hardware there is can never satisfy the request
+    |-- ExperimentError (ValueError)         the experiment or another file of the user is wrong
+    |   `-- UnknownNameError                 no registry knows the name
+    |-- ArgumentError (ValueError)           an argument of a command, a function or an HTTP request is wrong
+    |-- ResourcesError                       the available hardware can never satisfy the request
     |-- DataError                            data cannot be found, read or understood
     |-- StoreError                           the store cannot be opened, read or written
-    |   |-- RunNotFoundError
+    |   |-- RunNotFoundError                 the store has no such run
     |   |-- StoreUnavailableError            full disk, lock or lost connection: may pass
-    |   `-- LeaseError                       another driver owns the run, or ours was taken over
-    |-- ArtifactsError                       files of a run cannot be written or read: full, read-only, gone
-    |-- RunError                             a run could not be started, reached or continued
+    |   `-- LeaseError                       another driver owns the run, or took it over
+    |-- ArtifactsError                       files of a run cannot be written or read
+    |-- RunError                             a run cannot be started, reached or continued
     `-- MissingDependencyError (ImportError) an optional package is not installed
 
-A message says what is wrong, where (the dotted field), what is allowed, and the next step.
-Foreign errors are translated once, by the room that owns the foreign library.
+A message states what is wrong, where (the dotted field), what is allowed, and the next step. A next step that
+is a command is kept as its verb and arguments: whoever shows the error writes it for a shell, for Python or
+for the panel. Errors of other libraries are translated once, by the package that owns the library.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Self
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+PROBLEMS_VARIABLE = "WORKBENCH_PROBLEMS_AS_JSON"
+"""Set for a command whose errors another process of ours reads: they are printed as one line of JSON."""
+
+
+@dataclass(frozen=True)
+class Suggestion:
+    """A command that is the recommended next step; `workbench.actions.suggest` makes one."""
+
+    lead: str
+    """What the step does, as the beginning of a sentence; may be empty."""
+    verb: str
+    """The kind of an action, or another command of the command line."""
+    subject: str | None = None
+    """The run, or the file."""
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    words: tuple[str, ...] = ()
+    """The command as words, without the name of the program."""
+    python: str | None = None
+    """The Python that does the same; None where there is none."""
+    label: str | None = None
+    """The name of its button in the panel; None where there is none."""
+
+    def write(self, form: str) -> str:
+        """Return the step as text, the command written as `form`."""
+        return f"{self.lead}: {form}" if self.lead else form
+
+    def __str__(self) -> str:
+        return self.write(self.python or shlex.join(["workbench", *self.words]))
 
 
 class WorkbenchError(Exception):
-    """Base of the tree: catch it to catch everything that the workbench raises on purpose."""
+    """Base of the tree: catch it to catch everything that the workbench raises on purpose.
+
+    Example:
+        >>> try:
+        ...     experiment.replace(budget={"trials": 0})
+        ... except wb.WorkbenchError as error:
+        ...     print(error.field)
+        budget.trials
+    """
 
     def __init__(
         self,
@@ -32,15 +73,15 @@ class WorkbenchError(Exception):
         *,
         field: str | None = None,
         allowed: str | Iterable[str] | None = None,
-        next_step: str | None = None,
+        next_step: str | Suggestion | None = None,
     ) -> None:
         """Compose one message from its parts.
 
         Args:
             problem: What is wrong, as one clause without a full stop.
             field: The dotted path of the offending field, such as `search.lr.low`.
-            allowed: What would have been right: a sentence, or the known names.
-            next_step: What the person can do now.
+            allowed: What is allowed instead: a phrase, or the known names.
+            next_step: What the user can do now: a sentence, or a command.
         """
         self.problem = problem
         self.field = field
@@ -49,25 +90,37 @@ class WorkbenchError(Exception):
         super().__init__(str(self))
 
     def __str__(self) -> str:
+        return self.describe()
+
+    def describe(self, write: Callable[[Suggestion], str] = str) -> str:
+        """Return the whole message.
+
+        Args:
+            write: Writes a next step that is a command; by default as Python.
+        """
         message = f"{self.field}: {self.problem}" if self.field else self.problem
         if self.allowed:
             message += f"; allowed: {self.allowed}"
         if self.next_step:
-            message += f". {self.next_step}"
+            message += f". {self._step(write)}"
         return message
 
-    def to_json(self) -> dict[str, str | None]:
-        """Return its parts as plain values."""
+    def to_json(self, write: Callable[[Suggestion], str] = str) -> dict[str, str | None]:
+        """Return its parts as plain values; `write` as in `describe`."""
         return {
-            "field": self.field, "problem": self.problem, "allowed": self.allowed, "next_step": self.next_step
+            "field": self.field, "problem": self.problem, "allowed": self.allowed,
+            "next_step": self._step(write),
         }  # fmt: skip
+
+    def _step(self, write: Callable[[Suggestion], str]) -> str | None:
+        return write(self.next_step) if isinstance(self.next_step, Suggestion) else self.next_step
 
     def __reduce__(self) -> tuple[object, ...]:
         # Errors cross process borders; the default would call __init__ with the whole message.
         return _rebuild, (type(self), self.problem, self.field, self.allowed, self.next_step)
 
     def at(self, prefix: str) -> WorkbenchError:
-        """Return the same error with `prefix` put before its field.
+        """Return the same error with `prefix` before its field.
 
         Args:
             prefix: The dotted path of the part that contained the error.
@@ -91,21 +144,25 @@ def _rebuild(
     problem: str,
     field: str | None,
     allowed: str | None,
-    next_step: str | None,
+    next_step: str | Suggestion | None,
 ) -> WorkbenchError:
     return kind(problem, field=field, allowed=allowed, next_step=next_step)
 
 
 class ExperimentError(WorkbenchError, ValueError):
-    """The experiment, or another thing that a person wrote, is wrong."""
+    """The experiment, or another file or setting that the user wrote, is wrong."""
 
 
 class UnknownNameError(ExperimentError):
-    """A name that no registry knows."""
+    """No registry knows the name."""
+
+
+class ArgumentError(WorkbenchError, ValueError):
+    """An argument of a command, of a function or of an HTTP request is wrong."""
 
 
 class ResourcesError(WorkbenchError):
-    """The hardware there is can never satisfy the request."""
+    """The available hardware can never satisfy the request."""
 
 
 class DataError(WorkbenchError):
@@ -117,11 +174,11 @@ class StoreError(WorkbenchError):
 
 
 class RunNotFoundError(StoreError):
-    """The store holds no run of that name."""
+    """The store has no such run."""
 
 
 class StoreUnavailableError(StoreError):
-    """The store cannot be used just now: disk full, locked, or connection lost."""
+    """The store cannot be used at the moment: disk full, locked, or connection lost."""
 
 
 class LeaseError(StoreError):
@@ -129,11 +186,11 @@ class LeaseError(StoreError):
 
 
 class ArtifactsError(WorkbenchError):
-    """Files of a run cannot be written or read where they are kept; may pass."""
+    """Files of a run cannot be written or read at the moment."""
 
 
 class RunError(WorkbenchError):
-    """A run could not be started, reached or continued."""
+    """A run cannot be started, reached or continued."""
 
 
 class MissingDependencyError(WorkbenchError, ImportError):

@@ -1,8 +1,8 @@
-"""Names for things that are loaded only when they are used.
+"""Named objects that are loaded only when they are used.
 
-A registry is a table `name -> "module:object"` plus an entry-point group through which other
-packages add names. Nothing is imported before it is asked for; an unknown name lists the known.
-What the names stand for is the business of the room that owns the table.
+A registry is a table `name -> "module:object"` plus an entry-point group through which other packages add
+names. Nothing is imported before it is requested; the error on an unknown name lists the known ones. What
+the names stand for is left to the package that owns the table.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ _KEPT_S = 5.0
 
 
 def load_object(reference: str, *, field: str | None = None) -> Any:
-    """Import the object that `package.module:name` stands for.
+    """Import the object that `package.module:name` refers to.
 
     Args:
         reference: Module path, a colon, and a dotted name inside the module.
-        field: The dotted field to name when the reference is wrong.
+        field: The dotted field to report if the reference is wrong.
 
     Returns:
         The object.
 
     Raises:
-        ExperimentError: If the text has another form, or the module or the name does not exist.
+        ExperimentError: If the text is not of this form, or the module or the name does not exist.
     """
     module_name, _, qualified_name = reference.partition(":")
     if not module_name or not qualified_name:
@@ -54,13 +54,13 @@ def load_object(reference: str, *, field: str | None = None) -> Any:
 
 
 class Registry:
-    """A table of names, each loaded on first use."""
+    """A table of names whose objects are loaded on first use."""
 
     def __init__(self, kind: str, table: Mapping[str, str], *, group: str | None = None) -> None:
         """Make a registry.
 
         Args:
-            kind: What the names stand for, in the singular: "model", "strategy".
+            kind: What the names stand for, in the singular, such as "model" or "strategy".
             table: Built-in names, each with its `module:object`.
             group: Entry-point group through which other packages add names.
         """
@@ -77,14 +77,14 @@ class Registry:
             if known.get(entry_point.name, entry_point.value) != entry_point.value:
                 raise ExperimentError(
                     f"{entry_point.value!r} registers the {self.kind} {entry_point.name!r}, "
-                    f"which is {known[entry_point.name]!r} already",
+                    f"which is already {known[entry_point.name]!r}",
                     next_step="Uninstall one of the two packages.",
                 )
             known[entry_point.name] = entry_point.value
         return known
 
     def _entry_points(self) -> list[importlib.metadata.EntryPoint]:
-        # Looking through all packages takes as long as a person notices, and forms ask at each key.
+        # Scanning all packages takes noticeably long, and forms query at each key press.
         now_s = time.monotonic()
         if self._group and (self._found_at_s is None or now_s - self._found_at_s > _KEPT_S):
             self._found = list(importlib.metadata.entry_points(group=self._group))
@@ -99,11 +99,11 @@ class Registry:
         return name in self._table or name in self.references()
 
     def load(self, name: str, *, field: str | None = None) -> Any:
-        """Import what `name` stands for.
+        """Import the object of `name`.
 
         Args:
             name: A known name.
-            field: The dotted field to name when the name is unknown.
+            field: The dotted field to report if the name is unknown.
 
         Returns:
             The object.

@@ -21,7 +21,15 @@ Params = dict[str, JsonValue]
 
 
 class Space(RootModel[dict[str, WrittenDomain]]):
-    """All parameters of an experiment, by name, in the order in which they were written."""
+    """All parameters of an experiment, by name, in the order in which they were written.
+
+    Example:
+        >>> space = wb.Space({"width": {"choices": [8, 16]}, "layers": {"low": 1, "high": 2}})
+        >>> len(list(space.grid()))
+        4
+        >>> space.check({"width": 8, "layers": 1})
+        {'width': 8, 'layers': 1}
+    """
 
     model_config = ConfigDict(frozen=True)
 
@@ -46,19 +54,19 @@ class Space(RootModel[dict[str, WrittenDomain]]):
             raise ExperimentError("no such parameter", field=field, allowed=others)
         if wanted == []:
             raise ExperimentError(
-                "an empty list is never true", field=field, next_step="Name at least one value."
+                "an empty list never matches", field=field, next_step="Name at least one value."
             )
         for value in _listed(wanted):
             if not self.root[parent].contains(value):
                 raise ExperimentError(
-                    f"{value!r} is no value of {parent}", field=field, allowed=describe(self.root[parent])
+                    f"{value!r} is not a value of {parent}", field=field, allowed=describe(self.root[parent])
                 )
 
     def order(self) -> list[str]:
         """Return the names, parents before children, otherwise as they were written.
 
         Raises:
-            ExperimentError: If conditions go round in a circle.
+            ExperimentError: If conditions are circular.
         """
         ordered: list[str] = []
         waiting = list(self.root)
@@ -66,7 +74,7 @@ class Space(RootModel[dict[str, WrittenDomain]]):
             ready = [name for name in waiting if all(parent in ordered for parent in self.root[name].when)]
             if not ready:
                 raise ExperimentError(
-                    f"{' and '.join(waiting)} wait for each other", field=f"{waiting[0]}.when",
+                    f"{' and '.join(waiting)} depend on each other", field=f"{waiting[0]}.when",
                     next_step="Remove one of the conditions.",
                 )  # fmt: skip
             ordered.append(ready[0])
@@ -74,7 +82,7 @@ class Space(RootModel[dict[str, WrittenDomain]]):
         return ordered
 
     def exists(self, name: str, params: Mapping[str, JsonValue]) -> bool:
-        """Tell whether the parameter `name` exists, given the values of its parents.
+        """Return whether the parameter `name` exists, given the values of its parents.
 
         Args:
             name: A parameter of this space.
@@ -151,7 +159,7 @@ def _listed(wanted: JsonValue) -> list[JsonValue]:
 
 
 def describe_condition(when: Mapping[str, JsonValue]) -> str:
-    """Say in a few words when a parameter exists."""
+    """Describe briefly when a parameter exists."""
     return " and ".join(
         f"{parent} is one of {value}" if isinstance(value, list) else f"{parent} is {value}"
         for parent, value in when.items()

@@ -10,7 +10,7 @@ export function isAlert(line: LogLine): boolean {
 }
 
 /** Leaves out what an alert speaks of that follows at once: nobody is told the same twice. */
-export function noticesAmong(lines: LogLine[]): LogLine[] {
+export function notificationsAmong(lines: LogLine[]): LogLine[] {
   const alerts = lines.filter((line) => line.alert);
   const isSpokenOf = (line: LogLine) =>
     alerts.some((alert) => alert.trial === line.trial && alert.seq > line.seq && alert.seq - line.seq <= NEAR);

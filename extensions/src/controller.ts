@@ -1,18 +1,20 @@
 // What the small views share: the state, and everything that can be done.
 import type { Host, Level } from "./host";
-import { hiddenLook, lookOf, type Form, type Window } from "./look";
+import { hiddenSubscription, subscriptionOf, type Form, type Window } from "./subscription";
 import type { State, ViewState } from "./state";
 import type { Theme } from "./theme";
-import type { Action, Done, Look, Offer, Problem } from "./types";
+import type { Action, Done, Offer, Problem, ActionSnippet, Subscription } from "./types";
 
 /** What has changed: which run is shown, what is shown of it, or only what is known. */
-export type Change = "run" | "view" | "told";
+export type Change = "run" | "view" | "data";
 
 /** A question to a person; which dialog shows it. */
-export type Question =
+export type DialogRequest =
   | { kind: "start" }
-  | { kind: "offer"; offer: Offer; trial: number | null; params: Record<string, unknown> }
+  | { kind: "offer"; offer: Offer; trial: number | null }
   | { kind: "commands"; offers: Offer[]; title: string };
+
+const JSON_HEADERS = { "Content-Type": "application/json" };
 
 export class ActionError extends Error {
   constructor(readonly problem: Problem) {
@@ -23,7 +25,7 @@ export class ActionError extends Error {
 const FIRST_WINDOW: Window = { offset: 0, limit: 40 };
 
 export class Controller {
-  question: Question | null = null;
+  dialog: DialogRequest | null = null;
   window = FIRST_WINDOW;
   hidden = false;
   theme!: Theme;
@@ -35,8 +37,8 @@ export class Controller {
     private readonly changed: (what: Change) => void,
   ) {}
 
-  look(): Look {
-    return this.hidden ? hiddenLook(this.state) : lookOf(this.state, this.form, this.window);
+  subscription(): Subscription {
+    return this.hidden ? hiddenSubscription(this.state) : subscriptionOf(this.state, this.form, this.window);
   }
 
   show(change: Partial<ViewState>): void {
@@ -52,7 +54,7 @@ export class Controller {
   }
 
   /** A run of the list: a panel shows it beside the list, a tab leaves it to a tab of its own. */
-  chooseRun(runId: string): void {
+  selectRun(runId: string): void {
     if (this.form === "panel") this.show({ run: runId });
     else this.openRun(runId);
   }
@@ -69,33 +71,38 @@ export class Controller {
     this.show({ trial: add ? this.state.view.trial : trial, chart: { ...chart, chosen } });
   }
 
-  ask(question: Question | null): void {
-    this.question = question;
-    this.changed("told");
+  openDialog(dialog: DialogRequest | null): void {
+    this.dialog = dialog;
+    this.changed("data");
   }
 
-  say(message: string, level: Level): void {
+  notify(message: string, level: Level): void {
     if (this.host.notify) {
       this.host.notify(message, level);
       return;
     }
     this.state.status = { message, level };
-    this.changed("told");
+    this.changed("data");
   }
 
   clearStatus(): void {
     this.state.status = null;
-    this.changed("told");
+    this.changed("data");
   }
 
   async act(action: Action): Promise<Done> {
     const done = await this.json<Done>("actions", {
       method: "POST",
-      headers: { "Content-Type": "application/json" },
+      headers: JSON_HEADERS,
       body: JSON.stringify(action),
     });
-    this.say(done.answer ?? "Asked; the run has not answered yet.", "info");
+    this.notify(done.answer ?? "Sent; the run has not confirmed it yet.", "info");
     return done;
+  }
+
+  /** The command and the Python of an action; `body` is the action as JSON. */
+  snippet(body: string): Promise<ActionSnippet> {
+    return this.json("snippets", { method: "POST", headers: JSON_HEADERS, body });
   }
 
   /** Asks the REST interface; a refusal is thrown with the server's words. */
@@ -113,11 +120,11 @@ function toggled(numbers: number[], one: number): number[] {
 
 function problemOf(text: string, status: number): Problem {
   try {
-    const told = JSON.parse(text) as Partial<Problem> & { message?: string };
-    if (told.problem) return { ...told, problem: told.problem };
-    if (told.message) return { problem: told.message };
+    const body = JSON.parse(text) as Partial<Problem> & { message?: string };
+    if (body.problem) return { ...body, problem: body.problem };
+    if (body.message) return { problem: body.message };
   } catch {
     // A proxy may answer with a page instead of a problem.
   }
-  return { problem: `The server answered ${status}.` };
+  return { problem: `The server responded with status ${status}.` };
 }

@@ -1,5 +1,5 @@
 // How much of the plane a chart shows.
-import type { Drawing } from "./plot";
+import type { Drawing } from "./drawing";
 
 export type Range = [number, number];
 

@@ -1,76 +1,108 @@
-// How numbers, times and values are written; the same everywhere.
+// How quantities are written, as `workbench/formatting.py` writes them; `tests/formatting.json` holds cases for both.
 import { toNumber } from "./frames";
 
-/** A measured number: four figures, no longer than needed. */
+const MISSING = "–";
+const SIZE_UNITS = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+const SHORT_UNITS: [unit: string, perSecond: number, limit: number][] = [
+  ["µs", 1e6, 1000],
+  ["ms", 1e3, 1000],
+  ["s", 1, 60],
+];
+
+/** Whole numbers in full, others with four significant digits: `0.9812`, `12346`, `3e-4`. */
 export function formatNumber(value: number | string | null | undefined): string {
-  if (value == null) return "–";
+  if (value == null) return MISSING;
   const number = toNumber(value);
   if (number === null) return String(value);
   if (Number.isNaN(number)) return "NaN";
-  if (!Number.isFinite(number)) return number > 0 ? "∞" : "−∞";
-  if (Number.isInteger(number) && Math.abs(number) < 1e6) return sign(String(number));
+  if (!Number.isFinite(number)) return number > 0 ? "inf" : "-inf";
   const size = Math.abs(number);
-  if (size !== 0 && (size < 1e-3 || size >= 1e6)) return sign(trimExponent(number.toExponential(2)));
-  return sign(size >= 1000 ? number.toFixed(0) : trimZeros(number.toPrecision(4)));
+  if (Number.isInteger(number) && size < 1e15) return String(number);
+  if (size >= 1000 && size < 1e6) return String(Math.floor(number + 0.5));
+  const rounded = significant(number, 4);
+  if (Math.abs(rounded) >= 0.001 && Math.abs(rounded) < 1e6) return String(rounded);
+  return rounded.toExponential().replace("e+", "e");
 }
 
-/** A value of a configuration, whatever its kind. */
+/** The value of a parameter as YAML takes it: `sgd`, `3e-4`, `true`, `[16, 32]`. */
 export function formatValue(value: unknown): string {
-  if (value == null) return "–";
-  if (typeof value === "number") return formatNumber(value);
   if (typeof value === "string") return value;
-  return JSON.stringify(value);
+  if (typeof value === "number") return formatNumber(value);
+  if (Array.isArray(value)) return `[${value.map(formatValue).join(", ")}]`;
+  if (value !== null && typeof value === "object") {
+    return `{${Object.entries(value)
+      .map(([name, item]) => `${name}: ${formatValue(item)}`)
+      .join(", ")}}`;
+  }
+  return String(value);
 }
 
+/** The two largest units, or three significant digits below a minute: `850 µs`, `4.5 s`, `2 h 7 min`. */
 export function formatDuration(seconds: number | null | undefined): string {
-  if (seconds == null || !Number.isFinite(seconds)) return "–";
-  const whole = Math.max(0, Math.round(seconds));
-  if (seconds < 10 && seconds > 0 && whole !== seconds) return `${trimZeros(seconds.toPrecision(2))} s`;
-  if (whole < 60) return `${whole} s`;
-  const minutes = Math.floor(whole / 60);
-  if (minutes < 60) return whole % 60 ? `${minutes} min ${two(whole % 60)} s` : `${minutes} min`;
-  const hours = Math.floor(minutes / 60);
-  if (hours < 48) return minutes % 60 ? `${hours} h ${two(minutes % 60)} min` : `${hours} h`;
-  return `${Math.floor(hours / 24)} d ${hours % 24} h`;
+  if (seconds == null || !Number.isFinite(seconds)) return MISSING;
+  if (seconds <= 0) return "0 s";
+  for (const [unit, perSecond, limit] of SHORT_UNITS) {
+    const rounded = significant(seconds * perSecond, 3);
+    if (rounded < limit) return `${rounded} ${unit}`;
+  }
+  const whole = Math.floor(seconds + 0.5);
+  if (whole < 3600) return twoUnits(whole, "min", 60, "s");
+  const minutes = Math.floor(seconds / 60 + 0.5);
+  if (minutes < 48 * 60) return twoUnits(minutes, "h", 60, "min");
+  return twoUnits(Math.floor(seconds / 3600 + 0.5), "d", 24, "h");
 }
 
-export function formatAge(unix_s: number, now_s = Date.now() / 1000): string {
-  const age_s = Math.max(0, now_s - unix_s);
+export function formatAge(age_s: number): string {
   if (age_s < 60) return "just now";
   if (age_s < 3600) return `${Math.floor(age_s / 60)} min ago`;
   if (age_s < 48 * 3600) return `${Math.floor(age_s / 3600)} h ago`;
   return `${Math.floor(age_s / 86400)} d ago`;
 }
 
-/** The time of day; with the date where it is another day. */
+/** The local time of day, preceded by the date unless it is today. */
 export function formatClock(unix_s: number, now = new Date()): string {
   const time = new Date(unix_s * 1000);
-  const clock = `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}`;
+  const clock = `${twoDigits(time.getHours())}:${twoDigits(time.getMinutes())}:${twoDigits(time.getSeconds())}`;
   if (time.toDateString() === now.toDateString()) return clock;
-  return `${time.getFullYear()}-${two(time.getMonth() + 1)}-${two(time.getDate())} ${clock}`;
+  return `${time.getFullYear()}-${twoDigits(time.getMonth() + 1)}-${twoDigits(time.getDate())} ${clock}`;
 }
 
+/** A size with three significant digits in binary units: `512 B`, `3.4 GiB`. */
 export function formatBytes(bytes: number | null | undefined): string {
-  if (bytes == null) return "–";
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let value = bytes;
-  let unit = 0;
-  while (value >= 1024 && unit < units.length - 1) {
-    value /= 1024;
-    unit += 1;
+  if (bytes == null) return MISSING;
+  let size = bytes;
+  for (const unit of SIZE_UNITS.slice(0, -1)) {
+    const rounded = significant(size, 3);
+    if (rounded < 1000) return `${rounded} ${unit}`;
+    size /= 1024;
   }
-  return `${value < 10 && unit > 0 ? value.toFixed(1) : Math.round(value)} ${units[unit]}`;
+  return `${significant(size, 3)} ${SIZE_UNITS.at(-1)}`;
 }
 
-export function formatPercent(part: number | null | undefined): string {
-  return part == null ? "–" : `${Math.round(part * 100)} %`;
+/** How many there are: `5,120`, `1 trial`, `3 trials`. */
+export function formatCount(count: number, noun = "", plural = `${noun}s`): string {
+  const whole = Math.floor(count + 0.5);
+  const written = whole.toLocaleString("en-US");
+  return noun ? `${written} ${whole === 1 ? noun : plural}` : written;
 }
 
-export function count(number: number, one: string, many = `${one}s`): string {
-  return `${number} ${number === 1 ? one : many}`;
+/** A rate without its unit: whole from a hundred on, with three significant digits below. */
+export function formatRate(per_s: number | null | undefined): string {
+  if (per_s == null || !Number.isFinite(per_s)) return formatNumber(per_s);
+  return Math.abs(per_s) >= 100 ? formatCount(per_s) : String(significant(per_s, 3));
 }
 
-/** What a person typed as a value: a number, a truth value, a list, or else the text itself. */
+/** A share of 1 in percent: `45%`, `4.5%`, `<0.1%`. */
+export function formatPercent(share: number | null | undefined): string {
+  if (share == null || !Number.isFinite(share)) return MISSING;
+  if (share > 0 && share < 1e-3) return "<0.1%";
+  const size = Math.abs(share);
+  const tenths = Math.floor(size * 1000 + 0.5);
+  const written = tenths < 100 && tenths % 10 ? tenths / 10 : Math.floor(size * 100 + 0.5);
+  return `${share < 0 && tenths ? "-" : ""}${written}%`;
+}
+
+/** Reads typed text as a number, a truth value or a list; anything else is the text itself. */
 export function parseValue(text: string): unknown {
   const trimmed = text.trim();
   try {
@@ -80,7 +112,7 @@ export function parseValue(text: string): unknown {
   }
 }
 
-/** Lines such as "training.epochs=5"; empty lines and those that begin with # count for nothing. */
+/** Reads lines such as "training.epochs=5"; empty lines and lines that begin with # are ignored. */
 export function parseSettings(text: string): { settings: Record<string, unknown>; problem: string | null } {
   const settings: Record<string, unknown> = {};
   for (const line of text.split("\n").map((one) => one.trim())) {
@@ -92,19 +124,16 @@ export function parseSettings(text: string): { settings: Record<string, unknown>
   return { settings, problem: null };
 }
 
-function trimZeros(text: string): string {
-  return text.includes(".") ? text.replace(/\.?0+$/, "") : text;
+function significant(value: number, digits: number): number {
+  return Number(value.toPrecision(digits));
 }
 
-function trimExponent(text: string): string {
-  const [mantissa, exponent] = text.split("e");
-  return `${trimZeros(mantissa)}e${exponent.replace("+", "")}`;
+function twoUnits(count: number, unit: string, perUnit: number, restUnit: string): string {
+  const rest = count % perUnit;
+  const whole = formatCount(Math.floor(count / perUnit));
+  return rest ? `${whole} ${unit} ${rest} ${restUnit}` : `${whole} ${unit}`;
 }
 
-function sign(text: string): string {
-  return text.replace(/^-/, "−");
-}
-
-function two(number: number): string {
+function twoDigits(number: number): string {
   return String(number).padStart(2, "0");
 }

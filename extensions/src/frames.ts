@@ -1,10 +1,10 @@
-// Binary frames: a header of JSON with a picture in it, then columns of numbers that it points to.
-import type { Column, Picture } from "./types";
+// Binary frames: a header of JSON with a update in it, then columns of numbers that it points to.
+import type { Column, Update } from "./types";
 
 export type Numbers = Float32Array | Float64Array;
 
 export interface Frame {
-  picture: Picture;
+  update: Update;
   /** Returns a column without copying it; what is kept must be copied. */
   column(column: Column): Numbers;
 }
@@ -19,13 +19,13 @@ export function decodeFrame(bytes: ArrayBuffer): Frame {
   const numbersStart = HEADER_START + headerLength;
   if (numbersStart > bytes.byteLength) throw new FrameError("a frame ends within its header");
   const text = new TextDecoder().decode(new Uint8Array(bytes, HEADER_START, headerLength));
-  let picture: Picture;
+  let update: Update;
   try {
-    picture = JSON.parse(text) as Picture;
+    update = JSON.parse(text) as Update;
   } catch {
     throw new FrameError("the header of a frame is not JSON");
   }
-  return { picture, column: (column) => readColumn(bytes, numbersStart, column) };
+  return { update, column: (column) => readColumn(bytes, numbersStart, column) };
 }
 
 function readColumn(bytes: ArrayBuffer, numbersStart: number, column: Column): Numbers {

@@ -22,7 +22,7 @@ export class KernelSocket {
   }
 
   send(text: string): void {
-    this.model.send({ view: this.view, said: text });
+    this.model.send({ view: this.view, message: text });
   }
 
   /** Without words: the kernel then sends to this view no more. */
@@ -38,7 +38,9 @@ export class KernelSocket {
   private readonly take = (content: unknown, buffers: DataView[]): void => {
     const [bytes] = buffers;
     if ((content as { view?: string }).view !== this.view || !bytes) return;
-    this.onmessage?.({ data: bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer });
+    this.onmessage?.({
+      data: bytes.buffer.slice(bytes.byteOffset, bytes.byteOffset + bytes.byteLength) as ArrayBuffer,
+    });
   };
 
   /** Tell whether a kernel answers a look at nothing but the list of runs within a few seconds. */
@@ -52,7 +54,7 @@ export class KernelSocket {
       };
       const timer = setTimeout(() => end(false), PATIENCE_S * 1000);
       socket.onmessage = () => end(true);
-      socket.send(JSON.stringify({ type: "look", number: 0, look: { runs: { limit: 1 } } }));
+      socket.send(JSON.stringify({ type: "subscribe", number: 0, subscription: { runs: { limit: 1 } } }));
     });
   }
 }

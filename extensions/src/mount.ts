@@ -1,15 +1,15 @@
 // The seam between the view and the places that show it.
 import { h, render } from "preact";
-import { levelOf, noticesAmong } from "./alerts";
+import { levelOf, notificationsAmong } from "./alerts";
 import { Controller, type Change } from "./controller";
 import { formatPercent } from "./format";
 import type { Frame } from "./frames";
 import type { Host } from "./host";
-import { type Form } from "./look";
+import { type Form } from "./subscription";
 import { State, type ViewState } from "./state";
 import { followTheme, readTheme, themeName } from "./theme";
 import { Transport } from "./transport";
-import type { Look, Picture, RunPicture } from "./types";
+import type { Subscription, Update, RunDetail } from "./types";
 import { App } from "./views/app";
 import "./style.css";
 
@@ -36,7 +36,7 @@ export interface Mounted {
   dispose(): void;
 }
 
-const LONGEST_WAIT_FOR_A_DRAWING_MS = 500;
+const MAX_DRAWING_WAIT_MS = 500;
 /** What each drawing is called in the browser's own timeline. */
 const DRAWN = "workbench-drawn";
 
@@ -58,11 +58,14 @@ class MountedView {
   private readonly endings: (() => void)[] = [];
   private paused = false;
   private drawing = 0;
-  private lookTimer: ReturnType<typeof setTimeout> | undefined;
+  private subscriptionTimer: ReturnType<typeof setTimeout> | undefined;
   /** Alerts that were there before are history, not news. */
   private alertsFrom: { run: string; seq: number; isLost: boolean } | null = null;
 
-  constructor(element: HTMLElement, private readonly options: MountOptions) {
+  constructor(
+    element: HTMLElement,
+    private readonly options: MountOptions,
+  ) {
     this.state = new State(options.state);
     this.root = document.createElement("div");
     this.root.className = `workbench workbench-${options.form}`;
@@ -73,8 +76,8 @@ class MountedView {
     this.controller = new Controller(this.state, options.host, options.form, (what) => this.changed(what));
     this.transport = new Transport({
       host: options.host,
-      look: () => this.controller.look(),
-      onFrame: (frame, asked) => this.take(frame, asked),
+      subscription: () => this.controller.subscription(),
+      onFrame: (frame, subscription) => this.receive(frame, subscription),
       onConnection: (connection, message) => {
         this.state.connection = connection;
         this.state.connectionMessage = message ?? "";
@@ -102,7 +105,7 @@ class MountedView {
 
   dispose(): void {
     this.transport.pause();
-    clearTimeout(this.lookTimer);
+    clearTimeout(this.subscriptionTimer);
     cancelAnimationFrame(this.drawing);
     for (const end of this.endings) end();
     render(null, this.root);
@@ -119,32 +122,32 @@ class MountedView {
 
   private changed(what: Change): void {
     this.drawSoon();
-    if (what === "told") return;
-    clearTimeout(this.lookTimer);
+    if (what === "data") return;
+    clearTimeout(this.subscriptionTimer);
     // What belonged to another run was forgotten: the server must hear of it, even if it comes back at once.
     if (what === "run") this.transport.changed();
-    else this.lookTimer = setTimeout(() => this.transport.changed(), 30);
+    else this.subscriptionTimer = setTimeout(() => this.transport.changed(), 30);
     this.options.onState?.(this.state.view);
   }
 
-  private async take(frame: Frame, asked: Look | undefined): Promise<void> {
-    if (asked) this.state.apply(frame, asked);
+  private async receive(frame: Frame, subscription: Subscription | undefined): Promise<void> {
+    if (subscription) this.state.apply(frame, subscription);
     this.chooseFirstRun();
-    if (asked?.run === this.state.view.run) this.tellAlerts(frame.picture.seq ?? 0);
-    if (frame.picture.run && this.state.run) this.options.onTitle?.(titleOf(this.state.run));
+    if (subscription?.run === this.state.view.run) this.notifyAlerts(frame.update.seq ?? 0);
+    if (frame.update.run && this.state.run) this.options.onTitle?.(titleOf(this.state.run));
     this.drawSoon();
     if (!document.hidden) await drawn();
-    this.note(frame.picture);
+    this.note(frame.update);
     // What was told may ask for more: the best trial beside the throughput.
     this.transport.changed();
   }
 
   /** Says in the browser's timeline what is on the screen: for whoever looks why, and how fast. */
-  private note(picture: Picture): void {
+  private note(update: Update): void {
     const { run, chart } = this.state;
-    const curves = picture.chart ? chart?.curves.size : undefined;
+    const curves = update.chart ? chart?.curves.size : undefined;
     performance.clearMarks(DRAWN);
-    performance.mark(DRAWN, { detail: { run: run?.run_id, loading: run?.loading, seq: picture.seq, curves } });
+    performance.mark(DRAWN, { detail: { run: run?.run_id, loading: run?.loading, seq: update.seq, curves } });
   }
 
   /** Without a choice the newest run is shown. */
@@ -155,7 +158,7 @@ class MountedView {
     }
   }
 
-  private tellAlerts(seq: number): void {
+  private notifyAlerts(seq: number): void {
     const { view, log, logSeq, run } = this.state;
     if (!view.run || !seq) return;
     const isLost = run?.state === "lost";
@@ -165,11 +168,11 @@ class MountedView {
       return;
     }
     const from = this.alertsFrom.seq;
-    const fresh = noticesAmong(log.filter((line) => line.seq > from));
+    const fresh = notificationsAmong(log.filter((line) => line.seq > from));
     for (const line of fresh.slice(-3)) this.options.host.notify?.(line.text, levelOf(line));
     // A run whose driver is gone cannot tell itself.
     if (run && isLost && !this.alertsFrom.isLost) {
-      this.options.host.notify?.(`run ${run.name} is lost: ${run.message ?? "its driver is gone"}`, "error");
+      this.options.host.notify?.(`run ${run.name} is lost: ${run.message ?? "its driver no longer runs"}`, "error");
     }
     this.alertsFrom = { run: view.run, seq: Math.max(from, logSeq), isLost };
   }
@@ -191,7 +194,7 @@ class MountedView {
 }
 
 /** How far a run is, in the few words that fit the title of a tab. */
-function titleOf({ state, progress, name }: RunPicture): string {
+function titleOf({ state, progress, name }: RunDetail): string {
   const isActive = state === "running" || state === "stopping";
   return `${isActive && progress != null ? formatPercent(progress) : state} ${name}`;
 }
@@ -199,7 +202,7 @@ function titleOf({ state, progress, name }: RunPicture): string {
 /** Waits until the browser has drawn; not forever, because a hidden page draws nothing. */
 function drawn(): Promise<void> {
   return new Promise((resolve) => {
-    const timer = setTimeout(resolve, LONGEST_WAIT_FOR_A_DRAWING_MS);
+    const timer = setTimeout(resolve, MAX_DRAWING_WAIT_MS);
     requestAnimationFrame(() => {
       clearTimeout(timer);
       resolve();

@@ -2,48 +2,12 @@
 // every line has its own x and there may be a thousand of them.
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import type { Curve } from "./curve";
+import type { Drawing, Line } from "./drawing";
 import { formatDuration, formatNumber } from "./format";
 import { FONT, ticksOf } from "./ticks";
 import { extentOf, type Extent } from "./extent";
-import { paintBand, paintLine, paintNames, paintTarget, type Canvas } from "./paint";
+import { drawBand, drawLine, drawNames, drawTarget, type Canvas } from "./draw_lines";
 import type { Theme } from "./theme";
-
-export interface Line {
-  key: string;
-  label: string;
-  curve: Curve;
-  colour: string;
-  /** In CSS pixels. */
-  width: number;
-  opacity: number;
-  dashed?: boolean;
-  stepped?: boolean;
-  /** What is written at its end. */
-  name?: string;
-  /** Nothing happens when the mouse comes near. */
-  silent?: boolean;
-}
-
-export interface Band {
-  x: Float64Array;
-  low: Float64Array;
-  middle: Float64Array;
-  high: Float64Array;
-}
-
-export interface Drawing {
-  lines: Line[];
-  band: Band | null;
-  target: number | null;
-  xTitle: string;
-  /** Of the value that the mouse is at. */
-  yName: string;
-  yRange: [number, number] | null;
-  /** What x counts: seconds are written as durations, and between whole numbers there is nothing. */
-  xKind: "seconds" | "whole" | "number";
-  logarithmic: boolean;
-}
 
 export interface PlotEvents {
   onChoose(key: string, add: boolean): void;
@@ -161,7 +125,12 @@ export class LinesPlot {
           gap: 3,
           ...ticksOf(drawing.xKind),
         },
-        { ...axis, size: 52, gap: 4, values: (_, ticks) => ticks.map((tick) => (tick == null ? "" : formatNumber(tick))) },
+        {
+          ...axis,
+          size: 52,
+          gap: 4,
+          values: (_, ticks) => ticks.map((tick) => (tick == null ? "" : formatNumber(tick))),
+        },
       ],
       series: [{}, { paths: () => null, points: { show: false } }],
       cursor: {
@@ -169,7 +138,7 @@ export class LinesPlot {
         drag: { x: true, y: true, uni: 24, setScale: false },
         bind: { dblclick: () => () => (this.unzoom(), null) },
       },
-      hooks: { draw: [(plot) => this.paint(plot)], setSelect: [(plot) => this.selected(plot)] },
+      hooks: { draw: [(plot) => this.drawCanvas(plot)], setSelect: [(plot) => this.selected(plot)] },
     };
   }
 
@@ -179,7 +148,7 @@ export class LinesPlot {
     return { context, ...origin, width, height, ratio: uPlot.pxRatio, x, y, logarithmic: this.drawing!.logarithmic };
   }
 
-  private paint(plot: uPlot): void {
+  private drawCanvas(plot: uPlot): void {
     const { drawing, theme } = this;
     if (!drawing) return;
     const { left, top, width, height } = plot.bbox;
@@ -189,11 +158,15 @@ export class LinesPlot {
     plot.ctx.beginPath();
     plot.ctx.rect(left, top, width, height);
     plot.ctx.clip();
-    if (drawing.band) paintBand(canvas, drawing.band, theme);
-    for (const line of drawing.lines) paintLine(canvas, line);
-    if (drawing.target !== null) paintTarget(canvas, drawing.target, theme);
+    if (drawing.band) drawBand(canvas, drawing.band, theme);
+    for (const line of drawing.lines) drawLine(canvas, line);
+    if (drawing.target !== null) drawTarget(canvas, drawing.target, theme);
     plot.ctx.restore();
-    paintNames(canvas, drawing.lines.filter((line) => line.name), theme);
+    drawNames(
+      canvas,
+      drawing.lines.filter((line) => line.name),
+      theme,
+    );
     plot.ctx.restore();
     // Lines move under a mouse that stays where it is.
     this.moved(this.mouse);
@@ -258,7 +231,7 @@ export class LinesPlot {
     const found = mouse && this.near(...mouse);
     this.hint.hidden = !found;
     this.element.classList.toggle("workbench-plot-pointing", found !== null);
-    this.paintPointed(found?.line ?? null);
+    this.drawHighlight(found?.line ?? null);
     if (found) this.showHint(found.line, found.index);
   }
 
@@ -278,7 +251,7 @@ export class LinesPlot {
     this.hint.style.top = `${Math.max(0, Math.min(top - 12, plot.over.clientHeight - 44))}px`;
   }
 
-  private paintPointed(pointed: Line | null): void {
+  private drawHighlight(pointed: Line | null): void {
     const { plot, overlay } = this;
     const context = overlay.getContext("2d");
     if (!plot || !context) return;
@@ -286,7 +259,7 @@ export class LinesPlot {
     overlay.height = plot.bbox.height;
     if (!pointed) return;
     const canvas = this.canvas(plot, context, { left: 0, top: 0 });
-    paintLine(canvas, { ...pointed, colour: this.theme.surface, width: 6, opacity: 0.9, dashed: false });
-    paintLine(canvas, { ...pointed, width: 2.6, opacity: 1 });
+    drawLine(canvas, { ...pointed, colour: this.theme.surface, width: 6, opacity: 0.9, dashed: false });
+    drawLine(canvas, { ...pointed, width: 2.6, opacity: 1 });
   }
 }

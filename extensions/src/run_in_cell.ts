@@ -4,7 +4,7 @@ import { hostOf } from "./browser_host";
 import type { Host } from "./host";
 import { KernelSocket, type KernelModel } from "./kernel_socket";
 import { mount } from "./mount";
-import { findsRun } from "./probe";
+import { hasRun } from "./run_lookup";
 
 interface RunInCell {
   run: string;
@@ -22,7 +22,7 @@ export function showRun(element: HTMLElement, model: KernelModel, { run, snapsho
   element.innerHTML = snapshot;
   const show = async (): Promise<void> => {
     const found = findHost();
-    const isServed = found !== null && (await findsRun(found, run));
+    const isServed = found !== null && (await hasRun(found, run));
     if (!isServed && !(await KernelSocket.answers(model))) return;
     if (isGone) return;
     element.replaceChildren();
@@ -47,7 +47,10 @@ export function findHost(): Host | null {
 
 /** Frames come from the kernel; what needs a server is refused, and its command and Python still stand there. */
 function kernelHost(model: KernelModel): Host {
-  const problem = { problem: "No server of the workbench can be reached from here.", next_step: "Use the command or the Python that the button shows." };
+  const problem = {
+    problem: "No workbench server can be reached from here.",
+    next_step: "Use the command or the Python code shown here.",
+  };
   return {
     baseUrl: "/",
     webSocketUrl: "/",

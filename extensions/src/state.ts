@@ -4,19 +4,19 @@ import { FrameError, type Frame } from "./frames";
 import type { Level } from "./host";
 import type { Connection } from "./transport";
 import type {
-  ChartLook,
-  ChartPicture,
+  ChartQuery,
+  ChartUpdate,
   Column,
-  ComparedPicture,
+  ComparedRun,
   LogLine,
-  Look,
+  Subscription,
   Problem,
-  ResourcesPicture,
+  MachinesStatus,
   RunItem,
-  RunPicture,
-  RunsPicture,
-  TablePicture,
-  TrialPicture,
+  RunDetail,
+  RunList,
+  TrialTable,
+  TrialDetail,
   TrialRow,
 } from "./types";
 
@@ -28,7 +28,7 @@ export type Tab = "curves" | "throughput" | "analysis" | "advice" | "log" | "com
 export interface ViewState {
   run: string | null;
   tab: Tab;
-  chart: Required<Pick<ChartLook, "metric" | "axis" | "shown">> & { chosen: number[]; logarithmic: boolean };
+  chart: Required<Pick<ChartQuery, "metric" | "axis" | "shown">> & { chosen: number[]; logarithmic: boolean };
   table: { sort: string; descending: boolean; text: string; states: TrialState[] };
   runs: { text: string; states: RunState[] };
   trial: number | null;
@@ -48,15 +48,15 @@ export const FIRST_VIEW: ViewState = {
 };
 
 /** The curves that are held for the chart, with what was last told about them. */
-export interface HeldChart {
-  told: ChartPicture;
+export interface ChartState {
+  update: ChartUpdate;
   curves: Map<number, Curve>;
   band: { x: Float64Array; low: Float64Array; middle: Float64Array; high: Float64Array; numTrials: number } | null;
   best: Curve | null;
 }
 
-export interface HeldComparison {
-  told: ComparedPicture;
+export interface ComparisonCurve {
+  run: ComparedRun;
   curve: Curve;
 }
 
@@ -65,23 +65,23 @@ export interface Status {
   level: Level;
 }
 
-const MOST_LOG_LINES = 1000;
+const MAX_LOG_LINES = 1000;
 
 export class State {
   view: ViewState;
   connection: Connection = "paused";
   connectionMessage = "";
   problem: Problem | null = null;
-  runs: RunsPicture | null = null;
-  run: RunPicture | null = null;
-  chart: HeldChart | null = null;
-  table: TablePicture | null = null;
-  trial: TrialPicture | null = null;
+  runs: RunList | null = null;
+  run: RunDetail | null = null;
+  chart: ChartState | null = null;
+  table: TrialTable | null = null;
+  trial: TrialDetail | null = null;
   log: LogLine[] = [];
   logSkipped = 0;
   logSeq = 0;
-  compared: HeldComparison[] = [];
-  resources: ResourcesPicture | null = null;
+  compared: ComparisonCurve[] = [];
+  resources: MachinesStatus | null = null;
   status: Status | null = null;
   /** Counts changes of the chart and of the comparison, which are not drawn by comparing. */
   chartVersion = 0;
@@ -93,7 +93,7 @@ export class State {
 
   /**
    * Changes what is shown. What belongs to another run is forgotten; all else is kept, because the server
-   * does not tell again what it has told.
+   * does not tell again what it has update.
    */
   show(change: Partial<ViewState>): void {
     const before = this.view;
@@ -120,18 +120,18 @@ export class State {
   }
 
   /** Takes what a frame tells. Where it answers a look at another run, what it tells of that is nothing. */
-  apply(frame: Frame, asked: Look): void {
-    const { picture } = frame;
-    if (picture.runs) this.runs = picture.runs;
-    if (picture.resources) this.resources = picture.resources;
-    if (picture.compared) this.applyCompared(frame, picture.compared);
-    if ((asked.run ?? null) !== this.view.run) return;
-    this.problem = picture.problem ?? null;
-    if (picture.run) this.run = picture.run;
-    if (picture.table) this.table = picture.table;
-    if (picture.trial) this.trial = picture.trial;
-    if (picture.log) this.applyLog(picture.log);
-    if (picture.chart) this.applyChart(frame, picture.chart);
+  apply(frame: Frame, subscription: Subscription): void {
+    const { update } = frame;
+    if (update.runs) this.runs = update.runs;
+    if (update.resources) this.resources = update.resources;
+    if (update.compared) this.applyCompared(frame, update.compared);
+    if ((subscription.run ?? null) !== this.view.run) return;
+    this.problem = update.problem ?? null;
+    if (update.run) this.run = update.run;
+    if (update.table) this.table = update.table;
+    if (update.trial) this.trial = update.trial;
+    if (update.log) this.applyLog(update.log);
+    if (update.chart) this.applyChart(frame, update.chart);
   }
 
   private applyLog(log: { lines: LogLine[]; skipped: number; last_seq: number }): void {
@@ -140,38 +140,38 @@ export class State {
     this.logSeq = Math.max(this.logSeq, log.last_seq);
     if (!fresh.length) return;
     const all = [...this.log, ...fresh];
-    this.logSkipped += Math.max(0, all.length - MOST_LOG_LINES);
-    this.log = all.slice(-MOST_LOG_LINES);
+    this.logSkipped += Math.max(0, all.length - MAX_LOG_LINES);
+    this.log = all.slice(-MAX_LOG_LINES);
   }
 
-  private applyCompared(frame: Frame, compared: ComparedPicture[]): void {
-    this.compared = compared.map((told) => ({
-      told,
-      curve: Curve.of(frame.column(told.x), frame.column(told.y)),
+  private applyCompared(frame: Frame, compared: ComparedRun[]): void {
+    this.compared = compared.map((run) => ({
+      run,
+      curve: Curve.of(frame.column(run.x), frame.column(run.y)),
     }));
     this.comparedVersion += 1;
   }
 
-  private applyChart(frame: Frame, told: ChartPicture): void {
+  private applyChart(frame: Frame, update: ChartUpdate): void {
     const held = this.chart;
-    const goesOn = held && held.told.metric === told.metric && held.told.axis === told.axis;
-    const curves = goesOn ? held.curves : new Map<number, Curve>();
-    const shown = new Set(told.shown);
+    const isContinued = held && held.update.metric === update.metric && held.update.axis === update.axis;
+    const curves = isContinued ? held.curves : new Map<number, Curve>();
+    const shown = new Set(update.shown);
     for (const trial of [...curves.keys()]) if (!shown.has(trial)) curves.delete(trial);
-    for (const one of told.curves) {
+    for (const one of update.curves) {
       const curve = curves.get(one.trial) ?? new Curve();
       if (!curve.splice(one.start, frame.column(one.x), frame.column(one.y))) {
         throw new FrameError(`points of trial ${one.trial} are missing`);
       }
       curves.set(one.trial, curve);
     }
-    const { band, best } = told.is_overview || !goesOn ? overviewOf(frame, told) : held;
-    this.chart = { told, curves, band, best };
+    const { band, best } = update.is_overview || !isContinued ? overviewOf(frame, update) : held;
+    this.chart = { update, curves, band, best };
     this.chartVersion += 1;
   }
 }
 
-function overviewOf(frame: Frame, { band, best }: ChartPicture): Pick<HeldChart, "band" | "best"> {
+function overviewOf(frame: Frame, { band, best }: ChartUpdate): Pick<ChartState, "band" | "best"> {
   const copy = (column: Column) => Float64Array.from(frame.column(column));
   return {
     band: band

@@ -6,7 +6,7 @@ export const TAB_NAMES: Record<Tab, string> = {
   throughput: "Throughput",
   advice: "Advice",
   analysis: "Analysis",
-  log: "What happened",
+  log: "Events",
   compare: "Compare",
   resources: "Machines",
 };

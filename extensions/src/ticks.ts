@@ -1,14 +1,14 @@
 // Where the marks of the horizontal axis stand, and what is written at them: no word covers another.
 import type uPlot from "uplot";
 import { formatDuration, formatNumber } from "./format";
-import type { Drawing } from "./plot";
+import type { Drawing } from "./drawing";
 
 export const FONT = "11px system-ui, sans-serif";
 const TIME_STEPS = [
   0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 28800, 86400, 172800, 864000,
 ];
 const WHOLE_STEPS = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((digit) => digit * 10 ** power)).flat();
-const LEAST_SPACE_PX = 50;
+const MIN_SPACE_PX = 50;
 const GAP_PX = 14;
 
 export function ticksOf(kind: Drawing["xKind"]): Pick<uPlot.Axis, "incrs" | "values" | "space"> {
@@ -18,7 +18,7 @@ export function ticksOf(kind: Drawing["xKind"]): Pick<uPlot.Axis, "incrs" | "val
     values: (_, ticks) => ticks.map(write),
     space: (_, __, least, most) => {
       const longest = kind === "seconds" ? longestDuration(most) : [least, most].map(write);
-      return Math.max(LEAST_SPACE_PX, ...longest.map((text) => widthOf(text) + GAP_PX));
+      return Math.max(MIN_SPACE_PX, ...longest.map((text) => widthOf(text) + GAP_PX));
     },
   };
 }

@@ -1,16 +1,16 @@
 // The only WebSocket: says what is shown, hands over frames, comes back by itself, polls where it must.
 import { decodeFrame, type Frame } from "./frames";
 import type { Host } from "./host";
-import type { Look, LookMessage, TakenMessage } from "./types";
+import type { Subscription, SubscribeMessage, AcknowledgeMessage } from "./types";
 
 export type Connection = "paused" | "connecting" | "live" | "polling" | "waiting" | "refused";
 
 export interface TransportOptions {
   host: Pick<Host, "baseUrl" | "webSocketUrl" | "webSocketToken" | "openSocket" | "request">;
   /** What is shown at this moment. */
-  look(): Look;
+  subscription(): Subscription;
   /** Takes a frame; the next one comes when its promise is done. `asked` is the look that it answers. */
-  onFrame(frame: Frame, asked: Look | undefined): Promise<void>;
+  onFrame(frame: Frame, subscription: Subscription | undefined): Promise<void>;
   onConnection(connection: Connection, message?: string): void;
   /** For tests. */
   openSocket?(url: string): WebSocket;
@@ -21,7 +21,7 @@ const LONGEST_DELAY_S = 10;
 const POLL_EVERY_S = 1.5;
 const POLLS_BEFORE_A_SOCKET = 40;
 const FAILURES_BEFORE_POLLING = 2;
-const REMEMBERED_LOOKS = 32;
+const REMEMBERED_SUBSCRIPTIONS = 32;
 
 export class Transport {
   private socket: WebSocket | null = null;
@@ -32,7 +32,7 @@ export class Transport {
   private polls = 0;
   private number = 0;
   private sent = "";
-  private asked = new Map<number, Look>();
+  private subscriptions = new Map<number, Subscription>();
   /** Counts connections, so that answers to an earlier one are not taken for this one's. */
   private generation = 0;
 
@@ -46,13 +46,13 @@ export class Transport {
 
   pause(): void {
     this.drop();
-    this.tell("paused");
+    this.report("paused");
   }
 
   /** Something else may be shown: asks for it, if it differs from what was asked last. */
   changed(): void {
-    if (written(this.options.look()) === this.sent) return;
-    if (this.connection === "live") this.sendLook();
+    if (serialized(this.options.subscription()) === this.sent) return;
+    if (this.connection === "live") this.sendSubscription();
     else if (this.connection === "polling") this.poll();
   }
 
@@ -75,16 +75,16 @@ export class Transport {
   private connect(): void {
     this.drop();
     const generation = this.generation;
-    this.tell("connecting");
+    this.report("connecting");
     const open = this.options.openSocket ?? this.options.host.openSocket ?? ((url) => new WebSocket(url));
     const socket = open(this.url());
     this.socket = socket;
     socket.binaryType = "arraybuffer";
     socket.onopen = () => {
-      this.tell("live");
-      this.sendLook();
+      this.report("live");
+      this.sendSubscription();
     };
-    socket.onmessage = (message) => void this.take(message.data as ArrayBuffer, generation);
+    socket.onmessage = (message) => void this.receive(message.data as ArrayBuffer, generation);
     socket.onclose = () => {
       if (generation === this.generation) this.lost();
     };
@@ -105,7 +105,7 @@ export class Transport {
   }
 
   private later(): void {
-    this.tell("waiting");
+    this.report("waiting");
     this.after(backoff_s(this.failures, Math.random()), () => this.connect());
   }
 
@@ -114,29 +114,29 @@ export class Transport {
     this.timer = setTimeout(what, delay_s * 1000);
   }
 
-  private nextLook(): LookMessage {
-    const look = this.options.look();
-    this.sent = written(look);
+  private nextMessage(): SubscribeMessage {
+    const subscription = this.options.subscription();
+    this.sent = serialized(subscription);
     this.number += 1;
-    this.asked.set(this.number, look);
-    this.asked.delete(this.number - REMEMBERED_LOOKS);
-    return { type: "look", number: this.number, look };
+    this.subscriptions.set(this.number, subscription);
+    this.subscriptions.delete(this.number - REMEMBERED_SUBSCRIPTIONS);
+    return { type: "subscribe", number: this.number, subscription };
   }
 
-  private sendLook(): void {
-    this.socket?.send(JSON.stringify(this.nextLook()));
+  private sendSubscription(): void {
+    this.socket?.send(JSON.stringify(this.nextMessage()));
   }
 
-  private async take(bytes: ArrayBuffer, generation: number): Promise<void> {
+  private async receive(bytes: ArrayBuffer, generation: number): Promise<void> {
     if (generation !== this.generation) return;
     try {
       const frame = decodeFrame(bytes);
       this.hadSocketFrame = true;
       this.failures = 0;
-      await this.options.onFrame(frame, this.asked.get(frame.picture.look));
+      await this.options.onFrame(frame, this.subscriptions.get(frame.update.subscription));
       if (generation !== this.generation) return;
-      const taken: TakenMessage = { type: "taken", frame: frame.picture.frame };
-      this.socket?.send(JSON.stringify(taken));
+      const acknowledgement: AcknowledgeMessage = { type: "acknowledge", frame: frame.update.frame };
+      this.socket?.send(JSON.stringify(acknowledgement));
     } catch (error) {
       if (generation !== this.generation) return;
       console.error("workbench: a frame could not be read", error);
@@ -147,7 +147,7 @@ export class Transport {
 
   private startPolling(): void {
     this.polls = 0;
-    this.tell("polling");
+    this.report("polling");
     this.poll();
   }
 
@@ -159,10 +159,10 @@ export class Transport {
   private async pollOnce(generation: number): Promise<void> {
     clearTimeout(this.timer);
     try {
-      const response = await this.options.host.request("workbench/api/look", {
+      const response = await this.options.host.request("workbench/api/update", {
         method: "POST",
         headers: { "Content-Type": "application/json" },
-        body: JSON.stringify(this.nextLook()),
+        body: JSON.stringify(this.nextMessage()),
       });
       if (generation !== this.generation) return;
       if (response.status === 401 || response.status === 403) return this.refused();
@@ -170,8 +170,8 @@ export class Transport {
       const frame = decodeFrame(await response.arrayBuffer());
       if (generation !== this.generation) return;
       this.failures = 0;
-      this.tell("polling");
-      await this.options.onFrame(frame, this.asked.get(frame.picture.look));
+      this.report("polling");
+      await this.options.onFrame(frame, this.subscriptions.get(frame.update.subscription));
       if (generation === this.generation) this.afterPoll();
     } catch {
       if (generation !== this.generation) return;
@@ -187,11 +187,11 @@ export class Transport {
   }
 
   private refused(): void {
-    this.tell("refused", "The server wants you to sign in again.");
+    this.report("refused", "Sign in to the server again.");
     this.after(LONGEST_DELAY_S, () => this.connect());
   }
 
-  private tell(connection: Connection, message?: string): void {
+  private report(connection: Connection, message?: string): void {
     if (connection === this.connection && !message) return;
     this.connection = connection;
     this.options.onConnection(connection, message);
@@ -199,8 +199,8 @@ export class Transport {
 }
 
 /** A look as text, by which looks are compared; how much of the log is known makes no other look. */
-function written(look: Look): string {
-  return JSON.stringify({ ...look, log_after: look.log_after == null ? null : 0 });
+function serialized(subscription: Subscription): string {
+  return JSON.stringify({ ...subscription, log_after: subscription.log_after == null ? null : 0 });
 }
 
 /** Seconds before the next attempt: doubling, spread so that many pages do not come back at once. */

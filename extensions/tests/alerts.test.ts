@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { isAlert, levelOf, noticesAmong } from "../src/alerts";
+import { isAlert, levelOf, notificationsAmong } from "../src/alerts";
 import type { LogLine } from "../src/types";
 
 function line(seq: number, fields: Partial<LogLine>): LogLine {
@@ -14,7 +14,10 @@ test("an alert is told whatever its level, and other lines where they warn", () 
     line(7, { alert: true, text: "alert: trial 3 reached the target" }),
     line(12, { level: "error", trial: 4 }),
   ];
-  assert.deepEqual(noticesAmong(lines).map((told) => told.seq), [7, 12]);
+  assert.deepEqual(
+    notificationsAmong(lines).map((told) => told.seq),
+    [7, 12],
+  );
   assert.deepEqual(lines.map(isAlert), [false, false, true, true]);
   assert.deepEqual(lines.map(levelOf), ["success", "success", "success", "error"]);
 });
@@ -26,5 +29,8 @@ test("what an alert speaks of is not told besides", () => {
     line(6, { level: "error", trial: 3, text: "trial 3 failed (oom)" }),
     line(40, { level: "warning", trial: 3, alert: true, text: "alert: trial 3, worker 0 printed: ..." }),
   ];
-  assert.deepEqual(noticesAmong(lines).map((told) => told.seq), [5, 6, 40]);
+  assert.deepEqual(
+    notificationsAmong(lines).map((told) => told.seq),
+    [5, 6, 40],
+  );
 });

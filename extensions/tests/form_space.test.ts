@@ -1,13 +1,14 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import type { Field, FormState, Json } from "../src/forms/protocol";
-import { beginning, partOf, rowsOf, scaleOf, stepped, valueAt, withKind } from "../src/forms/space";
+import type { Json } from "../src/forms/message_types";
+import type { FormField, FormState } from "../src/forms/types";
+import { initialSearch, partOf, rowsOf, scaleOf, stepped, valueAt, withKind } from "../src/forms/space";
 
 function rows(search: Json) {
   return rowsOf({ document: { search } } as unknown as FormState);
 }
 
-function field(known: Partial<Field>): Field {
+function field(known: Partial<FormField>): FormField {
   return { path: "training.x", label: "X", kind: "number", default: null, value: null, ...known };
 }
 
@@ -18,9 +19,16 @@ test("a parameter is shown as the kind that its file means", () => {
     share: { type: "float", low: 0, high: 1 },
     width: { choices: [8, 16] },
     bare: "sgd",
-    held: { value: [1, 2], when: { width: 8 } },
+    answer: { value: [1, 2], when: { width: 8 } },
   }).map(({ name, kind }) => [name, kind]);
-  assert.deepEqual(kinds, [["lr", "float"], ["layers", "int"], ["share", "float"], ["width", "choices"], ["bare", "fixed"], ["held", "fixed"]]);
+  assert.deepEqual(kinds, [
+    ["lr", "float"],
+    ["layers", "int"],
+    ["share", "float"],
+    ["width", "choices"],
+    ["bare", "fixed"],
+    ["answer", "fixed"],
+  ]);
 });
 
 test("what was typed and is wrong is shown as it was typed", () => {
@@ -42,12 +50,22 @@ test("another kind keeps the numbers and the condition", () => {
 });
 
 test("the search of a field begins within its bounds", () => {
-  assert.deepEqual(beginning(field({ kind: "switch" })), { choices: [true, false] });
-  assert.deepEqual(beginning(field({ kind: "choice", choices: ["auto", "fp32", "bf16"] })), { choices: ["fp32", "bf16"] });
-  assert.deepEqual(beginning(field({ kind: "whole", low: 1, high: 8, default: 6 })), { type: "int", low: 3, high: 8 });
-  assert.deepEqual(beginning(field({ low: 0, high: 1, high_open: true, default: 0.9 })), { type: "float", low: 0, high: 0.9 });
-  assert.deepEqual(beginning(field({ default: 0.01 })), { type: "float", low: 0.001, high: 0.1, log: true });
-  assert.deepEqual(beginning(field({ default: "auto" })), { type: "float", low: 1e-4, high: 0.1, log: true });
+  assert.deepEqual(initialSearch(field({ kind: "switch" })), { choices: [true, false] });
+  assert.deepEqual(initialSearch(field({ kind: "choice", choices: ["auto", "fp32", "bf16"] })), {
+    choices: ["fp32", "bf16"],
+  });
+  assert.deepEqual(initialSearch(field({ kind: "whole", low: 1, high: 8, default: 6 })), {
+    type: "int",
+    low: 3,
+    high: 8,
+  });
+  assert.deepEqual(initialSearch(field({ low: 0, high: 1, high_open: true, default: 0.9 })), {
+    type: "float",
+    low: 0,
+    high: 0.9,
+  });
+  assert.deepEqual(initialSearch(field({ default: 0.01 })), { type: "float", low: 0.001, high: 0.1, log: true });
+  assert.deepEqual(initialSearch(field({ default: "auto" })), { type: "float", low: 1e-4, high: 0.1, log: true });
 });
 
 test("a scale goes there and back, and stays where a field ends", () => {
@@ -61,7 +79,12 @@ test("a scale goes there and back, and stays where a field ends", () => {
 });
 
 test("every press of a key moves a handle, up and down the same way, and not beyond the scale", () => {
-  for (const scale of [scaleOf(1e-4, 0.1, true, false), scaleOf(0, 0.4, false, false), scaleOf(1, 64, true, true), scaleOf(-2, 3, false, false)]) {
+  for (const scale of [
+    scaleOf(1e-4, 0.1, true, false),
+    scaleOf(0, 0.4, false, false),
+    scaleOf(1, 64, true, true),
+    scaleOf(-2, 3, false, false),
+  ]) {
     let value = scale.low;
     const seen = [value];
     while (value < scale.high && seen.length < 5000) {
@@ -73,7 +96,10 @@ test("every press of a key moves a handle, up and down the same way, and not bey
     assert.equal(value, scale.high);
     assert.equal(stepped(scale, scale.high, 1), scale.high);
     for (const before of seen.reverse().slice(1, 200)) {
-      assert.ok(Math.abs(stepped(scale, value, -1) - before) < 1e-9 * Math.abs(scale.high), `${before} before ${value}`);
+      assert.ok(
+        Math.abs(stepped(scale, value, -1) - before) < 1e-9 * Math.abs(scale.high),
+        `${before} before ${value}`,
+      );
       value = before;
     }
   }

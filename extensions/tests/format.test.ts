@@ -1,22 +1,48 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { formatAge, formatBytes, formatDuration, formatNumber, parseSettings, parseValue } from "../src/format";
+import cases from "../../tests/formatting.json";
+import * as format from "../src/format";
+import { parseSettings, parseValue } from "../src/format";
 
-test("numbers have four figures and no more zeros than needed", () => {
-  const written = [0.98123456, 1, 0.5, 12345.678, 0.00012, -3, "NaN", "-Infinity", null, 0, 1e-9].map(formatNumber);
-  assert.deepEqual(written, ["0.9812", "1", "0.5", "12346", "1.2e-4", "−3", "NaN", "−∞", "–", "0", "1e-9"]);
+// The front end writes no amounts of money, no configurations in one line and no times in UTC.
+const NOT_WRITTEN = ["money", "params", "time"];
+const WRITERS: Record<string, (input: never) => string> = {
+  number: format.formatNumber,
+  value: format.formatValue,
+  count: (input: Parameters<typeof format.formatCount>) => format.formatCount(...input),
+  rate: format.formatRate,
+  percent: (input: number | string) => format.formatPercent(Number(input)),
+  bytes: format.formatBytes,
+  duration: (input: number | string) => format.formatDuration(Number(input)),
+  age: format.formatAge,
+};
+
+test("quantities are written as the Python package writes them", () => {
+  for (const { function: name, input, text } of cases) {
+    if (NOT_WRITTEN.includes(name)) continue;
+    assert.equal(WRITERS[name](input as never), text, `${name} of ${JSON.stringify(input)}`);
+  }
 });
 
-test("durations are read at a glance", () => {
-  assert.deepEqual([0.25, 42, 125, 3700, 200_000, null].map(formatDuration), ["0.25 s", "42 s", "2 min 05 s", "1 h 01 min", "2 d 7 h", "–"]);
+test("what is not known is a dash", () => {
+  const writers = [
+    format.formatNumber,
+    format.formatDuration,
+    format.formatBytes,
+    format.formatRate,
+    format.formatPercent,
+  ];
+  assert.deepEqual(new Set(writers.map((write) => write(null))), new Set(["–"]));
 });
 
-test("ages and sizes", () => {
-  assert.deepEqual([formatAge(0, 30), formatAge(0, 600), formatAge(0, 7200)], ["just now", "10 min ago", "2 h ago"]);
-  assert.deepEqual([formatBytes(512), formatBytes(1.5 * 2 ** 30)], ["512 B", "1.5 GiB"]);
+test("the time of day has its date on another day", () => {
+  const now = new Date(2026, 10, 22, 18, 0, 0);
+  const at = (date: Date) => format.formatClock(date.getTime() / 1000, now);
+  assert.equal(at(new Date(2026, 10, 22, 9, 5, 7)), "09:05:07");
+  assert.equal(at(new Date(2026, 10, 21, 9, 5, 7)), "2026-11-21 09:05:07");
 });
 
-test("what is typed is a value", () => {
+test("typed text is read as a value", () => {
   assert.deepEqual(["0.1", "true", "sgd", "[1, 2]", "30m"].map(parseValue), [0.1, true, "sgd", [1, 2], "30m"]);
   assert.deepEqual(parseSettings("a.b=1\n\n# no\nc = x=y"), { settings: { "a.b": 1, c: "x=y" }, problem: null });
   assert.match(parseSettings("nothing").problem!, /NAME=VALUE/);

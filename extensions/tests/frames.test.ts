@@ -1,15 +1,15 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { decodeFrame, FrameError, toNumber } from "../src/frames";
-import { MadeNumbers, madeFrame } from "./made";
+import { MadeNumbers, madeFrame } from "./frame_builder";
 
 test("a frame gives back its picture and its columns", () => {
   const numbers = new MadeNumbers();
   const wide = numbers.add([1, 2.5, NaN]);
   const narrow = numbers.add([0.5], "f32");
   const frame = decodeFrame(madeFrame({ frame: 7, problem: { problem: "50 % – ünïcödé" } }, numbers));
-  assert.equal(frame.picture.frame, 7);
-  assert.equal(frame.picture.problem?.problem, "50 % – ünïcödé");
+  assert.equal(frame.update.frame, 7);
+  assert.equal(frame.update.problem?.problem, "50 % – ünïcödé");
   assert.deepEqual([...frame.column(wide)], [1, 2.5, NaN]);
   assert.deepEqual([...frame.column(narrow)], [0.5]);
 });
@@ -27,5 +27,12 @@ test("a column outside its frame is refused", () => {
 });
 
 test("numbers that JSON cannot say travel as texts", () => {
-  assert.deepEqual(["NaN", "Infinity", "-Infinity", 3, "x", null].map(toNumber), [NaN, Infinity, -Infinity, 3, null, null]);
+  assert.deepEqual(["NaN", "Infinity", "-Infinity", 3, "x", null].map(toNumber), [
+    NaN,
+    Infinity,
+    -Infinity,
+    3,
+    null,
+    null,
+  ]);
 });

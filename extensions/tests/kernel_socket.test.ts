@@ -7,10 +7,10 @@ type Listener = (content: unknown, buffers: DataView[]) => void;
 /** A channel to a kernel, which every view of a widget hears. */
 class Channel implements KernelModel {
   readonly listeners = new Set<Listener>();
-  readonly sent: { view: string; said?: string }[] = [];
+  readonly sent: { view: string; message?: string }[] = [];
 
   send(content: unknown): void {
-    this.sent.push(content as { view: string; said?: string });
+    this.sent.push(content as { view: string; message?: string });
   }
 
   on(_: "msg:custom", listener: Listener): void {

@@ -1,21 +1,21 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { decodeFrame, FrameError } from "../src/frames";
-import { hiddenLook, lookOf } from "../src/look";
+import { hiddenSubscription, subscriptionOf } from "../src/subscription";
 import { State } from "../src/state";
 import { tabOf, tabsOf } from "../src/tabs";
-import type { ChartPicture, Look, Picture, RunPicture } from "../src/types";
-import { MadeNumbers, madeChart, madeFrame } from "./made";
+import type { ChartUpdate, Subscription, Update, RunDetail } from "../src/types";
+import { MadeNumbers, madeChart, madeFrame } from "./frame_builder";
 
-const LOOK: Look = { run: "a" };
+const LOOK: Subscription = { run: "a" };
 const WINDOW = { offset: 0, limit: 40 };
 
-function curve(numbers: MadeNumbers, trial: number, start: number, y: number[]): ChartPicture["curves"][number] {
+function curve(numbers: MadeNumbers, trial: number, start: number, y: number[]): ChartUpdate["curves"][number] {
   const x = y.map((_, index) => start + index);
   return { trial, start, x: numbers.add(x), y: numbers.add(y, "f32") };
 }
 
-function take(state: State, picture: Partial<Picture>, numbers?: MadeNumbers, asked: Look = LOOK): void {
+function take(state: State, picture: Partial<Update>, numbers?: MadeNumbers, asked: Subscription = LOOK): void {
   state.apply(decodeFrame(madeFrame(picture, numbers)), asked);
 }
 
@@ -23,7 +23,11 @@ function withCurve(): State {
   const state = new State({ run: "a" });
   const numbers = new MadeNumbers();
   const best = { x: numbers.add([0, 1]), y: numbers.add([1, 2]) };
-  take(state, { chart: madeChart({ shown: [3], states: ["running"], curves: [curve(numbers, 3, 0, [1, 2, 3])], best }) }, numbers);
+  take(
+    state,
+    { chart: madeChart({ shown: [3], states: ["running"], curves: [curve(numbers, 3, 0, [1, 2, 3])], best }) },
+    numbers,
+  );
   return state;
 }
 
@@ -35,7 +39,18 @@ function drawn(state: State, trial: number): number[] {
 test("new points are appended", () => {
   const state = withCurve();
   const numbers = new MadeNumbers();
-  take(state, { chart: madeChart({ is_overview: false, shown: [3], states: ["complete"], curves: [curve(numbers, 3, 3, [4, 5])] }) }, numbers);
+  take(
+    state,
+    {
+      chart: madeChart({
+        is_overview: false,
+        shown: [3],
+        states: ["complete"],
+        curves: [curve(numbers, 3, 3, [4, 5])],
+      }),
+    },
+    numbers,
+  );
   assert.deepEqual(drawn(state, 3), [1, 2, 3, 4, 5]);
   assert.equal(state.chart!.best!.length, 2, "the best so far stays until it is told anew");
 });
@@ -88,7 +103,10 @@ test("lines of the log come once, and not too many are kept", () => {
   const line = (seq: number) => ({ seq, time_unix_s: seq, level: "info" as const, trial: null, text: `line ${seq}` });
   take(state, { log: { lines: [line(1), line(2)], skipped: 4, last_seq: 2 } });
   take(state, { log: { lines: [line(2), line(3)], skipped: 0, last_seq: 3 } });
-  assert.deepEqual(state.log.map(({ seq }) => seq), [1, 2, 3]);
+  assert.deepEqual(
+    state.log.map(({ seq }) => seq),
+    [1, 2, 3],
+  );
   const many = Array.from({ length: 1200 }, (_, index) => line(index + 4));
   take(state, { log: { lines: many, skipped: 0, last_seq: 1203 } });
   assert.equal(state.log.length, 1000);
@@ -105,22 +123,27 @@ test("a problem is gone with the next picture", () => {
 
 test("only what is on the screen is asked for", () => {
   const state = new State({ run: "a", tab: "log", trial: 2 });
-  assert.deepEqual(Object.keys(lookOf(state, "wide", WINDOW)).sort(), ["log_after", "run", "runs"]);
+  assert.deepEqual(Object.keys(subscriptionOf(state, "wide", WINDOW)).sort(), ["log_after", "run", "runs"]);
   state.show({ tab: "resources" });
-  assert.deepEqual(Object.keys(lookOf(state, "wide", WINDOW)).sort(), ["log_after", "resources", "run", "runs"]);
-  assert.deepEqual(Object.keys(lookOf(state, "output", WINDOW)).sort(), ["chart", "log_after", "run", "table"]);
-  assert.deepEqual(hiddenLook(state), { run: "a", log_after: 0 });
+  assert.deepEqual(Object.keys(subscriptionOf(state, "wide", WINDOW)).sort(), [
+    "log_after",
+    "resources",
+    "run",
+    "runs",
+  ]);
+  assert.deepEqual(Object.keys(subscriptionOf(state, "output", WINDOW)).sort(), ["chart", "log_after", "run", "table"]);
+  assert.deepEqual(hiddenSubscription(state), { run: "a", log_after: 0 });
 });
 
 test("an advice without trials has no curves, and shows its card first", () => {
   const state = new State({ run: "a" });
   assert.deepEqual([tabOf(state), tabsOf(state).includes("advice")], ["curves", false]);
-  state.run = { kind: "advice", counts: {}, card: [] } as unknown as RunPicture;
+  state.run = { kind: "advice", counts: {}, card: [] } as unknown as RunDetail;
   assert.equal(tabOf(state), "advice");
-  assert.equal(lookOf(state, "wide", WINDOW).chart, undefined);
+  assert.equal(subscriptionOf(state, "wide", WINDOW).chart, undefined);
 });
 
 test("the trial that is shown in full is drawn", () => {
   const state = new State({ run: "a", trial: 5 });
-  assert.deepEqual(lookOf(state, "wide", WINDOW).chart!.chosen, [5]);
+  assert.deepEqual(subscriptionOf(state, "wide", WINDOW).chart!.chosen, [5]);
 });

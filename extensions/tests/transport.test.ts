@@ -1,8 +1,8 @@
 import assert from "node:assert/strict";
 import { mock, test } from "node:test";
 import { backoff_s, Transport, type Connection } from "../src/transport";
-import type { Look, LookMessage } from "../src/types";
-import { madeFrame } from "./made";
+import type { Subscription, SubscribeMessage } from "../src/types";
+import { madeFrame } from "./frame_builder";
 
 class FakeSocket {
   binaryType = "";
@@ -26,22 +26,22 @@ class FakeSocket {
 function setUp(answers: (() => Response)[] = []) {
   const sockets: FakeSocket[] = [];
   const connections: Connection[] = [];
-  const asked: (Look | undefined)[] = [];
-  const polled: LookMessage[] = [];
-  const looks = { now: { run: "a" } as Look };
+  const asked: (Subscription | undefined)[] = [];
+  const polled: SubscribeMessage[] = [];
+  const subscriptions = { now: { run: "a" } as Subscription };
   let drawn = Promise.resolve();
   const transport = new Transport({
     host: {
       baseUrl: "/user/x/",
       webSocketUrl: "ws://h/user/x/",
       request: async (_, init) => {
-        polled.push(JSON.parse(String(init?.body)) as LookMessage);
+        polled.push(JSON.parse(String(init?.body)) as SubscribeMessage);
         const answer = answers.shift();
         if (!answer) throw new Error("no network");
         return answer();
       },
     },
-    look: () => looks.now,
+    subscription: () => subscriptions.now,
     onFrame: (_, look) => {
       asked.push(look);
       return drawn;
@@ -58,7 +58,7 @@ function setUp(answers: (() => Response)[] = []) {
     drawn = new Promise((resolve) => (done = resolve));
     return () => done();
   };
-  return { transport, sockets, connections, asked, polled, looks, drawLater };
+  return { transport, sockets, connections, asked, polled, subscriptions, drawLater };
 }
 
 const settle = async () => {
@@ -66,26 +66,26 @@ const settle = async () => {
 };
 
 test("a look is sent when the connection is there, and again only where it differs", () => {
-  const { transport, sockets, looks } = setUp();
+  const { transport, sockets, subscriptions } = setUp();
   transport.resume();
   assert.equal(sockets[0].url, "ws://h/user/x/workbench/api/live");
   sockets[0].onopen();
   transport.changed();
-  looks.now = { run: "b" };
+  subscriptions.now = { run: "b" };
   transport.changed();
   assert.deepEqual(sockets[0].messages, [
-    { type: "look", number: 1, look: { run: "a" } },
-    { type: "look", number: 2, look: { run: "b" } },
+    { type: "subscribe", number: 1, subscription: { run: "a" } },
+    { type: "subscribe", number: 2, subscription: { run: "b" } },
   ]);
   transport.pause();
 });
 
 test("where the log is does not make another look", () => {
-  const { transport, sockets, looks } = setUp();
-  looks.now = { run: "a", log_after: 0 };
+  const { transport, sockets, subscriptions } = setUp();
+  subscriptions.now = { run: "a", log_after: 0 };
   transport.resume();
   sockets[0].onopen();
-  looks.now = { run: "a", log_after: 9 };
+  subscriptions.now = { run: "a", log_after: 9 };
   transport.changed();
   assert.equal(sockets[0].sent.length, 1);
   transport.pause();
@@ -96,12 +96,12 @@ test("a frame is acknowledged when it is drawn, not before", async () => {
   transport.resume();
   sockets[0].onopen();
   const draw = drawLater();
-  sockets[0].onmessage({ data: madeFrame({ look: 1, frame: 4 }) });
+  sockets[0].onmessage({ data: madeFrame({ subscription: 1, frame: 4 }) });
   await settle();
   assert.equal(sockets[0].sent.length, 1);
   draw();
   await settle();
-  assert.deepEqual(sockets[0].messages[1], { type: "taken", frame: 4 });
+  assert.deepEqual(sockets[0].messages[1], { type: "acknowledge", frame: 4 });
   assert.deepEqual(asked, [{ run: "a" }]);
   transport.pause();
 });
@@ -111,13 +111,13 @@ test("a lost connection comes back and is asked anew", async () => {
   const { transport, sockets, connections } = setUp();
   transport.resume();
   sockets[0].onopen();
-  sockets[0].onmessage({ data: madeFrame({ look: 1 }) });
+  sockets[0].onmessage({ data: madeFrame({ subscription: 1 }) });
   await settle();
   sockets[0].onclose();
   assert.equal(connections.at(-1), "waiting");
   mock.timers.tick(1000);
   sockets[1].onopen();
-  assert.deepEqual(sockets[1].messages[0], { type: "look", number: 2, look: { run: "a" } });
+  assert.deepEqual(sockets[1].messages[0], { type: "subscribe", number: 2, subscription: { run: "a" } });
   transport.pause();
   mock.timers.reset();
 });
@@ -140,7 +140,7 @@ test("a frame that cannot be read starts the connection anew", async () => {
 
 test("where sockets are blocked the server is asked every while", async () => {
   mock.timers.enable({ apis: ["setTimeout"] });
-  const answer = () => new Response(madeFrame({ look: 1 }));
+  const answer = () => new Response(madeFrame({ subscription: 1 }));
   const { transport, sockets, connections, polled, asked } = setUp([answer, answer]);
   transport.resume();
   sockets[0].onclose();
@@ -175,6 +175,9 @@ test("a pause closes the connection and nothing goes on", () => {
 });
 
 test("attempts come less and less often, up to ten seconds", () => {
-  assert.deepEqual([1, 2, 3, 10].map((failures) => backoff_s(failures, 0.5)), [0.5, 1, 2, 10]);
+  assert.deepEqual(
+    [1, 2, 3, 10].map((failures) => backoff_s(failures, 0.5)),
+    [0.5, 1, 2, 10],
+  );
   assert.ok(backoff_s(10, 0) < backoff_s(10, 1));
 });

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.advisor.batch_finder import LEAST_GAIN, FastestBatch, find_fastest
+from workbench.advisor.batch_finder import MIN_GAIN, FastestBatch, find_fastest
 from workbench.events import PlanMeasured
 
 Law = Callable[[int], float]
@@ -61,7 +61,7 @@ def test_hardly_anything_is_faster_where_the_law_holds(
     machine = Machine(lambda size: constant + per_sample * size, memory)
     found = find_fastest(machine.measure, largest=largest)
     # What a stop by the law gives away at most, and what is left between the last two sizes of a refinement.
-    check(machine, found, largest, 2 * LEAST_GAIN / (1 - LEAST_GAIN))
+    check(machine, found, largest, 2 * MIN_GAIN / (1 - MIN_GAIN))
 
 
 @given(st.floats(1e-4, 1), st.floats(1e-5, 1), st.integers(8, 2000), st.floats(1.1, 4), st.integers(16, 4000))
@@ -81,7 +81,7 @@ def test_a_size_from_which_on_samples_cost_more_is_not_passed_by_far(
     assert found.best is not None
     assert found.best.samples_per_s is not None
     if fastest_power == max(size / law(size) for size in sizes if size <= spill):
-        assert found.best.samples_per_s * (1 + 2 * LEAST_GAIN / (1 - LEAST_GAIN)) >= fastest_power
+        assert found.best.samples_per_s * (1 + 2 * MIN_GAIN / (1 - MIN_GAIN)) >= fastest_power
 
 
 @given(st.integers(1, 3000))
@@ -89,7 +89,7 @@ def test_a_cliff_of_memory_is_found_where_every_sample_still_pays(memory: int) -
     machine = Machine(lambda size: 1.0, memory)
     found = find_fastest(machine.measure, largest=4096)
     assert found.micro_batch is not None
-    assert found.micro_batch * (1 + LEAST_GAIN) >= memory - 1
+    assert found.micro_batch * (1 + MIN_GAIN) >= memory - 1
     assert sum(size > memory for size in machine.sizes) <= 10
 
 

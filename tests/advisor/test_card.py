@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.example_advice import advice
+from tests.builders.advice import advice
 from workbench.advisor.advice import apply_settings
 from workbench.advisor.card import WIDTH, compare, lines_of, yaml_lines
-from workbench.advisor.quantities import format_rate, format_short_time
 from workbench.errors import ExperimentError
 from workbench.events import AdviceGiven, from_json, to_json
 from workbench.experiment.yaml_file import read_yaml
@@ -23,9 +22,9 @@ computing       bf16, ddp
 learning rate   0.003, rule sqrt, warm-up over 1 epoch
 samples/s       4,301  (3,982 to 4,645)
 step time       59.5 ms  (55.1 ms to 64.3 ms)
-epoch time      11.6s  (10.8s to 12.6s)
+epoch time      11.6 s  (10.8 s to 12.6 s)
 memory          5.45 GiB of 8 GiB (68%) a worker, measured
-time to target  7m29s  (5m59s to 9m21s), beyond what was measured
+time to target  7 min 29 s  (5 min 59 s to 9 min 21 s), beyond what was measured
 noise scale     520 samples, measured
 why             - two workers together do 1.65 times the samples of one, each at its best micro
                 batch
@@ -38,11 +37,11 @@ without advice  32 = 32 x 1 x 1, bf16, single, lr 0.001
 measured        - 11 plans in one setting, 30 steps each
                 - a rate range test at a global batch of 128, 2 seeds
                 - the 2 best candidates beside each other for 60 s
-measuring took  3m20s
+measuring took  3 min 20 s
 would change it - more than 2 workers: nothing was measured beyond 2
                 - a noise scale below 200 samples: then 128 = 64 x 1 x 2 is faster
 
-To use it, write into the experiment (lr is meant at training.reference_batch):
+To use it, write into the experiment, in place of what it searches (lr is meant at training.reference_batch):
   plan: {workers: 2, micro_batch: 128, accumulation: 1, precision: bf16, strategy: ddp}
   training: {lr: 0.003, lr_rule: sqrt, warmup_epochs: 1.0}
 """
@@ -138,14 +137,3 @@ def test_settings_are_yaml_that_reads_back():
         "seed": 3,
         "data": {"options": {"path": "a: b"}},
     }
-
-
-@pytest.mark.parametrize(
-    ("seconds", "written"), [(0.00085, "850 us"), (0.0123, "12.3 ms"), (1.5, "1.5s"), (200.0, "3m20s")]
-)
-def test_short_times_keep_their_digits(seconds, written):
-    assert format_short_time(seconds) == written
-
-
-def test_rates_are_whole_where_that_is_exact_enough():
-    assert [format_rate(rate) for rate in (5120.4, 12.34)] == ["5,120", "12.3"]

@@ -8,8 +8,8 @@ from statistics import fmean
 import pytest
 
 from tests.benchmarks import advisor_batch, advisor_budget
-from tests.measured import find_measured
-from tests.measured_trainings import read_epochs_tasks
+from tests.builders.measured import find_measured
+from tests.builders.measured_trainings import read_epochs_tasks
 
 
 def measured(part: str) -> Path:

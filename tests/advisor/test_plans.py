@@ -9,12 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.advisor.choices import Choices, choices_of
-from workbench.advisor.plans import Knowledge, PlanChoice, Variant, enumerate_plans, spread
+from workbench.advisor.plans import Knowledge, enumerate_plans, spread
+from workbench.advisor.variants import plan_with
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
+from workbench.plan import Hardware, PartialPlan
 
-PLAIN = Variant("fp32", "ddp", "none")
+PLAIN = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none")
 GIB = 2**30
 
 
@@ -26,17 +28,17 @@ def make_experiment(**changes: Any) -> Experiment:
 
 
 def choose(experiment: Experiment, samples: int = 4096, workers: int = 4, **device: bool) -> Choices:
-    on = {"on_gpu": False, "has_bf16": False} | device
-    return choices_of(experiment, num_train_samples=samples, most_workers=workers, **on)
+    on = Hardware(**device)
+    return choices_of(experiment, num_train_samples=samples, max_workers=workers, hardware=on)
 
 
 def measure(
     workers: int, micro_batch: int, step_time_s: float | None, peak_bytes: int | None = None,
     *, fits: bool = True, nodes: list[int] | None = None,
 ) -> PlanMeasured:  # fmt: skip
-    plan = PlanChoice(workers, micro_batch, 1, PLAIN)
+    plan = plan_with(PLAIN, workers, micro_batch)
     return PlanMeasured(
-        setting="s", plan=plan.written(), workers_per_node=nodes or [workers], fits=fits,
+        setting="s", plan=plan.to_json(), workers_per_node=nodes or [workers], fits=fits,
         step_time_s=step_time_s, peak_bytes=peak_bytes,
     )  # fmt: skip
 
@@ -113,7 +115,7 @@ def test_plans_that_do_not_fit_are_left_out_and_accumulate_instead() -> None:
 
 def test_memory_that_does_not_grow_with_the_batch_is_flat() -> None:
     known = Knowledge([measure(1, 8, 0.01, 500), measure(1, 64, 0.01, 400)], [1], limit_bytes=None)
-    need = known.memory(PlanChoice(1, 32, 1, PLAIN))
+    need = known.memory(plan_with(PLAIN, 1, 32))
     assert need is not None
     assert need.value == 500
     assert need.measured
@@ -125,11 +127,11 @@ def test_step_times_of_other_plans_follow_from_measured_ones() -> None:
     ]
     known = Knowledge(measured, [2, 2], limit_bytes=None)
     for workers, batch in ((1, 64), (2, 256)):
-        found = known.step_times([PlanChoice(workers, batch, 1, PLAIN)])[0]
+        found = known.step_times([plan_with(PLAIN, workers, batch)])[0]
         assert found.value == pytest.approx(law_s(workers, batch), rel=0.1)
         assert found.low < law_s(workers, batch) < found.high
         assert not found.extrapolated
-    beyond = known.step_times([PlanChoice(4, 64, 1, PLAIN)])[0]
+    beyond = known.step_times([plan_with(PLAIN, 4, 64)])[0]
     assert beyond.extrapolated, "four workers are on two nodes, of which nothing was measured"
 
 
@@ -148,15 +150,15 @@ def test_a_spread_keeps_the_ends_and_no_more_than_asked(values: list[int], count
 
 def test_a_variant_that_was_measured_for_another_experiment_is_not_allowed_in_this_one() -> None:
     choices = choose(make_experiment(plan={"precision": "bf16", "strategy": "fsdp"}))
-    assert choices.allows(Variant("bf16", "fsdp", "none"))
+    assert choices.allows(PartialPlan.of(precision="bf16", strategy="fsdp", recompute="none"))
     assert not choices.allows(PLAIN)
-    assert not choices.allows(Variant("bf16", "ddp", "none"))
+    assert not choices.allows(PartialPlan.of(precision="bf16", strategy="ddp", recompute="none"))
 
 
 def test_what_was_measured_of_a_plan_counts_before_what_a_model_smooths() -> None:
     measured = [measure(1, batch, law_s(1, batch)) for batch in (8, 16, 32, 64)]
     slow = measure(1, 128, 3.0 * law_s(1, 128))
-    found = Knowledge([*measured, slow], [1], limit_bytes=None).step_times([PlanChoice(1, 128, 1, PLAIN)])[0]
+    found = Knowledge([*measured, slow], [1], limit_bytes=None).step_times([plan_with(PLAIN, 1, 128)])[0]
     assert found.value == slow.step_time_s
     assert found.low < found.value <= found.high
 
@@ -184,7 +186,7 @@ def test_trials_that_all_take_longer_say_nothing_about_which_plan_is_faster() ->
     alone = [measure(1, batch, law_s(1, batch)) for batch in (8, 32, 128)]
     trials = [trial(1, batch, 1.7 * law_s(1, batch)) for batch in (16, 64)]
     before, after = Knowledge(alone, [4], limit_bytes=None), Knowledge(alone + trials, [4], limit_bytes=None)
-    plans = [PlanChoice(1, batch, 1, PLAIN) for batch in (8, 16, 64, 128)]
+    plans = [plan_with(PLAIN, 1, batch) for batch in (8, 16, 64, 128)]
     for old, new in zip(before.step_times(plans), after.step_times(plans), strict=True):
         assert new.value == pytest.approx(old.value, rel=0.02)
     assert after.slowdown == pytest.approx(1.7, rel=0.05)
@@ -194,7 +196,7 @@ def test_trials_that_all_take_longer_say_nothing_about_which_plan_is_faster() ->
 def test_a_plan_that_trials_show_to_be_slow_is_predicted_slower_than_before() -> None:
     alone = [measure(1, batch, law_s(1, batch)) for batch in (8, 32, 64)]
     trials = [trial(1, 16, law_s(1, 16)), trial(1, 32, law_s(1, 32)), trial(1, 256, 3.0 * law_s(1, 256))]
-    plan = PlanChoice(1, 256, 1, PLAIN)
+    plan = plan_with(PLAIN, 1, 256)
     [before] = Knowledge(alone, [4], limit_bytes=None).step_times([plan])
     [after] = Knowledge(alone + trials, [4], limit_bytes=None).step_times([plan])
     assert after.value > 1.5 * before.value
@@ -202,7 +204,7 @@ def test_a_plan_that_trials_show_to_be_slow_is_predicted_slower_than_before() ->
 
 def test_what_trials_alone_have_shown_is_enough_to_predict() -> None:
     known = Knowledge([trial(1, batch, law_s(1, batch)) for batch in (8, 32, 128)], [4], limit_bytes=None)
-    [found] = known.step_times([PlanChoice(1, 64, 1, PLAIN)])
+    [found] = known.step_times([plan_with(PLAIN, 1, 64)])
     assert found.value == pytest.approx(law_s(1, 64), rel=0.1)
 
 
@@ -216,10 +218,10 @@ def test_energy_counts_the_watts_of_the_nearest_metered_plan() -> None:
         [4],
         limit_bytes=None,
     )
-    assert known.price(PlanChoice(1, 64, 1, PLAIN), "energy") == 90.0
-    assert known.price(PlanChoice(4, 64, 1, PLAIN), "energy") == 200.0
-    assert known.price(PlanChoice(4, 64, 1, PLAIN), "money") == 4
-    assert known.price(PlanChoice(4, 64, 1, PLAIN), "time") == 1
+    assert known.price(plan_with(PLAIN, 1, 64), "energy") == 90.0
+    assert known.price(plan_with(PLAIN, 4, 64), "energy") == 200.0
+    assert known.price(plan_with(PLAIN, 4, 64), "money") == 4
+    assert known.price(plan_with(PLAIN, 4, 64), "time") == 1
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from workbench.advisor.rate import OPTIMIZERS, RULES, RateAdvice, RateRequest, advise_rate
 from workbench.errors import ExperimentError
-from workbench.training.learning_rate import Rule
+from workbench.planning.learning_rate import Rule
 
 
 def advise(
@@ -67,7 +67,7 @@ def test_sgd_warms_up_gradually_when_its_rate_is_raised_and_keeps_a_longer_warm_
 def test_a_warm_up_that_would_fill_the_training_is_held() -> None:
     advice = advise("sgd", 0.1, 256, 256 * 128, "legw")
     assert advice.warmup == 0.5
-    assert "held to 0.5" in advice.reason
+    assert "limited to 0.5" in advice.reason
 
 
 def test_adascale_goes_from_linear_where_all_is_noise_to_constant_where_none_is() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.advisor.step_times import predict_step_times, read_measured, read_points
+from workbench.advisor.step_time_tables import predict_step_times, read_measured, read_points
 from workbench.errors import DataError
 from workbench.performance.step_time import Measurement, Point
 from workbench.performance.topology import Topology
@@ -52,7 +52,7 @@ def test_points_are_read_and_answered_in_order(tmp_path: Path) -> None:
         ),
         (
             "nodes,gpus,micro_batch,step_time_s,gpus_per_node\n2,8,8,1,8\n",
-            "line 2, column gpus_per_node: 8 says 1 nodes, not 2",
+            "line 2, column gpus_per_node: 8 means 1 nodes, not 2",
         ),
         (
             "nodes,gpus,micro_batch,step_time_s,gpus_per_node\n2,8,8,1,4/4\n",

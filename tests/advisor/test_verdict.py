@@ -8,34 +8,39 @@ import pytest
 
 from workbench.advisor.advice import Advice
 from workbench.advisor.choices import believed_rate, choices_of
-from workbench.advisor.plans import Knowledge, PlanChoice, Variant
+from workbench.advisor.plans import Knowledge
+from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Race
-from workbench.advisor.rivals import Rival
+from workbench.advisor.variants import plan_with
 from workbench.advisor.verdict import Findings, conclude
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured, RatesTested
 from workbench.experiment import Experiment
+from workbench.plan import Hardware, PartialPlan
 
 SAMPLES = 1024
 EXPERIMENT = Experiment(
     model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize", "target": 0.1}]
 )
-PLANS = [PlanChoice(1, batch, 1, Variant("fp32", "ddp", "none")) for batch in (32, 64, 128)]
+PLANS = [
+    plan_with(PartialPlan.of(precision="fp32", strategy="ddp", recompute="none"), 1, batch)
+    for batch in (32, 64, 128)
+]
 
 
 def conclude_after(train: Callable[[Callable[[float, float | None], bool]], bool]) -> Advice:
     """Race one candidate whose training is `train`, and conclude."""
     clock = [0.0]
 
-    def run(_rival: Rival, _repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
+    def run(_rival: RatedPlan, _repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
         clock[0] += 20.0
         return train(goes_on)
 
-    race: Race[Rival] = Race(run, target=-0.1, budget_s=10.0, clock=lambda: clock[0])
-    race.run(Rival(PLANS[0], 1e-3))
+    race: Race[RatedPlan] = Race(run, target=-0.1, budget_s=10.0, clock=lambda: clock[0])
+    race.run(RatedPlan(PLANS[0], 1e-3))
     measured = [
         PlanMeasured(
-            setting="s", plan=plan.written(), workers_per_node=[1], num_train_samples=SAMPLES,
+            setting="s", plan=plan.to_json(), workers_per_node=[1], num_train_samples=SAMPLES,
             step_time_s=1e-3 + 1e-4 * plan.micro_batch,
         )
         for plan in PLANS
@@ -44,7 +49,7 @@ def conclude_after(train: Callable[[Callable[[float, float | None], bool]], bool
         Findings(
             experiment=EXPERIMENT, goal="time",
             choices=choices_of(
-                EXPERIMENT, num_train_samples=SAMPLES, most_workers=1, on_gpu=False, has_bf16=False
+                EXPERIMENT, num_train_samples=SAMPLES, max_workers=1, hardware=Hardware()
             ),
             knowledge=Knowledge(measured, [1], limit_bytes=None), reference=measured[0], plans=PLANS,
             rates=None, race=race, noise_scale=None, placement="pack", num_known=0, num_measured=3,
@@ -57,8 +62,8 @@ def test_where_no_candidate_came_to_an_evaluation_the_models_answer_and_say_so()
     advice = conclude_after(lambda goes_on: not goes_on(5.0, None) and False)
     assert advice.choice.written == "32 = 32 x 1 x 1"
     assert advice.choice.time_to_target_s is None
-    assert any("no candidate came to its first evaluation" in text for text in advice.would_change)
-    assert advice.choice.reasons[0] == "7,619 samples/s by the model of step times"
+    assert any("no candidate reached its first evaluation" in text for text in advice.would_change)
+    assert advice.choice.reasons[0] == "7,619 samples/s predicted by the model of step times"
 
 
 def test_where_no_value_is_finite_nothing_is_recommended() -> None:
@@ -75,5 +80,5 @@ def test_a_rate_that_a_test_suggests_is_believed_in_to_three_digits() -> None:
         setting="s", global_batch=128, rates=[1e-4, 1e-2], losses=[2.0, 1.0], num_seeds=1,
         suggested=0.002607982066771268,
     )  # fmt: skip
-    choices = choices_of(EXPERIMENT, num_train_samples=SAMPLES, most_workers=1, on_gpu=False, has_bf16=False)
+    choices = choices_of(EXPERIMENT, num_train_samples=SAMPLES, max_workers=1, hardware=Hardware())
     assert believed_rate(EXPERIMENT, choices, rates) == 0.00261

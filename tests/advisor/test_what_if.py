@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from tests.advisor.test_plans import PLAIN, law_s, make_experiment, measure
-from workbench.advisor.plans import PlanChoice
-from workbench.advisor.what_if import WhatIf, Wish
+from workbench.advisor.variants import plan_with
+from workbench.advisor.what_if import PlanQuery, WhatIf
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
@@ -35,7 +35,7 @@ def advice(noise_scale: float | None = 400.0, time_s: float | None = 100.0) -> d
     return {
         "objective": "time",
         "choice": {
-            "plan": PlanChoice(1, 128, 1, PLAIN).written(),
+            "plan": plan_with(PLAIN, 1, 128).to_json(),
             "time_to_target_s": None if time_s is None else {"value": time_s, "low": 80.0, "high": 120.0},
         },
         "noise": {"scale_samples": noise_scale, "status": "measured"},
@@ -49,7 +49,7 @@ def models(experiment: Experiment | None = None, **said: Any) -> WhatIf:
 
 
 def test_a_plan_that_was_measured_is_told_as_it_was() -> None:
-    told = models().ask(Wish(workers=1, global_batch=64))
+    told = models().answer(PlanQuery(workers=1, global_batch=64))
     assert told["written"] == "64 = 64 x 1 x 1"
     assert told["step_time_s"]["value"] == pytest.approx(law_s(1, 64))
     assert told["samples_per_s"]["value"] == pytest.approx(64 / law_s(1, 64))
@@ -62,7 +62,7 @@ def test_a_plan_that_was_measured_is_told_as_it_was() -> None:
 
 
 def test_a_plan_between_measured_ones_is_predicted_within_its_interval() -> None:
-    told = models().ask(Wish(workers=2, micro_batch=96, global_batch=192))
+    told = models().answer(PlanQuery(workers=2, micro_batch=96, global_batch=192))
     step = told["step_time_s"]
     assert step["low"] < law_s(2, 96) < step["high"]
     assert step["value"] == pytest.approx(law_s(2, 96), rel=0.1)
@@ -71,17 +71,19 @@ def test_a_plan_between_measured_ones_is_predicted_within_its_interval() -> None
 
 def test_what_is_left_open_is_chosen_for_the_goal() -> None:
     asked = models()
-    fastest, cheapest = (asked.ask(Wish(global_batch=256, objective=goal)) for goal in ("time", "money"))
+    fastest, cheapest = (
+        asked.answer(PlanQuery(global_batch=256, objective=goal)) for goal in ("time", "money")
+    )
     assert fastest["plan"]["workers"] == 2
     assert cheapest["plan"]["workers"] == 1
 
 
 def test_a_batch_that_does_not_fit_at_once_is_accumulated_and_a_micro_batch_that_does_not_is_told() -> None:
     asked = models()
-    accumulated = asked.ask(Wish(workers=1, global_batch=1024))
+    accumulated = asked.answer(PlanQuery(workers=1, global_batch=1024))
     assert accumulated["plan"]["accumulation"] == 4
     assert accumulated["fits"] is True
-    whole = asked.ask(Wish(workers=1, global_batch=1024, micro_batch=1024))
+    whole = asked.answer(PlanQuery(workers=1, global_batch=1024, micro_batch=1024))
     assert whole["fits"] is False
     assert "it does not fit into the memory of a worker" in whole["limits"]
     assert any("beyond what was measured: micro batches of 16 to 256" in said for said in whole["limits"])
@@ -89,13 +91,13 @@ def test_a_batch_that_does_not_fit_at_once_is_accumulated_and_a_micro_batch_that
 
 def test_the_time_to_the_target_follows_steps_and_the_worth_of_a_sample() -> None:
     asked = models()
-    same = asked.ask(Wish(workers=1, global_batch=128))
+    same = asked.answer(PlanQuery(workers=1, global_batch=128))
     assert same["time_to_target_s"] == {
         "value": 100.0, "low": 80.0, "high": 120.0, "extrapolated": False, "words": None,
     }  # fmt: skip
-    faster = asked.ask(Wish(workers=2, global_batch=128))["time_to_target_s"]
+    faster = asked.answer(PlanQuery(workers=2, global_batch=128))["time_to_target_s"]
     assert faster["value"] == pytest.approx(100.0 * law_s(2, 64) / law_s(1, 128), rel=0.02)
-    larger = asked.ask(Wish(workers=1, global_batch=256))["time_to_target_s"]
+    larger = asked.answer(PlanQuery(workers=1, global_batch=256))["time_to_target_s"]
     needed = (400 + 256) / (400 + 128)  # samples, over those at the batch of the choice
     per_sample = law_s(1, 256) / 256 / (law_s(1, 128) / 128)
     assert larger["value"] == pytest.approx(100.0 * needed * per_sample, rel=0.02)
@@ -106,18 +108,18 @@ def test_the_time_to_the_target_follows_steps_and_the_worth_of_a_sample() -> Non
     ("said", "reason"),
     [
         ({"noise_scale": None}, "the gradient noise was not measured"),
-        ({"time_s": None}, "no training was seen"),
+        ({"time_s": None}, "no training reached"),
     ],
 )
 def test_a_time_that_nobody_knows_is_not_made_up(said: dict[str, Any], reason: str) -> None:
-    told = models(**said).ask(Wish(workers=1, global_batch=256))
+    told = models(**said).answer(PlanQuery(workers=1, global_batch=256))
     assert told["time_to_target_s"]["value"] is None
     assert reason in told["time_to_target_s"]["words"]
     assert told["time_to_target_s"]["words"] in told["limits"]
 
 
 def test_more_workers_than_were_measured_are_told_to_be_beyond() -> None:
-    told = models().ask(Wish(workers=4, global_batch=256))
+    told = models().answer(PlanQuery(workers=4, global_batch=256))
     assert told["plan"]["workers"] == 4
     assert told["step_time_s"]["extrapolated"] is True
     assert any("beyond what was measured" in limit and "1, 2 workers" in limit for limit in told["limits"])
@@ -125,31 +127,34 @@ def test_more_workers_than_were_measured_are_told_to_be_beyond() -> None:
 
 def test_a_wish_goes_before_what_the_experiment_says() -> None:
     asked = models(make_experiment(plan={"workers": 1}, search={"global_batch": {"choices": [64, 128]}}))
-    assert asked.ask(Wish())["plan"]["workers"] == 1
-    told = asked.ask(Wish(workers=2, global_batch=256))
+    assert asked.answer(PlanQuery())["plan"]["workers"] == 1
+    told = asked.answer(PlanQuery(workers=2, global_batch=256))
     assert (told["plan"]["workers"], told["plan"]["global_batch"]) == (2, 256)
 
 
 @pytest.mark.parametrize(
-    ("wish", "field", "said"),
+    ("query", "field", "said"),
     [
-        (Wish(precision="bf16"), "plan.precision", "nothing was measured in bf16"),
-        (Wish(workers=3, global_batch=64), "training.global_batch", "64 samples are not micro_batch 21"),
-        (Wish(workers=0), "plan.workers", "0 workers cannot be"),
-        (Wish(global_batch=2 * SAMPLES), "global_batch", "larger than the train set"),
+        (PlanQuery(precision="bf16"), "plan.precision", "nothing was measured in bf16"),
+        (PlanQuery(workers=3, global_batch=64), "training.global_batch", "64 samples are not micro_batch 21"),
+        (PlanQuery(workers=0), "plan.workers", "0 workers are not possible"),
+        (PlanQuery(global_batch=2 * SAMPLES), "global_batch", "larger than the train set"),
     ],
 )
-def test_a_wish_that_cannot_be_answered_names_its_field(wish: Wish, field: str, said: str) -> None:
+def test_a_query_that_cannot_be_answered_names_its_field(query: PlanQuery, field: str, said: str) -> None:
     with pytest.raises(ExperimentError) as caught:
-        models().ask(wish)
+        models().answer(query)
     assert str(caught.value.field).endswith(field)
     assert said in caught.value.problem
 
 
 def test_energy_without_a_meter_is_told_of() -> None:
-    assert any("nothing metered" in limit for limit in models().ask(Wish(objective="energy"))["limits"])
+    assert any(
+        "power of the devices was not measured" in limit
+        for limit in models().answer(PlanQuery(objective="energy"))["limits"]
+    )
 
 
 def test_an_advice_without_measurements_cannot_be_asked() -> None:
-    with pytest.raises(ExperimentError, match="nothing was measured"):
+    with pytest.raises(ExperimentError, match="no measurement to predict from"):
         WhatIf(make_experiment(), advice(), [])

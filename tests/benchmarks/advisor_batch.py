@@ -18,8 +18,8 @@ from statistics import fmean
 import numpy as np
 
 from tests.benchmarks.store_throughput import describe_machine
-from tests.measured import PlacedStep, find_measured, read_placements
-from tests.measured_trainings import TrainingCurve, measured_step_s, read_curves, steps_to_accuracy
+from tests.builders.measured import PlacedStep, find_measured, read_placements
+from tests.builders.measured_trainings import TrainingCurve, measured_step_s, read_curves, steps_to_accuracy
 from workbench.advisor.batch_choice import BatchPlan, SeenNoise, rank_batches
 from workbench.performance.goodput import efficiency
 from workbench.performance.step_time import Measurement, Point, StepTimeModel, fit

@@ -19,8 +19,8 @@ from statistics import fmean
 import numpy as np
 
 from tests.benchmarks.store_throughput import describe_machine
-from tests.measured import find_measured
-from tests.measured_trainings import EpochsTask, read_epochs_tasks
+from tests.builders.measured import find_measured
+from tests.builders.measured_trainings import EpochsTask, read_epochs_tasks
 from workbench.advisor.next_run import FullRun, advise_next_run
 
 RESULTS = Path(__file__).parent / "results" / "advisor_budget.json"

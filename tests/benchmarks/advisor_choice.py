@@ -11,7 +11,7 @@ time that passes until it is done. Three contestants get 5 % of that as wall-clo
 Ray head of their own; Ray, torch and the data are warm before their clock starts, and the imports of
 libraries are outside of it. Each chooses three times, with seeds of its own.
 
-- ours: `workbench.run.advise`, on an empty store. Its range of rates is that of the grid, meant at the
+- ours: `workbench.runs.advise`, on an empty store. Its range of rates is that of the grid, meant at the
   middle batch; its rule scales them with the batch. What is under way at the end of the time is finished, so
   that it may take longer; the table shows what each took.
 - Ray Tune: OptunaSearch and ASHA over the cells of the grid, two threads for two workers.
@@ -105,7 +105,7 @@ def train_grid(name: str, asked: dict[str, Any]) -> dict[str, Any]:
 def choose_with_ours(name: str, asked: dict[str, Any]) -> dict[str, Any]:
     """Ask for an advice in `budget_s` seconds, with a `seed`."""
     from workbench.advisor import recommend  # noqa: F401  (its imports are not part of the time)
-    from workbench.run import advising
+    from workbench.runs import advising
     from workbench.store import Store
 
     with _trainer(name) as trainer:
@@ -197,13 +197,13 @@ def run_here(side: str, name: str, asked: dict[str, Any]) -> dict[str, Any]:
     if side == "Lightning":
         read_data(name)
         return SIDES[side](name, asked)
-    from workbench.workers import head
+    from workbench.head import local_head
 
     try:
-        head.connect(num_cpus=NUM_CPUS, num_gpus=0)
+        local_head.connect(num_cpus=NUM_CPUS, num_gpus=0)
         return SIDES[side](name, asked)
     finally:
-        head.shutdown()
+        local_head.shutdown()
 
 
 def run_side(side: str, name: str, **asked: Any) -> dict[str, Any]:

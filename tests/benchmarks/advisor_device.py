@@ -107,13 +107,13 @@ def size_of(measured: PlanMeasured) -> int:
 
 def measure_all(experiment: Experiment, home: Path) -> list[PlanMeasured]:
     """Measure every doubling of the micro batch until one does not fit or the data ends."""
-    from workbench.advisor.recommend import bench_for, surroundings_of
+    from workbench.advisor.recommend import bench_for, measurement_context_of
+    from workbench.probes.measurements import PlanProbe
     from workbench.store import Store
-    from workbench.training.task import PlanProbe
 
     with Store.open(str(home / "store.sqlite")) as store:
         run_id = store.create_run(experiment)
-        around = surroundings_of(store, run_id, experiment)
+        around = measurement_context_of(store, run_id, experiment)
         bench = bench_for(store, run_id, experiment, around, lambda event: None)
         most = experiment.data.options["num_samples"] if experiment.data else 1
         assert isinstance(most, int)
@@ -129,26 +129,28 @@ def measure_all(experiment: Experiment, home: Path) -> list[PlanMeasured]:
 def judge(name: str, experiment: Experiment, home: Path) -> dict[str, Any]:
     """Hold estimates, predictions and the choice against what was measured."""
     import workbench as wb
-    from workbench.advisor.plans import Knowledge, PlanChoice, spread, variant_of
+    from workbench.advisor.plans import Knowledge, spread
+    from workbench.advisor.variants import plan_of, plan_with, variant_of
     from workbench.performance.memory import fit_law
-    from workbench.training.memory_estimate import estimate_memory
+    from workbench.plan import PartialPlan
+    from workbench.probes.memory_estimate import estimate_memory
 
     measured = [each for each in measure_all(experiment, home) if each.step_time_s is not None]
     sizes = [size_of(each) for each in measured]
-    law = fit_law(estimate_memory(experiment, {}, (8, 16), plan={"workers": 1}))
+    law = fit_law(estimate_memory(experiment, {}, (8, 16), plan=PartialPlan.of(workers=1)))
     peaks = {size: each.peak_bytes or 0 for size, each in zip(sizes, measured, strict=True)}
     memory = [abs(law.peak_bytes(size) / peak - 1.0) for size, peak in peaks.items() if peak]
     fitted = spread(sizes, FITTED)
     known = Knowledge([each for size, each in zip(sizes, measured, strict=True) if size in fitted], [1],
                       limit_bytes=None)  # fmt: skip
     held_out = [each for size, each in zip(sizes, measured, strict=True) if size not in fitted]
-    plans = [PlanChoice(1, size_of(each), 1, variant_of(each.plan)) for each in held_out]
+    plans = [plan_with(variant_of(plan_of(each.plan)), 1, size_of(each)) for each in held_out]
     errors = [
         abs(predicted.value / (each.step_time_s or 1.0) - 1.0)
         for predicted, each in zip(known.step_times(plans), held_out, strict=True)
     ]
     advice = wb.advise(experiment, objective="throughput", time=60, store=str(home / "store.sqlite"))
-    chosen = advice.choice.plan["micro_batch"]
+    chosen = advice.choice.plan.micro_batch
     assert isinstance(chosen, int)
     speeds = {size: each.samples_per_s or 0.0 for size, each in zip(sizes, measured, strict=True)}
     nearest = min(speeds, key=lambda size: abs(size - chosen))
@@ -177,8 +179,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     arguments = parser.parse_args()
+    from workbench.head import local_head
     from workbench.resources import inventory
-    from workbench.workers import head
 
     if arguments.device == "cuda" and not inventory().gpus:
         print(f"skipped: there is no GPU here ({inventory().no_gpus_because})")
@@ -188,13 +190,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
         os.environ |= {"WORKBENCH_HOME": home, "RAY_USAGE_STATS_ENABLED": "0"}
         try:
-            head.connect(num_gpus=None if arguments.device == "cuda" else 0)
+            local_head.connect(num_gpus=None if arguments.device == "cuda" else 0)
             for name, settings in models.items():
                 folder = Path(home) / name
                 folder.mkdir()
                 results.append(judge(name, make_experiment(settings), folder))
         finally:
-            head.shutdown()
+            local_head.shutdown()
     if arguments.device == "cuda":
         report = {"machine": clocked.describe_machine(), "results": results}
         RESULTS.write_text(json.dumps(report, indent=2) + "\n")

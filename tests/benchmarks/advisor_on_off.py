@@ -7,7 +7,7 @@ workers, dropout and weight decay are searched by TPE under ASHA, two CPUs for t
 
 - off: a sweep of the experiment as it stands, from the first event of its run to the first report of a trial
   that reaches the target.
-- on: `workbench.run.advise` on the experiment for a short time, then a sweep of `advice.apply(experiment)`,
+- on: `workbench.runs.advise` on the experiment for a short time, then a sweep of `advice.apply(experiment)`,
   in which rate, batch and workers are what was advised, and dropout and weight decay are searched as before.
   The time counts from the first event of the advice to the first report in the sweep that reaches the target,
   so all that the advice costs is in it. That a training of the advice has reached the target does not count.
@@ -98,7 +98,7 @@ def run_off(seed: int, store: Store) -> dict[str, Any]:
 
 def run_on(seed: int, store: Store) -> dict[str, Any]:
     """Ask for an advice, then run the sweep that follows it."""
-    from workbench.run import advising
+    from workbench.runs import advising
 
     experiment, heard = make_experiment(seed), []
     advice = advising.advise(experiment, time=ADVICE_S, store=store, listener=heard.append)
@@ -153,7 +153,7 @@ def compare(num_seeds: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Compare, print the ratio, write the result."""
-    from workbench.workers import head
+    from workbench.head import local_head
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
@@ -164,10 +164,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
         os.environ |= {"WORKBENCH_HOME": home, "RAY_USAGE_STATS_ENABLED": "0"}
         try:
-            head.connect(num_cpus=NUM_CPUS, num_gpus=0)
+            local_head.connect(num_cpus=NUM_CPUS, num_gpus=0)
             rows = compare(1 if arguments.quick else arguments.seeds)
         finally:
-            head.shutdown()
+            local_head.shutdown()
     ratio = statistics.median(row["ratio"] for row in rows)
     medians = {side: statistics.median(row[side]["time_s"] for row in rows) for side in SIDES}
     print(

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from tests.benchmarks.store_throughput import describe_machine
-from tests.measured import PlacedStep, find_measured, read_placements
+from tests.builders.measured import PlacedStep, find_measured, read_placements
 from workbench.performance.goodput import PolluxLaw
 from workbench.performance.step_time import Measurement, Point, fit
 from workbench.performance.topology import Topology

@@ -84,9 +84,9 @@ def run_ours(task: str, seed: int, time_s: float) -> dict[str, Any]:
 
 def run_rival(side: str, task: str, seed: int, time_s: float) -> dict[str, Any] | None:
     """Run a rival on the rows that ours may use, and score it on those that ours is tested on."""
-    from workbench.automatic.preparation import divide, fold
-    from workbench.automatic.question import read_question, take
-    from workbench.automatic.scores import scores_of
+    from workbench.automl_pipeline.preparation import divide, fold
+    from workbench.automl_pipeline.scores import scores_of
+    from workbench.automl_pipeline.task_detection import read_question, take
 
     samples, targets = read_task(task)
     question = read_question((samples, targets))
@@ -122,14 +122,14 @@ def run_rival(side: str, task: str, seed: int, time_s: float) -> dict[str, Any] 
 def measure_ours(tasks: list[str], seeds: range, time_s: float) -> dict[str, list[dict[str, Any]]]:
     """Run `automl` on all tasks on a Ray head of its own."""
     import workbench as wb
-    from workbench.workers import head
+    from workbench.head import local_head
 
-    head.connect(num_cpus=NUM_CPUS, num_gpus=0)
+    local_head.connect(num_cpus=NUM_CPUS, num_gpus=0)
     try:
         wb.automl(read_task("wine"), time=10).wait()  # processes and imports
         return {task: [run_ours(task, seed, time_s) for seed in seeds] for task in tasks}
     finally:
-        head.shutdown()
+        local_head.shutdown()
 
 
 def measure_in_a_process_of_its_own(tasks: list[str], num_seeds: int, time_s: float) -> dict[str, Any]:

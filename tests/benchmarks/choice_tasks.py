@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from workbench.advisor.bench import Report
     from workbench.experiment import Experiment
+    from workbench.plan import Plan
     from workbench.store import Store
 
 # Seconds that a first training may take, before anything is known.
@@ -56,7 +57,7 @@ class Task:
         return self.batches[len(self.batches) // 2]
 
     def reached(self, value: float) -> bool:
-        """Say whether a value of the metric is at the target or beyond."""
+        """Return whether a value of the metric is at the target or beyond."""
         return value >= self.target if self.goal == "maximize" else value <= self.target
 
     def sections(self) -> dict[str, Any]:
@@ -120,22 +121,23 @@ class Cell:
     accumulation: int = 1
 
     @classmethod
-    def of_plan(cls, plan: Mapping[str, JsonValue], lr: float) -> Cell:
+    def of_plan(cls, plan: Plan, lr: float) -> Cell:
         """Return the cell of a plan in full."""
-        workers, batch, accumulation = (
-            int(str(plan[name])) for name in ("workers", "global_batch", "accumulation")
-        )
-        return cls(workers, batch, lr, accumulation)
+        return cls(plan.workers, plan.global_batch, lr, plan.accumulation)
 
     @property
     def written(self) -> str:
         """The cell in short."""
         return f"{self.global_batch} on {self.workers} at {self.lr:.3g}"
 
-    def plan(self) -> dict[str, JsonValue]:
+    def plan(self) -> Plan:
         """Return the plan of its trial."""
         micro = self.global_batch // (self.workers * self.accumulation)
-        return {"workers": self.workers, "micro_batch": micro, "accumulation": self.accumulation}
+        from workbench.advisor.variants import plan_with
+        from workbench.plan import PartialPlan
+
+        variant = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none")
+        return plan_with(variant, self.workers, micro, self.accumulation)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -164,9 +166,9 @@ class Trainer:
         """Prepare to train on the cluster that this process is attached to."""
         from workbench.advisor.bench import Bench
         from workbench.experiment import Experiment
+        from workbench.remote.code_origin import Origin
         from workbench.resources import cluster_inventory
         from workbench.workers.capacity import capacity_of
-        from workbench.workers.origin import Origin
 
         self._task = task
         sections = task.sections()

@@ -126,10 +126,10 @@ def make_experiment(
 
 def run_in_pool(experiment: Experiment, run_id: str, folder: Path, num_workers: int) -> list[Notes]:
     """Run one trial of ours on leased workers, and return when its steps ended, by rank."""
+    from workbench.remote.code_origin import Origin
     from workbench.training import TrialTask
     from workbench.workers.admission import Request
     from workbench.workers.gang import Gang
-    from workbench.workers.origin import Origin
 
     gang: Gang = Gang.lease(Request(run_id, num_workers=num_workers, preload=("workbench.training.loop",)))
     try:

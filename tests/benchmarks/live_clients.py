@@ -19,7 +19,9 @@ async def show(url: str, run_id: str, until_s: float) -> int:
     """Show a run as the page does, and return how many bytes came."""
     loop = asyncio.get_running_loop()
     connection = await websocket_connect(url, max_message_size=1 << 28)
-    await connection.write_message(json.dumps({"type": "look", "number": 1, "look": {**LOOK, "run": run_id}}))
+    await connection.write_message(
+        json.dumps({"type": "subscribe", "number": 1, "subscription": {**LOOK, "run": run_id}})
+    )
     num_bytes = 0
     while (left_s := until_s - loop.time()) > 0:
         try:
@@ -30,7 +32,7 @@ async def show(url: str, run_id: str, until_s: float) -> int:
         num_bytes += len(frame)
         (length,) = struct.unpack_from("<I", frame)
         number = json.loads(frame[4 : 4 + length])["frame"]
-        await connection.write_message(json.dumps({"type": "taken", "frame": number}))
+        await connection.write_message(json.dumps({"type": "acknowledge", "frame": number}))
     connection.close()
     return num_bytes
 

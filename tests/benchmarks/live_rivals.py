@@ -22,7 +22,7 @@ RIVALS: dict[str, tuple[str, Any]] = {
     "optuna-dashboard": ("optuna_dashboard", live_optuna_dashboard),
     "TensorBoard": ("tensorboard", live_tensorboard),
 }
-MOST_S = 60.0
+MAX_S = 60.0
 NEVER = {"median_ms": math.inf, "p95_ms": math.inf}
 
 
@@ -52,7 +52,7 @@ def measure(
             found[name]["live"][str(num_trials)] = late
             report(f"{name}, {num_trials} live trials: {late}")
         with tempfile.TemporaryDirectory(prefix="wb-rival-") as folder:
-            found[name]["opened_s"] = rival.open_finished(Path(folder), browser, *size, MOST_S)
+            found[name]["opened_s"] = rival.open_finished(Path(folder), browser, *size, MAX_S)
         report(f"{name}, {size[0]} x {size[1]} opened: {found[name]['opened_s']:.1f} s")
     return found
 
@@ -60,7 +60,7 @@ def measure(
 def _watch(rival: Any, browser: Any, num_trials: int) -> dict[str, float]:
     with (
         tempfile.TemporaryDirectory(prefix="wb-rival-") as folder,
-        rival.reporting(Path(folder), browser, num_trials, MOST_S) as (page, written),
+        rival.reporting(Path(folder), browser, num_trials, MAX_S) as (page, written),
     ):
         drawn = _drawn(page, rival.ENOUGH)
         if len(drawn) < 2:
@@ -74,7 +74,7 @@ def _watch(rival: Any, browser: Any, num_trials: int) -> dict[str, float]:
 def _drawn(page: Any, enough: tuple[int, float]) -> list[tuple[int, float]]:
     """Return the last step of each drawing that has a new one, once there are enough over enough seconds."""
     num_drawn, over_s = enough
-    until_s = time.monotonic() + MOST_S
+    until_s = time.monotonic() + MAX_S
     drawn: dict[int, float] = {}
     while time.monotonic() < until_s:
         page.wait_for_timeout(250)
@@ -102,4 +102,4 @@ def print_table(report: dict[str, Any]) -> None:
 
 
 def _long(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds <= MOST_S else f"> {MOST_S:.0f} s"
+    return f"{seconds:.2f} s" if seconds <= MAX_S else f"> {MAX_S:.0f} s"

@@ -34,7 +34,7 @@ LIVE_TRIALS = (10, 200, 1000)
 CLIENT_TRIALS = 200
 SETTLING_S = 4.0
 QUIET_S = 2.5
-MOST_S = 120.0
+MAX_S = 120.0
 DRAWN = """
 window.drawn = [];
 new PerformanceObserver((list) => {
@@ -179,7 +179,7 @@ def open_run(server: Server, page: Any, shown: str, wanted: str) -> dict[str, fl
     page.wait_for_function("(run) => drawn.some((mark) => mark.run === run && mark.curves)", arg=shown)
     page.wait_for_timeout(4000)  # the list of runs is read
     clicked_s = page.evaluate(CLICK, wanted)
-    until_s = time.time() + MOST_S
+    until_s = time.time() + MAX_S
     while time.time() < until_s:
         page.wait_for_timeout(200)
         marks = [mark for mark in page.evaluate("window.drawn") if mark["run"] == wanted]

@@ -23,7 +23,7 @@ from typing import Any
 
 import torch
 
-from tests.group_of_processes import run_together
+from tests.services.process_group import run_together
 from workbench.experiment import Experiment
 from workbench.training import TrialTask, run_trial
 

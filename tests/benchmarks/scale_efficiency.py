@@ -57,7 +57,7 @@ def compare(width: int, repeats: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure every model, print the efficiencies, and keep them."""
-    from workbench.workers import head
+    from workbench.head import local_head
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=15)
@@ -65,10 +65,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
         os.environ |= {"WORKBENCH_HOME": home, "RAY_USAGE_STATS_ENABLED": "0"}
         try:
-            head.connect(num_cpus=2, num_gpus=0)
+            local_head.connect(num_cpus=2, num_gpus=0)
             results = [compare(width, repeats) for width in WIDTHS]
         finally:
-            head.shutdown()
+            local_head.shutdown()
     for result in results:
         rates = ", ".join(f"{case} {rate:,.0f}" for case, rate in result["samples_per_s"].items())
         weak, strong = result["efficiency"]["weak"], result["efficiency"]["strong"]

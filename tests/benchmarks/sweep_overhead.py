@@ -191,13 +191,13 @@ def measure_here(side: str, task: str, num_trials: int, sampler: str) -> None:
     if side == "optuna alone":
         ended = run_optuna(task, num_trials)
     else:
-        from workbench.workers import head
+        from workbench.head import local_head
 
         try:
-            head.connect(num_cpus=NUM_CPUS, num_gpus=0)
+            local_head.connect(num_cpus=NUM_CPUS, num_gpus=0)
             ended = SIDES[side](task, num_trials, *([sampler] if side == "ours" else []))
         finally:
-            head.shutdown()
+            local_head.shutdown()
     print(json.dumps(ended))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.browser.form_page import EXPERIMENT, FormKernel
-from tests.browser.lab import BUILT, CHROMIUM, Jupyter, chromium, new_page
+from tests.services.jupyter_lab import BUILT, CHROMIUM, Jupyter, chromium, new_page
 from workbench.experiment import Experiment
 from workbench.forms.draft import Draft
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.browser import form_pictures
-from tests.browser.lab import ROOT, wait_until
+from tests.services.jupyter_lab import ROOT
+from tests.services.waiting import wait_until
 from workbench.errors import WorkbenchError
 from workbench.forms.draft import Draft
+from workbench.forms.protocol import Answer, problem_of, to_message
 from workbench.forms.samples import sampled
 from workbench.forms.state import state_of
 
@@ -74,7 +76,7 @@ class FormKernel:
             "preflight": form_pictures.PREFLIGHT,
             "start": {"run_id": RUN_ID, "snapshot": "<p>Nothing yet.</p>"},
             "result": form_pictures.RESULT,
-            "export": {"words": "Wrote best."},
+            "export": {"message": "Wrote best."},
         }
         self.is_busy = False
         self._waiting: list[dict[str, Any]] = []
@@ -99,37 +101,33 @@ class FormKernel:
 
     def asked(self, part: str) -> list[dict[str, Any]]:
         """Return the arguments of all questions about a part."""
-        return [one["arguments"] for one in self.heard if one["type"] == "ask" and one["part"] == part]
+        return [one["arguments"] for one in self.heard if one["type"] == "query" and one["topic"] == part]
 
     def edits(self) -> list[dict[str, Any]]:
         """Return all edits."""
         return [one for one in self.heard if one["type"] == "edit"]
 
     def _answers(self, message: dict[str, Any]) -> list[dict[str, Any]]:
-        if message["type"] == "ask":
+        if message["type"] == "query":
             return [self._part(message)]
         answers = []
         try:
             self._do(message)
         except WorkbenchError as error:
             answers.append(
-                {
-                    "type": "part",
-                    "name": "file",
-                    "question": 0,
-                    "status": "failed",
-                    "problem": error.to_json(),
-                }
+                to_message(Answer(topic="file", query=0, status="failed", problem=problem_of(error)))
             )
-        return [*answers, {"type": "state", "answered": message["number"], **state_of(self.draft)}]
+        return [*answers, to_message(state_of(self.draft, answered=message["number"]))]
 
     def _part(self, message: dict[str, Any]) -> dict[str, Any]:
-        part = message["part"]
-        picture = sampled(self.draft.experiment.search) if part == "samples" else self.pictures[part]
-        answer = {"type": "part", "name": part, "question": message["question"]}
-        if isinstance(picture, WorkbenchError):
-            return {**answer, "status": "failed", "problem": picture.to_json()}
-        return {**answer, "status": "done", "picture": picture}
+        topic, query = message["topic"], message["query"]
+        if topic == "samples":
+            result = sampled(self.draft.experiment.search).model_dump()
+        else:
+            result = self.pictures[topic]
+        if isinstance(result, WorkbenchError):
+            return to_message(Answer(topic=topic, query=query, status="failed", problem=problem_of(result)))
+        return to_message(Answer(topic=topic, query=query, status="done", result=result))
 
     def _do(self, message: dict[str, Any]) -> None:
         draft = self.draft

@@ -8,16 +8,16 @@ from typing import Any
 import pytest
 
 from tests.browser.form_page import FormKernel, enter, open_form, show, until
-from tests.browser.lab import execute, new_page, open_lab, violations
+from tests.services.jupyter_lab import execute, new_page, open_lab, violations
 from workbench.errors import RunError
 
 pytestmark = pytest.mark.browser
 
 ADDRESS = "http://head:8265"
 WRONG = {
-    "head": "no address of a cluster",
+    "head": "not an address of a cluster",
     "head:8265": "Write http://head:8265 to submit the run",
-    "http://me:secret@head:8265": "must not hold a name or a password",
+    "http://me:secret@head:8265": "must not contain a user name or a password",
 }
 CLUSTER = "Address of the cluster"
 
@@ -44,7 +44,7 @@ def test_an_address_that_is_none_is_told_under_its_field_and_starts_nothing(page
         assert panel.get_by_role("button", name="Start the run").is_disabled()
         assert violations(page, ".workbench-form") == [], address
     page.get_by_role("button", name="1 problem").wait_for()
-    page.get_by_text("The same from a terminal and from Python").click()
+    page.get_by_text("Use a terminal or Python instead").click()
     assert "secret" not in page.inner_text("main")
     enter(field, ADDRESS)
     until(page, lambda: field.get_attribute("aria-invalid") is None)

@@ -16,20 +16,12 @@ from typing import Any
 
 import pytest
 
-from tests.browser.lab import (
-    ROOT,
-    TOKEN,
-    Jupyter,
-    LiveRun,
-    execute,
-    finished_run,
-    free_port,
-    lab_is_there,
-    new_page,
-    notebook,
-    open_lab,
-    wait_until,
-)
+from tests.builders.notebooks import write_notebook
+from tests.builders.recorded_runs import finished_run
+from tests.services.jupyter_lab import ROOT, TOKEN, Jupyter, execute, lab_is_there, new_page, open_lab
+from tests.services.live_run import LiveRun
+from tests.services.ports import free_port
+from tests.services.waiting import wait_until
 
 pytestmark = [pytest.mark.browser, pytest.mark.slow, pytest.mark.timeout(900)]
 
@@ -71,7 +63,7 @@ def environment(folder: Path, wheel: Path, *packages: str) -> str:
 def see_runs(page: Any, jupyter: Jupyter) -> None:
     """A panel, a tab and a cell, each with a live picture."""
     with LiveRun(jupyter.store_url) as live:
-        notebook(jupyter.root, "live.ipynb", f"import workbench as wb\nwb.attach('{live.run_id}')")
+        write_notebook(jupyter.root, "live.ipynb", f"import workbench as wb\nwb.attach('{live.run_id}')")
         open_lab(page, jupyter, "live.ipynb")
         execute(page, "workbench:show-panel")
         page.locator("#workbench-panel").get_by_role("img", name=CHART).wait_for()
@@ -105,7 +97,7 @@ def test_notebook_7_shows_a_cell_live_and_opens_the_page_for_the_rest(live_brows
     page = new_page(live_browser)
     try:
         with LiveRun(jupyter.store_url) as live:
-            notebook(jupyter.root, "live.ipynb", f"import workbench as wb\nwb.attach('{live.run_id}')")
+            write_notebook(jupyter.root, "live.ipynb", f"import workbench as wb\nwb.attach('{live.run_id}')")
             page.goto(f"{jupyter.url}notebooks/live.ipynb?token={TOKEN}")
             lab_is_there(page)
             page.wait_for_selector(".jp-NotebookPanel .jp-Cell")

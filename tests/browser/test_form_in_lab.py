@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 from tests.browser.form_page import enter
-from tests.browser.lab import execute, notebook, run_all, violations, wait_until
+from tests.builders.notebooks import write_notebook
+from tests.services.jupyter_lab import execute, run_all, violations
+from tests.services.waiting import wait_until
 from workbench.events import TrialProposed
 from workbench.experiment import Experiment
 from workbench.store import Store
@@ -41,7 +43,7 @@ def test_an_experiment_made_by_clicks_is_run_watched_exported_and_the_same_on_th
 ) -> None:
     (jupyter.root / "clicked.yaml").unlink(missing_ok=True)
     shutil.rmtree(jupyter.root / "mine", ignore_errors=True)
-    notebook(jupyter.root, "form.ipynb", "import workbench as wb\nwb.app()")
+    write_notebook(jupyter.root, "form.ipynb", "import workbench as wb\nwb.app()")
     run_all(page, jupyter, "form.ipynb")
     form = page.locator(FORM)
     form.get_by_role("tab", name="Model").wait_for(timeout=60_000)
@@ -50,10 +52,10 @@ def test_an_experiment_made_by_clicks_is_run_watched_exported_and_the_same_on_th
     form.get_by_role("row", name=re.compile("Conv2d")).first.wait_for(timeout=60_000)
     show(page, "Data").locator("img").first.wait_for(timeout=60_000)
     space = show(page, "Search space")
-    enter(space.get_by_label("Search also"), "width")
+    enter(space.get_by_label("Add a parameter"), "width")
     width = space.get_by_role("group", name="width", exact=True)
     width.get_by_label("Kind of width").select_option(label="choices")
-    enter(width.get_by_label("values, with commas between them"), "4, 8")
+    enter(width.get_by_label("comma-separated values"), "4, 8")
     space.get_by_text("Training, the same in every trial").click()
     enter(space.get_by_label("Epochs", exact=True), "2")
     run = show(page, "Run")
@@ -66,7 +68,7 @@ def test_an_experiment_made_by_clicks_is_run_watched_exported_and_the_same_on_th
     dialog.get_by_role("button", name="Save").click()
     wait_until(lambda: page.wait_for_timeout(100) or (jupyter.root / "clicked.yaml").exists())
 
-    run.get_by_role("button", name="Start the run").click()
+    run.get_by_role("button", name="Start the run").click(timeout=60_000)
     form.get_by_role("img", name=re.compile("val_accuracy.*best so far 0")).wait_for(timeout=120_000)
     form.locator(".workbench-head [role=status]", has_text="complete").wait_for(timeout=90_000)
     result = show(page, "Result")
@@ -75,7 +77,7 @@ def test_an_experiment_made_by_clicks_is_run_watched_exported_and_the_same_on_th
     wait_until(lambda: page.wait_for_timeout(100) or (jupyter.root / "mine" / "experiment.yaml").exists())
 
     done = subprocess.run(
-        [sys.executable, "-m", "workbench.cli", "sweep", "clicked.yaml", "--json"],
+        [sys.executable, "-m", "workbench", "sweep", "clicked.yaml", "--json"],
         cwd=jupyter.root, env=jupyter.environment, capture_output=True, text=True, timeout=180, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -88,7 +90,7 @@ def test_an_experiment_made_by_clicks_is_run_watched_exported_and_the_same_on_th
 
 @pytest.mark.slow
 def test_the_form_is_readable_in_every_theme_and_says_when_its_kernel_is_gone(page, jupyter) -> None:
-    notebook(jupyter.root, "themes.ipynb", "import workbench as wb\nwb.app()")
+    write_notebook(jupyter.root, "themes.ipynb", "import workbench as wb\nwb.app()")
     run_all(page, jupyter, "themes.ipynb")
     form = page.locator(FORM)
     form.get_by_text("✓ ready").wait_for(timeout=60_000)
@@ -102,17 +104,17 @@ def test_the_form_is_readable_in_every_theme_and_says_when_its_kernel_is_gone(pa
             assert violations(page, FORM) == [], (theme, part)
 
     page.evaluate(f"() => {KERNEL}.restart()")
-    form.get_by_role("alert").get_by_text("Not connected any more").wait_for()
+    form.get_by_role("alert").get_by_text("No longer connected").wait_for()
     assert "ready" not in form.inner_text()
     show(page, "Model").get_by_role("button", name=re.compile("^convnet")).click()
     execute(page, "notebook:run-all-cells")
     form.get_by_text("✓ ready").wait_for(timeout=60_000)
-    assert form.get_by_text("Not connected any more").count() == 0
+    assert form.get_by_text("No longer connected").count() == 0
 
 
 @pytest.mark.slow
 def test_a_class_that_is_named_before_its_cell_has_run_is_found_when_it_has(page, jupyter) -> None:
-    notebook(jupyter.root, "late.ipynb", "import workbench as wb\nwb.app()")
+    write_notebook(jupyter.root, "late.ipynb", "import workbench as wb\nwb.app()")
     run_all(page, jupyter, "late.ipynb")
     form = page.locator(FORM)
     form.get_by_role("tab", name="Model").wait_for(timeout=60_000)

@@ -9,7 +9,7 @@ import pytest
 
 from tests.browser import form_pictures
 from tests.browser.form_page import FormKernel, enter, open_form, row, show, until
-from tests.browser.lab import violations
+from tests.services.jupyter_lab import violations
 from workbench.errors import DataError
 from workbench.experiment import Experiment
 from workbench.forms.draft import Draft
@@ -62,7 +62,7 @@ def test_a_text_that_is_not_applied_is_never_called_ready(page, kernel) -> None:
     page.get_by_text("budget.trials").wait_for()
     identity(page).get_by_text("YAML not applied").wait_for()
     assert start.is_disabled()
-    page.get_by_role("button", name="Give up what was typed").click()
+    page.get_by_role("button", name="Discard changes").click()
     identity(page).get_by_text("✓ ready").wait_for()
     assert "trials: 12" in yaml.input_value()
     assert start.is_enabled()
@@ -75,12 +75,12 @@ def test_the_layers_are_always_those_of_what_is_written(page, kernel) -> None:
     # While one thing is wrong, the model is changed; the picture has to follow when the other is mended.
     kernel.draft.edit([("objectives.0.target", "many")])
     enter(panel.get_by_label("Convolutions per block", exact=True), "2")
-    panel.get_by_text("what was right last").wait_for()
+    panel.get_by_text("its last valid state").wait_for()
     page.wait_for_timeout(500)
     num_asked = len(kernel.asked("model"))
     kernel.draft.edit([], removals=["objectives.0.target"])
     enter(page.get_by_label("Name of the experiment"), "mended")
-    panel.get_by_text("what was right last").wait_for(state="detached")
+    panel.get_by_text("its last valid state").wait_for(state="detached")
     until(page, lambda: len(kernel.asked("model")) == num_asked + 1)
 
     # What is changed and changed back within a moment may have been answered in between.
@@ -101,7 +101,7 @@ def test_what_is_searched_of_the_model_is_looked_at_anew(page, kernel) -> None:
     open_form(page, kernel)
     until(page, lambda: len(kernel.asked("model")) == 1)
     show(page, "Search space")
-    enter(row(page, "width").get_by_label("values, with commas between them"), "64, 128")
+    enter(row(page, "width").get_by_label("comma-separated values"), "64, 128")
     until(page, lambda: len(kernel.asked("model")) == 2)
 
 
@@ -183,7 +183,7 @@ def test_where_the_kernel_is_gone_the_form_says_so(page, kernel) -> None:
     open_form(page, kernel)
     identity(page).get_by_text("✓ ready").wait_for()
     page.evaluate("() => window.kernelGoes()")
-    page.get_by_role("alert").get_by_text("Not connected any more").wait_for()
+    page.get_by_role("alert").get_by_text("No longer connected").wait_for()
     assert "ready" not in identity(page).inner_text()
     assert violations(page, ".workbench-form") == []
 

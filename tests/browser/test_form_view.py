@@ -10,7 +10,7 @@ import pytest
 
 from tests.browser import form_pictures
 from tests.browser.form_page import RUN_ID, FormKernel, enter, open_form, row, show, until
-from tests.browser.lab import new_page, violations
+from tests.services.jupyter_lab import new_page, violations
 from workbench.errors import DataError
 from workbench.experiment import Experiment
 
@@ -95,7 +95,7 @@ RANGE_WRONG = [
     ("lr", "low", "0.9", "search.lr.low"),
     ("lr", "step", "0.1", "search.lr.step"),
     ("num_blocks", "high", "2.5", "search.num_blocks.high"),
-    ("width", "values, with commas between them", "8, 8", "search.width.choices"),
+    ("width", "comma-separated values", "8, 8", "search.width.choices"),
 ]
 
 
@@ -141,7 +141,7 @@ def test_the_form_and_both_texts_are_in_step(page, kernel) -> None:
     before = kernel.draft.hash
     wrong = yaml.input_value().replace("trials: 12", "trials: none at all")
     yaml.fill(wrong)
-    texts = page.get_by_label("The same as text")
+    texts = page.get_by_label("Experiment as text")
     texts.locator(".workbench-form-problem").get_by_text(re.compile("budget.trials")).wait_for()
     yaml.blur()
     assert yaml.input_value() == wrong
@@ -205,7 +205,7 @@ def test_a_search_space_is_built_changed_and_undone_by_clicks(page, kernel) -> N
     row(page, "breadth").wait_for(state="detached")
     row(page, "lr").get_by_label("Kind of lr").select_option("auto")
     row(page, "lr").wait_for(state="detached")
-    enter(page.get_by_label("Search also"), "weight_decay")
+    enter(page.get_by_label("Add a parameter"), "weight_decay")
     row(page, "weight_decay").wait_for()
     assert search_of(kernel)["weight_decay"]["log"]
 
@@ -268,7 +268,7 @@ def test_advice_is_applied_in_part_and_overruled(page, kernel) -> None:
     panel.get_by_role("button", name="Measure and advise").click()
     panel.get_by_text("It should reach val_accuracy").wait_for()
     assert kernel.asked("advice")[-1] == {"measure": True, "time": "1m", "objective": "time"}
-    panel.get_by_label("Take Workers").uncheck()
+    panel.get_by_label("Apply Workers").uncheck()
     panel.get_by_label("Value of Global batch").fill("96")
     panel.get_by_label("Value of Global batch").blur()
     panel.get_by_role("button", name="Apply 2 of 3").click()
@@ -281,7 +281,7 @@ def test_advice_is_applied_in_part_and_overruled(page, kernel) -> None:
     # What if: each control asks anew, and a number stands there with its interval or why there is none.
     panel.get_by_label("Workers", exact=True).select_option("8")
     until(page, lambda: [asked["workers"] for asked in kernel.asked("what_if")][-1:] == [8])
-    panel.get_by_text("15.1 thousand to 18.2 thousand").wait_for()
+    panel.get_by_text("15,100 to 18,200").wait_for()
     panel.get_by_text("nothing above 4 workers was measured").wait_for()
 
 
@@ -359,7 +359,7 @@ def test_what_is_wrong_cannot_be_started(page, kernel) -> None:
 def test_an_experiment_is_saved_opened_and_begun_with_a_preset(page, kernel, tmp_path: Path) -> None:
     open_form(page, kernel)
     saved = tmp_path / "mine.yaml"
-    hint = show(page, "Run").get_by_text("save the experiment as it is now first")
+    hint = show(page, "Run").get_by_text("save your changes first")
     assert hint.count() == 1
     page.get_by_role("button", name="Save …").click()
     dialog = page.get_by_role("dialog")
@@ -372,12 +372,12 @@ def test_an_experiment_is_saved_opened_and_begun_with_a_preset(page, kernel, tmp
 
     page.get_by_role("button", name="Save …").click()
     dialog.get_by_role("button", name="Save").click()
-    dialog.get_by_text("is there already").wait_for()
+    dialog.get_by_text("already exists").wait_for()
     dialog.get_by_label("replace a file").check()
     dialog.get_by_role("button", name="Save").click()
     dialog.wait_for(state="detached")
 
-    page.get_by_label("Begin with a preset").select_option("text")
+    page.get_by_label("Start from a preset").select_option("text")
     until(page, lambda: kernel.draft.document["name"] == "text")
     page.get_by_role("button", name="Open …").click()
     dialog.get_by_label("Path").fill(str(saved))

@@ -13,20 +13,20 @@ from typing import Any
 
 import pytest
 
-from tests.browser.lab import (
+from tests.builders.notebooks import write_notebook
+from tests.builders.recorded_runs import finished_run
+from tests.services.jupyter_lab import (
     KERNEL_IS_IDLE,
     ROOT,
-    LiveRun,
     execute,
-    finished_run,
     lab_is_there,
     new_page,
-    notebook,
     open_lab,
     run_all,
     violations,
-    wait_until,
 )
+from tests.services.live_run import LiveRun
+from tests.services.waiting import wait_until
 from workbench.events import AlertRaised, Noted
 from workbench.store import Store
 
@@ -115,8 +115,8 @@ def test_the_panel_opens_by_shortcut_palette_and_menu_and_the_tab_by_the_launche
     execute(page, "filebrowser:activate")
     panel.wait_for(state="hidden")
     execute(page, "apputils:activate-command-palette")
-    page.locator(".lm-CommandPalette-input").fill("panel of runs")
-    page.locator(".lm-CommandPalette-item", has_text="Show the panel of runs").click()
+    page.locator(".lm-CommandPalette-input").fill("runs panel")
+    page.locator(".lm-CommandPalette-item", has_text="Show the runs panel").click()
     panel.wait_for(state="visible")
 
     execute(page, "filebrowser:activate")
@@ -191,12 +191,12 @@ def test_after_a_reload_everything_is_as_it_was_left(page, jupyter) -> None:
     execute(page, "workbench:open", run=second)
     tab = page.locator(TAB)
     tab.get_by_role("button", name="Trial 1").click()
-    tab.get_by_role("tab", name="What happened").click()
+    tab.get_by_role("tab", name="Events").click()
     page.wait_for_timeout(1500)  # JupyterLab saves its layout when a person pauses
     page.reload()
     lab_is_there(page)
 
-    tab.get_by_role("tab", name="What happened", selected=True).wait_for()
+    tab.get_by_role("tab", name="Events", selected=True).wait_for()
     tab.get_by_role("heading", name="reload-two").wait_for()
     tab.get_by_role("tab", name="Curves").click()
     tab.get_by_role("complementary", name="Trial 1").wait_for()
@@ -240,7 +240,7 @@ def is_of_jupyterlab(complaint: str) -> bool:
 def test_a_run_in_a_cell_is_live_whatever_becomes_of_the_kernel(page, jupyter) -> None:
     with LiveRun(jupyter.store_url) as live:
         points = Points(page)
-        notebook(jupyter.root, "live.ipynb", f"import workbench as wb\nwb.attach('{live.run_id}')")
+        write_notebook(jupyter.root, "live.ipynb", f"import workbench as wb\nwb.attach('{live.run_id}')")
         run_all(page, jupyter, "live.ipynb")
         output = page.locator(OUTPUT)
         output.get_by_role("img", name=re.compile("best so far")).wait_for(timeout=40_000)
@@ -255,7 +255,7 @@ def test_a_saved_notebook_shows_its_run_without_a_kernel_and_its_snapshot_withou
     page, jupyter, live_browser, tmp_path
 ) -> None:
     run_id = finished_run(jupyter.store_url, name="kept")
-    notebook(jupyter.root, "kept.ipynb", f"import workbench as wb\nwb.attach('{run_id}')")
+    write_notebook(jupyter.root, "kept.ipynb", f"import workbench as wb\nwb.attach('{run_id}')")
     run_all(page, jupyter, "kept.ipynb")
     page.locator(OUTPUT).get_by_role("img", name=re.compile("best so far 0.95")).wait_for(timeout=40_000)
     assert violations(page, OUTPUT) == []
@@ -353,7 +353,7 @@ def test_an_alert_of_a_rule_is_told_once_with_what_it_speaks_of_whatever_its_lev
             page.locator(".Toastify__toast", has_text=text).wait_for()
         page.wait_for_timeout(1000)
         assert page.locator(".Toastify__toast").count() == 2
-        page.locator(TAB).get_by_role("tab", name="What happened").click()
+        page.locator(TAB).get_by_role("tab", name="Events").click()
         lines = page.locator(TAB).get_by_role("list", name="Events")
         lines.get_by_text("alert: trial 3 reached the target").wait_for()
         page.locator(TAB).get_by_label("only alerts").check()

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.lab import KERNEL_IS_IDLE, ROOT, run_all
+from tests.services.jupyter_lab import KERNEL_IS_IDLE, ROOT, run_all
 
 pytestmark = [pytest.mark.browser, pytest.mark.ray]
 

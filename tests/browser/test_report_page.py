@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.example_advice import EXPERIMENT, events
+from tests.builders.advice import EXPERIMENT, events
 from workbench.events import from_json
 from workbench.experiment import Experiment
 from workbench.plots.figures_advice import ADVICE_FIGURES

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.browser.lab import Jupyter, LiveRun, notebook, run_all, wait_until
+from tests.builders.notebooks import write_notebook
+from tests.services.jupyter_lab import Jupyter, run_all
+from tests.services.live_run import LiveRun
+from tests.services.waiting import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -24,7 +27,7 @@ def plain_jupyter(tmp_path: Path) -> Iterator[Jupyter]:
 def test_without_the_extension_a_widget_brings_the_view_along(page, plain_jupyter) -> None:
     with LiveRun(plain_jupyter.store_url) as live:
         attach = f"import workbench as wb\nrun = wb.attach('{live.run_id}')"
-        notebook(plain_jupyter.root, "widget.ipynb", f"{attach}\nrun", "wb.live(run)")
+        write_notebook(plain_jupyter.root, "widget.ipynb", f"{attach}\nrun", "wb.live(run)")
         run_all(page, plain_jupyter, "widget.ipynb")
         snapshot, widget = (page.locator(".jp-OutputArea-output").nth(index) for index in (0, 1))
         widget.get_by_role("img", name=re.compile("best so far")).wait_for(timeout=40_000)
@@ -36,7 +39,7 @@ def test_where_no_server_answers_the_kernel_sends_the_pictures(page, plain_jupyt
     page.context.route(re.compile("/workbench/"), lambda route: route.abort())
     with LiveRun(plain_jupyter.store_url) as live:
         cells = (f"import workbench as wb\nview = wb.live('{live.run_id}')\nview", "view")
-        notebook(plain_jupyter.root, "kernel.ipynb", *cells)
+        write_notebook(plain_jupyter.root, "kernel.ipynb", *cells)
         run_all(page, plain_jupyter, "kernel.ipynb")
         views = [page.locator(".jp-OutputArea-output").nth(index) for index in range(2)]
         pictures = [view.get_by_role("img", name=re.compile("best so far")) for view in views]

@@ -1,40 +1,10 @@
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from workbench.cli.entry import run_command
-
-
-class Shell:
-    """Runs commands: in this process, or in one of their own."""
-
-    def __init__(self, folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-        self.folder = folder
-        self._capsys = capsys
-
-    def __call__(self, *words: str) -> tuple[int, str, str]:
-        self._capsys.readouterr()
-        code = run_command([str(word) for word in words])
-        captured = self._capsys.readouterr()
-        return code, captured.out, captured.err
-
-    def json(self, *words: str) -> Any:
-        code, out, err = self(*words, "--json")
-        assert code == 0, err
-        return json.loads(out, parse_constant=lambda text: pytest.fail(f"{text} is no JSON"))
-
-    def process(self, *words: str, **settings: Any) -> subprocess.Popen[str]:
-        return subprocess.Popen(
-            [sys.executable, "-m", "workbench.cli", *words], text=True, env=dict(os.environ), cwd=self.folder,
-            **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings},
-        )  # fmt: skip
+from tests.services.shell import Shell
 
 
 @pytest.fixture

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.alerts.servers import web_server
-from tests.cli.conftest import Shell
-from tests.run.recorded import EXPERIMENT, append, begin
-from tests.sweeps.running import wait_until
+from tests.builders.recorded_runs import EXPERIMENT, append, begin
+from tests.services.shell import Shell
+from tests.services.waiting import wait_until
+from tests.services.web_and_mail import web_server
 from workbench.events import AlertCleared, AlertDelivered, AlertRaised, AlertsArmed, RunStateChanged
 from workbench.experiment import Experiment
 from workbench.store import Store
@@ -26,11 +26,11 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_sink_is_tried_and_the_exit_code_says_whether_it_works(shell: Shell, settings: Path) -> None:
     with web_server() as server:
         settings.write_text(f"sinks: {{team: {{kind: webhook, url: '{server.url}'}}}}")
-        assert shell("alerts", "--try", "team")[:2] == (0, "team was told\n")
-        assert server.posted[0]["text"] == "workbench: somebody tries this sink"
+        assert shell("alerts", "--try", "team")[:2] == (0, "team received the message\n")
+        assert server.posted[0]["text"] == "workbench: this is a test of the sink"
         server.answers = [404]
         assert shell("alerts", "--try", "team")[:2] == (
-            1, "team could not be told: 127.0.0.1 answers 404\n"
+            1, "team could not be reached: 127.0.0.1 answered with status 404\n"
         )  # fmt: skip
     code, _, said = shell("alerts", "--try", "mail")
     assert code == 2
@@ -54,11 +54,11 @@ def test_a_missing_secret_is_said_and_fails(shell: Shell, settings: Path) -> Non
     code, out, err = shell("alerts")
     assert code == 1
     assert "team: webhook" in out
-    assert err == "error: sinks.team cannot be told: the environment variable NOBODY_SET_THIS is not set\n"
+    assert err == "error: sinks.team: cannot be used: the environment variable NOBODY_SET_THIS is not set\n"
     code, out, _ = shell("alerts", "--json")
     assert (code, list(json.loads(out)["problems"])) == (1, ["team"])
     found = {item["subject"]: item for item in json.loads(shell("doctor", "--json")[1])["findings"]}
-    assert "a run that is submitted goes by those of its cluster" in found["settings"]["text"]
+    assert "submitted runs use the settings of their cluster" in found["settings"]["text"]
     assert "NOBODY_SET_THIS is not set" in found["sink"]["text"]
 
 
@@ -99,7 +99,7 @@ def test_a_run_whose_driver_is_gone_is_told_of_once(shell: Shell, settings: Path
         wait_until(lambda: store.run(lost).state == "lost")
         assert shell("alerts", "--lost")[:2] == (0, f"{lost} is lost\n{lost}: team was told\n")
         assert [post["message"] for post in server.posted] == [
-            "the driver, process 4711 on somewhere, is gone; resume goes on with the run"
+            "the driver, process 4711 on somewhere, is gone; resume the run to continue it"
         ]
         wait_until(lambda: store.run(lost).state == "lost", timeout_s=60)
         assert shell.json("alerts", "--lost") == {"runs": [], "told": []}

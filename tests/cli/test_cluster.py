@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Shell
-from tests.renting.test_offers import experiment, measured
-from tests.run.recorded import append
+from tests.builders.recorded_runs import append
+from tests.provisioning.test_offers import experiment, measured
+from tests.services.shell import Shell
 from workbench.events import RunStateChanged
-from workbench.renting.catalogue import read_catalogue
+from workbench.provisioning.catalogue import read_catalogue
 from workbench.store import Store
 
 
@@ -40,7 +40,7 @@ def test_machines_are_compared_as_a_table_as_values_and_as_a_picture(shell: Shel
     assert "g4dn.xlarge" in out
     assert "extrapolated" in out
     assert "[1] " in err
-    assert "What the run would take" in picture.read_text()
+    assert "Estimated time and cost of the run" in picture.read_text()
     told = shell.json("cluster", "plan", advised, "--provider", "gcp")
     assert {each["provider"] for each in told["offers"]} == {"gcp"}
     assert told["measured"][0]["device"] == "Tesla T4"
@@ -56,15 +56,18 @@ def test_without_a_measurement_the_next_step_is_named(shell: Shell, file: str) -
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--deadline", "soon"), "--deadline: 'soon' is no duration"),
-        (("--deadline", "nan"), "--deadline: nan is no duration"),
-        (("--deadline", "-5"), "--deadline: -5 is no duration"),
-        (("--deadline", "0"), "--deadline: 0 is no duration greater than 0; allowed: such as 90s"),
-        (("--start-up", "inf"), "--start-up: inf is no duration"),
+        (("--deadline", "soon"), "--deadline: 'soon' is not a duration"),
+        (("--deadline", "nan"), "--deadline: 'nan' is not a duration"),
+        (("--deadline", "-5"), "--deadline: '-5' is not a duration"),
+        (("--deadline", "0"), "--deadline: '0' is not a duration greater than 0; allowed: such as 90s"),
+        (("--start-up", "inf"), "--start-up: 'inf' is not a duration"),
         (("--budget", "nan"), "'--budget': nan is not a finite number"),
         (("--budget", "inf"), "'--budget': inf is not a finite number"),
         (("--budget", "-1"), "'--budget': -1.0 is not in the range x>0"),
-        (("--provider", "nobody"), "--provider: no machine of nobody; allowed: aws, gcp, azure"),
+        (
+            ("--provider", "nobody"),
+            "--provider: the catalogue has no machine of nobody; allowed: aws, gcp",
+        ),
         (("--catalogue", "absent.yaml"), "cannot read absent.yaml"),
     ],
 )
@@ -77,14 +80,14 @@ def test_what_is_wrong_is_said(shell: Shell, advised: str, words: tuple[str, ...
 def test_a_machine_that_trains_at_once_is_assumed_where_asked(shell: Shell, advised: str) -> None:
     for start_up in ("0", "0s"):
         told = shell.json("cluster", "plan", advised, "--start-up", start_up)
-        assert any("0.0s of start-up is assumed" in line for line in told["words"])
+        assert any("0 s of start-up" in line for line in told["words"])
 
 
 @pytest.mark.parametrize("columns", [80, 100, 120])
 def test_the_table_fits_a_terminal_of_any_usual_width(
     shell: Shell, advised: str, columns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.cli.printing._WIDE", columns)
+    monkeypatch.setattr("workbench.cli.output._WIDE", columns)
     code, out, _ = shell("cluster", "plan", advised, "--deadline", "6h", "--budget", "40", "--all")
     assert code == 0
     lines = out.partition("\n\n")[0].splitlines()
@@ -96,7 +99,7 @@ def test_the_table_fits_a_terminal_of_any_usual_width(
 def test_the_best_lines_are_shown_and_how_many_more_there_are(shell: Shell, advised: str) -> None:
     _, out, _ = shell("cluster", "plan", advised)
     _, everything, _ = shell("cluster", "plan", advised, "--all")
-    assert "more lines come after these: --all shows them" in out
+    assert "more lines are hidden: --all shows them" in out
     assert "--all shows them" not in everything
     assert len(everything.splitlines()) > 2 * len(out.splitlines())
 
@@ -109,20 +112,20 @@ def test_a_cluster_is_simulated_by_each_rule(shell: Shell) -> None:
     assert all(0 < each["useful"] <= each["busy"] <= 1 for each in told["policies"].values())
     code, out, _ = shell(*asked)
     assert code == 0
-    assert "one GPU a trial" in out
+    assert "one GPU per trial" in out
 
 
 def test_what_is_simulated_explains_itself_in_80_columns(
     shell: Shell, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.cli.printing._WIDE", 80)
+    monkeypatch.setattr("workbench.cli.output._WIDE", 80)
     _, out, _ = shell("cluster", "simulate", "--gpus", "16", "--trials", "40", "--runs", "2")
     (head, *rows) = out.partition("\n\n")[2].partition("\n\n")[0].splitlines()
     assert max(map(len, [head, *rows])) <= 80
-    explained = out.partition("one GPU a trial")[2]
+    explained = out.partition("one GPU per trial")[2]
     for column in re.split(r"  +", head.strip())[1:]:
         assert f"\n{column} " in explained or column == "failures", column
-    for rule in ("workbench", "workbench, elastic", "FIFO, first fit", "one GPU a trial"):
+    for rule in ("workbench", "workbench, elastic", "FIFO, first fit", "one GPU per trial"):
         assert len(re.findall(rf"^{rule}  ", out, re.MULTILINE)) == 2  # its numbers, and what it is
     assert re.search("which no rule can beat. Soonest here: (workbench|FIFO|one GPU)", out)
 
@@ -138,7 +141,7 @@ def test_what_is_simulated_explains_itself_in_80_columns(
         (("--gpus", "0"), "0 is not in the range 1<=x<=100000"),
         (("--gpus", "nan"), "'nan' is not a valid integer"),
         (("--trials", "1000000000"), "is not in the range"),
-        (("--runs", "9", "--trials", "3"), "--runs: 9 runs have no more than 3 trials"),
+        (("--runs", "9", "--trials", "3"), "--runs: 9 runs cannot share 3 trials"),
     ],
 )
 def test_what_cannot_be_simulated_is_refused(shell: Shell, words: tuple[str, ...], said: str) -> None:
@@ -196,21 +199,24 @@ def test_a_template_is_written_for_each_target(shell: Shell, file: str) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("aws", "--machine", "g5.xlarge"), "--package: is needed here. Build a wheel"),
-        (("aws", "--package", "w.whl"), "--machine: is needed here. Choose one"),
+        (("aws", "--machine", "g5.xlarge"), "--package: this option is required here. Build a wheel"),
+        (("aws", "--package", "w.whl"), "--machine: this option is required here. Choose one"),
         (
             ("gcp", "--machine", "g5.xlarge", "--package", "w.whl"),
-            "the catalogue has no machines 'g5.xlarge'",
+            "the catalogue has no machines of type 'g5.xlarge'",
         ),
-        (("kubernetes", "--machine", "g5.xlarge"), "--image: is needed here"),
-        (("slurm",), "--environment: is needed here"),
-        (("aws", "--machine", "g5.xlarge", "--idle", "long"), "--idle: 'long' is no duration"),
-        (("aws", "--machine", "g5.xlarge", "--idle", "0"), "--idle: 0 is no duration greater than 0"),
-        (("aws", "--machine", "g5.xlarge", "--package", "w.whl"), "--package: there is no file w.whl"),
-        (("slurm", "--environment", "v", "--time", "banana"), "--time: 'banana' is no time that Slurm knows"),
+        (("kubernetes", "--machine", "g5.xlarge"), "--image: this option is required here"),
+        (("slurm",), "--environment: this option is required here"),
+        (("aws", "--machine", "g5.xlarge", "--idle", "long"), "--idle: 'long' is not a duration"),
+        (("aws", "--machine", "g5.xlarge", "--idle", "0"), "--idle: '0' is not a duration greater than 0"),
+        (("aws", "--machine", "g5.xlarge", "--package", "w.whl"), "--package: the file w.whl does not exist"),
+        (("slurm", "--environment", "v", "--time", "banana"), "--time: 'banana' is not a time limit"),
         (("slurm", "--environment", "v", "--memory-gib", "nan"), "nan is not a finite number"),
-        (("slurm", "--idle", "5m"), "--idle: changes nothing for slurm; allowed: with aws, gcp, azure"),
-        (("aws", "--gpus", "4"), "--gpus: changes nothing for aws; allowed: with slurm"),
+        (
+            ("slurm", "--idle", "5m"),
+            "--idle: this option has no effect for slurm; allowed: with aws, gcp",
+        ),
+        (("aws", "--gpus", "4"), "--gpus: this option has no effect for aws; allowed: with slurm"),
     ],
 )
 def test_what_a_template_lacks_is_named(shell: Shell, file: str, words: tuple[str, ...], said: str) -> None:

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Shell
-from tests.run.recorded import EXPERIMENT, append, begin, finish, record_run, trial_events
-from workbench.cli.following import exit_code_of_run
+from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, record_run, trial_events
+from tests.services.shell import Shell
+from workbench.cli.exit_codes import exit_code_of_run
 from workbench.events import AttemptEnded, Noted, TrialStarted
 from workbench.experiment import Experiment
 from workbench.history import History
-from workbench.run.progress import progress_of
+from workbench.runs.progress import progress_of
 from workbench.store import RunWriter, Store
 
 
@@ -36,7 +36,7 @@ def test_following_prints_one_line_for_each_change_of_state(shell: Shell) -> Non
 
     code, out, err = shell("follow", "last")
 
-    lines = [line.split(maxsplit=1)[1] for line in out.split("\n\n")[0].splitlines()]
+    lines = [line[12:] for line in out.split("\n\n")[0].splitlines()]
     assert lines[:4] == [
         "driver started as process 4711 on somewhere",
         "run running",
@@ -57,8 +57,8 @@ def test_lines_and_summary_go_by_the_same_clock(shell: Shell) -> None:
     _, out, _ = shell("follow", run_id)
 
     lines, _, summary = out.partition("\n\n")
-    assert lines.splitlines()[-1].split()[0] == "10.0s"
-    assert "after 10.0s" in summary
+    assert lines.splitlines()[-1].split()[:2] == ["10", "s"]
+    assert "after 10 s:" in summary
 
 
 def test_a_run_that_is_found_learns_nothing_new_and_that_is_said(shell: Shell) -> None:
@@ -74,7 +74,7 @@ def test_a_run_that_is_found_learns_nothing_new_and_that_is_said(shell: Shell) -
     new = store.create_run(Experiment(**EXPERIMENT))
     code, out, err = shell(*again, "--warm-start", new)
     assert (code, out) == (0, f"already complete: digits-small as {run_id}\n")
-    assert f"was begun without --warm-start {new} and learns nothing from it" in err
+    assert f"was started without --warm-start {new} and does not learn from it" in err
 
 
 def test_following_sees_what_is_written_while_it_looks(shell: Shell) -> None:
@@ -221,7 +221,7 @@ def test_stop_and_enqueue_reach_the_driver_and_bring_its_answer(shell: Shell) ->
         while not store.run(run_id).last_seq:
             time.sleep(0.02)
         code, out, _ = shell("enqueue", "last", "--set", "lr=1e-2", "--set", "width=8")
-        assert (code, out) == (0, "enqueue lr=0.01 width=8: as you say\n")
+        assert (code, out) == (0, f"enqueue {run_id}: as you say\n")
         code, _, err = shell("stop", "last", "--trial", "0")
         assert code == 1
         assert "refused: as you say" in err
@@ -299,7 +299,7 @@ def test_a_home_that_cannot_be_is_refused_in_a_line(shell: Shell, monkeypatch: p
     monkeypatch.setenv("WORKBENCH_HOME", str(shell.folder / "file"))
     code, _, err = shell("shutdown")
     assert code == 2
-    assert err.startswith("error: WORKBENCH_HOME: the Ray head of this machine cannot be kept in ")
+    assert err.startswith("error: WORKBENCH_HOME: the files of the local Ray head cannot be written to ")
     assert err.count("\n") == 1
     found = {item["subject"]: item for item in json.loads(shell("doctor", "--json")[1])["findings"]}
     assert found["ray head"]["state"] == "broken"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import optuna
 import pytest
 
-from tests.cli.conftest import Shell
-from tests.postgresql_server import ESCAPED_PASSWORD, PASSWORD, Server
-from tests.run.recorded import EXPERIMENT, append, begin, finish, record_run, trial_events
+from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, record_run, trial_events
+from tests.services.postgresql import ESCAPED_PASSWORD, PASSWORD, Server
+from tests.services.shell import Shell
 from workbench.experiment import Experiment
 from workbench.store import Store
 from workbench.store.urls import name_driver
@@ -55,7 +55,7 @@ def test_a_study_is_exported_into_the_database_of_the_store_itself(
     assert study.best_value == 0.95
     code, out, err = shell("export", "last", "--optuna", url)
     assert code != 0
-    assert "has a study" in err
+    assert "already has a study" in err
     assert_hidden(out + err)
     with Store.open(url) as store:
         assert store.run("last").run_id == run_id
@@ -84,7 +84,7 @@ def test_a_follower_goes_on_when_the_server_is_back(shell: Shell, url: str, post
             told = process.stderr.readline()
         append(store, run_id, [*trial_events(0, at_s=1), *finish(9)])
     out, err = process.communicate(timeout=30)
-    assert "trying again" in told
+    assert "retrying" in told
     assert "trial 0 complete" in out
     assert "Traceback" not in err
     assert process.returncode == 0

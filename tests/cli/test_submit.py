@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -13,12 +12,14 @@ import optuna
 import psutil
 import pytest
 
-from tests.cli.conftest import Shell
-from tests.cluster import free_ports
-from tests.cluster_with_jobs import ClusterWithJobs
-from workbench.cli.elsewhere import without_options
-from workbench.run import relayed
-from workbench.workers.jobs import Job
+from tests.services.clusters import Cluster
+from tests.services.ports import free_ports
+from tests.services.shell import Shell
+from tests.services.waiting import wait_until
+from workbench.cli.remote import without_options
+from workbench.remote import relayed_commands
+from workbench.remote.jobs import Job
+from workbench.store import RunRow, Store
 
 pytestmark = pytest.mark.ray
 
@@ -42,14 +43,14 @@ def train(config, report):
 
 def hold(config, report):
     for step in range(1, 10_000):
-        time.sleep(0.05)
+        time.sleep(0.2)
         if report(step=step, loss=1 / step):
             return
 """
 
 
 @pytest.fixture
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: ClusterWithJobs, shell: Shell) -> Path:
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cluster: Cluster, shell: Shell) -> Path:
     """A folder with an experiment and its code, on a machine that knows the cluster's token by a file."""
     for name in [name for name in os.environ if name.startswith("RAY_")]:
         monkeypatch.delenv(name)
@@ -74,7 +75,7 @@ def write_experiment(project: Path) -> Callable[..., str]:
 
 
 @pytest.fixture
-def submit(shell: Shell, cluster: ClusterWithJobs) -> Callable[..., tuple[int, str, str]]:
+def submit(shell: Shell, cluster: Cluster) -> Callable[..., tuple[int, str, str]]:
     def run(command: str, *words: str) -> tuple[int, str, str]:
         return shell(command, *words, "--address", cluster.jobs_address)
 
@@ -85,18 +86,22 @@ def run_id_of(out: str) -> str:
     return out.split()[-1]
 
 
-def wait_for(find: Callable[[], object], timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not find():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.2)
-
-
 def processes_with(secret: str) -> list[str]:
     found = []
     for process in psutil.process_iter(["cmdline"]):
         found += [line for line in process.info["cmdline"] or () if secret in line]
     return found
+
+
+def runs_of(cluster: Cluster, name: str) -> list[RunRow]:
+    """Return the runs of a name in the store of the cluster."""
+    with Store.open(cluster.environment["WORKBENCH_STORE"]) as store:
+        return [run for run in store.runs() if run.name == name]
+
+
+def state_of(cluster: Cluster, run_id: str) -> str:
+    with Store.open(cluster.environment["WORKBENCH_STORE"]) as store:
+        return store.run(run_id).state
 
 
 def files_with(secret: str, folder: Path, but: Path) -> Iterator[Path]:
@@ -106,51 +111,50 @@ def files_with(secret: str, folder: Path, but: Path) -> Iterator[Path]:
 
 
 def test_a_run_is_submitted_with_its_code_followed_and_submitted_again(
-    submit, write_experiment, cluster: ClusterWithJobs, project: Path
+    submit, write_experiment, cluster: Cluster, project: Path
 ) -> None:
     file = write_experiment("first")
     code, out, err = submit("submit", file)
     assert code == 5, f"one of two trials failed: the exit status is that of the run\n{err}"
     assert "loss=0.6667" in out, "beside.py came along"
     assert "submitted with 3 files" in err
-    assert "report  " not in out, "no file of that machine, but the command that brings it here"
-    [run] = [item for item in json.loads(cluster.commands("list", "--json")) if item["name"] == "first"]
-    assert run["state"] == "complete"
-    assert run["run_id"] in out
+    assert "\nreport  " not in out, "no file of that machine, but the command that brings it here"
+    [run] = runs_of(cluster, "first")
+    assert run.state == "complete"
+    assert run.run_id in out
 
     jobs = cluster.jobs.jobs()
     told = json.dumps([[vars(job), cluster.jobs.log(job.submission_id)] for job in jobs])
-    assert run["run_id"] in told
+    assert run.run_id in told
     assert cluster.secret not in told
     assert processes_with(cluster.secret) == []
     for folder in (cluster.folder, cluster.session):
         assert list(files_with(cluster.secret, folder, but=cluster.token)) == []
 
-    code, out, err = submit("export", run["run_id"], "--to", "best", "--optuna", "sqlite:///study.db")
+    code, out, err = submit("export", run.run_id, "--to", "best", "--optuna", "sqlite:///study.db")
     assert code == 0, err
-    assert out == f"bundle  {project / 'best'}\nstudy   {run['run_id']} in sqlite:///study.db\n"
+    assert out == f"bundle  {project / 'best'}\nstudy   {run.run_id} in sqlite:///study.db\n"
     configuration = json.loads((project / "best" / "configuration.json").read_text())
     assert configuration["params"] == {"x": 1.0}
     assert (project / "best" / "code" / "beside.py").exists()
-    assert optuna.load_study(study_name=run["run_id"], storage="sqlite:///study.db").best_params == {"x": 1.0}
-    code, _, err = submit("export", run["run_id"], "--to", "best")
-    assert code == 1
+    assert optuna.load_study(study_name=run.run_id, storage="sqlite:///study.db").best_params == {"x": 1.0}
+    code, _, err = submit("export", run.run_id, "--to", "best")
+    assert code == 2
     assert "is not empty" in err
     code, out, _ = submit("report", "first")
     assert (code, out) == (0, f"{project / 'first-report.html'}\n")
     assert (project / "first-report.html").exists()
 
     code, out, _ = submit("submit", file, "--json")
-    assert (code, json.loads(out)["run_id"]) == (5, run["run_id"]), "what was brought here is no code"
-    runs = [item for item in json.loads(cluster.commands("list", "--json")) if item["name"] == "first"]
-    assert len(runs) == 1, "the same experiment with the same code is the same run"
+    assert (code, json.loads(out)["run_id"]) == (5, run.run_id), "what was brought here is no code"
+    assert len(runs_of(cluster, "first")) == 1, "the same experiment with the same code is the same run"
 
 
 def test_a_question_removes_earlier_ones_and_names_commands_that_work(
-    submit, shell: Shell, cluster: ClusterWithJobs, monkeypatch: pytest.MonkeyPatch
+    submit, shell: Shell, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH", raising=False)
-    monkeypatch.setattr(relayed, "SURELY_SEEN_S", 2.0)
+    monkeypatch.setattr(relayed_commands, "SEEN_AFTER_S", 2.0)
     there = ("--address", cluster.jobs_address, "--token-file", str(cluster.token))
     code, out, _ = shell("list", "--store", str(cluster.folder / "empty.sqlite"), *there)
     named = f"--address {cluster.jobs_address} --store {cluster.folder / 'empty.sqlite'} --token-file"
@@ -167,7 +171,7 @@ def test_a_question_removes_earlier_ones_and_names_commands_that_work(
 
 
 def test_a_detached_run_is_attached_to_left_stopped_and_resumed(
-    submit, write_experiment, cluster: ClusterWithJobs, shell: Shell, project: Path
+    submit, write_experiment, cluster: Cluster, shell: Shell, project: Path
 ) -> None:
     file = write_experiment("long", function="hold")
     code, out, err = submit("submit", file, "--detach")
@@ -176,10 +180,12 @@ def test_a_detached_run_is_attached_to_left_stopped_and_resumed(
     assert f"workbench follow {run_id} --address {cluster.jobs_address}" in err
 
     follower = shell.process("submit", file, "--address", cluster.jobs_address)
-    wait_for(lambda: [job for job in running(cluster) if "--detach" not in job.metadata["workbench_command"]])
+    wait_until(
+        lambda: [job for job in running(cluster) if "--detach" not in job.metadata["workbench_command"]]
+    )
     other = shell.process("submit", file, "--address", cluster.jobs_address)
     assert other.stderr is not None
-    assert "was submitted before: looking on" in other.stderr.readline()
+    assert "was submitted before: following it" in other.stderr.readline()
     other.send_signal(signal.SIGINT)
     _, said = other.communicate(timeout=30)
     assert other.returncode == 130
@@ -189,26 +195,26 @@ def test_a_detached_run_is_attached_to_left_stopped_and_resumed(
     cluster.jobs.stop(job.submission_id)
     _, said = follower.communicate(timeout=60)
     assert follower.returncode == 130
-    assert "The run goes on there" in said, "it belongs to its driver, not to the job"
-    assert json.loads(cluster.commands("show", run_id, "--json"))["state"] == "running"
+    assert "The run continues on the cluster" in said, "it belongs to its driver, not to the job"
+    assert state_of(cluster, run_id) == "running"
 
     code, out, _ = submit("stop", run_id)
     assert (code, out.split(":")[0]) == (0, f"stop {run_id}")
-    wait_for(lambda: json.loads(cluster.commands("show", run_id, "--json"))["state"] == "stopped")
+    wait_until(lambda: state_of(cluster, run_id) == "stopped")
     code, out, err = submit("resume", run_id, "--detach")
     assert (code, out) == (0, f"resumed long as {run_id}\n"), err
-    assert json.loads(cluster.commands("show", run_id, "--json"))["state"] == "running"
-    cluster.commands("stop", run_id)
+    assert state_of(cluster, run_id) == "running"
+    cluster.run_command("stop", run_id)
 
 
-def running(cluster: ClusterWithJobs) -> list[Job]:
+def running(cluster: Cluster) -> list[Job]:
     return [
         job for job in cluster.jobs.jobs() if job.status == "RUNNING" and job.metadata.get("workbench_run")
     ]
 
 
 @pytest.mark.slow
-def test_a_plain_job_of_ray_sweeps_as_well(write_experiment, cluster: ClusterWithJobs, project: Path) -> None:
+def test_a_plain_job_of_ray_sweeps_as_well(write_experiment, cluster: Cluster, project: Path) -> None:
     file = write_experiment("plain")
     words = ["job", "submit", "--address", cluster.jobs_address, "--working-dir", ".", "--"]
     finished = subprocess.run(
@@ -217,25 +223,25 @@ def test_a_plain_job_of_ray_sweeps_as_well(write_experiment, cluster: ClusterWit
     )  # fmt: skip
     assert finished.returncode == 1, "Ray knows of success and failure only, and one trial failed"
     assert "plain complete" in finished.stdout, finished.stdout + finished.stderr
-    [run] = [item for item in json.loads(cluster.commands("list", "--json")) if item["name"] == "plain"]
-    assert (cluster.folder / "artifacts" / run["run_id"] / "code.zip").exists(), "the code outlives the job"
+    [run] = runs_of(cluster, "plain")
+    assert (cluster.folder / "artifacts" / run.run_id / "code.zip").exists(), "the code outlives the job"
 
 
 def test_what_keeps_it_from_being_submitted_is_said(
-    shell: Shell, write_experiment, cluster: ClusterWithJobs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    shell: Shell, write_experiment, cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = write_experiment("refused")
     wrong = tmp_path / "wrong"
     wrong.write_text("not-the-token-of-this-cluster")
     code, _, err = shell("submit", file, "--address", cluster.jobs_address, "--token-file", str(wrong))
     assert code == 1
-    assert f"{cluster.jobs_address} does not take the token (403)" in err
+    assert f"{cluster.jobs_address} rejects the token (403)" in err
     monkeypatch.delenv("RAY_AUTH_TOKEN_PATH")
     monkeypatch.setenv("HOME", str(tmp_path))
     code, _, err = shell("show", "last", "--address", cluster.jobs_address)
     assert code == 1
     assert (
-        "asks for a token, and none was given. Name its file with --token-file or RAY_AUTH_TOKEN_PATH." in err
+        "requires a token, and none was given. Give its file with --token-file or RAY_AUTH_TOKEN_PATH." in err
     )
     [port] = free_ports(1)
     code, _, err = shell("submit", file, "--address", f"http://127.0.0.1:{port}")

@@ -17,8 +17,8 @@ import time
 
 import pytest
 
-from tests.cli.conftest import Shell
-from tests.run.recorded import EXPERIMENT, begin, finish, trial_events
+from tests.builders.recorded_runs import EXPERIMENT, begin, finish, trial_events
+from tests.services.shell import Shell
 from workbench.experiment import Experiment
 from workbench.store import Store
 
@@ -32,7 +32,7 @@ class Terminal:
         self._controller, terminal = pty.openpty()
         fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "workbench.cli", *words], stdin=terminal, stdout=terminal, stderr=terminal,
+            [sys.executable, "-m", "workbench", *words], stdin=terminal, stdout=terminal, stderr=terminal,
             env=os.environ | {"TERM": "xterm-256color", "COLUMNS": "", "LINES": ""}, cwd=shell.folder,
             start_new_session=True,
         )  # fmt: skip
@@ -74,7 +74,7 @@ def test_the_live_view_shows_progress_and_ends_with_the_best(shell: Shell) -> No
             assert "1/5 trials" in seen
             assert "1 complete" in seen
             assert "best  trial 0  val_accuracy=0.9" in seen
-            assert re.search(r"1 +2/10 +0\.9 +1,234 +lr=0\.01 width=16", terminal.wait_for("1,234 "))
+            assert re.search(r"1 +2/10 +0\.9 +1,235 +lr=0\.01 width=16", terminal.wait_for("1,235 "))
             terminal.wait_for(" left")
             now_s = time.time() - begin()[0].time_unix_s
             writer.append(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Shell
+from tests.services.shell import Shell
 
 MEASURED = "nodes,gpus,micro_batch,step_time_s\n" + "".join(
     f"{nodes},{gpus},{batch},{(0.05 + 0.001 * batch) * (1 + 0.1 * (gpus > 1) + 0.3 * (nodes > 1))}\n"
@@ -70,7 +70,7 @@ def test_batches_for_people_name_the_plan_in_full(shell: Shell) -> None:
 def test_guesses_and_doubtful_batches_are_noted_beside_the_answer(shell: Shell) -> None:
     code, out, err = shell(*batch_words(shell.folder, "--nodes", "4", "--json"))
     assert code == 0
-    assert "times are guesses" in err
+    assert "times are extrapolated" in err
     assert "guesses" not in out
     quiet = NOISE.replace(",2\n", ",0.01\n").replace(",4\n", ",0.01\n")
     _, _, err = shell(*batch_words(shell.folder, noise=quiet))
@@ -102,8 +102,8 @@ def test_the_next_run_is_followed_until_runs_are_used_up(shell: Shell) -> None:
 def test_the_budget_for_people_says_what_to_run_and_what_to_choose(shell: Shell) -> None:
     code, out, _ = shell(*budget_words(shell.folder))
     assert code == 0
-    assert "not known yet" in out
-    assert "next: it would tell most" in out
+    assert "unknown" in out
+    assert "next: it is the most informative" in out
     code, out, _ = shell(
         *budget_words(
             shell.folder,

@@ -4,8 +4,8 @@ import pytest
 
 from tests.advisor.test_plans import make_experiment
 from tests.advisor.test_what_if import advice, measured
-from tests.cli.conftest import Shell
-from tests.run.recorded import append
+from tests.builders.recorded_runs import append
+from tests.services.shell import Shell
 from workbench.events import AdviceGiven, AdviceRequested, RunStateChanged
 from workbench.store import Store
 
@@ -35,4 +35,4 @@ def test_a_run_without_advice_says_so(shell: Shell) -> None:
         run_id = store.create_run(make_experiment())
     code, _, err = shell("what-if", "plan", run_id)
     assert code != 0
-    assert "nothing was advised" in err
+    assert "has no advice" in err

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import Shell
+from tests.services.shell import Shell
 
 MEASURED = """nodes,gpus,micro_batch,step_time_s
 1,1,4,0.455

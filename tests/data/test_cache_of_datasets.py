@@ -4,12 +4,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.services.waiting import wait_until
 from workbench.data.cache import CACHE_VARIABLE, Cached, cache_folder, cached
 from workbench.errors import DataError
 
@@ -103,9 +103,7 @@ cache.cached("numbers", {"version": 1}, build, code=[], folder=Path(sys.argv[1])
 def test_a_process_killed_while_writing_leaves_nothing_behind(tmp_path):
     folder, mark = tmp_path / "cache", tmp_path / "mark"
     process = subprocess.Popen([sys.executable, "-c", WRITER, str(folder), str(mark)])
-    deadline = time.monotonic() + 30
-    while not mark.exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    wait_until(mark.exists)
     assert any(path.name.endswith(".partial") for path in folder.iterdir())
     waiting = start(folder, tmp_path / "log", 0.0)
     process.send_signal(signal.SIGKILL)

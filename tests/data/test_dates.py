@@ -83,7 +83,7 @@ def test_what_is_no_whole_date_everywhere_stays_what_it_was(values: tuple[object
 
 def test_values_that_keep_a_column_from_being_dates_are_found() -> None:
     texts = column("soon", *(f"2024-05-{day:02}" for day in range(1, 20)), None)
-    form = date_format_of(texts, least_share=0.8)
+    form = date_format_of(texts, min_share=0.8)
     assert form == "ISO8601"
     assert no_dates(texts, form).tolist() == [0]
 
@@ -110,7 +110,9 @@ def test_what_is_no_date_later_is_refused_with_its_column_and_row() -> None:
     form = date_format_of(DAYS.dt.strftime("%d/%m/%Y"))
     assert form is not None
     learnt = learn_column(DAYS, max_categories=3, date_format=form)
-    with pytest.raises(DataError, match=r"'sold' held dates before: row 1 \(from 0\) holds 'soon'; allowed: "
+    with pytest.raises(
+        DataError,
+        match=r"'sold' held dates in the training data: row 1 \(from 0\) holds 'soon'; allowed: "
                        r"dates, or text as day/month/year"):  # fmt: skip
         learnt.encode(column("31/12/2024", "soon"))
 

@@ -66,7 +66,7 @@ def test_folders_that_hold_no_classes_are_refused(tmp_path):
     (tmp_path / "two").mkdir()
     with pytest.raises(DataError, match="the class two has no image"):
         load("images", {"path": str(tmp_path)})
-    with pytest.raises(DataError, match="is no folder"):
+    with pytest.raises(DataError, match="is not a folder"):
         load("images", {"path": str(tmp_path / "one" / "0.png")})
     with pytest.raises(ExperimentError, match=r"data\.channels"):
         load("images", {"path": str(tmp_path), "channels": 2})

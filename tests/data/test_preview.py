@@ -100,7 +100,7 @@ def test_classes_of_data_that_must_be_read_are_counted() -> None:
         (np.ones((500, 2)), np.zeros(500), None, "no train sample is of class 1"),
         (np.full((500, 2), np.nan), np.arange(500) % 2, None, "not finite"),
         (np.ones((50, 2)), np.arange(50) % 2, None, "train has 50 samples"),
-        (np.ones((500, 2)), np.arange(500) % 2, 1e15, "is slower than training takes them"),
+        (np.ones((500, 2)), np.arange(500) % 2, 1e15, "is slower than training needs"),
     ],
 )
 def test_what_a_person_should_know_is_said(

@@ -129,7 +129,7 @@ def test_a_changed_file_is_read_again(tmp_path):
         ({"target": "lable"}, "data.target", "allowed: id, age, city, member, constant, price, label"),
         ({"target": "age"}, "data.target", "20 of 200 rows have no 'age'"),
         ({"target": "label", "drop": ["name"]}, "data.drop", "no column 'name'"),
-        ({"target": "label", "task": "regression"}, "data.target", "no number"),
+        ({"target": "label", "task": "regression"}, "data.target", "is not numeric"),
         ({"target": "constant", "task": "classification"}, "data.target", "every row is of class"),
         (
             {"target": "label", "drop": ["id", "age", "city", "member", "constant", "price"]},

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -44,11 +43,11 @@ def test_every_kind_of_rule_is_known_where_messages_are_made() -> None:
     [
         ({"on": "earthquake"}, r"alerts\.0\.on: unknown or missing; allowed: disk, diverged, gpu_lost"),
         ({"within": 3}, r"alerts\.0\.on: unknown or missing"),
-        ({"on": "no_progress", "within": "soon"}, r"alerts\.0\.within: 'soon' is no duration"),
+        ({"on": "no_progress", "within": "soon"}, r"alerts\.0\.within: 'soon' is not a duration"),
         ({"on": "disk", "above": 95}, r"alerts\.0\.above: 95 is refused; allowed: a number less than"),
         ({"on": "disk", "over": 0.9}, r"alerts\.0\.over: unknown key"),
         ({"on": "run_ended", "states": ["lost", "dead"]}, r"alerts\.0\.states\.1"),
-        ({"on": "log", "pattern": "("}, r"alerts\.0\.pattern: '\(' is no regular expression"),
+        ({"on": "log", "pattern": "("}, r"alerts\.0\.pattern: '\(' is not a regular expression"),
         ({"on": "log", "pattern": "x", "action": "panic"}, r"alerts\.0\.action: 'panic' is refused"),
     ],
 )
@@ -76,11 +75,10 @@ def test_a_pattern_that_could_keep_a_worker_busy_is_refused(pattern: str) -> Non
         r"Xid.*: [0-9]+", r"^loss=nan$", r"node-\d{1,3} (down|lost)", r"a*a*b", r".*.*x",
     ],
 )  # fmt: skip
-def test_a_pattern_that_is_allowed_is_quick_on_lines_made_to_keep_it_busy(pattern: str) -> None:
+def test_a_pattern_that_is_allowed_comes_to_an_end_on_lines_made_to_keep_it_busy(pattern: str) -> None:
     import re
 
     compiled = re.compile(check_pattern(pattern))
-    began_s = time.perf_counter()
+    # With one that is refused this takes years, and the test's time is over.
     for line in ("a" * LINE_CHARS, "NCCL WARN" * 110, "Xid: 1 " * 140, "cuda error: a at " * 58):
         compiled.search(line + "!")
-    assert time.perf_counter() - began_s < 20, "a bound, not a measurement: the refused ones take years"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.test_space import spaces
 from workbench.errors import ExperimentError, RunError
 from workbench.experiment import Experiment
-from workbench.experiment.sections import parse_duration_s
+from workbench.formatting import parse_duration_s
 
 WRITTEN = """
 name: digits-convnet
@@ -136,14 +136,6 @@ def test_a_train_function_gets_its_parameters_by_the_names_that_it_knows() -> No
     assert set(made.search.root) == {"learning_rate", "batch_size"}
 
 
-@pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("90s", 90), ("10m", 600), ("1h30m", 5400), ("2d", 172800), ("1.5h", 5400), (12, 12)],
-)
-def test_durations_are_written_as_people_write_them(text: Any, seconds: float) -> None:
-    assert parse_duration_s(text) == seconds
-
-
 def test_everything_that_is_wrong_is_listed_at_once() -> None:
     with pytest.raises(ExperimentError) as refusal:
         experiment().replace(training={"epochs": 0, "momentum": 2}, budget={"trials": -1})
@@ -154,7 +146,7 @@ def test_everything_that_is_wrong_is_listed_at_once() -> None:
 def test_a_function_that_others_can_import_is_written_by_its_path() -> None:
     made = experiment(model=parse_duration_s)
     assert made.model is not None
-    assert made.model.name == "workbench.experiment.sections:parse_duration_s"
+    assert made.model.name == "workbench.formatting:parse_duration_s"
     assert made.payloads() == {}
 
 
@@ -168,7 +160,7 @@ def test_a_function_that_only_this_process_knows_travels_beside_the_experiment()
     opened = Experiment.from_yaml(made.to_yaml())
     assert opened.hash() == made.hash()
     assert opened.model is not None
-    with pytest.raises(RunError, match="its bytes are not here"):
+    with pytest.raises(RunError, match="its bytes are not available here"):
         opened.model.load()
     restored = opened.with_payloads(made.payloads())
     assert restored.model is not None

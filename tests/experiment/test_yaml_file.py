@@ -24,7 +24,7 @@ def doubled(first: str, form: str) -> str:
     ids=["lists", "merged keys"],
 )
 def test_few_lines_that_mean_billions_are_refused_before_they_are_built(text: str) -> None:
-    with pytest.raises(ExperimentError, match=r"at most 100,000\. Refer less often") as caught:
+    with pytest.raises(ExperimentError, match=r"at most 100,000\. Use fewer references") as caught:
         read_yaml(text, source="a.yaml")
     assert len(str(caught.value)) < 200
 
@@ -35,7 +35,7 @@ def test_few_lines_that_mean_billions_are_refused_before_they_are_built(text: st
         ("a: 1\nb: 2\na: 3", "a.yaml: the key a is in line 1 and again in line 3. Keep one of them."),
         ('x:\n  lr: 1\n  "lr": 2', "the key lr is in line 2 and again in line 3"),
         ("a: &a {k: 1}\nb: {<<: *a, <<: *a}", "the key << is in line 2"),
-        ("a: &a [*a]", "what begins in line 1 holds itself"),
+        ("a: &a [*a]", "the value that begins in line 1 contains itself"),
     ],
 )
 def test_what_is_there_twice_or_holds_itself_is_refused_in_our_words(text: str, part: str) -> None:

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults.evidence import Findings, Record, compare
-from tests.faults.house import DEADLINE_S, ROOT, VICTIMS, House, finish, wait_until
+from tests.faults.house import DEADLINE_S, ROOT, VICTIMS, House, finish
 from tests.faults.sweeps import make_fields, names
+from tests.services.waiting import try_until, wait_until
 from workbench.errors import StoreUnavailableError
 from workbench.experiment import Experiment
 from workbench.sweeps.ledger import STORE_PATIENCE_S
@@ -191,7 +192,7 @@ class Campaign:
     def _targets(self, fault: Fault, run_id: str) -> list[Any]:
         """Wait for somebody to hit; nobody is there when the run needs them no more."""
         find = lambda: self._house.find(fault.victim) or self._has_ended(run_id)  # noqa: E731
-        found = wait_until(find, fault.victim, TARGET_WITHIN_S, or_not=True)
+        found = try_until(find, TARGET_WITHIN_S)
         return found if isinstance(found, list) else []
 
     def _read(self, run_id: str, hits: list[Hit]) -> Record:
@@ -202,7 +203,7 @@ class Campaign:
             return hits[-1].before
 
     def _may_end_the_driver(self, fault: Fault) -> bool:
-        """Say whether a fault is long enough that a run rightly ends and waits for somebody."""
+        """Return whether a fault is long enough that a run rightly ends and waits for somebody."""
         return fault.victim == "store" and self._house.lasts_s(fault) > STORE_PATIENCE_S - 15
 
     def _reference(self, sweep: str, num_workers: int) -> tuple[Record, float]:
@@ -229,7 +230,7 @@ class Campaign:
         def new_run() -> str | None:
             return next((run.run_id for run in self._house.store.runs() if run.run_id not in known), None)
 
-        return launching, wait_until(new_run, "a run in the store")
+        return launching, wait_until(new_run, DEADLINE_S, what="a run in the store")
 
     def _resume(self, run_id: str, *options: str) -> list[str]:
         if self._state(run_id) == "complete":
@@ -265,13 +266,13 @@ class Campaign:
             self._house.processes()  # remembers who was there
             return self._has_ended(run_id)
 
-        return wait_until(has_ended, "the end", timeout_s, or_not=True)
+        return try_until(has_ended, timeout_s)
 
     def _left_behind(self) -> list[str]:
         """Look for what no run may leave behind."""
         house = self._house
         wrong = self._left_on_the_cluster() if house.processes() else []
-        wait_until(lambda: not house.outlived(), "the end of what was killed", CLEAN_WITHIN_S, or_not=True)
+        try_until(lambda: not house.outlived(), CLEAN_WITHIN_S)
         if outlived := house.outlived():
             wrong.append(f"of an earlier head there are: {outlived}")
         return wrong + [f"left behind: {path}" for path in house.left_files()]
@@ -294,7 +295,7 @@ class Campaign:
             ours = ("ray::Driver", "ray::ResourceTrainable", "ray::Worker")
             return {pid: title for pid, title in titles.items() if title.startswith(ours) and pid not in idle}
 
-        wait_until(lambda: not left(), "the end of all processes", CLEAN_WITHIN_S, or_not=True)
+        try_until(lambda: not left(), CLEAN_WITHIN_S)
         return wrong + [f"process {pid} lives: {title}" for pid, title in left().items()]
 
 

@@ -20,9 +20,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.cluster import ROOT, Cluster
-from tests.faults.house import finish, wait_until
-from tests.postgresql_server import PASSWORD, USER, Server, find_programs
+from tests.faults.house import finish
+from tests.services.clusters import ROOT, Cluster
+from tests.services.postgresql import PASSWORD, USER, Server, find_programs
+from tests.services.waiting import wait_until
 from workbench.events import Event, Noted, TrialReported, TrialStarted
 from workbench.store import Store
 
@@ -58,20 +59,26 @@ def play(folder: Path, say: Callable[[str], None]) -> Seen:
             "--address", cluster.jobs_address, "--token-file", str(cluster.token),
             *(word for setting in SETTINGS for word in ("--set", setting)),
         )  # fmt: skip
-        run_id = wait_until(lambda: next((run.run_id for run in store.runs()), None), "a run", DEADLINE_S)
+        run_id = wait_until(
+            lambda: next((run.run_id for run in store.runs()), None), DEADLINE_S, what="a run"
+        )
         say(f"submitted: run {run_id}; a second process follows it through the store alone")
         following = _begin(outside, "follow", run_id)
 
         def events(kind: type[Any]) -> list[Any]:
             return [stored.event for stored in store.events(run_id) if isinstance(stored.event, kind)]
 
-        wait_until(lambda: len(events(TrialReported)) >= 3, "a trial under way", DEADLINE_S)
+        wait_until(lambda: len(events(TrialReported)) >= 3, DEADLINE_S, what="a trial under way")
         pids = set(events(TrialStarted)[-1].worker_pids)
         machines = [cluster.head, *cluster.nodes]
         busy = [node for node in machines if pids & {process.pid for process in node.processes()}]
         say(f"a trial trains on {len(pids)} workers on {len(busy)} machines; one of them is killed now")
         cluster.nodes[0].kill()
-        wait_until(lambda: any("left the cluster" in event.message for event in events(Noted)), "its loss")
+        wait_until(
+            lambda: any("left the cluster" in event.message for event in events(Noted)),
+            DEADLINE_S,
+            what="its loss",
+        )
         say("the driver has noticed; another machine joins")
         cluster.add(num_cpus=1)
         submitted, followed = finish(submitting, DEADLINE_S), finish(following, 30.0)
@@ -115,7 +122,7 @@ def _house(folder: Path) -> Iterator[tuple[Cluster, Store, dict[str, str]]]:
 
 def _begin(environment: dict[str, str], *words: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "workbench.cli", *words], env=environment, cwd=environment["PWD"], text=True,
+        [sys.executable, "-m", "workbench", *words], env=environment, cwd=environment["PWD"], text=True,
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 

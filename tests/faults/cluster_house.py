@@ -10,10 +10,10 @@ from typing import Any
 
 import psutil
 
-from tests.cluster import Cluster, Node
 from tests.faults.house import House
-from tests.network import Network, Place, why_not
-from tests.postgresql_server import PASSWORD, Server, find_programs
+from tests.services.clusters import Cluster, Node
+from tests.services.network import Network, Place, why_not
+from tests.services.postgresql import PASSWORD, Server, find_programs
 
 NODE_CPUS = (2, 1)
 """One trial on two workers finds room on the first, and on both together."""

@@ -9,7 +9,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -28,20 +27,6 @@ _TITLES = {
 }
 _NAMES = {"raylet": "raylet", "head": "gcs_server"}
 VICTIMS = (*_TITLES, *_NAMES, "cluster")
-
-
-def wait_until(
-    is_true: Callable[[], Any], what: str, timeout_s: float = DEADLINE_S, *, or_not: bool = False
-) -> Any:
-    """Wait for something to become true and return it; where it need not, it may stay false."""
-    deadline = time.monotonic() + timeout_s
-    while not (found := is_true()):
-        if time.monotonic() > deadline:
-            if or_not:
-                return found
-            raise TimeoutError(f"{what} did not happen within {timeout_s:g} s")
-        time.sleep(0.02)
-    return found
 
 
 class House:
@@ -86,7 +71,7 @@ class House:
     def begin(self, *words: str) -> subprocess.Popen[str]:
         """Start a command of the workbench, as a person would."""
         return subprocess.Popen(
-            [sys.executable, "-m", "workbench.cli", *words],
+            [sys.executable, "-m", "workbench", *words],
             env=self.environment, cwd=ROOT, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         )  # fmt: skip

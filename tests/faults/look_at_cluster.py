@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from typing import Any
+
+from tests.services.waiting import try_until
 
 
 def look() -> dict[str, Any]:
@@ -36,18 +37,21 @@ def is_clean(found: dict[str, Any]) -> bool:
 def main(timeout_s: float) -> None:
     from ray.exceptions import RayError
 
-    from workbench.workers import head
+    from workbench.head import local_head
 
-    head.connect()
-    deadline = time.monotonic() + timeout_s
+    local_head.connect()
     found: dict[str, Any] = {}
-    while not (found and is_clean(found)) and time.monotonic() < deadline:
+
+    def is_left_clean() -> bool:
+        nonlocal found
         try:
             found = look()
         except RayError as error:  # the pool may just be dying
             found = {}
             print(error, file=sys.stderr)
-        time.sleep(0.2)
+        return bool(found) and is_clean(found)
+
+    try_until(is_left_clean, timeout_s, every_s=0.2)
     print(json.dumps(found | {"clean": bool(found) and is_clean(found)}))
 
 

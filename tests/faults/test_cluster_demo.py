@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from tests.faults.cluster_demo import play
-from tests.postgresql_server import find_programs
+from tests.services.postgresql import find_programs
 from workbench.events import AttemptEnded, TrialEnded, TrialStarted
 
 

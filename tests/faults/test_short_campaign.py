@@ -11,7 +11,7 @@ from tests.faults.campaign import Campaign, Fault, Round
 from tests.faults.cluster_house import ClusterHouse
 from tests.faults.house import House
 from tests.faults.sweeps import SHORT
-from tests.postgresql_server import find_programs
+from tests.services.postgresql import find_programs
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 LONGEST_S = 10.0

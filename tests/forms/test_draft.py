@@ -9,14 +9,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import workbench as wb
-from tests.forms.experiments import RULES, SETTINGS, experiments, paths, values
+from tests.builders.random_experiments import RULES, SETTINGS, experiments, paths, values
 from workbench.errors import DataError, WorkbenchError
 from workbench.experiment import Experiment
 from workbench.experiment.alert_rules import AlertRule
 from workbench.experiment.sections import Section
 from workbench.forms import Draft
+from workbench.forms.protocol import to_message
 from workbench.forms.state import state_of
-from workbench.run import read_experiment
+from workbench.runs import read_experiment
 from workbench.study import Study
 
 
@@ -125,7 +126,7 @@ def test_whatever_is_done_nothing_breaks_and_the_last_right_experiment_is_kept(a
             assert draft.problems
         else:
             assert draft.document == draft.experiment.model_dump(mode="json")
-    json.dumps(state_of(draft), allow_nan=False)
+    json.dumps(to_message(state_of(draft)), allow_nan=False)
 
 
 @settings(max_examples=100)
@@ -263,7 +264,7 @@ def test_what_is_saved_is_opened_again_and_never_overwrites_by_accident(tmp_path
     assert not draft.is_saved
     with pytest.raises(DataError, match="already"):
         draft.save(path)
-    with pytest.raises(DataError, match=r"Name another file, or .*overwrite=True"):
+    with pytest.raises(DataError, match=r"Choose another file, or .*overwrite=True"):
         draft.save(path)
     assert read_experiment(path).hash() != draft.hash
     draft.save(path, overwrite=True)
@@ -334,9 +335,9 @@ def test_pictures_are_told_from_those_of_what_was_right_last() -> None:
     draft = digits()
     draft.edit([("objectives.0.metric", "val_horse")])
     assert draft.problems
-    assert state_of(draft)["is_experiment"] is True
+    assert state_of(draft).is_experiment is True
     draft.edit([("training.epochs", "many")])
-    assert state_of(draft)["is_experiment"] is False
+    assert state_of(draft).is_experiment is False
 
 
 def test_a_wrong_objective_is_said_at_its_field_alone() -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tests.forms.experiments import RULES
+from tests.builders.random_experiments import RULES
 from workbench.experiment import Experiment
 from workbench.forms.fields import datasets, models, sections_of
 
@@ -19,7 +19,8 @@ DOCUMENT = {
 
 
 def fields(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {field["path"]: field for section in sections_of(document) for field in section["fields"]}
+    dumped = [section.model_dump(mode="json") for section in sections_of(document)]
+    return {field["path"]: field for section in dumped for field in section["fields"]}
 
 
 def chosen(field: dict[str, Any], **expected: Any) -> bool:
@@ -70,6 +71,14 @@ def test_values_are_as_people_write_them_and_a_written_nothing_is_told_from_a_de
     assert chosen(found["budget.trials"], value=None, is_written=False)
 
 
+def test_the_value_of_a_trial_is_chosen_or_typed() -> None:
+    objective = {"metric": "val_loss", "goal": "minimize"}
+    found = fields(DOCUMENT | {"objectives": [objective, objective | {"value": {"mean_last": 3}}]})
+    names = ["returned", "last", "best"]
+    assert chosen(found["objectives.0.value"], choices=names, value=None, default="returned")
+    assert chosen(found["objectives.1.value"], value="mean_last: 3", is_written=True)
+
+
 def test_only_what_the_chosen_pruner_reads_applies() -> None:
     found = fields(DOCUMENT | {"early_stop": {"pruner": "patience", "percentile": 3.0}})
     applying = {path for path, field in found.items() if field.get("applies") is not False}
@@ -92,32 +101,40 @@ def test_a_document_in_which_everything_is_wrong_still_has_its_fields(wrong: Any
 
 
 def test_own_names_can_be_chosen_beside_the_zoo() -> None:
-    section = next(one for one in sections_of(DOCUMENT, ["Net"]) if one["name"] == "model")
-    assert {"mlp", "Net"} <= set(section["fields"][0]["choices"])
+    section = next(one for one in sections_of(DOCUMENT, ["Net"]) if one.name == "model")
+    assert {"mlp", "Net"} <= set(section.fields[0].choices or ())
 
 
 def test_models_and_data_sets_are_listed_with_a_sentence() -> None:
-    assert {"mlp", "transformer"} <= {model["name"] for model in models()}
-    assert {"digits", "table"} <= {data["name"] for data in datasets()}
-    assert all(one["help"] for one in models() + datasets())
+    assert {"mlp", "transformer"} <= {model.name for model in models()}
+    assert {"digits", "table"} <= {data.name for data in datasets()}
+    assert all(one.help for one in models() + datasets())
 
 
 def sections(document: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    return {section["name"]: section for section in sections_of(document)}
+    return {section.name: section.model_dump(mode="json") for section in sections_of(document)}
 
 
 def test_lists_say_what_their_next_item_begins_as_and_leave_to_a_person_what_only_they_know() -> None:
     found = sections(DOCUMENT)
-    assert found["objectives"]["list"] == {"num_items": 1, "least": 1, "next": {"metric": "val_accuracy"}}
-    assert found["constraints"]["list"] == {
-        "num_items": 0, "least": 0, "next": {"metric": "val_loss"}
+    assert found["objectives"]["items"] == {
+        "num_items": 1,
+        "min_items": 1,
+        "next": {"metric": "val_accuracy"},
+    }
+    assert found["constraints"]["items"] == {
+        "num_items": 0, "min_items": 0, "next": {"metric": "val_loss"}
     }  # fmt: skip
     other = sections(DOCUMENT | {"objectives": [{"metric": "val_accuracy", "goal": "maximize"}]})
-    assert other["objectives"]["list"]["next"] == {"metric": "val_loss", "goal": "minimize"}
+    assert other["objectives"]["items"]["next"] == {"metric": "val_loss", "goal": "minimize"}
 
 
 def test_an_alert_has_the_fields_of_its_kind_and_can_become_one_of_another() -> None:
-    assert sections(DOCUMENT)["alerts"]["list"] == {"num_items": 0, "least": 0, "next": {"on": "run_ended"}}
+    assert sections(DOCUMENT)["alerts"]["items"] == {
+        "num_items": 0,
+        "min_items": 0,
+        "next": {"on": "run_ended"},
+    }
     for kind, drawn in RULES.items():
         rule = {"on": kind, **({"pattern": "x"} if kind == "log" else {})}
         found = sections(DOCUMENT | {"alerts": [{"on": "disk"}, rule]})["alerts"]["fields"]
@@ -134,7 +151,7 @@ def test_an_alert_has_the_fields_of_its_kind_and_can_become_one_of_another() -> 
 
 def test_what_a_train_function_reports_is_not_guessed() -> None:
     found = sections({"train": "json:dumps", "objectives": [{"metric": "y", "goal": "minimize"}]})
-    assert found["objectives"]["list"]["next"] == {"metric": ""}
+    assert found["objectives"]["items"]["next"] == {"metric": ""}
     assert found["objectives"]["fields"][0]["choices"] == []
 
 

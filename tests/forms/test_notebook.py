@@ -46,7 +46,7 @@ def test_a_cell_that_is_run_again_with_other_code_makes_a_new_version_and_says_s
     cell("def build(config): return config['width'] + 1", namespace)
     draft.follow_notebook()
     assert draft.hash not in (None, first)
-    assert draft.notes == ["build was defined anew: this is a new version, with another hash."]
+    assert draft.notes == ["build was redefined: the experiment uses the new version and has a new hash."]
     assert draft.experiment.model is not None
     assert draft.experiment.model.load()({"width": 3}) == 4
 
@@ -80,7 +80,7 @@ def test_what_cannot_be_taken_along_is_refused_at_its_field() -> None:
     namespace: dict[str, Any] = {}
     cell("import threading\nlock = threading.Lock()\ndef build(config): return lock", namespace)
     draft = Draft(namespace=namespace)
-    with pytest.raises(ExperimentError, match="cannot be taken along") as refusal:
+    with pytest.raises(ExperimentError, match="cannot be embedded") as refusal:
         draft.edit([("model", "build")])
     assert refusal.value.field == "model"
     assert draft.document["model"] == "mlp"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 
-from tests.forms.experiments import experiments
+from tests.builders.random_experiments import experiments
 from workbench.experiment import Experiment
 from workbench.forms.samples import sampled
 from workbench.space import Space
@@ -22,7 +22,7 @@ SPACE = Space.model_validate(
 
 
 def test_what_would_be_sampled_is_counted() -> None:
-    picture = sampled(SPACE, 2000)
+    picture = sampled(SPACE, 2000).model_dump(mode="json")
     found = {parameter["name"]: parameter for parameter in picture["parameters"]}
     assert picture["num_samples"] == 2000
     assert {name for name, one in found.items() if one["kind"] == "range"} == {
@@ -37,7 +37,9 @@ def test_what_would_be_sampled_is_counted() -> None:
 
 @pytest.mark.parametrize("name", ["lr", "dropout", "width"])
 def test_bins_are_even_where_sampling_is(name: str) -> None:
-    found = next(one for one in sampled(SPACE, 4000)["parameters"] if one["name"] == name)
+    found = next(
+        one for one in sampled(SPACE, 4000).model_dump(mode="json")["parameters"] if one["name"] == name
+    )
     domain = SPACE.root[name]
     edges = found["edges"]
     assert (edges[0], edges[-1]) == (domain.low, domain.high)  # type: ignore[union-attr]
@@ -47,5 +49,5 @@ def test_bins_are_even_where_sampling_is(name: str) -> None:
 
 @given(experiments())
 def test_any_space_can_be_sampled_and_every_sample_is_counted(experiment: Experiment) -> None:
-    for parameter in sampled(experiment.search, 20)["parameters"]:
+    for parameter in sampled(experiment.search, 20).model_dump()["parameters"]:
         assert sum(parameter["counts"]) == round(parameter["exists_share"] * 20)

@@ -8,10 +8,11 @@ from unittest.mock import create_autospec
 import pytest
 
 from workbench.forms import answers
-from workbench.forms.answers import Desk, answer
+from workbench.forms.answers import QueryContext, answer
 from workbench.forms.draft import Draft
+from workbench.forms.results import StartedRun
 from workbench.forms.state import state_of
-from workbench.run import SubmittedRun, submit
+from workbench.runs import SubmittedRun, submit
 
 ADDRESS = "http://head:8265"
 
@@ -23,34 +24,35 @@ def test_what_is_meant_for_a_cluster_that_takes_jobs_is_submitted(
     monkeypatch.setattr(answers, "submit", sent)
     draft = Draft()
     draft.address = ADDRESS
-    desk = Desk(draft, str(tmp_path / "store.sqlite"))
+    context = QueryContext(draft, str(tmp_path / "store.sqlite"))
     said: list[str] = []
-    found = answer(desk, "start", {}, said.append)
+    found = answer(context, "start", {}, said.append)
+    assert isinstance(found, StartedRun)
     sent.assert_called_once_with(draft.experiment, address=ADDRESS, store=None)
-    assert (found["run_id"], desk.run_id) == ("", ""), "it is not in the store that the form looks into"
-    assert f"workbench show mine-1 --address {ADDRESS}" in found["words"]
-    assert said == [f"sending it to {ADDRESS}"]
+    assert (found.run_id, context.run_id) == ("", ""), "it is not in the store of the form"
+    assert f"workbench show mine-1 --address {ADDRESS}" in found.message
+    assert said == [f"submitting it to {ADDRESS}"]
 
 
 @pytest.mark.parametrize(("address", "command"), [(ADDRESS, "submit"), ("head:6379", "sweep")])
 def test_the_command_of_a_form_goes_where_the_form_would(address: str, command: str) -> None:
     draft = Draft()
     draft.address = address
-    words = state_of(draft)["command"].split()
+    words = state_of(draft).command.split()
     assert (words[1], words[-2:]) == (command, ["--address", address])
 
 
 @pytest.mark.parametrize(
     ("address", "said"),
     [
-        ("head", "'head' is no address of a cluster; allowed: http://HOST:8265"),
-        ("head:8265", "'head:8265' is where Ray takes jobs.* Write http://head:8265 to submit the run"),
-        ("ray://head:10001", "is no address of a cluster"),
-        ("http://", "takes no jobs"),
-        ("http://head:many", "takes no jobs"),
-        ("http://[head", "takes no jobs"),
-        ("http://me:secret@head:8265", "must not hold a name or a password"),
-        ("me:secret@head:6379", "must not hold a name or a password"),
+        ("head", "'head' is not an address of a cluster; allowed: http://HOST:8265"),
+        ("head:8265", "'head:8265' is the port for jobs.* Write http://head:8265 to submit the run"),
+        ("ray://head:10001", "is not an address of a cluster"),
+        ("http://", "is not an address that takes jobs"),
+        ("http://head:many", "is not an address that takes jobs"),
+        ("http://[head", "is not an address that takes jobs"),
+        ("http://me:secret@head:8265", "must not contain a user name or a password"),
+        ("me:secret@head:6379", "must not contain a user name or a password"),
     ],
 )
 def test_an_address_that_is_none_is_told_at_its_field_and_its_password_nowhere(
@@ -63,7 +65,7 @@ def test_an_address_that_is_none_is_told_at_its_field_and_its_password_nowhere(
     assert problem.field == "address"
     assert re.search(said, str(problem))
     assert draft.hash is None, "nothing can be started"
-    state = state_of(draft)
+    state = state_of(draft).model_dump()
     assert state["address"] == address, "what was typed stays in its field"
     assert "--address" not in state["command"]
     assert "secret" not in json.dumps({**state, "address": None})

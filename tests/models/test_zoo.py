@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from workbench.errors import ExperimentError, UnknownNameError
-from workbench.experiment import Plan, Training
+from workbench.experiment import PlanSettings, Training
 from workbench.models import MODELS
 from workbench.models.adapters import build_model, num_parameters
 from workbench.models.configurations import check_value, configuration_type, configure
@@ -66,7 +66,15 @@ def test_every_default_is_allowed_and_every_field_is_described(name):
 
 
 def test_no_field_of_the_zoo_has_a_name_that_training_or_the_plan_uses():
-    taken = {"epochs", "steps", "loss", "metrics", "recompute", *Training.model_fields, *Plan.model_fields}
+    taken = {
+        "epochs",
+        "steps",
+        "loss",
+        "metrics",
+        "recompute",
+        *Training.model_fields,
+        *PlanSettings.model_fields,
+    }
     fields = set(itertools.chain(*(configuration_type(name).model_fields for name in MODELS.names())))
     assert not fields & taken
 

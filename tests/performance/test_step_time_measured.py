@@ -12,7 +12,7 @@ from tests.benchmarks.advisor_step_time import (
     predict_by_nearest,
     predict_with_ours,
 )
-from tests.measured import find_measured, read_placements
+from tests.builders.measured import find_measured, read_placements
 
 FOLDER = find_measured("step_time")
 needs_measurements = pytest.mark.skipif(

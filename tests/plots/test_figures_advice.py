@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.example_advice import EXPERIMENT, advice, events, plan
+from tests.builders.advice import EXPERIMENT, advice, events, plan
 from workbench.events import AdviceGiven, CandidateTried, Event, PlanMeasured, RatesTested, from_json, to_json
 from workbench.plots.figures import FIGURES, for_page
 from workbench.plots.figures_advice import ADVICE_FIGURES
@@ -37,11 +37,14 @@ def test_every_figure_of_advice_is_listed_with_all_others():
     [
         ("throughput_by_batch", {"1 worker", "2 workers", "4 workers", "recommended"}),
         ("step_time", {"1 worker", "2 workers", "4 workers", "recommended"}),
-        ("scaling", {"ideal", "micro batch 8, measured", "micro batch 128, measured"}),
+        (
+            "scaling",
+            {"ideal", "micro batch 8, measured", "micro batch 128, measured", "micro batch 128, trials"},
+        ),
         ("memory", {"estimated", "measured", "does not fit", "recommended, measured"}),
-        ("noise", {"other trials", "noise scale, trial 0", "critical batch, up to here"}),
+        ("noise", {"other trials", "noise scale, trial 0", "critical batch so far"}),
         ("time_to_target", {"predicted, with interval", "choice", "runner-up", "without advice"}),
-        ("predictions", {"within 10%", "came true", "probes of the advice", "trials"}),
+        ("predictions", {"within 10%", "exact prediction", "probes of the advice", "trials"}),
         ("rates", {"global batch 128", "suggested 0.0021"}),
         ("candidates", {"256 = 128 x 1 x 2, lr 0.003", "128 = 64 x 1 x 2, lr 0.0021"}),
     ],
@@ -60,9 +63,9 @@ def test_a_figure_shows_what_it_promises(name, named, example):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("memory", "the device has 8 GiB"),
+        ("memory", "device memory 8 GiB"),
         ("noise", "global batch 256"),
-        ("noise", "the advice rests on 520"),
+        ("noise", "the advice is based on 520"),
         ("rates", "highest stable 0.016"),
         ("candidates", "target 0.92"),
     ],

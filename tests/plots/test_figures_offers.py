@@ -44,7 +44,7 @@ def test_each_machine_whose_time_and_cost_are_known_is_a_point_with_its_interval
     assert of_spot.marker.color[0] == "white"  # extrapolated
     assert of_demand.marker.color[0] != "white"
     assert {note.text for note in figure.layout.annotations} == {"deadline", "budget"}
-    assert figure.data[2].name == "best by cost within the wishes"
+    assert figure.data[2].name == "best by cost within the limits"
 
 
 def test_nothing_is_ringed_that_cannot_be_recommended() -> None:
@@ -77,10 +77,10 @@ def test_names_stay_in_the_picture() -> None:
 @pytest.mark.parametrize(
     ("deadline_s", "budget_usd", "drawn", "said"),
     [
-        (10_000.0, 5.0, {"deadline", "budget"}, "so many workers"),
-        (1e6, 5.0, {"budget"}, "so many workers; the deadline (11d13h) lies beyond"),
-        (1e6, 1e4, set(), "so many workers; the deadline (11d13h) and the budget ($10,000.00) lie beyond"),
-        (10_000.0, 0.01, {"deadline"}, "so many workers; the budget ($0.01) lies beyond"),
+        (10_000.0, 5.0, {"deadline", "budget"}, "this many workers"),
+        (1e6, 5.0, {"budget"}, "this many workers; the deadline (11 d 14 h) lies beyond"),
+        (1e6, 1e4, set(), "this many workers; the deadline (11 d 14 h) and the budget ($10,000) lie beyond"),
+        (10_000.0, 0.01, {"deadline"}, "this many workers; the budget ($0.01) lies beyond"),
     ],
 )
 def test_a_wish_far_from_all_offers_is_said_and_does_not_squeeze_them(
@@ -94,7 +94,7 @@ def test_a_wish_far_from_all_offers_is_said_and_does_not_squeeze_them(
 
 def test_nothing_known_is_said(tmp_path: Path) -> None:
     figure = draw_offers([offer("unpriced", None, 60.0)])
-    assert "both the time and the price" in figure.layout.annotations[0].text
+    assert "both a known time and a known price" in figure.layout.annotations[0].text
     path = tmp_path / "offers.html"
     write_offers(path, [offer("a", 1.0, 60.0)], deadline_s=None, budget_usd=None)
     assert "2 x a" in path.read_text()

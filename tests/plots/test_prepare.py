@@ -122,6 +122,14 @@ def test_what_a_failed_trial_had_reported_is_not_the_best_so_far():
     assert 1 in {line.trial for line in data.lines}
 
 
+def test_a_lucky_report_of_a_complete_trial_is_not_the_best_so_far():
+    lucky = list(trial_events(0, {"rate": 0.1, "kind": "a", "fixed": 5}, [0.2, 0.9, 0.5], "complete"))
+    lucky[-1] = lucky[-1].model_copy(update={"values": {"accuracy": 0.5}})
+    started = DriverStarted(time_unix_s=1000.0, pid=1, host="here", num_cpus=1)
+    assert prepare_convergence(RunData.of(EXPERIMENT, [started, *lucky])).best_y == (0.2, 0.5, 0.5)
+    assert prepare_convergence(RunData.of(EXPERIMENT, [started, *lucky[:-1]])).best_y[-1] == 0.9
+
+
 @pytest.mark.parametrize(
     ("axis", "title", "first_x"),
     [("step", "Step", (1.0,)), ("time", "Time since the run began (s)", (51.0,))],
@@ -208,7 +216,7 @@ def test_the_front_is_apart_from_the_beaten_and_the_infeasible(two_objectives):
 
 
 def test_one_objective_has_no_front(small_run):
-    with pytest.raises(ExperimentError, match="one objective"):
+    with pytest.raises(ExperimentError, match="a single objective"):
         prepare_pareto(small_run)
 
 

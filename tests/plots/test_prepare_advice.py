@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.example_advice import EXPERIMENT, GIB, advice, events, interval, peak_bytes, plan, step_s
+from tests.builders.advice import EXPERIMENT, GIB, advice, events, interval, peak_bytes, plan, step_s
+from tests.builders.recorded_runs import append
 from workbench.events import (
     AdviceGiven,
     CandidateTried,
@@ -14,11 +15,13 @@ from workbench.events import (
     Event,
     PlanMeasured,
     RatesTested,
+    TrialEnded,
     TrialPlanned,
     TrialProposed,
     TrialReported,
     TrialStarted,
 )
+from workbench.plan import PartialPlan
 from workbench.plots.advice_predictions import Predictions
 from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.prepare_advice import (
@@ -38,6 +41,7 @@ from workbench.plots.prepare_learning import (
 )
 from workbench.plots.prepare_scaling import prepare_predictions, prepare_scaling
 from workbench.plots.run_data import RunData
+from workbench.store import Store
 
 
 def run_of(*found: Event) -> RunData:
@@ -88,7 +92,7 @@ def test_measured_steps_without_an_advice_are_exactly_this():
     shown = prepare_step_time(run)
     assert shown == BatchData(
         title="Step time by micro batch",
-        subtitle="Flat while there is room to spare, then rising.",
+        subtitle="Flat while the device has spare capacity, then rising.",
         y_title="Step time (ms)",
         groups=(WorkersGroup(1, as_usual, otherwise, Fit()),),
         choice=Points(),
@@ -134,6 +138,30 @@ def test_scaling_is_held_against_one_worker(example):
     assert last.predicted.beyond == (False, False, True)
 
 
+def test_scaling_shows_trials_of_a_run_without_an_advice(tmp_path):
+    """Trials of most runs differ in work: only those with the same are compared, read from a store."""
+
+    def trial(number: int, workers: int, step_time_s: float, width: int = 16) -> list[Event]:
+        speed = workers * 32 / step_time_s
+        params = {"lr": 0.01 * (number + 1), "width": width}
+        return [
+            TrialProposed(trial=number, params=params, configuration=number, seed=0),
+            TrialStarted(trial=number, attempt=0, worker_pids=[1] * workers, plan=plan(workers, 32)),
+            *(TrialReported(trial=number, step=step, samples_per_s=speed) for step in range(3)),
+            TrialEnded(trial=number, attempt=0, state="complete", step=3),
+        ]
+
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(EXPERIMENT)
+        sixteen = [*trial(0, 1, 0.10), *trial(1, 2, 0.125), *trial(2, 2, 0.12), *trial(3, 2, 0.13)]
+        append(store, run_id, [*sixteen, *trial(4, 2, 9.0, width=32)])
+        shown = prepare_scaling(RunData.of(EXPERIMENT, (item.event for item in store.events(run_id))))
+    (line,) = shown.lines
+    assert (shown.workers, line.micro_batch, line.measured.x) == ((1, 2), 32, ())
+    assert line.trials.x == (1, 2)
+    assert line.trials.y == pytest.approx((1.0, 0.10 / 0.125))
+
+
 def test_memory_tells_measured_estimated_and_too_large_apart(example):
     shown = prepare_memory(example)
     assert (shown.unit, shown.limit, shown.choice_is_measured) == ("GiB", 8.0, True)
@@ -147,7 +175,7 @@ def test_predictions_meet_probes_and_trials(example):
     shown = prepare_predictions(example)
     assert len(shown.probes.x) == 10
     assert [text.split(":")[0] for text in shown.trials.texts] == ["trial 1", "trial 2", "trial 0"]
-    assert shown.subtitle == "On the diagonal a prediction came true; 13 of 13 plans lie within 10% of it."
+    assert shown.subtitle == "On the diagonal, a prediction was exact; 13 of 13 plans lie within 10% of it."
 
 
 def test_a_prediction_between_micro_batches_lies_on_the_curve():
@@ -162,11 +190,11 @@ def test_a_prediction_between_micro_batches_lies_on_the_curve():
         for size in (8, 32)
     ]
     predictions = Predictions({"choice": {"plan": plan(1, 8)}, "curves": {"step_time": rows}})
-    between = predictions.of_plan(plan(1, 16))
+    between = predictions.of_plan(PartialPlan.from_json(plan(1, 16)))
     assert between is not None
     assert (between.value, between.low, between.high) == pytest.approx((0.16, 0.08, 0.32))
     others = [plan(1, 64), plan(2, 16), plan(1, 16, 2), {**plan(1, 16), "precision": "fp32"}, {}]
-    assert [predictions.of_plan(each) for each in others] == [None] * 5
+    assert [predictions.of_plan(PartialPlan.from_json(each)) for each in others] == [None] * 5
 
 
 def test_a_trial_counts_with_the_plan_of_its_last_attempt():

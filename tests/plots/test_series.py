@@ -16,7 +16,7 @@ from workbench.errors import ExperimentError
 from workbench.events import DriverStarted, Event, TrialEnded, TrialProposed, TrialReported, to_json
 from workbench.experiment import Experiment
 from workbench.history.reports import Reports
-from workbench.plots.bundling import bundle
+from workbench.plots.curve_bands import bundle
 from workbench.plots.run_data import RunData
 from workbench.plots.series import BEGINNING, THROUGHPUT, Curve, RunSeries
 from workbench.plots.thinning import thin_indices

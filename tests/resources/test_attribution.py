@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.resources import Gpu, GpuUsage, Inventory, NodeSample, Tenure, TrialEnergy, WorkerUsage
-from workbench.resources.attribution import attribute, in_all
+from workbench.resources import Assignment, Gpu, GpuUsage, Inventory, NodeSample, TrialEnergy, WorkerUsage
+from workbench.resources.attribution import attribute, total_energy
 
 CARDS = tuple(Gpu(index, "card", 8 << 30, f"GPU-{index}") for index in range(2))
 WITH_CARDS = Inventory("node", 8, 1 << 34, CARDS)
 WITHOUT = Inventory("node", 8, 1 << 34)
 
 
-def tenure(trial: int, began_s: float, ended_s: float | None = None, **more: object) -> Tenure:
+def tenure(trial: int, began_s: float, ended_s: float | None = None, **more: object) -> Assignment:
     given_: dict[str, object] = {"rank": 0, "pid": 100 + trial, "node": "n", "gpus": ("0",), "gpu_share": 1.0}
-    return Tenure(trial=trial, began_unix_s=began_s, ended_unix_s=ended_s, **{**given_, **more})  # type: ignore[arg-type]
+    return Assignment(trial=trial, began_unix_s=began_s, ended_unix_s=ended_s, **{**given_, **more})  # type: ignore[arg-type]
 
 
 def look(
@@ -62,8 +62,8 @@ def test_what_nobody_metered_is_unknown_and_not_nothing() -> None:
     assert on_gpus.total_wh == 1.0
     on_a_part_that_does_not_tell = tenure(1, 0.0, gpus=("MIG-1",))
     assert attribute("n", look(3600.0, 0.0), [on_a_part_that_does_not_tell], {})[1].total_wh is None
-    assert in_all([unmetered, on_gpus]).total_wh == 1.0
-    assert in_all([]).total_wh is None
+    assert total_energy([unmetered, on_gpus]).total_wh == 1.0
+    assert total_energy([]).total_wh is None
 
 
 times = st.floats(0.0, 100.0)
@@ -83,5 +83,5 @@ def test_trials_one_after_another_use_no_more_than_the_gpu_did(
     for until_s in range(10, 120, 10):
         so_far |= attribute("n", look(energy_j, 0.0, until_s=until_s), tenures, so_far)
     held_s = sum(end - begin for begin, end in zip(cuts[::2], cuts[1::2], strict=True))
-    total_j = in_all(so_far.values()).gpu_j or 0.0
+    total_j = total_energy(so_far.values()).gpu_j or 0.0
     assert total_j == pytest.approx(energy_j * held_s / 10.0, rel=1e-6, abs=1e-6)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.fake_nvml import GIB, H100, K20, T4, FakeNvml
+from tests.services.fake_nvml import GIB, H100, K20, T4, FakeNvml
 from workbench.resources import Gpu, GpuUsage, Sampler, inventory
 from workbench.resources.nvml import FoundGpus
 
@@ -71,7 +71,7 @@ def test_what_is_missing_has_a_name_and_is_no_exception(machine: Machine) -> Non
     for code, state in ((NO_DRIVER, "no driver"), (WRONG_DRIVER, "wrong driver"), (NO_PERMISSION, "failed")):
         machine.play(H100, init=code)
         found = machine.ask("find()")
-        assert (found.gpus, found.state, machine.ask("meter.look()")) == ((), state, ())
+        assert (found.gpus, found.state, machine.ask("meter.read()")) == ((), state, ())
         assert found.reason
         assert machine.ask("gpu_counter('GPU-00000000-fake')") == {}
     machine.play()
@@ -83,7 +83,7 @@ def test_what_is_missing_has_a_name_and_is_no_exception(machine: Machine) -> Non
 def test_a_card_that_tells_everything_is_told_in_full(machine: Machine) -> None:
     machine.play({**H100, "processes": "4242 1073741824", "slowed_bits": 0x60})
     assert machine.ask("find()").gpus == (Gpu(0, H100["name"], 80 * GIB, "GPU-00000000-fake"),)
-    (usage,) = machine.ask("meter.look()")
+    (usage,) = machine.ask("meter.read()")
     assert usage == GpuUsage(
         utilisation=pytest.approx(0.97), memory_used_bytes=60 * GIB, power_w=pytest.approx(650.0),
         temperature_c=64, clock_mhz=1755, memory_clock_mhz=2619, slowed_by=("heat",), ecc_corrected=3,
@@ -95,10 +95,10 @@ def test_a_card_that_tells_everything_is_told_in_full(machine: Machine) -> None:
 def test_counters_become_what_was_used_since_the_last_look(machine: Machine) -> None:
     machine.play(H100)
     machine.ask("find()")
-    machine.ask("meter.look()")
+    machine.ask("meter.read()")
     grown = {"energy_mj": 1_042_000, "pcie_sent_bytes": 5_000_000, "nvlink_received_kib": 1024}
     machine.play({**H100, **grown})
-    (usage,) = machine.ask("meter.look()")
+    (usage,) = machine.ask("meter.read()")
     assert usage.energy_j == pytest.approx(42.0)
     assert usage.pcie_sent_bytes_per_s > 0
     assert (usage.pcie_received_bytes_per_s, usage.nvlink_sent_bytes_per_s) == (0, 0)
@@ -106,7 +106,7 @@ def test_counters_become_what_was_used_since_the_last_look(machine: Machine) -> 
         1024**2 / 5_000_000
     )
     machine.play({**H100, "energy_mj": 7, "pcie_sent_bytes": 1})  # its driver was loaded anew
-    (usage,) = machine.ask("meter.look()")
+    (usage,) = machine.ask("meter.read()")
     assert usage.pcie_sent_bytes_per_s is None
     assert 0 < usage.energy_j < 650  # by its power, over less than a second
 
@@ -114,8 +114,8 @@ def test_counters_become_what_was_used_since_the_last_look(machine: Machine) -> 
 def test_what_a_card_does_not_tell_is_unknown_and_the_rest_is_told(machine: Machine) -> None:
     machine.play(T4, K20)
     machine.ask("find()")
-    machine.ask("meter.look()")
-    small, old = machine.ask("meter.look()")
+    machine.ask("meter.read()")
+    small, old = machine.ask("meter.read()")
     assert (small.slowed_by, small.ecc_uncorrected) == (("power limit", "heat"), 0)
     assert (small.pcie_sent_bytes_per_s, small.pcie_received_bytes_per_s) == (2 << 20, 4 << 20)
     assert small.nvlink_sent_bytes_per_s is None
@@ -127,44 +127,44 @@ def test_what_a_card_does_not_tell_is_unknown_and_the_rest_is_told(machine: Mach
 def test_a_card_that_falls_off_the_bus_is_lost_and_may_come_back(machine: Machine) -> None:
     machine.play(H100, H100)
     assert machine.ask("find()").state == "ok"
-    assert [usage.state for usage in machine.ask("meter.look()")] == ["ok", "ok"]
+    assert [usage.state for usage in machine.ask("meter.read()")] == ["ok", "ok"]
     machine.play(H100, {**H100, "error": LOST})
-    here, lost = machine.ask("meter.look()")
+    here, lost = machine.ask("meter.read()")
     assert (here.state, here.temperature_c) == ("ok", 64)
     assert lost == GpuUsage(state="lost")
-    assert machine.ask("meter.look()")[1] == GpuUsage(state="lost")
+    assert machine.ask("meter.read()")[1] == GpuUsage(state="lost")
     found = machine.ask("list_gpus()")
     assert ([gpu.index for gpu in found.gpus], found.state) == ([0], "ok")
     assert found.reason == "NVML cannot describe GPU 1: GPU is lost"
     machine.play(H100)  # gone altogether
-    assert machine.ask("meter.look()")[1] == GpuUsage(state="lost")
+    assert machine.ask("meter.read()")[1] == GpuUsage(state="lost")
     machine.play(H100, {**H100, "error": NEEDS_RESET})
-    assert machine.ask("meter.look()")[1] == GpuUsage(state="needs reset")
+    assert machine.ask("meter.read()")[1] == GpuUsage(state="needs reset")
     machine.play(H100, H100)
-    assert [usage.state for usage in machine.ask("meter.look()")] == ["ok", "ok"]
+    assert [usage.state for usage in machine.ask("meter.read()")] == ["ok", "ok"]
 
 
 def test_a_driver_that_is_taken_away_is_missed_and_found_again(machine: Machine) -> None:
     machine.play(H100)
     machine.ask("find()")
-    machine.ask("meter.look()")
+    machine.ask("meter.read()")
     machine.play({**H100, "error": NO_DRIVER}, init=NO_DRIVER)
-    assert machine.ask("meter.look()") == (GpuUsage(state="no driver"),)
-    assert machine.ask("meter.look()") == (GpuUsage(state="no driver"),)
+    assert machine.ask("meter.read()") == (GpuUsage(state="no driver"),)
+    assert machine.ask("meter.read()") == (GpuUsage(state="no driver"),)
     machine.play(H100)
-    assert machine.ask("meter.look()")[0].state == "ok"
+    assert machine.ask("meter.read()")[0].state == "ok"
 
 
 def test_errors_that_the_driver_reports_are_told_once(machine: Machine) -> None:
     machine.play(H100, {**H100, "xids": "79"})
     machine.ask("find()")
-    assert [usage.xids for usage in machine.ask("meter.look()")] == [(), (79,)]
-    assert [usage.xids for usage in machine.ask("meter.look()")] == [(), ()]
+    assert [usage.xids for usage in machine.ask("meter.read()")] == [(), (79,)]
+    assert [usage.xids for usage in machine.ask("meter.read()")] == [(), ()]
     machine.play(H100, {**H100, "xids": "79 31 31", "ecc_uncorrected": 2})
-    usage = machine.ask("meter.look()")[1]
+    usage = machine.ask("meter.read()")[1]
     assert (usage.xids, usage.ecc_uncorrected) == ((31, 31), 2)
     machine.play(H100, {**H100, "xids": "79 31 31 48", "error": LOST})
-    assert machine.ask("meter.look()")[1] == GpuUsage(state="lost", xids=(48,))
+    assert machine.ask("meter.read()")[1] == GpuUsage(state="lost", xids=(48,))
 
 
 def test_links_are_named_as_nvidia_smi_names_them(machine: Machine) -> None:
@@ -185,7 +185,7 @@ def test_a_look_at_a_machine_tells_whose_memory_of_a_gpu_it_is(machine: Machine)
     pid = machine.ask("__import__('os').getpid()")
     machine.play({**H100, "processes": f"{pid} 4096 1 8192"})
     look = "__import__('workbench.resources').resources"
-    sample = machine.ask(f"Sampler().look([{look}.Employed({pid}, trial=7, rank=1, gpus=('0',))])")
+    sample = machine.ask(f"Sampler().sample([{look}.WatchedWorker({pid}, trial=7, rank=1, gpus=('0',))])")
     (worker,) = sample.workers
     assert (worker.trial, worker.rank, worker.gpus) == (7, 1, ("GPU-00000000-fake",))
     assert worker.gpu_memory_bytes == 4096
@@ -199,12 +199,12 @@ def test_a_real_gpu_tells_what_it_is_doing() -> None:
 
     assert inventory().gpus_state == "ok"
     sampler = Sampler()
-    sampler.look()
+    sampler.sample()
     numbers = torch.randn(4096, 4096, device="cuda")
     for _ in range(200):
         numbers = torch.nn.functional.normalize(numbers @ numbers)
     torch.cuda.synchronize()
-    usage = sampler.look().gpus[0]
+    usage = sampler.sample().gpus[0]
     assert usage.state == "ok"
     assert usage.memory_used_bytes is not None
     assert usage.memory_used_bytes > numbers.nbytes

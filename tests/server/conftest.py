@@ -10,7 +10,7 @@ import pytest
 # For the tests of this folder only: named as a plugin, it would give every test a loop.
 from pytest_jupyter.jupyter_server import *  # noqa: F403
 
-from tests.run.recorded import EXPERIMENT, append, begin, trial_events
+from tests.builders.recorded_runs import EXPERIMENT, append, begin, trial_events
 from workbench.experiment import Experiment
 from workbench.store import Store
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from tornado.httpclient import HTTPClientError
 
-from tests.frames import read_frame
-from tests.run.recorded import EXPERIMENT
+from tests.builders.frames import read_frame
+from tests.builders.recorded_runs import EXPERIMENT
 from workbench.experiment import Experiment
 from workbench.store import Store
 
@@ -104,10 +104,18 @@ class TestReading:
 
 
 class TestLooking:
-    async def test_a_look_by_post_is_answered_with_a_whole_frame(self, post, run_id):
-        look = {"run": run_id, "chart": {}, "table": {}, "log_after": 0, "resources": True, "runs": {}}
-        frame = read_frame((await post("look", body={"type": "look", "number": 7, "look": look})).body)
-        assert frame.head["look"] == 7
+    async def test_a_subscription_by_post_is_answered_with_a_whole_frame(self, post, run_id):
+        subscription = {
+            "run": run_id,
+            "chart": {},
+            "table": {},
+            "log_after": 0,
+            "resources": True,
+            "runs": {},
+        }
+        message = {"type": "subscribe", "number": 7, "subscription": subscription}
+        frame = read_frame((await post("update", body=message)).body)
+        assert frame.head["subscription"] == 7
         assert frame.head["run"]["counts"] == {"running": 1, "complete": 1, "failed": 1}
         curves = {curve["trial"]: frame.column(curve["y"]) for curve in frame.head["chart"]["curves"]}
         assert set(curves) >= {0, 2}
@@ -121,17 +129,17 @@ class TestLooking:
         [
             "{",
             "[]",
-            {"type": "look", "number": 1, "look": {"nothing": 1}},
-            {"type": "look", "number": 1, "look": {"table": {"limit": 100_000}}},
-            {"type": "look", "number": 1, "look": {"chart": {"chosen": list(range(1000))}}},
-            {"type": "look", "number": -1, "look": {}},
-            json.dumps({"type": "look", "number": 1, "look": {"run": "x" * 300}}),
+            {"type": "subscribe", "number": 1, "subscription": {"nothing": 1}},
+            {"type": "subscribe", "number": 1, "subscription": {"table": {"limit": 100_000}}},
+            {"type": "subscribe", "number": 1, "subscription": {"chart": {"chosen": list(range(1000))}}},
+            {"type": "subscribe", "number": -1, "subscription": {}},
+            json.dumps({"type": "subscribe", "number": 1, "subscription": {"run": "x" * 300}}),
             "x" * 100_000,
         ],
     )
     async def test_a_look_that_is_none_is_refused_by_its_field(self, post, run_id, body):
         with pytest.raises(HTTPClientError) as caught:
-            await post("look", body=body)
+            await post("update", body=body)
         assert caught.value.code == 400
         assert json.loads(caught.value.response.body)["problem"]
 
@@ -175,6 +183,23 @@ class TestWhoMay:
         assert store.commands(run_id) == []
 
 
+class TestSnippets:
+    async def test_the_snippet_of_an_action_is_answered_and_nothing_is_done(self, post, run_id, store: Store):
+        body = {"kind": "extend", "run": run_id, "arguments": {"trials": 4}}
+        found = json.loads((await post("snippets", body=body)).body)
+        assert found == {
+            "command": f"workbench extend {run_id} --trials 4",
+            "python": f'wb.attach("{run_id}").extend(trials=4)',
+        }
+        assert store.commands(run_id) == []
+
+    async def test_an_unknown_action_is_refused(self, post):
+        with pytest.raises(HTTPClientError) as caught:
+            await post("snippets", body={"kind": "format_disk"})
+        assert caught.value.code == 400
+        assert json.loads(caught.value.response.body)["field"] == "kind"
+
+
 class TestAsking:
     async def test_stopping_leaves_a_command_for_the_driver(self, post, run_id, store: Store):
         answer = json.loads((await post("actions", body={"kind": "stop", "run": run_id})).body)
@@ -187,7 +212,7 @@ class TestAsking:
             await post("actions", body={"kind": "stop_trial", "run": run_id, "arguments": {"trial": 0}})
         problem = json.loads(caught.value.response.body)
         assert caught.value.code == 409
-        assert "complete already" in problem["problem"]
+        assert "already complete" in problem["problem"]
         assert store.commands(run_id) == []
 
     async def test_a_report_is_saved_once_and_never_over_another_file(self, post, run_id, jp_root_dir):
@@ -222,7 +247,7 @@ class TestAsking:
             ({"kind": "export", "run": "last", "arguments": {"to": "../outside"}}, "path"),
             ({"kind": "export", "run": "last", "arguments": {"to": ["x"]}}, "to"),
             ({"kind": "start", "arguments": {"path": "a" * 5000}}, "arguments"),
-            ({"kind": "start", "arguments": {"path": "a.yaml", "name": {"a": 1}}}, "arguments"),
+            ({"kind": "start", "arguments": {"path": "a.yaml", "name": {"a": 1}}}, "name"),
         ],
     )
     async def test_what_cannot_be_asked_is_refused_by_its_field(self, post, run_id, body: Any, field: str):
@@ -234,8 +259,8 @@ class TestAsking:
     @pytest.mark.parametrize(
         ("address", "problem"),
         [
-            ("head", "'head' is no address of a cluster"),
-            ("http://me:secret@head:8265", "must not hold a name or a password"),
+            ("head", "'head' is not an address of a cluster"),
+            ("http://me:secret@head:8265", "must not contain a user name or a password"),
             ("127.0.0.1:1", "nothing answers at 127.0.0.1:1"),
         ],
     )
@@ -255,4 +280,4 @@ class TestAsking:
         (jp_root_dir / "wrong.yaml").write_text("train: a.b:c\nobjectives: [{metric: x, goal: upwards}]\n")
         with pytest.raises(HTTPClientError) as caught:
             await post("actions", body={"kind": "start", "arguments": {"path": "wrong.yaml"}})
-        assert "goal" in json.loads(caught.value.response.body)["problem"]
+        assert json.loads(caught.value.response.body)["field"] == "objectives.0.goal"

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from tornado.httpclient import HTTPClientError
 
-from tests.postgresql_server import ESCAPED_PASSWORD, PASSWORD, Server
-from tests.run.recorded import append, trial_events
+from tests.builders.recorded_runs import append, trial_events
 from tests.server.test_live_socket import Browser
+from tests.services.postgresql import ESCAPED_PASSWORD, PASSWORD, Server
 from workbench.store import Store
 
 

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.store.conftest import execute, tables_of
+from tests.services.databases import execute, tables_of
 from workbench.errors import MissingDependencyError, StoreError, StoreUnavailableError
 from workbench.events import Noted
 from workbench.experiment import Experiment
 from workbench.store import Store, connection
 
 if TYPE_CHECKING:
-    from tests.store.conftest import Program
+    from tests.services.programs import Program
 
 Start = Callable[..., "Program"]
 
@@ -28,7 +28,7 @@ Start = Callable[..., "Program"]
 def test_file_that_is_no_database_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "store.sqlite"
     path.write_bytes(b"this is a letter to my aunt" * 100)
-    with pytest.raises(StoreError, match="is damaged or no store") as caught:
+    with pytest.raises(StoreError, match="is damaged or not a store") as caught:
         Store.open(str(path))
     assert "--store" in str(caught.value)
 
@@ -92,8 +92,8 @@ def test_database_of_another_program_is_left_alone(url: str) -> None:
     [
         ("sqlite://", "in memory"),
         ("sqlite:///:memory:", "in memory"),
-        ("oracel://host/name", "no database is called 'oracel'"),
-        ("://", "names no store"),
+        ("oracel://host/name", "'oracel' is not a known kind of database"),
+        ("://", "does not name a store"),
     ],
 )
 def test_store_that_cannot_be_meant_is_refused(given: str, message: str) -> None:

@@ -13,8 +13,8 @@ from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
-from tests.postgresql_server import Server
-from tests.store.conftest import execute, tables_of
+from tests.services.databases import execute, tables_of
+from tests.services.postgresql import Server
 from workbench.errors import StoreError
 from workbench.events import RunStateChanged, TrialEnded, TrialReported
 from workbench.store import Command, Store

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.pooler import PROGRAM, Pooler
-from tests.postgresql_server import Server
+from tests.services.pgbouncer import PROGRAM, Pooler
+from tests.services.postgresql import Server
 from workbench.events import Noted
 from workbench.experiment import Experiment
 from workbench.store import Store
@@ -58,4 +58,4 @@ def test_who_follows_looks_by_itself_where_the_pooler_keeps_news_to_itself(
                 writer.append(Noted(level="info", message=str(number)))
                 listener.wait(0.05)
                 assert store.run(run_id).last_seq == number
-        assert not store._news.is_told
+        assert not store._notifications.is_listening

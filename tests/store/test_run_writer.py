@@ -10,7 +10,8 @@ import time
 
 import pytest
 
-from tests.store.conftest import execute
+from tests.services.databases import execute
+from tests.services.waiting import wait_until
 from workbench.errors import LeaseError
 from workbench.events import Noted, RunStateChanged
 from workbench.experiment import Experiment
@@ -51,10 +52,7 @@ def test_silent_writer_notices_that_it_was_taken_over(store: Store, url: str, ex
     with take(store, run_id, 0.5) as writer:
         assert not writer.lost
         rob(url)
-        deadline_s = time.monotonic() + 5
-        while not writer.lost:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.02)
+        wait_until(lambda: writer.lost)
     assert execute(url, "SELECT lease_token FROM runs") == [("another",)]
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.store.conftest import execute
+from tests.services.databases import execute
 from workbench.errors import LeaseError, RunError, RunNotFoundError, StoreError
 from workbench.events import (
     Noted,
@@ -185,7 +187,10 @@ def test_lease_is_held_by_one_writer(store: Store) -> None:
     run_id = store.create_run(make_experiment())
     with (
         write(store, run_id),
-        pytest.raises(LeaseError, match=rf"driven by process {os.getpid()} on here, heard of 0\.\d s ago"),
+        pytest.raises(
+            LeaseError,
+            match=rf"driven by process {os.getpid()} on here, whose last heartbeat was \S+ \w+ ago",
+        ),
     ):
         write(store, run_id)
     with write(store, run_id) as writer:
@@ -292,3 +297,18 @@ def test_run_ids_of_one_name_sort_as_their_times(ticks: int, later: int) -> None
 @given(st.text(max_size=80))
 def test_run_id_made_of_any_name_is_allowed(name: str) -> None:
     assert can_name_run(make_run_id(name, 0))
+
+
+def test_opening_a_store_again_keeps_the_locks_that_keep_others_from_clearing_its_log_away(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "shared.sqlite"
+    program = (
+        "import sqlite3 as s, sys; c = s.connect(sys.argv[1]); c.execute('select * from runs'); c.close()"
+    )
+    with Store.open(str(path)) as first:
+        first.runs()
+        with Store.open(str(path)) as again:
+            again.runs()
+            subprocess.run([sys.executable, "-c", program, str(path)], check=True)
+            assert Path(f"{path}-wal").exists()

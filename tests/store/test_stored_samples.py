@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.store.conftest import execute
+from tests.services.databases import execute
 from workbench.errors import LeaseError, RunNotFoundError, StoreError
 from workbench.events import Noted, RunStateChanged
 from workbench.experiment import Experiment

@@ -33,7 +33,9 @@ def test_a_url_without_a_driver_gets_ours_and_is_shown_as_it_was_written() -> No
         url = resolve_url(f"{scheme}://me:secret@host/runs?password=again")
         assert url.drivername == "postgresql+psycopg"
         assert describe(url) == "postgresql://me:***@host/runs?password=***"
-    with pytest.raises(StoreError, match="not reached through postgresql\\+psycopg2; allowed: postgresql://"):
+    with pytest.raises(
+        StoreError, match="cannot use the driver postgresql\\+psycopg2; allowed: postgresql://"
+    ):
         resolve_url("postgresql+psycopg2://host/runs")
 
 
@@ -41,7 +43,7 @@ def test_a_url_without_a_driver_gets_ours_and_is_shown_as_it_was_written() -> No
     "given", ["postgresql://me:secret@host:port/runs", "postgres ql://me:secret@host/runs"]
 )
 def test_a_url_that_cannot_be_read_is_refused_without_its_password(given: str) -> None:
-    with pytest.raises(StoreError, match="names no store") as caught:
+    with pytest.raises(StoreError, match="does not name a store") as caught:
         resolve_url(given)
     assert "secret" not in str(caught.value)
 

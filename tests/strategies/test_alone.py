@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import torch
-from group_of_processes import run_together
 from test_data_parallel import OPTIMIZERS, Net, source
 from torch.nn import functional
 
+from tests.services.process_group import run_together
 from workbench.data.batches import global_batches
 from workbench.strategies import STRATEGIES
 from workbench.strategies.group import Group
@@ -26,7 +26,7 @@ def train(rank: int, num_workers: int, meeting: str, name: str, also_alone: bool
         strategy: Strategy = STRATEGIES.load(name)(StepSettings(loss=functional.cross_entropy))
         strategy.setup(Net(), OPTIMIZERS["adamw"], Worker(rank, num_workers, group=group))
         for indices in global_batches(61, global_batch=24, epoch=0, seed=0, shuffle=True):
-            batch = WorkerBatch(source(), indices, micro_batch=5, rank=rank, num_workers=num_workers)
+            batch = WorkerBatch(source(), indices, micro_batch=5, replica=rank, num_replicas=num_workers)
             strategy.forward_backward(batch)
             strategy.update(0.01)
             if also_alone:
@@ -54,10 +54,10 @@ def step_unequally(rank: int, num_workers: int, meeting: str) -> int:
     group = Group(rank, num_workers, None, meeting)
     try:
         strategy: Strategy = STRATEGIES.load("ddp")(StepSettings(loss=functional.cross_entropy))
-        assert strategy.holds_whole_model
+        assert strategy.capabilities.holds_whole_model
         strategy.setup(Net(), OPTIMIZERS["sgd"], Worker(rank, num_workers, group=group))
         indices = next(global_batches(61, global_batch=24, epoch=0, seed=0, shuffle=True))
-        batch = WorkerBatch(source(), indices, micro_batch=5, rank=rank, num_workers=num_workers)
+        batch = WorkerBatch(source(), indices, micro_batch=5, replica=rank, num_replicas=num_workers)
         with strategy.alone():
             for _ in range(3 * rank):
                 strategy.forward_backward(batch)

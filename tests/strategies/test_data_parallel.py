@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from group_of_processes import run_together
 from torch import nn
 from torch.nn import functional
 
+from tests.services.process_group import run_together
 from workbench.data.splits import ArraySplit
 from workbench.strategies import STRATEGIES
 from workbench.strategies.group import Group
@@ -78,7 +78,11 @@ def train(strategy: Strategy, worker: Worker, micro_batch: int, steps: range = r
     for step in steps:
         indices = cuts[step % len(cuts)]
         batch = WorkerBatch(
-            samples, indices, micro_batch=micro_batch, rank=worker.rank, num_workers=worker.num_workers
+            samples,
+            indices,
+            micro_batch=micro_batch,
+            replica=worker.replica,
+            num_replicas=worker.num_replicas,
         )
         share = strategy.forward_backward(batch)
         losses.append(worker.group.total(share).item())
@@ -157,7 +161,7 @@ def normalise(rank: int, num_workers: int, meeting: str, name: str) -> Any:
     model = nn.Sequential(nn.BatchNorm1d(6, momentum=1.0), nn.Linear(6, 3))
     strategy.setup(model, torch.optim.AdamW, Worker(rank, num_workers, group=group))
     strategy.train(True)
-    batch = WorkerBatch(source(), np.arange(60), micro_batch=30, rank=rank, num_workers=num_workers)
+    batch = WorkerBatch(source(), np.arange(60), micro_batch=30, replica=rank, num_replicas=num_workers)
     strategy.forward_backward(batch)
     strategy.train(False)
     mean = model[0].running_mean.clone()

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from group_of_processes import run_together
 from torch import nn
 from torch.nn import functional
 
+from tests.services.process_group import run_together
 from workbench.data.splits import ArraySplit
 from workbench.strategies import STRATEGIES
 from workbench.strategies.group import Group
@@ -67,7 +67,7 @@ def make(name: str, worker: Worker, model: type[nn.Module] = Net, **settings: An
 def batch(worker: Worker, micro_batch: int) -> WorkerBatch:
     return WorkerBatch(
         source(), np.arange(GLOBAL_BATCH), micro_batch=micro_batch,
-        rank=worker.rank, num_workers=worker.num_workers,
+        replica=worker.replica, num_replicas=worker.num_replicas,
     )  # fmt: skip
 
 

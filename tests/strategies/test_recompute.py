@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from group_of_processes import run_together
 from torch import nn
 from torch.nn import functional
 
+from tests.services.process_group import run_together
 from workbench.data.splits import ArraySplit
 from workbench.errors import ExperimentError
 from workbench.strategies import STRATEGIES
@@ -71,7 +71,11 @@ def train(strategy: Strategy, worker: Worker) -> list[float]:
     losses = []
     for _ in range(3):
         batch = WorkerBatch(
-            source, np.arange(NUM_SAMPLES), micro_batch=6, rank=worker.rank, num_workers=worker.num_workers
+            source,
+            np.arange(NUM_SAMPLES),
+            micro_batch=6,
+            replica=worker.replica,
+            num_replicas=worker.num_replicas,
         )
         losses.append(worker.group.total(strategy.forward_backward(batch)).item())
         strategy.update(0.05)

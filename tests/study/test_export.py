@@ -10,7 +10,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState
 
-from tests.study.drive import Drive, make_experiment
+from tests.builders.studies import Drive, make_experiment
 from workbench.errors import ExperimentError, StoreError
 from workbench.store.urls import name_driver
 

@@ -8,7 +8,7 @@ from typing import Any
 import optuna
 import pytest
 
-from tests.study.drive import Drive, make_experiment
+from tests.builders.studies import Drive, make_experiment
 
 CURVES = [
     [base + 1 / rung for rung in range(1, 10)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.study.drive import Drive, make_experiment
+from tests.builders.studies import Drive, make_experiment
 
 
 def finish(drive: Drive, trial: int, loss: float) -> None:

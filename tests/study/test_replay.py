@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.study.drive import Drive, make_experiment
+from tests.builders.studies import Drive, make_experiment
 from workbench.errors import ExperimentError, RunError
 from workbench.events import ReplayPlanned, TrialEnqueued, TrialProposed
 from workbench.study import Study

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.study.drive import make_experiment
+from tests.builders.studies import make_experiment
 from workbench.errors import ExperimentError
 from workbench.study import check
 

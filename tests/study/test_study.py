@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.study.drive import Drive, make_experiment
+from tests.builders.studies import Drive, make_experiment
 from workbench.errors import ExperimentError, RunError
 from workbench.events import PriorTrialAdded
 from workbench.study import Study
@@ -118,15 +118,16 @@ def test_the_front_holds_what_nothing_else_beats() -> None:
     assert drive.study.best_trials() == [1, 2, 4]
 
 
-def test_result_is_the_best_report_with_one_objective_and_the_last_with_several() -> None:
-    single, several = Drive(make_experiment()), Drive(make_experiment(objectives=TWO))
+def test_a_result_is_read_alike_from_the_reports_of_one_objective_and_of_several() -> None:
+    best = {"metric": "loss", "goal": "minimize", "value": "best"}
+    single, several = Drive(make_experiment(objectives=[best])), Drive(make_experiment(objectives=TWO))
     for drive in (single, several):
         drive.ask()
         for rung, loss in enumerate([0.5, 0.2, math.nan, 0.4], start=1):
             drive.report(0, rung, loss=loss, speed=rung)
         drive.report(0, 9, speed=9)
     assert single.study.result(0) == {"loss": 0.2, "speed": 2}
-    assert several.study.result(0) == {"loss": 0.4, "speed": 4}
+    assert several.study.result(0) == {"loss": 0.4, "speed": 9}
 
 
 def test_limits_decide_what_is_best() -> None:

@@ -6,8 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import wait_until
 
+from tests.services.sweeps import driver_names
+from tests.services.waiting import wait_until
 from workbench.store import Store
 
 
@@ -40,11 +41,3 @@ def free_pool(ray_head: Path) -> Iterator[None]:
 
     wait_until(is_free, timeout_s=15)
     wait_until(lambda: not driver_names(), timeout_s=15)
-
-
-def driver_names() -> list[str]:
-    """Names of the driver actors that are alive."""
-    import ray
-
-    named = ray.util.list_named_actors(all_namespaces=True)
-    return [actor["name"] for actor in named if actor["name"].startswith("driver-")]

@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from running import Sweep
 
+from tests.services.sweeps import Sweep
 from workbench.advisor.choices import choices_of
-from workbench.advisor.plans import Knowledge, PlanChoice, Variant
-from workbench.advisor.recommend import surroundings_of
+from workbench.advisor.plans import Knowledge
+from workbench.advisor.recommend import measurement_context_of
+from workbench.advisor.variants import plan_with
 from workbench.events import AdviceGiven, Noted, PlanMeasured, TrialPlanned
 from workbench.experiment import Experiment
+from workbench.plan import Hardware, PartialPlan
 from workbench.store import Store
-from workbench.sweeps.advising import AdvisedPlans, fills, is_wanted, read_advised_plans, split_workers
 from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.sweep_advisor import AdvisedPlans, fills, is_wanted, read_advised_plans, split_workers
 
-PLAIN = Variant("fp32", "ddp", "none")
+PLAIN = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none")
 SAMPLES = 4096
 
 
@@ -34,12 +36,10 @@ def advised(
 ) -> tuple[AdvisedPlans, int, list[str]]:
     """Answer for workers that each bring `gain` times the samples of one, where 1 is no loss at all."""
     question = experiment.replace(training={"global_batch": 128})
-    choices = choices_of(
-        question, num_train_samples=SAMPLES, most_workers=num_places, on_gpu=False, has_bf16=False
-    )
+    choices = choices_of(question, num_train_samples=SAMPLES, max_workers=num_places, hardware=Hardware())
     measured = [
         PlanMeasured(
-            setting="s", plan=PlanChoice(workers, micro_batch, 1, PLAIN).written(),
+            setting="s", plan=plan_with(PLAIN, workers, micro_batch).to_json(),
             workers_per_node=[workers], step_time_s=1e-3 * micro_batch / (gain if workers > 1 else 1.0),
         )
         for workers in (1, 2, 4)
@@ -60,8 +60,7 @@ def test_a_trial_gets_all_workers_where_there_is_only_one_trial_to_run() -> None
     plans, workers, _ = advised(make_experiment(budget={"trials": 1}), gain=0.7)
     assert workers == 4
     decided = plans.plan_for({"lr": 0.01})
-    assert decided["workers"] == 4
-    assert decided["micro_batch"] * decided["accumulation"] == 32  # type: ignore[operator]
+    assert (decided.workers, decided.global_batch) == (4, 128)
 
 
 def test_the_last_round_counts_three_trials_on_two_places_leave_one_idle() -> None:
@@ -76,7 +75,7 @@ def test_what_a_person_or_the_search_decides_is_never_decided_again() -> None:
     decided = plans.plan_for({"lr": 0.01})
     assert "accumulation" not in decided
     assert "workers" not in decided
-    assert decided["micro_batch"] == 64
+    assert decided.micro_batch == 64
     searched = make_experiment(search={"micro_batch": {"choices": [16, 32]}})
     assert "micro_batch" not in advised(searched, gain=0.7)[0].plan_for({"micro_batch": 16})
 
@@ -86,8 +85,8 @@ def test_trees_get_one_worker_whatever_networks_of_the_same_sweep_get() -> None:
         model="one_of", search={"family": {"choices": ["forest", "mlp"]}}, budget={"trials": 1}
     )
     plans, _, _ = advised(kinds, gain=0.7)
-    assert plans.plan_for({"family": "mlp"})["workers"] == 4
-    assert plans.plan_for({"family": "forest"}) == {"workers": 1}
+    assert plans.plan_for({"family": "mlp"}).workers == 4
+    assert plans.plan_for({"family": "forest"}) == PartialPlan.of(workers=1)
 
 
 @pytest.mark.parametrize(
@@ -126,7 +125,7 @@ def test_a_sweep_measures_first_and_its_trials_follow(store: Store, free_pool: N
     ledger = Ledger(store, sweep.run_id)
     again = read_advised_plans(store, ledger)
     assert again is not None
-    assert again.plan_for({"lr": 0.01}) == {
+    assert dict(again.plan_for({"lr": 0.01}).values) == {
         path.removeprefix("plan."): value for path, value in settings.items()
     }
 
@@ -150,35 +149,35 @@ def test_how_fast_plans_trained_is_kept_once_and_the_next_advice_begins_with_it(
         assert event.step_time_s is not None
         assert 1e-5 < event.step_time_s < 10.0
         assert event.workers_per_node == [1]
-    around = surroundings_of(store, "another", experiment)
+    around = measurement_context_of(store, "another", experiment)
     assert {event.plan["micro_batch"] for event in around.known} == set(batches)
 
 
 def test_later_trials_follow_what_earlier_ones_have_shown() -> None:
     experiment = make_experiment(plan={"workers": 1}, training={"global_batch": 128})
-    choices = choices_of(experiment, num_train_samples=SAMPLES, most_workers=1, on_gpu=False, has_bf16=False)
+    choices = choices_of(experiment, num_train_samples=SAMPLES, max_workers=1, hardware=Hardware())
 
     def measured(micro_batch: int, factor: float = 1.0, trial: int | None = None) -> PlanMeasured:
         """Return a plan whose micro steps have a floor, so that few large ones are faster alone."""
         return PlanMeasured(
-            setting="s", plan=PlanChoice(1, micro_batch, 1, PLAIN).written(), by_trial=trial,
+            setting="s", plan=plan_with(PLAIN, 1, micro_batch).to_json(), by_trial=trial,
             workers_per_node=[1], step_time_s=factor * (0.02 + 1e-3 * micro_batch),
         )  # fmt: skip
 
     alone = [measured(size) for size in (16, 32, 64, 128)]
     plans = AdvisedPlans(experiment, choices, Knowledge(alone, [1], limit_bytes=None), SAMPLES, 1)
-    assert plans.plan_for({"lr": 0.01})["micro_batch"] == 128
+    assert plans.plan_for({"lr": 0.01}).micro_batch == 128
 
     # Beside others the largest micro batch takes five times as long, and nothing else does.
     said = [plans.learn(measured(size, 5.0 if size == 128 else 1.0, trial=1)) for size in (16, 32, 64, 128)]
-    assert plans.plan_for({"lr": 0.01})["micro_batch"] != 128
+    assert plans.plan_for({"lr": 0.01}).micro_batch != 128
     assert any(text is not None and "no longer as 128 = 128 x 1 x 1" in text for text in said)
 
 
 def test_what_trials_of_another_setting_show_changes_nothing() -> None:
     plans, _, _ = advised(make_experiment(), gain=0.7)
     other = PlanMeasured(
-        setting="another", plan=PlanChoice(1, 64, 1, PLAIN).written(), by_trial=1, step_time_s=9.0
+        setting="another", plan=plan_with(PLAIN, 1, 64).to_json(), by_trial=1, step_time_s=9.0
     )
     before = plans.plan_for({"lr": 0.01})
     assert plans.learn(other) is None

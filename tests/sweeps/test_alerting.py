@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.alerts.servers import WebServer, web_server
-from tests.sweeps.running import Driving, Sweep, make_experiment, wait_until
+from tests.services.sweeps import Driving, Sweep, make_experiment
+from tests.services.waiting import wait_until
+from tests.services.web_and_mail import WebServer, web_server
 from workbench.errors import ExperimentError
 from workbench.events import (
     AlertDelivered,
@@ -22,7 +23,7 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.run.attached import attach
+from workbench.runs.handle import attach
 from workbench.store import Store
 from workbench.sweeps.preflight import find_problems
 
@@ -73,7 +74,7 @@ def test_rules_act_on_what_workers_print_and_on_what_becomes_of_trials(store: St
         assert steps[-1] == 30
     (noted,) = sweep.of(Noted)
     assert (noted.trial, noted.message) == (
-        trials["always"].number, "a rule wants it to begin again, but resources.max_retries are used up"
+        trials["always"].number, "an alert rule wants to restart it, but resources.max_retries is used up"
     )  # fmt: skip
     raised = {(alert.on, alert.cause): alert for alert in sweep.of(AlertRaised)}
     assert len(raised) == len(sweep.of(AlertRaised)) == 7
@@ -103,8 +104,8 @@ def test_every_worker_is_listened_to_and_the_only_node_is_used_all_the_same(
     assert (trial.state, trial.attempts) == ("complete", 2)
     assert {(match.rank, match.line) for match in sweep.of(LogMatched)} == {(1, "said by rank 1")}
     assert [note.message for note in sweep.of(Noted)] == [
-        "a node that a rule excludes is used all the same: the others cannot hold a trial",
-        "a rule wants it to begin again, but resources.max_retries are used up",
+        "a node that a rule excludes is still used: the others cannot hold a trial",
+        "an alert rule wants to restart it, but resources.max_retries is used up",
     ]
 
 
@@ -126,10 +127,10 @@ def test_a_driver_that_is_killed_before_a_sink_answers_is_followed_by_one_that_t
     os.kill(sweep.of(DriverStarted)[-1].pid, signal.SIGKILL)
     assert sweep.wait_for(AlertDelivered, lambda answer: answer.sink == "desk").sent
     assert json.loads(told.read_text().splitlines()[0])["on"] == "disk"
-    sweep.wait_for(AlertRaised, lambda alert: "another one goes on" in alert.message)
+    sweep.wait_for(AlertRaised, lambda alert: "another driver continues" in alert.message)
     store.command(sweep.run_id, "stop", {})
     sweep.wait()
-    ended = sweep.wait_for(AlertRaised, lambda alert: "stopped by a person" in alert.message)
+    ended = sweep.wait_for(AlertRaised, lambda alert: "stopped by the user" in alert.message)
     assert sweep.wait_for(AlertDelivered, lambda answer: answer.alert == ended.alert).sent
     assert [alert.on for alert in sweep.of(AlertRaised)] == ["disk", "run_ended", "run_ended"]
     assert [post["message"] for post in team.posted] == [alert.message for alert in sweep.of(AlertRaised)[1:]]
@@ -148,7 +149,7 @@ def test_settings_that_cannot_be_used_cost_the_sinks_and_not_the_run(
     sweep = Sweep(store, store.run("last").run_id)
     assert sweep.state == "complete"
     (noted,) = sweep.of(Noted)
-    assert "cannot be used (sinks.team.url): no sink is told of alerts" in noted.message
+    assert "cannot be used (sinks.team.url): alerts are not delivered" in noted.message
     assert [alert.to for alert in sweep.of(AlertRaised)] == [["jupyter"]]
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from running import start_on, wait_until
 
-from tests.cluster import Cluster
+from tests.services.clusters import Cluster
+from tests.services.sweeps import start_on
+from tests.services.waiting import wait_until
 from workbench.events import Noted, TrialStarted
 from workbench.experiment import Experiment
 from workbench.store import Store

@@ -84,7 +84,7 @@ def test_the_target_counts_when_it_is_met_exactly_or_passed(losses: list[float],
 @pytest.mark.parametrize(("now_unix_s", "over"), [(129.9, False), (130.0, True), (500.0, True)])
 def test_the_time_counts_from_the_first_driver_on(now_unix_s: float, over: bool) -> None:
     reason = reason_to_end(make_history(budget={"time": "30s"}), now_unix_s)
-    assert reason == (("time", "30 s are over") if over else None)
+    assert reason == (("time", "the time budget of 30 s is used up") if over else None)
 
 
 def test_the_time_between_two_drivers_does_not_count() -> None:
@@ -92,7 +92,7 @@ def test_the_time_between_two_drivers_does_not_count() -> None:
     history.apply(DriverStarted(pid=2, host="here", num_cpus=1, time_unix_s=1000.0))
     history.apply(RunStateChanged(state="running", time_unix_s=1000.0))
     assert reason_to_end(history, 1028.9) is None
-    assert reason_to_end(history, 1029.1) == ("time", "30 s are over")
+    assert reason_to_end(history, 1029.1) == ("time", "the time budget of 30 s is used up")
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
-from running import Sweep, wait_until
 
+from tests.services.sweeps import Sweep
+from tests.services.waiting import wait_until
 from workbench.events import CommandHandled, PriorTrialAdded, TrialEnded, TrialReported, TrialStarted
 from workbench.store import Store
 
@@ -24,17 +24,15 @@ def handled(sweep: Sweep, number: int) -> CommandHandled:
     return sweep.wait_for(CommandHandled, lambda event: event.command == number)
 
 
-def test_stop_ends_the_run_within_seconds_and_resume_finishes_it(store: Store, notes: Path) -> None:
+def test_stop_ends_a_run_before_its_trials_are_done_and_resume_ends_it(store: Store, notes: Path) -> None:
     sweep = hold(
         store, notes, options={"steps": 15}, budget={"trials": 3}, resources={"concurrency": 2}, seed=5
     ).launch()
     sweep.wait_for(TrialReported, lambda event: event.trial == 1 and event.step >= 3)
 
-    asked_s = time.monotonic()
     store.command(sweep.run_id, "stop", {})
     store.command(sweep.run_id, "stop", {})
     sweep.wait("stopped")
-    assert time.monotonic() - asked_s < 3
     assert sweep.history.reason == "person"
     assert {trial.state for trial in sweep.trials} == {"stopped"}
     assert handled(sweep, 2).done
@@ -59,8 +57,8 @@ def test_one_trial_can_be_stopped_and_the_run_goes_on(store: Store, notes: Path)
     for wrong, why in (
         ({"trial": 0}, "is not running"),
         ({"trial": 7}, "is not running"),
-        ({"trial": "first"}, "is no trial"),
-        ({}, "is no trial"),
+        ({"trial": "first"}, "trial: 'first' is not valid"),
+        ({}, "trial: a value is required"),
     ):
         refusal = handled(sweep, store.command(sweep.run_id, "stop_trial", wrong))
         assert not refusal.done
@@ -85,7 +83,7 @@ def test_a_configuration_can_be_tried_next(store: Store, notes: Path) -> None:
     assert handled(sweep, store.command(sweep.run_id, "enqueue", {"params": {"x": 0.25}})).done
     late = handled(sweep, store.command(sweep.run_id, "enqueue", {"params": {"x": 0.75}}))
     assert not late.done, "it would never be tried"
-    assert f"workbench extend {sweep.run_id}" in late.message
+    assert "Extend the run by one trial first" in late.message
     sweep.wait("complete")
     assert (sweep.trials[1].params, sweep.trials[1].source) == ({"x": 0.125}, "enqueued")
     assert [trial.source for trial in sweep.trials] == ["sampler", "enqueued", "enqueued"]
@@ -99,7 +97,7 @@ def test_commands_that_nobody_knows_or_that_lack_something_are_refused(store: St
         for kind, arguments in (("dance", {}), ("warm_start", {}), ("warm_start", {"run_id": "nobody"}))
     ]
     assert [refusal.done for refusal in refusals] == [False] * 3
-    assert "allowed: stop, stop_trial, enqueue, set, extend, warm_start, replay" in refusals[0].message
+    assert "allowed: stop, stop_trial, set, enqueue, extend, warm_start, replay" in refusals[0].message
     assert sweep.wait().state == "complete"
 
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from running import Sweep, wait_until
 
+from tests.services.sweeps import Sweep
+from tests.services.waiting import wait_until
 from workbench.errors import ExperimentError, RunError
 from workbench.events import (
     AttemptEnded,
@@ -22,7 +23,7 @@ from workbench.events import (
     TrialReported,
     TrialStarted,
 )
-from workbench.run import Run
+from workbench.runs import Run
 from workbench.store import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
@@ -62,8 +63,8 @@ def test_more_trials_run_at_once_as_soon_as_they_may_and_a_new_driver_knows(
     sweep.wait_for(TrialReported, lambda event: event.trial == 1)
     assert num_running(sweep) == 2
     assert [event.trial for event in sweep.of(TrialProposed)] == [0, 1]
-    assert "the hardware holds 2, so the others wait for workers" in (run.set(concurrency=3) or "")
-    assert "once 2 of the 3 under way have ended" in (run.set(concurrency=1, trials=4, plateau=9) or "")
+    assert "the hardware has room for 2, so the others wait for workers" in (run.set(concurrency=3) or "")
+    assert "once 2 of the 3 running ones have ended" in (run.set(concurrency=1, trials=4, plateau=9) or "")
     os.kill(sweep.of(DriverStarted)[-1].pid, signal.SIGKILL)
     wait_until(lambda: len(sweep.of(DriverStarted)) == 2 and num_running(sweep) == 1)
 
@@ -215,7 +216,7 @@ def test_a_parallel_sweep_is_replayed_with_the_same_proposals_in_the_same_order(
         "8 trials complete in both"
     )
     assert replay.to_json()["replay"]["of_run_id"] == run.run_id
-    assert again.history.message == f"everything that {run.run_id} proposed was tried"
+    assert again.history.message == f"all proposals of {run.run_id} have been tried"
     with pytest.raises(ExperimentError, match=f"replays {run.run_id}"):
         replay.extend(trials=1)
     again.assert_sound()

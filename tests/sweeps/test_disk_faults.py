@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import Driving, Sweep, wait_until
 
+from tests.services.sweeps import Driving, Sweep
+from tests.services.waiting import wait_until
 from workbench.errors import ArtifactsError
 from workbench.events import AttemptEnded, Noted, TrialReported
 from workbench.store import Store
-from workbench.sweeps import pause
+from workbench.sweeps import artifact_outage
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 
@@ -102,7 +103,7 @@ def test_a_run_waits_for_room_on_a_full_disk_and_goes_on(store: Store, disk: Dis
 def test_a_place_that_stays_ill_ends_the_run_with_no_trial_lost_and_resume_goes_on(
     store: Store, disk: Disk, monkeypatch: pytest.MonkeyPatch, fault: str
 ) -> None:
-    monkeypatch.setattr(pause, "ARTIFACTS_PATIENCE_S", 3.0)
+    monkeypatch.setattr(artifact_outage, "ARTIFACTS_PATIENCE_S", 3.0)
     sweep = hoard(store, options={"steps": 8, "pause_s": 0.3})
     folder = store.folder(sweep.run_id)
     driving = Driving(sweep)

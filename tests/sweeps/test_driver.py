@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import Sweep
 
-from workbench.events import RunStateChanged, TrialEnded, TrialReported, TrialStarted
+from tests.services.sweeps import Sweep
+from workbench.events import TrialEnded, TrialReported, TrialStarted
 from workbench.store import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
@@ -39,7 +39,7 @@ def endings(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterato
         ("nan", "failed", "diverged", "loss became nan", {"loss": 0.9}),
         ("silent", "failed", "error", "accuracy", {}),
         ("wrong report", "failed", "error", "report.loss", {}),
-        ("deaf", "failed", "timeout", "longer than resources.trial_time", {"loss": 0.8}),
+        ("deaf", "failed", "timeout", "it exceeded resources.trial_time", {"loss": 0.8}),
     ],
 )
 def test_a_trial_ends_as_it_did(
@@ -77,9 +77,6 @@ def test_the_process_of_a_trial_that_does_not_stop_in_time_is_ended(endings: Swe
     trial = endings.trial_with(how="deaf")
     [pid] = trial.worker_pids
     assert not Path(f"/proc/{pid}").exists()
-    assert trial.started_unix_s is not None
-    assert trial.ended_unix_s is not None
-    assert 2 <= trial.ended_unix_s - trial.started_unix_s < 10
 
 
 def test_pruned_trials_keep_their_reports_and_give_their_warm_worker_to_the_next(store: Store) -> None:
@@ -168,8 +165,6 @@ def test_a_run_whose_time_is_over_stops_trials_that_report_nothing(store: Store)
     assert (sweep.state, sweep.history.reason) == ("complete", "time")
     assert [trial.state for trial in sweep.trials] == ["stopped"]
     assert sweep.history.best() is None
-    [started] = [event for event in sweep.of(RunStateChanged) if event.state == "running"]
-    assert sweep.of(RunStateChanged)[-1].time_unix_s - started.time_unix_s < 12
     sweep.assert_sound()
 
 
@@ -191,3 +186,18 @@ def test_a_run_takes_no_longer_than_its_trials_when_many_are_short(store: Store)
     ended = [event.time_unix_s for event in sweep.of(TrialEnded)]
     assert len(ended) == 100
     assert (ended[-1] - ended[49]) / 50 < 0.25
+
+
+def test_workers_of_a_function_may_leave_reports_to_the_first(store: Store) -> None:
+    sweep = Sweep.create(
+        store, "exchange", options={"steps": 30}, search={"x": {"choices": [0.0, 5.0, 6.0]}}, sampler="grid",
+        plan={"workers": 2}, early_stop={"pruner": "median", "grace": 2, "startup_trials": 1}, seed=6,
+    ).launch("inline")  # fmt: skip
+    assert sweep.state == "complete"
+    assert [(trial.state, trial.message) for trial in sweep.trials] == [
+        ("complete", None), ("pruned", None), ("pruned", None),
+    ]  # fmt: skip
+    assert all(report.values["total"] == 2.0 for report in sweep.of(TrialReported))
+    assert [len(sweep.of(TrialReported, trial)) for trial in range(3)] == [30, 2, 2]
+    assert len({pid for trial in sweep.trials for pid in trial.worker_pids}) == 2, "no worker was replaced"
+    sweep.assert_sound()

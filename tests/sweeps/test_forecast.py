@@ -5,11 +5,12 @@ from typing import Any
 import pytest
 
 from workbench.advisor.advice import Estimate
-from workbench.advisor.choices import Variant
-from workbench.advisor.plans import PlanChoice
+from workbench.advisor.variants import plan_with
 from workbench.experiment import Experiment
+from workbench.plan import PartialPlan
 from workbench.sweeps.forecast import Forecast, forecast_of
 
+PLAIN = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none")
 FIELDS: dict[str, Any] = {
     "model": "mlp",
     "data": "digits",
@@ -21,7 +22,7 @@ FIELDS: dict[str, Any] = {
 def foretell(**fields: Any) -> Forecast:
     """Of 1,000 samples in steps of 100 that take a second, on two of five places: 50 s a training."""
     return forecast_of(
-        Experiment(**FIELDS | fields), PlanChoice(2, 50, 1, Variant("fp32", "ddp", "none")),
+        Experiment(**FIELDS | fields), plan_with(PLAIN, 2, 50),
         Estimate(1.0, 0.5, 2.0), num_train_samples=1000, num_places=5, on_gpu=False, state_bytes=10,
     )  # fmt: skip
 
@@ -32,7 +33,7 @@ def test_trainings_beside_each_other_share_the_time() -> None:
     assert found.trial_s == Estimate(50.0, 25.0, 100.0)
     assert found.run_s == Estimate(400.0, 200.0, 800.0), "eight rounds"
     assert found.worker_hours == pytest.approx(15 * 2 * 50 / 3600)
-    assert "15 of them without early stopping take about 6m40s" in str(found)
+    assert "15 of them without early stopping take about 6 min 40 s" in str(found)
 
 
 @pytest.mark.parametrize(

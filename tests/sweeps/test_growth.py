@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from running import Sweep, make_experiment
 
+from tests.services.sweeps import Sweep, make_experiment
 from workbench.events import (
     AttemptEnded,
     DriverStarted,
@@ -25,9 +25,9 @@ from workbench.events import (
     TrialResized,
     TrialStarted,
 )
-from workbench.run import Run
+from workbench.runs import Run
 from workbench.store import Store
-from workbench.sweeps.gain import LEAST_SAVING, forecast
+from workbench.sweeps.elastic_gain import MIN_SAVING, estimate_gain
 
 SPEED = st.floats(0.1, 1e6)
 SAMPLES = st.floats(0, 1e9)
@@ -49,7 +49,7 @@ SECONDS = st.floats(0, 1e4)
 def test_growing_pays_where_what_is_left_clearly_ends_earlier(
     left: float, now: float, expected: float, restart_s: float, left_s: float, saving_s: float, pays: bool
 ) -> None:
-    found = forecast(left, now, expected, restart_s)
+    found = estimate_gain(left, now, expected, restart_s)
     assert (found.left_s, found.saving_s) == (pytest.approx(left_s), pytest.approx(saving_s, abs=1e-3))
     assert found.pays is pays
 
@@ -58,11 +58,11 @@ def test_growing_pays_where_what_is_left_clearly_ends_earlier(
 def test_what_pays_is_faster_and_saves_more_than_the_restart_costs(
     left: float, now: float, expected: float, restart_s: float
 ) -> None:
-    found = forecast(left, now, expected, restart_s)
+    found = estimate_gain(left, now, expected, restart_s)
     if found.pays:
         assert expected > now
         assert found.left_s > restart_s
-        assert left / expected + restart_s < (1 - LEAST_SAVING) * left / now * (1 + 1e-9)
+        assert left / expected + restart_s < (1 - MIN_SAVING) * left / now * (1 + 1e-9)
 
 
 @given(st.floats(0, 1e4), SPEED, st.floats(0.5, 8), st.floats(0, 1e3), st.floats(1, 100))
@@ -70,10 +70,10 @@ def test_what_pays_also_pays_with_more_left_a_faster_gang_or_a_cheaper_restart(
     left_s: float, now: float, speedup: float, restart_s: float, factor: float
 ) -> None:
     left, expected = left_s * now, now * speedup
-    pays = forecast(left, now, expected, restart_s).pays
-    assert pays <= forecast(left * factor, now, expected, restart_s).pays
-    assert pays <= forecast(left, now, expected * factor, restart_s).pays
-    assert pays <= forecast(left, now, expected, restart_s / factor).pays
+    pays = estimate_gain(left, now, expected, restart_s).pays
+    assert pays <= estimate_gain(left * factor, now, expected, restart_s).pays
+    assert pays <= estimate_gain(left, now, expected * factor, restart_s).pays
+    assert pays <= estimate_gain(left, now, expected, restart_s / factor).pays
 
 
 def experiment(sample_s: float = 0.001, epochs: tuple[int, ...] = (1, 6), **fields: Any) -> Any:
@@ -110,7 +110,7 @@ def taught(tmp_path_factory: pytest.TempPathFactory, ray_head: Path) -> Iterator
 def test_the_trial_that_remains_grows_and_ends_as_if_it_had_not(
     taught: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.sweeps.growth.Growth._restart_s", lambda *_: 0.1)
+    monkeypatch.setattr("workbench.sweeps.elastic.ElasticTrials._restart_s", lambda *_: 0.1)
     sweep = Sweep(taught, taught.create_run(experiment())).launch("inline")
     plain = Sweep(taught, taught.create_run(experiment(sample_s=0, resources={}))).launch("inline")
 
@@ -119,7 +119,7 @@ def test_the_trial_that_remains_grows_and_ends_as_if_it_had_not(
     assert (resized.trial, resized.attempt) == (long.number, 0)
     assert (resized.from_workers, resized.to_workers) == (1, 2)
     [ended] = sweep.of(AttemptEnded)
-    plan = {"workers": 2, "micro_batch": 32, "accumulation": 1}
+    plan = {"workers": 2, "micro_batch": 32, "accumulation": 1, "global_batch": 64}
     assert (ended.trial, ended.reason, ended.next_plan) == (long.number, "resized", plan)
     # Not before the other one has given its worker back.
     [short_end] = sweep.of(TrialEnded, sweep.trial_with(epochs=1).number)
@@ -198,5 +198,5 @@ def test_a_grown_trial_goes_on_where_there_are_fewer_workers_by_now(store: Store
     sweep.launch("inline")
     [trial] = sweep.trials
     assert (trial.state, trial.attempts) == ("complete", 2)
-    assert (trial.plan["workers"], trial.plan["global_batch"]) == (1, 64)
-    assert "there are no 8 any more" in sweep.of(AttemptEnded)[-1].message
+    assert (trial.plan.workers, trial.plan.global_batch) == (1, 64)
+    assert "there are no longer 8" in sweep.of(AttemptEnded)[-1].message

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from running import Sweep
 
+from tests.services.sweeps import Sweep
 from workbench.events import AttemptEnded, Noted, TrialEnded, TrialPlanned, TrialStarted
 from workbench.experiment import Experiment
 from workbench.store import Store
@@ -55,7 +55,7 @@ def test_a_trial_that_does_not_fit_goes_on_once_with_half_the_micro_batch(
     assert first.plan == {**second.plan, "micro_batch": part, "accumulation": 1}
     assert second.plan["global_batch"] == 64
     [trial] = sweep.trials
-    assert (trial.state, trial.attempts, trial.plan["micro_batch"]) == ("complete", 2, part // 2)
+    assert (trial.state, trial.attempts, trial.plan.micro_batch) == ("complete", 2, part // 2)
     assert sweep.history.best() == trial
     # Nobody hung: the workers that found the memory used up serve the next attempt.
     started = sweep.of(TrialStarted)
@@ -74,7 +74,7 @@ def test_a_trial_that_never_fits_is_infeasible_and_not_a_failure_to_the_sampler(
     sweep = train(store, "Hungry", options={"fits": 3}, search=search)
     [ended] = sweep.of(TrialEnded)
     assert (ended.state, ended.reason, ended.attempt) == ("failed", "oom", 1)
-    assert sweep.trials[0].plan["micro_batch"] == 32, "it is tried again once, not until it fits"
+    assert sweep.trials[0].plan.micro_batch == 32, "it is tried again once, not until it fits"
     assert told(sweep) == [("PRUNED", {"fits in memory": 1.0})]
 
 
@@ -90,7 +90,7 @@ def test_a_searched_micro_batch_that_did_not_fit_is_infeasible_though_a_smaller_
         budget={"trials": 2},
     )
     large, small = sweep.trial_with(micro_batch=64), sweep.trial_with(micro_batch=32)
-    assert (large.state, large.attempts, large.plan["micro_batch"]) == ("complete", 2, 32)
+    assert (large.state, large.attempts, large.plan.micro_batch) == ("complete", 2, 32)
     assert (large.fits, small.fits) == (False, True)
     assert [trial.number for trial in sweep.history.ranked()] == [small.number]
     assert sorted(told(sweep), key=str) == [("COMPLETE", {"fits in memory": 1.0}), ("COMPLETE", {})]

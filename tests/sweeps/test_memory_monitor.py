@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from short_of_memory import run_short_of_memory
+
+from tests.services.limited_memory import run_with_little_memory
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -42,11 +43,11 @@ MAIN = """
 import workbench as wb
 run = wb.sweep("hog.yaml", launcher="inline")
 for trial in run.history.trials.values():
-    print(trial.state, trial.attempts, trial.plan["micro_batch"], trial.ran_out_of_memory)
+    print(trial.state, trial.attempts, trial.plan.micro_batch, trial.ran_out_of_memory)
 """
 
 
 def test_trials_that_fill_the_memory_go_on_with_smaller_micro_batches(tmp_path: Path) -> None:
     (tmp_path / "hog.py").write_text(MODEL)
     (tmp_path / "hog.yaml").write_text(EXPERIMENT)
-    assert run_short_of_memory(MAIN, tmp_path)[-2:] == ["complete 2 32 True"] * 2
+    assert run_with_little_memory(MAIN, tmp_path)[-2:] == ["complete 2 32 True"] * 2

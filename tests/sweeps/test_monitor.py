@@ -8,19 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import wait_until
 
-from tests.cluster import ROOT, Cluster
-from tests.fake_nvml import H100, FakeNvml
+from tests.services.clusters import ROOT, Cluster
+from tests.services.fake_nvml import H100, FakeNvml
+from tests.services.waiting import wait_until
 from workbench.events import TrialStarted
 from workbench.experiment import Experiment
-from workbench.resources import Gpu, GpuUsage, Inventory, NodeSample, Span
+from workbench.live_feed.machines import cluster_status
+from workbench.resources import Gpu, GpuUsage, Inventory, NodeSample, Rollup
 from workbench.resources.thinning import LEVELS
-from workbench.run import attach
+from workbench.runs import attach
 from workbench.store import Store
 from workbench.store.samples import SampleRow, keep_samples, read_newest_samples, read_samples
 from workbench.sweeps.monitor import thin
-from workbench.watch.machines import picture_of_cluster
 
 FUNCTION = """
 import os, pathlib, time
@@ -49,7 +49,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def run(cluster: Cluster, *arguments: str) -> None:
     """Run a command of the workbench."""
     done = subprocess.run(
-        [sys.executable, "-m", "workbench.cli", *arguments], env=cluster.environment, cwd=cluster.folder,
+        [sys.executable, "-m", "workbench", *arguments], env=cluster.environment, cwd=cluster.folder,
         capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -74,7 +74,7 @@ def test_gpus_of_another_node_are_followed_into_each_trial_until_one_is_lost(
         run_id = store.run("last").run_id
 
         def with_gpus() -> NodeSample | None:
-            nodes = [Span.from_json(row.payload).mean for row in read_newest_samples(store, run_id)]
+            nodes = [Rollup.from_json(row.payload).mean for row in read_newest_samples(store, run_id)]
             return next((node for node in nodes if node.machine.gpus), None) if len(nodes) == 2 else None
 
         def both_train() -> NodeSample | None:
@@ -108,13 +108,13 @@ def test_gpus_of_another_node_are_followed_into_each_trial_until_one_is_lost(
             lambda: (found := with_gpus()) and found.gpus[1].state == "lost" and found, timeout_s=15
         )
         assert lost.gpus[0].state == "ok"
-        picture = picture_of_cluster(store, run_id)
+        picture = cluster_status(store, run_id)
         assert picture is not None
         (machine,) = [node for node in picture.nodes if node.gpus]
         assert [node.gpus_state for node in picture.nodes if not node.gpus] == ["no driver"]
         assert [gpu.state for gpu in machine.gpus] == ["ok", "lost"]
         assert [gpu.trials for gpu in machine.gpus] == [(by_gpu["0"],), (by_gpu["1"],)]
-        rounds = [Span.from_json(row.payload).mean for row in read_samples(store, run_id)]
+        rounds = [Rollup.from_json(row.payload).mean for row in read_samples(store, run_id)]
         assert [xid for each in rounds for gpu in each.gpus for xid in gpu.xids] == [79]
 
         (cluster.folder / "enough").touch()
@@ -133,13 +133,13 @@ def test_what_is_outdated_becomes_longer_spans_in_the_store(tmp_path: Path) -> N
         with store.writer(run_id, owner_pid=1, owner_host="here") as writer:
             for age_s in range(0, 1800, 2):
                 sample = NodeSample(machine, now_s - age_s, gpus=(GpuUsage(energy_j=1.0),))
-                keep_samples(writer, [SampleRow(0, now_s - age_s, "n", Span(sample).to_json())])
+                keep_samples(writer, [SampleRow(0, now_s - age_s, "n", Rollup(sample).to_json())])
             for _ in range(2):  # a second time changes nothing
                 for level in LEVELS:
                     thin(store, run_id, writer, level, now_s)
                 looks, tens = (read_samples(store, run_id, span_s=span_s) for span_s in (0, 10))
                 assert (len(looks), len(tens)) == (301, 120)
-                spans = [Span.from_json(row.payload) for row in (*looks, *tens)]
+                spans = [Rollup.from_json(row.payload) for row in (*looks, *tens)]
                 assert sum(span.num_looks for span in spans) == 900
                 assert sum(span.mean.gpus[0].energy_j or 0.0 for span in spans) == pytest.approx(900.0)
             for level in LEVELS * 2:

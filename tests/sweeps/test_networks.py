@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from running import Sweep, start_on, wait_until
 
-from tests.cluster import Cluster
-from tests.network import Network, why_not
+from tests.services.clusters import Cluster
+from tests.services.network import Network, why_not
+from tests.services.sweeps import Sweep, start_on
+from tests.services.waiting import wait_until
 from workbench.events import AdviceGiven, AttemptEnded, PlanMeasured, TrialReported, TrialStarted
 from workbench.experiment import Experiment
 from workbench.store import Store

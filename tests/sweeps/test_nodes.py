@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from running import Sweep, start_on, wait_until
 
-from tests.cluster import ROOT, Cluster, Node
+from tests.services.clusters import ROOT, Cluster, Node
+from tests.services.sweeps import Sweep, start_on
+from tests.services.waiting import wait_until
 from workbench.events import AttemptEnded, Noted, TrialReported, TrialStarted
 from workbench.experiment import Experiment
 
@@ -89,13 +89,11 @@ def test_trials_of_a_lost_node_go_on_on_another_that_joined_meanwhile(cluster, s
         await_step(sweep, trial, 5)
     lost = node_of(cluster, sweep, 0)
     lost.kill()
-    killed_s = time.monotonic()
     sweep.wait_for(Noted, lambda event: "left the cluster" in event.message)
     assert sweep.state == "running", "a run whose only node is lost waits for another"
     cluster.add(num_cpus=2)
     sweep.wait_for(Noted, lambda event: "joined the cluster" in event.message)
     sweep.wait("complete", timeout_s=90)
-    assert time.monotonic() - killed_s < 75
     assert {event.reason for event in sweep.of(AttemptEnded)} == {"lost"}
     check_all_went_on(sweep)
 
@@ -108,9 +106,8 @@ def test_a_silent_node_is_given_up_in_seconds_and_used_again_when_it_answers(clu
     silent = node_of(cluster, sweep, 0)
     silent.freeze()
     try:
-        frozen_s = time.monotonic()
-        ended = wait_until(lambda: sweep.of(AttemptEnded), timeout_s=SILENT_WITHIN_S + 10)
-        assert time.monotonic() - frozen_s < SILENT_WITHIN_S, "Ray itself takes a minute"
+        # Ray itself takes a minute.
+        ended = wait_until(lambda: sweep.of(AttemptEnded), timeout_s=SILENT_WITHIN_S)
         assert ended[0].reason == "lost"
         wait_until(lambda: not set(pids_of(sweep, ended[0].trial)) & _pids(silent), timeout_s=30)
     finally:
@@ -140,7 +137,7 @@ def test_a_waiting_run_says_who_is_before_it_and_a_higher_priority_goes_first(cl
     began = {run.run_id: run.of(TrialStarted)[0].time_unix_s for run in (low, high)}
     assert began[high.run_id] <= began[low.run_id]
     environment = cluster.environment | {"WORKBENCH_STORE": store.url}
-    stopping = [sys.executable, "-m", "workbench.cli", "stop", first.run_id]
+    stopping = [sys.executable, "-m", "workbench", "stop", first.run_id]
     subprocess.run(stopping, env=environment | os.environ, cwd=ROOT, check=True, capture_output=True)
     first.wait("stopped")
 
@@ -161,7 +158,7 @@ def test_a_run_goes_on_when_the_head_and_all_that_was_on_it_are_started_again(tm
     try:
         second.add(num_cpus=2)
         environment = second.environment | {"WORKBENCH_STORE": store.url}
-        words = [sys.executable, "-m", "workbench.cli", "resume", sweep.run_id]
+        words = [sys.executable, "-m", "workbench", "resume", sweep.run_id]
         done = subprocess.run(words, env=environment, cwd=ROOT, check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
     finally:

@@ -59,7 +59,11 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({"search": {"lr": [0.1, 0.2]}}, "search.lr", "{choices"),
     ({"search": {"lr": {"low": -1.0, "high": 1.0}}}, "search.lr", "-1.0"),
     ({"search": {"width": {"low": 8, "high": 32, "step": 100}}}, "search.width.step", "up to 24"),
-    ({"search": {"width": {"low": 8, "high": 32, "log": True, "step": 8}}}, "search.width.step", "no step"),
+    (
+        {"search": {"width": {"low": 8, "high": 32, "log": True, "step": 8}}},
+        "search.width.step",
+        "cannot have a step",
+    ),
     ({"search": {"width": {"choices": []}}}, "search.width.choices", "at least 1"),
     ({"search": {"width": {"choices": [8, 8]}}}, "search.width.choices", "twice"),
     ({"search": {"width": {"choices": [8, "wide"]}}}, "search.width", "wide"),
@@ -87,13 +91,13 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
             }
         },
         "search.width.when",
-        "wait for each other",
+        "depend on each other",
     ),
     ({"search": {"optimizer": {"choices": ["sgd", "adamm"]}}}, "search.optimizer", "adamm"),
     ({"search": {"epochs": {"low": 0, "high": 5}}}, "search.epochs", "0"),
     ({"search": {"workers": {"choices": [0, 1]}}}, "search.workers", "0"),
     ({"search": {"bad name": {"choices": [1]}}}, "search.bad name", "letters"),
-    ({"training": {"lr": 0.1}}, "search.lr", "searched at once"),
+    ({"training": {"lr": 0.1}}, "search.lr", "also searched"),
     ({"training": {"epoch": 5}}, "training.epoch", "Did you mean epochs?"),
     ({"training": {"epochs": 0}}, "training.epochs", "greater than 0"),
     ({"training": {"epochs": "many"}}, "training.epochs", "a whole number"),
@@ -116,9 +120,9 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({"budget": {"trials": 0}}, "budget.trials", "greater than 0"),
     ({"budget": {"time": "3 bananas"}}, "budget.time", "1h30m"),
     ({"budget": {"trails": 3}}, "budget.trails", "Did you mean trials?"),
-    ({"sampler": "tpee"}, "sampler.name", "'tpe'"),
+    ({"sampler": "tpee"}, "sampler.name", "tpe, random"),
     ({"sampler": "grid"}, "search.lr", "Add a step"),
-    ({"early_stop": {"pruner": "ash"}}, "early_stop.pruner", "'asha'"),
+    ({"early_stop": {"pruner": "ash"}}, "early_stop.pruner", "none, asha"),
     ({"early_stop": {"pruner": "asha", "reduction_factor": 1}}, "early_stop.reduction_factor", "2"),
     (
         {
@@ -141,8 +145,8 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({**TRAINED, "metrics": ["accuracy"]}, "metrics", "reports its own"),
     ({"early_stop": {"pruner": "asha", "patience": 3}}, "early_stop.patience", "choose patience"),
     ({"early_stop": {"percentile": 50}}, "early_stop.percentile", "the pruner none does not read it"),
-    ({"training": {"momentum": 0.5}}, "training.momentum", "no optimizer but sgd"),
-    ({"search": {"momentum": {"choices": [0.1, 0.9]}}}, "search.momentum", "no optimizer but sgd"),
+    ({"training": {"momentum": 0.5}}, "training.momentum", "only the optimizer sgd"),
+    ({"search": {"momentum": {"choices": [0.1, 0.9]}}}, "search.momentum", "only the optimizer sgd"),
     ({**TRAINED, "plan": {"workers": 2}}, "plan.workers", "a function with a parameter named worker"),
     (
         {**TRAINED, "resources": {"elastic": True}},
@@ -152,7 +156,7 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     (
         {"resources": {"elastic": True}, "plan": {"strategy": "single"}},
         "resources.elastic",
-        "one worker only",
+        "a single worker only",
     ),
     (
         {"resources": {"elastic": True}, "search": {"workers": {"choices": [1, 2]}}},
@@ -276,7 +280,7 @@ def test_several_workers_are_for_functions_that_ask_which_they_are(
         with pytest.raises(ExperimentError, match=r"plan\.workers: 2 workers would all do the same"):
             check(Experiment(**{**OWN, "train": train}, plan={"workers": 2}))
     search = {"workers": {"choices": [1, 2]}}
-    with pytest.raises(ExperimentError, match=r"search\.workers: .* it would get this number"):
+    with pytest.raises(ExperimentError, match=r"search\.workers: .* would receive this number"):
         check(Experiment(**{**OWN, "train": "persons_workers:together", "search": search}))
     for train in ("persons_workers:together", "persons_workers:hidden", lambda config, report, worker: None):
         check(Experiment(**{**OWN, "train": train}, plan={"workers": 2}))

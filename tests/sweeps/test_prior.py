@@ -11,7 +11,7 @@ from workbench.errors import ExperimentError
 from workbench.events import Event, TrialEnded, TrialProposed, TrialReported, TrialStarted
 from workbench.experiment import Experiment
 from workbench.store import Store
-from workbench.sweeps.prior import prior_trials
+from workbench.sweeps.warm_start import prior_trials
 
 
 def make_experiment(**fields: Any) -> Experiment:
@@ -32,7 +32,7 @@ def record(store: Store, *trials: tuple[dict[str, Any], str, dict[str, float]], 
             TrialProposed(trial=number, params=params, configuration=number, seed=1),
             TrialStarted(trial=number, attempt=0, worker_pids=[1]),
             TrialReported(trial=number, step=1, values={"loss": 9.0}),
-            TrialReported(trial=number, step=2, values={"speed": 1.0}),
+            TrialReported(trial=number, step=2, values={"speed": 1.0, **values}),
             TrialEnded(trial=number, attempt=0, state=state, values=values),  # type: ignore[arg-type]
         ]
     with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
@@ -62,10 +62,10 @@ def test_complete_and_pruned_trials_teach_with_their_reports(store: Store) -> No
         (run_id, 1, "pruned"),
     ]
     assert [(prior.params, prior.values) for prior in found] == [
-        ({"x": 0.1}, {"loss": 1.0}),
-        ({"x": 0.2}, {"loss": 2.0}),
+        ({"x": 0.1}, {"loss": 1.0, "speed": 1.0}),
+        ({"x": 0.2}, {"loss": 2.0, "speed": 1.0}),
     ]
-    assert all(prior.reports == [(1, 9.0)] for prior in found)
+    assert [prior.reports for prior in found] == [[(1, 9.0), (2, 1.0)], [(1, 9.0), (2, 2.0)]]
 
 
 def test_trials_outside_the_space_of_the_new_run_are_left_out(store: Store) -> None:

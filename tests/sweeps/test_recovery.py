@@ -11,8 +11,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from running import Sweep, make_experiment, wait_until
 
+from tests.services.sweeps import Sweep, make_experiment
+from tests.services.waiting import wait_until
 from workbench.events import (
     AttemptEnded,
     CheckpointSaved,
@@ -211,7 +212,7 @@ def own_head(tmp_path: Path) -> Iterator[dict[str, str]]:
     for variable in ("RAY_AUTH_TOKEN_PATH", "RAY_ADDRESS"):
         environment.pop(variable, None)
     yield environment
-    program = "from workbench.workers import head; head.shutdown()"
+    program = "from workbench.head import local_head; local_head.shutdown()"
     subprocess.run([sys.executable, "-c", program], env=environment, check=True, timeout=60)
 
 
@@ -226,7 +227,7 @@ def test_after_the_whole_cluster_was_killed_a_launch_goes_on(store: Store, own_h
     launch()
     sweep.wait_for(TrialReported, lambda event: (event.trial, event.step) == (1, 5))
     driver = psutil.Process(sweep.of(DriverStarted)[-1].pid)
-    keeper = next(process for process in driver.parents() if "workbench.workers.keeper" in process.cmdline())
+    keeper = next(process for process in driver.parents() if "workbench.head.keeper" in process.cmdline())
     everybody = [keeper, *keeper.children(recursive=True)]
     for process in everybody:
         process.kill()

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import Sweep, make_experiment
 
+from tests.services.sweeps import Sweep, make_experiment
 from workbench.errors import RunError
 from workbench.events import CheckpointsDeleted, Event, Noted, RunStateChanged, TrialEnded, TrialProposed
-from workbench.run import Run
+from workbench.runs import Run
 from workbench.store import Store
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.retention import Retention
@@ -44,7 +44,7 @@ class Course:
     def end(self, number: int, state: str = "complete", **values: float) -> None:
         ended = TrialEnded(trial=number, attempt=0, state=state, values=values)  # pyright: ignore
         self.ledger.record(ended)
-        self.retention.hear(number, [ended])
+        self.retention.on_events(number, [ended])
 
     @property
     def kept(self) -> set[int]:
@@ -124,7 +124,7 @@ def test_the_least_valuable_go_first_when_space_is_short_and_one_warning_says_wh
     course.end(7, loss=0.0001)
     assert course.kept == {7}
     [warning] = course.of(Noted)
-    assert "max_checkpoints_size = 1,000" in warning.message  # pyright: ignore
+    assert "max_checkpoints_size = 0.977 KiB" in warning.message  # pyright: ignore
 
 
 @pytest.mark.parametrize("course", [resources(keep_best=1)], indirect=True)
@@ -165,9 +165,9 @@ def test_a_sweep_of_models_keeps_the_best_and_says_what_became_of_the_others(
     assert kept == {f"{best.number:05d}"}
     assert (run.export(tmp_path / "best") / "weights.safetensors").exists()
     other = (best.number + 1) % 3
-    with pytest.raises(RunError, match="deleted for better ones") as caught:
+    with pytest.raises(RunError, match="deleted in favour of better ones") as caught:
         run.export(tmp_path / "other", trial=other)
-    assert "--without-weights" in str(caught.value)
+    assert "weights=False" in str(caught.value)
     without = run.export(tmp_path / "other", trial=other, weights=False)
     assert (without / "retrain.sh").exists()
     assert not (without / "weights.safetensors").exists()

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from running import make_experiment
 
+from tests.services.sweeps import make_experiment
 from workbench.errors import ResourcesError
 from workbench.resources import ClusterInventory, NodeInventory
 from workbench.sweeps.cluster import share_of

@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from running import Sweep
 
+from tests.services.sweeps import Sweep
 from workbench.events import TrialEnded, TrialStarted
 from workbench.store import Store
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from running import Driving, Sweep
 
+from tests.services.sweeps import Driving, Sweep
 from workbench.events import TrialReported
 from workbench.store import Store, connection
 from workbench.sweeps import ledger

@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from running import Driving, Sweep
 
-from tests.postgresql_server import ESCAPED_PASSWORD, PASSWORD, Server
+from tests.services.postgresql import ESCAPED_PASSWORD, PASSWORD, Server
+from tests.services.sweeps import Driving, Sweep
 from workbench.events import DriverStarted, TrialReported
 from workbench.store import Store
 from workbench.sweeps import ledger

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.sweeps.running import Driving, Sweep
+from tests.services.sweeps import Driving, Sweep
 from workbench.events import Noted, TrialStarted
 from workbench.store import Store
 from workbench.workers.admission import Request
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 def test_a_run_that_gets_no_workers_says_once_who_has_them(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("workbench.sweeps.waiting.TELL_AFTER_S", 0.3)
+    monkeypatch.setattr("workbench.sweeps.waiting.REPORT_AFTER_S", 0.3)
     held = Gang.lease(Request(run_id="somebody-elses", num_workers=2))
     try:
         sweep = Sweep.create(store, "curve", budget={"trials": 2}, resources={"concurrency": 2})

@@ -59,6 +59,20 @@ def test_trees_report_in_epochs_and_their_best_checkpoint_says_what_was_reported
     assert (said.argmax(axis=1) == targets).mean() == pytest.approx(best)
 
 
+@pytest.mark.parametrize("mode", ["best", "last", {"mean_last": 3}])
+def test_trees_are_kept_at_the_round_that_their_value_belongs_to(tmp_path, mode):
+    asked = experiment(objectives=[{"metric": "val_accuracy", "goal": "maximize", "value": mode}])
+    ended, events = run(asked, tmp_path, params={"family": "forest"})
+    scores = [each.values["val_accuracy"] for each in events if isinstance(each, TrialReported)]
+    saved = [each.step for each in events if isinstance(each, CheckpointSaved)]
+    if mode == "best":
+        assert ended.values["val_accuracy"] == max(scores)
+    else:
+        count = 1 if mode == "last" else 3
+        assert ended.values["val_accuracy"] == pytest.approx(sum(scores[-count:]) / count)
+        assert saved == [12]
+
+
 def test_trees_are_stopped_between_rounds(tmp_path):
     ended, events = run(experiment(), tmp_path, params={"family": "forest"}, stop_after=2)
     assert ended.state == "stopped"

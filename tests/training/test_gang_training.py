@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from group_of_processes import run_together
 
-from workbench.events import CheckpointSaved, Event, TrialEnded, TrialReported
+from tests.services.process_group import run_together
+from workbench.events import CheckpointSaved, Event, Noted, TrialEnded, TrialReported
 from workbench.experiment import Experiment
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.plan import PartialPlan
+from workbench.training import TrialTask, checkpoint, ranks, run_trial
 
 
 def experiment(**fields: Any) -> str:
@@ -75,7 +77,9 @@ def test_two_workers_go_on_in_the_middle_of_an_epoch_as_if_nothing_had_happened(
 
 
 def train_on(rank: int, num_workers: int, meeting: str, text: str, folder: str) -> Any:
-    return train(rank, num_workers, meeting, text, folder, None, plan={"workers": 2, "micro_batch": 16})
+    return train(
+        rank, num_workers, meeting, text, folder, None, plan=PartialPlan.of(workers=2, micro_batch=16)
+    )
 
 
 def test_a_training_of_one_worker_goes_on_with_two(tmp_path: Path) -> None:
@@ -97,11 +101,17 @@ def sum_ranks(config: dict[str, Any], report: Any, worker: Any, seed: int) -> No
             return
 
 
-def run_own_function(rank: int, num_workers: int, meeting: str, function: str) -> Any:
+def run_own_function(
+    rank: int, num_workers: int, meeting: str, function: str, stop_at: str | None = "trial_reported 4"
+) -> Any:
     text = Experiment(
         train=f"test_gang_training:{function}", objectives=[{"metric": "loss", "goal": "minimize"}]
     ).model_dump_json()
-    return train(rank, num_workers, meeting, text, "unused", "trial_reported 4")
+    return train(rank, num_workers, meeting, text, "unused", stop_at)
+
+
+def run_own_function_to_the_end(rank: int, num_workers: int, meeting: str, function: str) -> Any:
+    return run_own_function(rank, num_workers, meeting, function, stop_at=None)
 
 
 def test_a_persons_function_trains_on_workers_that_stop_together() -> None:
@@ -121,14 +131,156 @@ def test_a_function_that_does_not_ask_which_worker_it_is_is_refused() -> None:
 
 
 def report_more_on_rank_0(config: dict[str, Any], report: Any, worker: Any) -> None:
-    for step in range(1, 3 if worker.rank else 5):
+    for step in range(1, 3 if worker.rank else 4):
         report(step=step, loss=1.0)
 
 
-def test_workers_that_report_unequally_fail_instead_of_waiting_for_ever() -> None:
-    for ended, _ in run_together(run_own_function, 2, "report_more_on_rank_0"):
-        assert (ended.state, ended.reason) == ("failed", "error")
-        assert "the function has returned on rank 1 while it still reports on others" in ended.message
+def report_more_on_rank_1(config: dict[str, Any], report: Any, worker: Any) -> None:
+    for step in range(1, 4 if worker.rank else 3):
+        report(step=step, loss=1.0)
+
+
+@pytest.mark.parametrize(("rank", "counts"), [(0, (3, 2)), (1, (2, 3))])
+def test_unequal_reports_are_accepted_and_named(rank: int, counts: tuple[int, int]) -> None:
+    answers = run_together(run_own_function, 2, f"report_more_on_rank_{rank}")
+    assert [ended.state for ended, _ in answers] == ["complete", "complete"], answers[0][0].message
+    warning = answers[0][1][-1]
+    assert isinstance(warning, Noted)
+    assert warning.message == (
+        f"rank 0 made {counts[0]} reports, rank 1 {counts[1]} reports: only those of rank 0 count"
+    )
+
+
+def report_twice_on_rank_1(config: dict[str, Any], report: Any, worker: Any) -> None:
+    ranks.WAIT_S = 0.3
+    for step in range(1, 30):
+        torch.distributed.all_reduce(torch.ones(1))
+        for _ in range(1 + worker.rank):
+            report(step=step, loss=1.0)
+
+
+def test_a_rank_that_reports_more_often_than_rank_0_is_not_held_up() -> None:
+    answers = run_together(run_own_function_to_the_end, 2, "report_twice_on_rank_1")
+    assert answers[0][0].state == "complete", answers[0][0].traceback
+    assert answers[0][1][-1].message.startswith("rank 0 made 29 reports, rank 1 58 reports")
+
+
+def report_on_rank_0(config: dict[str, Any], report: Any, worker: Any) -> None:
+    for step in range(1, 50):
+        total = torch.ones(1)
+        torch.distributed.all_reduce(total)
+        if worker.rank == 0 and report(step=step, loss=float(total)):
+            return
+        if step == config.get("steps"):
+            return
+
+
+def test_reports_of_rank_0_alone_are_enough_and_a_stop_reaches_the_others() -> None:
+    (first, events), *others = run_together(run_own_function, 3, "report_on_rank_0")
+    assert (first.state, first.step) == ("stopped", 4), first.traceback
+    assert [event.values["loss"] for event in events] == [3.0] * 4
+    for ended, seen in others:
+        assert (ended.state, seen) == ("stopped", []), ended.traceback
+
+
+def report_on_rank_0_to_the_end(config: dict[str, Any], report: Any, worker: Any) -> None:
+    report_on_rank_0({"steps": 3}, report, worker)
+
+
+def test_a_function_that_reports_on_rank_0_alone_completes() -> None:
+    for ended, events in run_together(run_own_function, 2, "report_on_rank_0_to_the_end"):
+        assert ended.state == "complete", ended.traceback
+        assert not any(isinstance(event, Noted) for event in events)
+
+
+def exchange_more_on_rank_1(config: dict[str, Any], report: Any, worker: Any) -> None:
+    for step in range(1, 5 if worker.rank else 3):
+        torch.distributed.all_reduce(torch.ones(1))
+        if worker.rank == 0:
+            report(step=step, loss=1.0)
+
+
+def test_a_rank_that_exchanges_more_often_is_named_instead_of_waiting() -> None:
+    (first, _), (second, _) = run_together(run_own_function, 2, "exchange_more_on_rank_1")
+    assert first.state == "complete"
+    assert (second.state, second.reason) == ("failed", "error")
+    assert (
+        "the function has returned on rank 0 after 2 reports while rank 1 still exchanges" in second.message
+    )
+
+
+TORCHRUN = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "NODE_RANK")
+
+
+def read_torchrun_variables(config: dict[str, Any], report: Any, worker: Any) -> None:
+    for name in (*TORCHRUN, "MASTER_PORT"):
+        report(step=1, loss=0.0, **{name: int(os.environ[name])})
+    assert os.environ["MASTER_ADDR"] == "127.0.0.1"
+
+
+def restored_variables(rank: int, num_workers: int, meeting: str) -> Any:
+    os.environ.pop("RANK", None)
+    os.environ["WORLD_SIZE"] = "mine"
+    answer = run_own_function(rank, num_workers, meeting, "read_torchrun_variables")
+    return answer, os.environ.get("RANK"), os.environ.pop("WORLD_SIZE")
+
+
+def test_workers_see_the_variables_of_torchrun_and_their_own_afterwards() -> None:
+    for rank, ((ended, events), *after) in enumerate(run_together(restored_variables, 2)):
+        assert ended.state == "complete", ended.traceback
+        seen = {name: value for event in events for name, value in event.values.items()}
+        assert [seen[name] for name in TORCHRUN] == [rank, 2, rank, 2, 0, 0]
+        assert after == [None, "mine"]
+
+
+def train_as_scripts_do(config: dict[str, Any], report: Any, worker: Any) -> None:
+    dist = torch.distributed
+    for _ in range(2):  # in the group that is there, then in one of its own over env://
+        dist.init_process_group("gloo")
+        assert (dist.get_rank(), dist.get_world_size()) == (int(os.environ["RANK"]), 2)
+        total = torch.ones(1)
+        dist.all_reduce(total)
+        dist.destroy_process_group()
+        if worker.rank == 0:
+            report(step=1, loss=float(total))
+
+
+def test_a_script_that_joins_and_leaves_its_own_group_works() -> None:
+    for _ in range(2):  # also in a process that did so before
+        answers = run_together(run_own_function, 2, "train_as_scripts_do")
+        assert [ended.state for ended, _ in answers] == ["complete"] * 2, answers[0][0].traceback
+        assert answers[0][1][0].values == {"loss": 2.0}
+
+
+def join_another_group(config: dict[str, Any], report: Any, worker: Any) -> None:
+    torch.distributed.init_process_group("gloo", rank=worker.rank, world_size=5)
+
+
+def test_another_group_is_refused_in_words() -> None:
+    for ended, _ in run_together(run_own_function, 2, "join_another_group"):
+        assert ended.state == "failed"
+        assert "world_size=5, but the workers of the trial have a group with world_size=2" in ended.message
+
+
+def train_with_accelerate(config: dict[str, Any], report: Any, worker: Any) -> None:
+    from accelerate import Accelerator
+    from accelerate.state import AcceleratorState, GradientState, PartialState
+
+    accelerator = Accelerator(cpu=True)
+    assert (accelerator.process_index, accelerator.num_processes) == (worker.rank, worker.num_workers)
+    model = accelerator.prepare(torch.nn.Linear(1, 1))
+    model(torch.ones(1, 1)).sum().backward()
+    if accelerator.is_main_process:
+        report(step=1, loss=float(accelerator.num_processes))
+    for state in (AcceleratorState, PartialState, GradientState):
+        state._reset_state()
+
+
+def test_accelerate_sees_the_workers() -> None:
+    pytest.importorskip("accelerate")
+    answers = run_together(run_own_function, 2, "train_with_accelerate")
+    assert [ended.state for ended, _ in answers] == ["complete"] * 2, answers[0][0].traceback
+    assert answers[0][1][0].values == {"loss": 2.0}
 
 
 def see_worker(config: dict[str, Any], report: Any, worker: Any) -> float:

@@ -90,7 +90,7 @@ def test_a_trial_that_keeps_no_checkpoints_writes_nothing(tmp_path: Path) -> Non
 
 
 def test_a_long_journal_keeps_its_newest_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "MOST_BYTES", 200)
+    monkeypatch.setattr(journal, "MAX_BYTES", 200)
     run_trial(task(tmp_path), lambda event: False)
     told = resume(tmp_path)[1]
     assert told[-1] == (6, True)

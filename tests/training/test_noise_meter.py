@@ -11,20 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from group_of_processes import run_together
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from tests.services.process_group import run_together
 from workbench.data import Datasets
 from workbench.data.splits import ArraySplit
 from workbench.events import Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
 from workbench.performance.noise import gain
+from workbench.plan import Plan
 from workbench.strategies.strategy import MeasuredStep, Worker
 from workbench.training import TrialTask, checkpoint, run_trial
 from workbench.training.noise_meter import CUT_INTERVAL, INTERVAL, NoiseMeter
-from workbench.training.settings import Split
 
 NUM_SAMPLES, NUM_FEATURES, GLOBAL_BATCH = 35_000, 20, 256
 
@@ -205,8 +205,12 @@ def test_adascale_is_refused_where_nothing_can_be_measured(tmp_path: Path) -> No
     assert "Set plan.accumulation to 2 or more" in str(ended.message)
 
 
-def meter(split: Split, *, enabled: bool = True, mixes_samples: bool = False) -> NoiseMeter:
-    return NoiseMeter(Worker(), split, enabled=enabled, mixes_samples=mixes_samples)
+def divide(micro_batch: int, accumulation: int = 1, workers: int = 1) -> Plan:
+    return Plan(workers, micro_batch, accumulation, "fp32", "ddp", "none")
+
+
+def meter(plan: Plan, *, enabled: bool = True, mixes_samples: bool = False) -> NoiseMeter:
+    return NoiseMeter(Worker(0, plan.workers), plan, enabled=enabled, mixes_samples=mixes_samples)
 
 
 @given(
@@ -217,9 +221,9 @@ def test_measured_steps_are_whole_ones_and_at_least_an_interval_apart(
     micro_batch: int, accumulation: int, workers: int, steps_per_epoch: int
 ) -> None:
     global_batch = micro_batch * accumulation * workers
-    split = Split(global_batch, micro_batch, accumulation, workers)
+    plan = divide(micro_batch, accumulation, workers)
     interval = CUT_INTERVAL if accumulation * workers == 1 else INTERVAL
-    chosen = meter(split)
+    chosen = meter(plan)
     measured: list[int] = []
     for step in range(500):
         is_last = step % steps_per_epoch == steps_per_epoch - 1
@@ -233,12 +237,12 @@ def test_measured_steps_are_whole_ones_and_at_least_an_interval_apart(
 
 
 def test_what_cannot_be_measured_or_should_not_is_never_chosen() -> None:
-    whole, accumulated = Split(32, 32, 1, 1), Split(32, 16, 2, 1)
+    whole, accumulated = divide(32), divide(16, 2)
     silent = [
         meter(whole, enabled=False),
         meter(accumulated, enabled=False),
         meter(whole, mixes_samples=True),
-        meter(Split(1, 1, 1, 1)),
+        meter(divide(1)),
     ]
     for chosen in silent:
         assert all(chosen.micro_batch(step, 32) is None for step in range(200))
@@ -249,7 +253,7 @@ def test_what_cannot_be_measured_or_should_not_is_never_chosen() -> None:
 def test_parts_of_unequal_sizes_are_weighed_so_that_expected_norms_give_the_moments(
     global_batch: int, signal_sqr: float, noise: float
 ) -> None:
-    chosen = meter(Split(global_batch, global_batch, 1, 1))
+    chosen = meter(divide(global_batch))
     sizes = [math.ceil(global_batch / 2), global_batch // 2]
     parts = sum(signal_sqr + noise / size for size in sizes) / 2
     norms = torch.tensor([parts, signal_sqr + noise / global_batch], dtype=torch.float64)
@@ -257,7 +261,7 @@ def test_parts_of_unequal_sizes_are_weighed_so_that_expected_norms_give_the_mome
         chosen.add(MeasuredStep(torch.zeros(()), norms))
     chosen.add(MeasuredStep(torch.zeros(()), torch.tensor([math.inf, 1.0], dtype=torch.float64)))
     assert chosen.moments() is None
-    chosen.look()
+    chosen.read()
     moments = chosen.moments()
     assert moments is not None
     assert moments.signal_sqr == pytest.approx(signal_sqr, rel=1e-6, abs=1e-8 * noise)

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 import torch
 
+from tests.services.waiting import wait_until
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
+from workbench.plan import PartialPlan
+from workbench.probes.measurements import PlanProbe
 from workbench.training import TrialTask, run_trial
 from workbench.training.device import foreign_bytes
-from workbench.training.task import PlanProbe
-from workbench.workers.baseline import Baseline
+from workbench.workers.memory_baseline import Baseline
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 
@@ -51,8 +52,10 @@ def test_a_probe_measures_time_and_memory_of_the_device(tmp_path: Path) -> None:
         data="digits",
         objectives=[{"metric": "val_accuracy", "goal": "maximize"}],
     )
-    plans = tuple({"micro_batch": size, "accumulation": 1} for size in (64, 512))
-    task = TrialTask("r", 0, 0, experiment.model_dump_json(), folder=str(tmp_path), instead=PlanProbe(plans))
+    plans = tuple(PartialPlan.of(micro_batch=size, accumulation=1) for size in (64, 512))
+    task = TrialTask(
+        "r", 0, 0, experiment.model_dump_json(), folder=str(tmp_path), measurement=PlanProbe(plans)
+    )
     events: list[PlanMeasured] = []
     ended = run_trial(task, events.append)  # type: ignore[arg-type, func-returns-value]
     assert ended.state == "complete", ended.traceback
@@ -76,10 +79,7 @@ def test_a_gpu_that_somebody_else_occupies_is_known_and_free_again_afterwards() 
     finally:
         child.kill()
         child.wait()
-    deadline = time.monotonic() + 30
-    while foreign_bytes():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
+    wait_until(lambda: not foreign_bytes())
 
 
 def test_memory_that_a_trial_left_on_the_device_is_found() -> None:

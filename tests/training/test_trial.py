@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
+from tests.builders.clock import Clock
 from workbench.events import CheckpointSaved, Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
 from workbench.training import TrialTask, run_trial
@@ -63,12 +65,43 @@ def test_a_convnet_learns_the_digits(tmp_path: Path) -> None:
     assert set(reports[-1].parts_s) == {"data", "forward", "backward", "update"}
 
 
-def test_the_parts_of_a_step_add_up_to_its_time(tmp_path: Path) -> None:
-    _, events = run(digits(epochs=2), tmp_path)
-    last = evaluations(events)[-1]
-    assert last.samples_per_s is not None
-    step_s = (1438 / 12) / last.samples_per_s
-    assert sum(last.parts_s.values()) == pytest.approx(step_s, rel=0.15)
+CLOCK = Clock()
+
+
+class Timed(nn.Module):
+    """Takes 20 ms forward and 30 ms backward, by `CLOCK`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(64, 10)
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        CLOCK.sleep(0.02)
+        outputs = self.layer(inputs.flatten(1))
+        if outputs.requires_grad:
+            outputs.register_hook(lambda _: CLOCK.sleep(0.03))
+        return outputs
+
+
+def build_timed(config: dict[str, Any]) -> nn.Module:
+    return Timed()
+
+
+def test_the_parts_of_a_step_add_up_to_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("training.window", "performance.profiler"):
+        monkeypatch.setattr(f"workbench.{module}.perf_counter", CLOCK)
+    _, events = run(digits(epochs=2).replace(model="test_trial:build_timed"), tmp_path)
+    reports = [event for event in events if isinstance(event, TrialReported)]
+    parts_s = {"data": 0.0, "forward": 0.02, "backward": 0.03, "update": 0.0}
+    assert len(reports) >= 2
+    before = 0
+    for report in reports:
+        num_samples = sum(30 if step % 12 == 0 else 128 for step in range(before + 1, report.step + 1))
+        assert report.parts_s == pytest.approx(parts_s)
+        assert report.samples_per_s is not None
+        window_s = num_samples / report.samples_per_s
+        assert (report.step - before) * sum(parts_s.values()) == pytest.approx(window_s)
+        before = report.step
 
 
 def test_the_same_seed_gives_the_same_training_and_another_seed_another(tmp_path: Path) -> None:
@@ -110,6 +143,30 @@ def test_the_best_checkpoint_is_that_of_the_best_report(tmp_path: Path) -> None:
     content = torch.load(saved[-1].path, weights_only=True)
     assert content["values"] == best.values
     assert sorted(path.name for path in (tmp_path / "checkpoints").iterdir()) == ["best.pt", "last.pt"]
+
+
+@pytest.mark.parametrize("mode", [None, "best", "last", {"mean_last": 2}])
+def test_the_value_is_that_of_the_checkpoint_that_is_exported(mode: Any, tmp_path: Path) -> None:
+    how = {} if mode is None else {"value": mode}
+    objectives = [
+        {"metric": "val_accuracy", "goal": "maximize", **how},
+        {"metric": "train_loss", "goal": "minimize", **how},
+    ]
+    experiment = digits(epochs=4, optimizer="sgd", schedule="constant").replace(objectives=objectives)
+    ended, events = run(experiment, tmp_path, params={"lr": 0.9})
+    assert ended.state == "complete", ended.message
+    reports = evaluations(events)
+    saved = [item for item in events if isinstance(item, CheckpointSaved) and item.best]
+    content = torch.load(saved[-1].path, weights_only=True)
+    follows_best = mode in (None, "best")
+    kept = max(reports, key=lambda item: item.values["val_accuracy"]) if follows_best else reports[-1]
+    assert (saved[-1].step, content["values"]) == (kept.step, kept.values)
+    if isinstance(mode, dict):
+        for metric in ("val_accuracy", "train_loss"):
+            mean = sum(item.values[metric] for item in reports[-2:]) / 2
+            assert ended.values[metric] == pytest.approx(mean)
+    else:
+        assert ended.values == kept.values
 
 
 def test_an_error_ends_the_trial_with_its_traceback(tmp_path: Path) -> None:

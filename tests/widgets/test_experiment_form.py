@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import queue
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,9 +10,10 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
 import workbench as wb
-from tests.run.recorded import record_run
+from tests.builders.recorded_runs import record_run
+from tests.services.waiting import wait_until
 from workbench.errors import DataError, ExperimentError, WorkbenchError
-from workbench.run import read_experiment
+from workbench.runs import read_experiment
 from workbench.widgets import ExperimentForm, experiment_form
 
 Say = Callable[..., None]
@@ -32,18 +32,18 @@ class Talk:
 
     def say(self, kind: str, **content: Any) -> dict[str, Any]:
         self._number += 1
-        self.form._hear(self.form, {"type": kind, "number": self._number, **content}, [])
+        self.form._on_message(self.form, {"type": kind, "number": self._number, **content}, [])
         return self.states[-1]
 
     def edit(self, *changes: tuple[str, Any]) -> dict[str, Any]:
         return self.say("edit", changes=[list(change) for change in changes], removals=[], label="edit")
 
     def ask(self, part: str, **arguments: Any) -> dict[str, Any]:
-        self.say("ask", part=part, question=self._number, arguments=arguments)
+        self.say("query", topic=part, query=self._number, arguments=arguments)
         while (told := self.parts.get(timeout=240))["status"] == "working":
             pass
         assert told["status"] == "done", told
-        return told["picture"]
+        return told["result"]
 
     @property
     def state(self) -> dict[str, Any]:
@@ -95,7 +95,7 @@ def test_what_is_clicked_is_the_experiment_and_can_be_saved_and_opened(talk: Tal
 
     talk.say("save", path=str(path), overwrite=False)
     told = talk.parts.get_nowait()
-    assert (told["name"], told["status"]) == ("file", "failed")
+    assert (told["topic"], told["status"]) == ("file", "failed")
     talk.edit(("training.epochs", 5))
     assert talk.say("open", path=str(path))["hash"] == read_experiment(path).hash()
 
@@ -113,7 +113,7 @@ def test_an_experiment_is_assigned_and_saved_in_python_and_the_view_follows(
     path = tmp_path / "mine.yaml"
     talk.form.save(path)
     assert talk.state["saved_path"] == str(path)
-    with pytest.raises(DataError, match="is there already"):
+    with pytest.raises(DataError, match="already exists"):
         talk.form.save(path)
     talk.form.experiment = other.model_dump(mode="json")
     talk.form.save(path, overwrite=True)
@@ -121,7 +121,7 @@ def test_an_experiment_is_assigned_and_saved_in_python_and_the_view_follows(
     talk.form.experiment = str(path)
     assert talk.form.experiment == other
     for wrong in (None, 5):
-        with pytest.raises(ExperimentError, match="is no experiment; allowed: an experiment, the path"):
+        with pytest.raises(ExperimentError, match="is not an experiment; allowed: an experiment, the path"):
             talk.form.experiment = wrong
     assert talk.form.experiment == other
 
@@ -187,8 +187,10 @@ def test_a_run_shows_its_experiment_and_is_told_its_frames(
         assert talk.form.experiment == run.experiment
         talk.say("hello", parts=["result"])
         assert talk.ask("result")["run_id"] == run.run_id
-        said = f'{{"type": "look", "number": 1, "look": {{"run": "{run.run_id}", "chart": {{}}}}}}'
-        talk.form._hear(talk.form, {"view": "one", "said": said}, [])
+        said = (
+            f'{{"type": "subscribe", "number": 1, "subscription": {{"run": "{run.run_id}", "chart": {{}}}}}}'
+        )
+        talk.form._on_message(talk.form, {"view": "one", "message": said}, [])
         assert talk.frames.get(timeout=20)
     finally:
         talk.form.close()
@@ -242,7 +244,7 @@ def test_a_class_of_a_cell_is_taken_by_its_name_and_followed(
         assert "build" in {model["name"] for model in first["models"]}
         shell.run_cell("def build(config): return 2")
         assert talk.state["hash"] not in (None, first["hash"])
-        assert "defined anew" in talk.state["notes"][0]
+        assert "redefined" in talk.state["notes"][0]
     finally:
         talk.form.close()
     num_told = len(talk.states)
@@ -267,12 +269,9 @@ def test_one_button_starts_the_run_and_what_came_of_it_is_told(
     result = talk.ask("result", run_id=run_id)
     assert result["state"] == "complete"
     assert result["best"]["values"]["val_accuracy"] > 0.3
-    assert talk.ask("extend", run_id=run_id, trials=1)["words"]
+    assert talk.ask("extend", run_id=run_id, trials=1)["message"]
     talk.form.close()  # the run goes on
-    deadline = time.monotonic() + 240
-    while len(run.history.in_state("complete")) < 3:
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
+    wait_until(lambda: len(run.history.in_state("complete")) == 3, timeout_s=240, every_s=0.2)
 
 
 @pytest.mark.ray

@@ -62,11 +62,11 @@ class Kernel:
     def part(self, name: str) -> dict[str, Any]:
         def is_answer(_: Any) -> bool:
             last = self.told[-1] if self.told else {}
-            return last.get("name") == name and last["status"] != "working"
+            return last.get("topic") == name and last["status"] != "working"
 
         self.hear(is_answer)
         assert self.told[-1]["status"] == "done", self.told[-1]
-        return self.told[-1]["picture"]
+        return self.told[-1]["result"]
 
     def hear(self, is_enough: Any, within_s: float = 240.0) -> None:
         deadline = time.monotonic() + within_s
@@ -116,7 +116,7 @@ def test_a_model_of_a_cell_is_run_by_one_button_and_the_kernel_stays_free(
         ["search", {"width": {"choices": [16, 32]}}], ["training.epochs", 1], ["budget.trials", 2]
     ]  # fmt: skip
     kernel.say({"type": "edit", "number": 1, "changes": changes, "removals": [], "label": "edit"})
-    kernel.say({"type": "ask", "number": 2, "part": "start", "question": 5, "arguments": {}})
+    kernel.say({"type": "query", "number": 2, "topic": "start", "query": 5, "arguments": {}})
     kernel.run("assert 6 * 7 == 42")
     run_id = kernel.part("start")["run_id"]
     states = [message for message in kernel.told if message["type"] == "state"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import workbench as wb
-from tests.frames import read_frame
-from tests.run.recorded import record_run
+from tests.builders.frames import read_frame
+from tests.builders.recorded_runs import record_run
 from workbench.errors import WorkbenchError
 from workbench.widgets import live_view
 
@@ -50,8 +50,8 @@ def test_two_views_of_a_widget_are_sent_what_each_of_them_shows(tmp_path: Path, 
     looks = {"left": {"run": run_id, "table": {"limit": 1}}, "right": {"runs": {}}}
     try:
         for view, look in looks.items():
-            said = json.dumps({"type": "look", "number": 1, "look": look})
-            shown._handle_custom_msg({"view": view, "said": said}, [])
+            said = json.dumps({"type": "subscribe", "number": 1, "subscription": look})
+            shown._handle_custom_msg({"view": view, "message": said}, [])
         seen: dict[str, set[str]] = {"left": set(), "right": set()}
         while not (seen["left"] >= {"run", "table"} and "runs" in seen["right"]):
             for view, told in seen.items():
@@ -60,14 +60,14 @@ def test_two_views_of_a_widget_are_sent_what_each_of_them_shows(tmp_path: Path, 
                     continue
                 head = read_frame(sent[view].get()).head
                 told.update(head)
-                said = json.dumps({"type": "taken", "frame": head["frame"]})
-                shown._handle_custom_msg({"view": view, "said": said}, [])
+                said = json.dumps({"type": "acknowledge", "frame": head["frame"]})
+                shown._handle_custom_msg({"view": view, "message": said}, [])
         assert "runs" not in seen["left"]
         assert not {"run", "table"} & seen["right"]
         left, right = (shown._senders._of_views[view] for view in ("left", "right"))
         shown._handle_custom_msg({"view": "left"}, [])
         ends_soon(left)
-        assert right.alive
+        assert right.is_alive
     finally:
         shown.close()
     ends_soon(right)
@@ -75,7 +75,7 @@ def test_two_views_of_a_widget_are_sent_what_each_of_them_shows(tmp_path: Path, 
 
 def ends_soon(sender: live_view.KernelSender) -> None:
     deadline = time.monotonic() + 15
-    while sender.alive:
+    while sender.is_alive:
         assert time.monotonic() < deadline
         time.sleep(0.05)
 
@@ -85,20 +85,20 @@ def test_a_kernel_sends_frames_one_at_a_time_and_nothing_to_who_says_nonsense(tm
     sent: queue.Queue[bytes] = queue.Queue()
     sender = live_view.KernelSender(run, sent.put)
     try:
-        sender.hear("nonsense")
+        sender.receive("nonsense")
         look = {"run": run.run_id, "chart": {}, "table": {}}
-        sender.hear(json.dumps({"type": "look", "number": 1, "look": look}))
+        sender.receive(json.dumps({"type": "subscribe", "number": 1, "subscription": look}))
         first = read_frame(sent.get(timeout=10))
         assert first.head["run"]["run_id"] == run.run_id
         with pytest.raises(queue.Empty):
             sent.get(timeout=1.5)
-        sender.hear(json.dumps({"type": "taken", "frame": first.head["frame"]}))
+        sender.receive(json.dumps({"type": "acknowledge", "frame": first.head["frame"]}))
         seen = dict(first.head)
         while seen.get("table", {}).get("total") != 5:
             frame = read_frame(sent.get(timeout=10))
             seen |= frame.head
-            sender.hear(json.dumps({"type": "taken", "frame": frame.head["frame"]}))
+            sender.receive(json.dumps({"type": "acknowledge", "frame": frame.head["frame"]}))
         assert seen["run"]["best"]["trial"] == 1
     finally:
-        sender.end()
+        sender.close()
     ends_soon(sender)

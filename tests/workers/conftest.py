@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from workbench.experiment import Experiment
+from workbench.remote.code_origin import Origin
 from workbench.training import TrialTask
-from workbench.workers.origin import Origin
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ from workbench.workers.admission import (
     CPU_SHARE,
     Node,
     Request,
-    Returning,
+    RunsBetweenTrials,
     Shape,
     check_feasible,
-    order,
+    next_index,
     place,
-    queued,
+    serving_order,
 )
 
 nodes = st.lists(
@@ -71,7 +71,7 @@ def test_whatever_can_be_placed_now_is_feasible(request, nodes):
     held=st.dictionaries(st.sampled_from("abc"), st.floats(0, 8)),
 )
 def test_the_next_request_has_the_highest_priority_then_the_poorest_run_then_the_greatest_age(waiting, held):
-    index = order(waiting, held)
+    index = next_index(waiting, held)
     chosen = waiting[index]
     for other_index, other in enumerate(waiting):
         assert other.priority <= chosen.priority
@@ -140,11 +140,11 @@ def test_spread_takes_each_time_the_node_with_the_fewest_of_the_gang_then_the_wa
 def test_the_queue_is_what_asking_who_is_next_again_and_again_comes_to(waiting, held):
     left, at_work, expected = list(waiting), dict(held), []
     while left:
-        request = left.pop(order(left, at_work))
+        request = left.pop(next_index(left, at_work))
         held_now = at_work.get(request.run_id, 0.0)
         at_work[request.run_id] = held_now + request.shape.cpus * request.num_workers
         expected.append(request)
-    assert queued(waiting, held) == expected
+    assert serving_order(waiting, held) == expected
 
 
 @given(request=requests, nodes=nodes, data=st.data())
@@ -165,23 +165,23 @@ def test_a_request_that_excludes_every_node_is_refused():
 
 def test_a_run_between_two_trials_keeps_lower_priorities_waiting_for_a_moment_only():
     urgent, equal, low = Request("a", priority=1), Request("b", priority=1), Request("c")
-    returning = Returning()
-    returning.ended(urgent, now_s=10.0)
-    assert returning.outranks(low, now_s=10.0)
-    assert not returning.outranks(equal, now_s=10.0)
-    assert not returning.outranks(low, now_s=10.0 + BETWEEN_TRIALS_S)
+    between = RunsBetweenTrials()
+    between.on_lease_ended(urgent, now_s=10.0)
+    assert between.outranks(low, now_s=10.0)
+    assert not between.outranks(equal, now_s=10.0)
+    assert not between.outranks(low, now_s=10.0 + BETWEEN_TRIALS_S)
 
 
 def test_a_run_is_expected_once_for_each_of_its_trials_that_ended():
     urgent, low = Request("a", priority=1), Request("c")
-    returning = Returning()
-    returning.ended(urgent, now_s=10.0)
-    returning.ended(urgent, now_s=10.1)
-    returning.asked(low)
-    returning.asked(urgent)
-    assert returning.outranks(low, now_s=10.2)
-    returning.asked(urgent)
-    assert not returning.outranks(low, now_s=10.2)
+    between = RunsBetweenTrials()
+    between.on_lease_ended(urgent, now_s=10.0)
+    between.on_lease_ended(urgent, now_s=10.1)
+    between.on_requested(low)
+    between.on_requested(urgent)
+    assert between.outranks(low, now_s=10.2)
+    between.on_requested(urgent)
+    assert not between.outranks(low, now_s=10.2)
 
 
 def test_whoever_lets_the_cluster_grow_is_not_told_that_it_is_too_small():

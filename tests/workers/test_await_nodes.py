@@ -35,7 +35,9 @@ def test_machines_that_are_there_need_no_wait_and_are_kept_until_they_are_let_go
 
 
 def test_machines_that_do_not_come_are_told(ray_head: Path) -> None:
-    with pytest.raises(ResourcesError, match=r"0 of 2 machines with 1 CPUs and 4 GPUs are there after 0 s"):
+    with pytest.raises(
+        ResourcesError, match=r"only 0 of 2 nodes with 1 CPUs and 4 GPUs have joined the cluster after 0 s"
+    ):
         await_nodes(2, cpus=1, gpus=4, timeout_s=0.0)
     assert wanted() == [{"CPU": 1, "GPU": 4}] * 2
 
@@ -43,7 +45,7 @@ def test_machines_that_do_not_come_are_told(ray_head: Path) -> None:
 def test_the_command_says_how_it_ended(ray_head: Path, capsys: pytest.CaptureFixture[str]) -> None:
     main(["--nodes", "1", "--cpus", "2"])
     assert wanted() == [{"CPU": 2.0}]
-    with pytest.raises(SystemExit, match="error: --timeout: 1 of 3 machines"):
+    with pytest.raises(SystemExit, match="error: --timeout: only 1 of 3 nodes"):
         main(["--nodes", "3", "--cpus", "2", "--timeout", "0"])
     main(["--release"])
     assert wanted() == []

@@ -11,11 +11,12 @@ import psutil
 import pytest
 import ray
 
+from tests.services.waiting import wait_until
 from workbench.errors import ResourcesError
+from workbench.remote.code_origin import Origin
 from workbench.workers.admission import Request, Shape
 from workbench.workers.gang import Gang
-from workbench.workers.origin import Origin
-from workbench.workers.pool import STOP_GRACE_S, connect_pool
+from workbench.workers.pool import connect_pool
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_head")]
 ONE = Request("run")
@@ -40,13 +41,6 @@ def run(task, origin: Origin, request: Request = ONE):
         gang.release()
 
 
-def wait_until(is_true, timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not is_true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
-
-
 def pool_status():
     return ray.get(connect_pool().status.remote())
 
@@ -61,7 +55,7 @@ def _no_test_leaves_a_lease():
     yield
     try:
         wait_until(is_pool_free, timeout_s=10)
-    except AssertionError:
+    except TimeoutError:
         ray.kill(connect_pool())
         raise
 
@@ -71,9 +65,7 @@ def test_a_trial_runs_on_a_worker_and_the_next_one_finds_it_warm(make_task, orig
     assert [event.values for event in events] == [{"loss": 0.25}]
     assert ended.state == "complete"
     assert worker.pid != os.getpid()
-    began = time.monotonic()
     assert run(make_task("constant", trial=1), origin)[2] == worker
-    assert time.monotonic() - began < 0.5
 
 
 def test_a_function_trial_loads_no_torch_sees_no_gpu_and_its_prints_land_in_its_log(make_task, origin):
@@ -139,9 +131,7 @@ def test_a_trial_that_does_not_listen_is_ended_after_the_grace_and_its_worker_re
     first = gang.next(timeout_s=30)
     assert [event.step for event in first.events] == [1]
     assert gang.next(timeout_s=0.2).events == []
-    began = time.monotonic()
     progress = gang.stop(grace_s=0.5)
-    assert time.monotonic() - began < 2
     assert progress.ended is None
     old = gang.workers[0]
     gang.release()
@@ -149,14 +139,12 @@ def test_a_trial_that_does_not_listen_is_ended_after_the_grace_and_its_worker_re
     wait_until(lambda: not psutil.pid_exists(old.pid), timeout_s=5)
 
 
-def test_a_killed_worker_is_reported_lost_at_once_and_replaced(make_task, origin, capfd):
+def test_a_killed_worker_is_reported_lost_and_replaced(make_task, origin, capfd):
     gang = Gang.lease(ONE)
     gang.start(make_task("sleep"), origin=origin)
     gang.next(timeout_s=30)
-    began = time.monotonic()
     os.kill(gang.workers[0].pid, signal.SIGKILL)
     progress = gang.next(timeout_s=30)
-    assert time.monotonic() - began < 2
     assert (progress.lost, progress.ended) == ("lost", None)
     assert gang.next().lost == "lost"
     old = gang.workers[0]
@@ -210,7 +198,7 @@ def test_what_a_killed_coordinator_waited_for_is_not_leased(make_task, origin):
 
 def test_what_a_process_held_that_is_no_actor_comes_back_when_it_ends(ray_head):
     code = (
-        "from workbench.workers import head; head.connect()\n"
+        "from workbench.head import local_head; local_head.connect()\n"
         "from workbench.workers.gang import Gang, Request\n"
         "gang = Gang.lease(Request('other')); print(gang.workers[0].pid, flush=True)\n"
         "import time; time.sleep(600)"
@@ -224,8 +212,7 @@ def test_what_a_process_held_that_is_no_actor_comes_back_when_it_ends(ray_head):
     wait_until(lambda: not pool_status().leased, timeout_s=5)
 
 
-def test_a_gang_that_can_never_run_is_refused_at_once():
-    began = time.monotonic()
+def test_a_gang_that_can_never_run_is_refused_and_does_not_wait():
     for request in (
         Request("run", num_workers=3),
         Request("run", shape=Shape(gpus=1)),
@@ -233,7 +220,7 @@ def test_a_gang_that_can_never_run_is_refused_at_once():
     ):
         with pytest.raises(ResourcesError, match="can never run here"):
             Gang.lease(request)
-    assert time.monotonic() - began < 5
+    assert pool_status().num_waiting == 0
 
 
 def test_a_gang_is_admitted_whole_and_nobody_passes_it(make_task, origin):
@@ -260,10 +247,12 @@ def test_nobody_trains_a_trial_while_its_last_attempt_has_not_ended(make_task, o
     first = Gang.lease(request, timeout_s=60)
     first.start(make_task("sleep"), origin=origin)
     assert first.next(timeout_s=60).events
+    [old] = first.workers
     first.release()  # it does not listen, so its process is ended after a grace
-    began_s = time.monotonic()
-    again = Gang.lease(request, timeout_s=60)  # though another worker is free
-    assert time.monotonic() - began_s > 0.8 * STOP_GRACE_S
+    again = Gang(request)
+    assert not again.ready(0), "another worker is free, and yet"
+    assert again.ready(60)
+    wait_until(lambda: not psutil.pid_exists(old.pid))
     again.release()
 
 
@@ -296,9 +285,7 @@ def test_two_runs_get_their_turns_evenly():
 
 def test_a_worker_of_another_shape_takes_the_place_of_idle_ones(make_task, origin):
     run(make_task("constant"), origin)
-    began = time.monotonic()
     large = Gang.lease(Request("run", shape=Shape(cpus=2)), timeout_s=30)
-    assert time.monotonic() - began < 10
     large.release()
     run(make_task("constant"), origin)
 

@@ -22,12 +22,12 @@ class Log:
 
     def prints(self, text: str) -> list[tuple[str, str]]:
         self.content += text.encode()
-        return self.watch.look()
+        return self.watch.scan()
 
 
 @pytest.fixture(autouse=True)
-def look_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_watch, "LOOK_S", 0.0)
+def scan_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_watch, "SCAN_INTERVAL_S", 0.0)
 
 
 def test_a_pattern_is_found_once_and_each_for_itself() -> None:
@@ -49,7 +49,7 @@ def test_a_line_counts_once_it_has_ended_and_the_last_one_at_the_end() -> None:
     assert log.prints("\n") == [("lost$", "lost")]
     log = Log("lost$")
     assert log.prints("connection lost") == []
-    assert log.watch.look(at_end=True) == [("lost$", "connection lost")]
+    assert log.watch.scan(at_end=True) == [("lost$", "connection lost")]
 
 
 def test_progress_bars_are_lines() -> None:
@@ -69,13 +69,13 @@ def test_long_lines_and_long_logs_are_read_in_part(monkeypatch: pytest.MonkeyPat
 def test_half_a_character_does_no_harm() -> None:
     log = Log("naïve")
     log.content += "naï".encode()[:-1]
-    assert log.watch.look() == []
+    assert log.watch.scan() == []
     log.content += b"\xff" + "naï".encode()[-1:] + b"ve\n"
-    assert log.watch.look() == []
+    assert log.watch.scan() == []
     log.content += "naïv".encode()[:3]
-    assert log.watch.look() == []
+    assert log.watch.scan() == []
     log.content += "naïv".encode()[3:] + b"e\n"
-    assert log.watch.look() == [("naïve", "naïve")]
+    assert log.watch.scan() == [("naïve", "naïve")]
 
 
 def test_a_pattern_that_takes_long_is_given_up(
@@ -84,7 +84,7 @@ def test_a_pattern_that_takes_long_is_given_up(
     monkeypatch.setattr(log_watch, "SLOW_S", 0.0)
     log = Log("nothing")
     assert log.prints("a\nb\n") == []
-    assert "looking for 'nothing' takes too long" in capsys.readouterr().out
+    assert "searching for 'nothing' is too slow" in capsys.readouterr().out
     assert log.prints("nothing\n") == []
 
 
@@ -100,7 +100,7 @@ def test_a_trial_log_can_be_read_while_it_is_written(tmp_path: Path) -> None:
     try:
         watch = LogWatch(("hello",), log.size, log.read)
         os.write(1, b"hello from the trial\n")
-        found = watch.look()
+        found = watch.scan()
         log.show()
     finally:
         log.end()

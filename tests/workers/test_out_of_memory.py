@@ -3,7 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from short_of_memory import run_short_of_memory
+
+from tests.services.limited_memory import run_with_little_memory
 
 pytestmark = [pytest.mark.ray, pytest.mark.slow]
 
@@ -22,13 +23,13 @@ MAIN = """
 import os, ray
 from workbench.experiment import Experiment
 from workbench.training import TrialTask
-from workbench.workers import head
+from workbench.head import local_head
 from workbench.workers.admission import Request
 from workbench.workers.gang import Gang
-from workbench.workers.origin import Origin
+from workbench.remote.code_origin import Origin
 from workbench.workers.pool import connect_pool
 
-head.connect(num_cpus=2)
+local_head.connect(num_cpus=2)
 other = Gang.lease(Request("other"))
 experiment = Experiment(train="hog:hog", objectives=[{"metric": "loss", "goal": "minimize"}], search={"x": 1})
 task = TrialTask("run", 0, 0, experiment.model_dump_json(), params={"x": 1}, folder=os.path.abspath("run/0"))
@@ -45,7 +46,7 @@ print(ray.get(connect_pool().status.remote()).leased)
 
 def test_a_worker_that_fills_the_memory_is_lost_to_oom_and_nobody_else_is(tmp_path: Path) -> None:
     (tmp_path / "hog.py").write_text(HOG)
-    told, leased = run_short_of_memory(MAIN, tmp_path)
+    told, leased = run_with_little_memory(MAIN, tmp_path)
     assert told.startswith("oom | worker ")
     assert told.endswith("memory ran out")
     assert leased == "{'other': 1}"

@@ -10,8 +10,9 @@ import pytest
 from workbench.advisor.batch_finder import find_fastest
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
+from workbench.plan import PartialPlan
+from workbench.probes.measurements import PlanProbe
 from workbench.training import TrialTask
-from workbench.training.task import PlanProbe
 from workbench.workers.admission import Request
 from workbench.workers.gang import Gang
 
@@ -32,9 +33,9 @@ class Pool:
         self._num_workers = num_workers
 
     def __call__(self, sizes: Sequence[int]) -> list[PlanMeasured]:
-        plans = tuple({"micro_batch": size, "accumulation": 1} for size in sizes)
+        plans = tuple(PartialPlan.of(micro_batch=size, accumulation=1) for size in sizes)
         order = PlanProbe(plans, warmup_steps=2, num_steps=5, setting="pool")
-        task = TrialTask("run", 0, 0, self._text, folder=self._folder, instead=order)
+        task = TrialTask("run", 0, 0, self._text, folder=self._folder, measurement=order)
         gang = Gang.lease(Request("run", num_workers=self._num_workers), timeout_s=60)
         try:
             gang.start(task)

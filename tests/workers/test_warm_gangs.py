@@ -8,6 +8,7 @@ import psutil
 import pytest
 import ray
 
+from tests.services.waiting import wait_until
 from workbench.workers.admission import Request
 from workbench.workers.gang import Gang
 from workbench.workers.pool import connect_pool
@@ -16,13 +17,6 @@ pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_head")]
 NUM_TRIALS = 50
 WARM_UP = 10
 """Trials after which a process has loaded all that its trials need."""
-
-
-def wait_until(is_true, timeout_s: float) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not is_true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.05)
 
 
 def is_pool_free() -> bool:

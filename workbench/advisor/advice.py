@@ -1,4 +1,4 @@
-"""What the advisor says: a plan and a rate, what they should bring, how sure that is, what else there was.
+"""An advice: a plan and a rate, what they should bring, how sure that is, and the alternatives.
 
 Plain values that travel as JSON. How an advice comes about is left to `recommend`, its wording to `card`.
 """
@@ -16,6 +16,7 @@ from pydantic import JsonValue
 from workbench.advisor.card import lines_of
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
+from workbench.plan import Plan
 from workbench.space import Space
 
 Goal = Literal["time", "money", "energy", "throughput"]
@@ -68,7 +69,7 @@ class Candidate:
         reasons: Why, in sentences.
     """
 
-    plan: dict[str, JsonValue]
+    plan: Plan
     lr: float
     lr_rule: str
     warmup_epochs: float
@@ -83,13 +84,16 @@ class Candidate:
     @property
     def written(self) -> str:
         """The plan written out: `256 = 64 x 2 x 2`, micro batch x accumulation x workers."""
-        plan = self.plan
-        return f"{plan['global_batch']} = {plan['micro_batch']} x {plan['accumulation']} x {plan['workers']}"
+        return self.plan.batch_text
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return asdict(self) | {"plan": self.plan.to_json(), "written": self.written}
 
 
 @dataclass(frozen=True)
 class Advice:
-    """What to use, why, and what else was looked at.
+    """What to use, why, and the alternatives.
 
     Attributes:
         objective: What it is best for.
@@ -129,10 +133,8 @@ class Advice:
         }  # fmt: skip
         for name in ("choice", "runner_up", "reference"):
             candidate: Candidate | None = getattr(self, name)
-            if candidate is not None:
-                plain[name]["written"] = candidate.written
-        for candidate, written in zip(self.others, plain["others"], strict=True):
-            written["written"] = candidate.written
+            plain[name] = None if candidate is None else candidate.to_json()
+        plain["others"] = [candidate.to_json() for candidate in self.others]
         return json.loads(json.dumps(plain))
 
     def __str__(self) -> str:
@@ -160,7 +162,7 @@ def apply_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) ->
             searched.
 
     Raises:
-        ExperimentError: If it is no experiment.
+        ExperimentError: If the result is not a valid experiment.
     """
     if not isinstance(experiment, Experiment):
         raise ExperimentError(

@@ -1,6 +1,6 @@
 """Which global batch reaches a given accuracy first: seconds a step, times steps that gradient noise leaves.
 
-Step times are asked of whoever has a model of them. Noise is read from a training in progress and
+The caller provides a model of step times. Noise is read from a training in progress and
 extrapolated over the whole of it (`performance.noise_course`).
 """
 
@@ -13,7 +13,7 @@ from pathlib import Path
 
 from workbench.advisor.tables import Column, finite_number, positive_number, positive_whole_number, read_table
 from workbench.errors import DataError, ResourcesError
-from workbench.performance.noise_course import NoiseCourse
+from workbench.performance.noise_trajectory import NoiseCourse
 
 # How many ways to accumulate are compared: more micro steps than are needed are rarely faster.
 _ACCUMULATIONS = 4
@@ -47,7 +47,7 @@ class RankedBatch:
     """A batch with its best plan.
 
     Attributes:
-        global_batch: What was asked about; the plan's is the next larger one that workers can share.
+        global_batch: The requested batch; the plan's is the next larger one that workers can share.
         time_to_accuracy_relative: Time of the whole training against that of the best batch, >= 1.
         plan: The plan.
         step_time_s: Seconds per step of it.
@@ -86,11 +86,11 @@ class SeenNoise:
 
 
 def read_noise(path: Path, batches: Sequence[int], reference_batch: int | None = None) -> SeenNoise:
-    """Read the noise of a training in progress; rows with a signal of 0 or less say nothing yet.
+    """Read the noise of a training in progress; rows with a signal of 0 or less are left out.
 
     Args:
         path: A table of `global_batch`, `progress`, `grad_sqr` and `grad_var`.
-        batches: The batches that are asked about.
+        batches: The batches to compare.
         reference_batch: The batch that progress and gradients are referred to; None for the smallest of all.
 
     Raises:
@@ -112,7 +112,7 @@ def read_noise(path: Path, batches: Sequence[int], reference_batch: int | None =
             seen.append(reference * row["grad_var"] / row["grad_sqr"])
     if not scales:
         raise DataError(
-            f"{path} has no row from which the noise can be told",
+            f"{path} has no row from which the noise can be estimated",
             field="grad_sqr",
             allowed="one row or more with grad_sqr and grad_var greater than 0",
             next_step="Train on, or measure over more steps",
@@ -146,14 +146,14 @@ def rank_batches(
         ResourcesError: If every batch has fewer samples than there are workers.
     """
     plans = {batch: _plans(batch, num_workers, max_micro_batch) for batch in sorted(set(batches))}
-    asked = [plan for several in plans.values() for plan in several]
-    if not asked:
+    wanted = [plan for several in plans.values() for plan in several]
+    if not wanted:
         raise ResourcesError(
             f"no batch has a sample for each of {num_workers} GPUs",
             field="--batches",
             allowed=f"{num_workers} or more",
         )
-    times_s = dict(zip(asked, step_times(asked), strict=True))
+    times_s = dict(zip(wanted, step_times(wanted), strict=True))
     courses = noise.courses(end)
 
     def weigh(plan: BatchPlan) -> tuple[float, BatchPlan, float, float]:

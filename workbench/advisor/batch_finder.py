@@ -1,4 +1,4 @@
-"""The fastest micro batch that fits: which sizes are worth measuring, and when to stop.
+"""The fastest micro batch that fits: which sizes to measure, and when to stop.
 
 Pure but for the measuring, which is handed in. Nothing larger is tried after a size that did not fit, and
 nothing that cannot pay by what was measured: a step of b samples takes about a + c b seconds, so that
@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from workbench.events import PlanMeasured
+from workbench.plan import PartialPlan
 
 Measure = Callable[[Sequence[int]], list[PlanMeasured]]
 
-LEAST_GAIN = 0.03
+MIN_GAIN = 0.03
 """Samples per second that another size must promise beyond the fastest so far, as a part."""
-_FEWEST_SIZES = 3
-"""Sizes that are measured before a law is believed that says to stop."""
+_MIN_SIZES = 3
+"""Sizes that are measured before a fitted law may end the search."""
 _ROWS_OF_LAW = 3
 """The law is that of the largest sizes: at other sizes libraries choose other algorithms."""
 _ROUND_SIZE = 8
@@ -47,12 +48,13 @@ class FastestBatch:
 
 
 def find_fastest(
-    measure: Measure, *, smallest: int = 1, largest: int | None = None, least_gain: float = LEAST_GAIN
+    measure: Measure, *, smallest: int = 1, largest: int | None = None, least_gain: float = MIN_GAIN
 ) -> FastestBatch:
     """Find the fastest micro batch that fits, which need not be the largest.
 
-    Sizes double until one does not fit, is slower, or the law says that a further doubling gains too little;
-    then sizes between the fastest and the next one above are halved for as long as that promises enough.
+    Sizes double until one does not fit, is slower, or the law predicts too little gain
+    from a further doubling; then sizes between the fastest and the next one above are halved for as long as
+    that promises enough.
 
     Source: t(b) = a + c b, so that a doubling from b gains a / (a + 2 c b); where that is below g, all that
     larger sizes could ever gain is below 2 g / (1 - g).
@@ -106,7 +108,7 @@ class _Search:
                 return f"a micro batch of {size} is the largest that makes sense"
             following = 2 * size if largest is None else min(2 * size, largest)
             gain = self._gain(following)
-            if len(self.measured) >= _FEWEST_SIZES and gain < self.least_gain:
+            if len(self.measured) >= _MIN_SIZES and gain < self.least_gain:
                 return f"a micro batch of {following} would gain {gain:.1%}"
             size = following
 
@@ -166,7 +168,7 @@ def _between(low: int, high: int) -> int | None:
 
 
 def _size(measured: PlanMeasured) -> int:
-    size = measured.plan["micro_batch"]
+    size = PartialPlan.from_json(measured.plan).micro_batch
     assert isinstance(size, int)
     return size
 

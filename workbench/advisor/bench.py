@@ -26,21 +26,23 @@ from workbench.events import (
     TrialReported,
 )
 from workbench.experiment import Experiment
+from workbench.plan import PartialPlan, Plan
+from workbench.probes.measurements import PlanProbe, RateTest
+from workbench.remote.code_origin import Origin
 from workbench.training import TrialTask
-from workbench.training.task import PlanProbe, RateTest
 from workbench.workers.admission import Placement, Request
 from workbench.workers.capacity import Capacity
 from workbench.workers.gang import Gang
-from workbench.workers.origin import Origin
-from workbench.workers.requests import obstacle
+from workbench.workers.pool_client import obstacle
+from workbench.workers.waiting_note import write_waiting_note
 
-LEASE_TIMEOUT_S, TELL_AFTER_S = 120.0, 10.0
+LEASE_TIMEOUT_S, NOTE_AFTER_S = 120.0, 10.0
 _PRELOAD = ("torch", "workbench.training.loop")
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """What a training that goes on tells.
+    """A report of a training in progress.
 
     Attributes:
         elapsed_s: Seconds since its data and model were there.
@@ -50,7 +52,7 @@ class Report:
 
     elapsed_s: float
     event: TrialReported
-    plan: Mapping[str, JsonValue]
+    plan: PartialPlan
 
 
 class Bench:
@@ -67,7 +69,7 @@ class Bench:
             experiment: What is measured.
             artifacts: The place of the run's files.
             capacity: What one worker uses, and where gangs are put.
-            origin: Where the person's code lies.
+            origin: Where the user's code lies.
             sink: Takes each measurement.
         """
         self._experiment = experiment
@@ -90,14 +92,14 @@ class Bench:
         self._request = dataclasses.replace(self._request, placement=placement)
 
     def probe(
-        self, num_workers: int, plans: Sequence[Mapping[str, JsonValue]], order: PlanProbe,
+        self, num_workers: int, plans: Sequence[PartialPlan], order: PlanProbe,
         params: Mapping[str, JsonValue],
     ) -> list[PlanMeasured]:  # fmt: skip
         """Measure plans on one number of workers, in their order.
 
         Args:
             num_workers: Workers of every plan.
-            plans: What of each plan is decided.
+            plans: What is decided of each plan.
             order: How to measure; its plans do not count.
             params: The configuration.
 
@@ -110,8 +112,8 @@ class Bench:
         left, found = list(plans), []
         while left:
             task = dataclasses.replace(
-                self._task, params=dict(params), plan={"workers": num_workers},
-                instead=dataclasses.replace(order, plans=tuple(left)),
+                self._task, params=dict(params), plan=PartialPlan.of(workers=num_workers),
+                measurement=dataclasses.replace(order, plans=tuple(left)),
             )  # fmt: skip
             measured: list[PlanMeasured] = []
             ended, workers_per_node = None, ()
@@ -124,14 +126,14 @@ class Bench:
                 if ended.reason != "oom" or len(measured) >= len(left):
                     raise RunError(
                         f"a plan could not be measured: {ended.message}",
-                        next_step="Try it as a sweep of one trial, whose log tells more.",
+                        next_step="Run a sweep of one trial and read its log.",
                     )
                 # A rank ran out of memory where the others could not know: the plan does not fit.
-                failed = {**left[len(measured)], "workers": num_workers}
+                failed = left[len(measured)] | PartialPlan.of(workers=num_workers)
                 measured.append(
                     PlanMeasured(
                         setting=order.setting,
-                        plan=failed,
+                        plan=failed.to_json(),
                         workers_per_node=list(workers_per_node),
                         fits=False,
                         message=ended.message,
@@ -141,55 +143,56 @@ class Bench:
                 self._sink(event)
             found += measured
             if len(measured) < len(left) and (ended is None or ended.state != "failed"):
-                raise RunError("the workers measured fewer plans than they were asked to")
+                raise RunError("the workers measured fewer plans than requested")
             left = left[len(measured) :]
         return found
 
-    def test_rates(
-        self, plan: Mapping[str, JsonValue], params: Mapping[str, JsonValue], order: RateTest
-    ) -> RatesTested | None:
+    def test_rates(self, plan: Plan, params: Mapping[str, JsonValue], order: RateTest) -> RatesTested | None:
         """Test a range of learning rates with one plan; None where that ends without a result."""
-        workers = plan["workers"]
-        assert isinstance(workers, int)
-        task = dataclasses.replace(self._task, params=dict(params), plan=dict(plan), instead=order)
+        task = dataclasses.replace(
+            self._task, params=dict(params), plan=PartialPlan.of_plan(plan), measurement=order
+        )
         found = None
-        for event, _ in self._events(task, workers):
+        for event, _ in self._events(task, plan.workers):
             if isinstance(event, RatesTested):
                 found = event.model_copy(update={"setting": order.setting})
                 self._sink(found)
         return found
 
     def train(
-        self, number: int, plan: Mapping[str, JsonValue], params: Mapping[str, JsonValue],
-        seed: int, goes_on: Callable[[Report], bool],
+        self, number: int, plan: Plan, params: Mapping[str, JsonValue],
+        seed: int, continues: Callable[[Report], bool],
     ) -> bool:  # fmt: skip
-        """Train a candidate until it is done or `goes_on` says no.
+        """Train a candidate until it is done or `continues` returns False.
 
         Args:
-            number: Number of the training, from 0; its files lie apart, and are gone afterwards.
-            plan: What of the plan is decided.
+            number: Number of the training, from 0; its files are kept apart and deleted afterwards.
+            plan: The plan.
             params: The configuration, with rate and global batch.
             seed: Seed of everything random in it.
-            goes_on: Told of each report; returns whether to go on.
+            continues: Takes each report; returns whether to continue.
 
         Returns:
             Whether it ended by itself, complete.
         """
-        workers = plan["workers"]
-        assert isinstance(workers, int)
         folder = self._artifacts.below(f"candidates/{number:04d}")
         task = dataclasses.replace(
-            self._task, trial=number, params=dict(params), plan=dict(plan), seed=seed, folder=folder.url
+            self._task,
+            trial=number,
+            params=dict(params),
+            plan=PartialPlan.of_plan(plan),
+            seed=seed,
+            folder=folder.url,
         )
-        begun_unix_s, planned, ended = 0.0, {}, None
+        begun_unix_s, planned, ended = 0.0, PartialPlan(), None
         stop = threading.Event()
         try:
-            for event, _ in self._events(task, workers, stop):
+            for event, _ in self._events(task, plan.workers, stop):
                 if isinstance(event, TrialPlanned):
-                    begun_unix_s, planned = event.time_unix_s, event.plan
+                    begun_unix_s, planned = event.time_unix_s, PartialPlan.from_json(event.plan)
                 elif isinstance(event, TrialReported) and not stop.is_set():
                     elapsed_s = max(0.0, event.time_unix_s - begun_unix_s)
-                    if not goes_on(Report(elapsed_s, event, planned)):
+                    if not continues(Report(elapsed_s, event, planned)):
                         stop.set()
                 ended = event if isinstance(event, TrialEnded) else ended
         finally:
@@ -222,13 +225,18 @@ class Bench:
             gang.release()
 
     def _lease(self, request: Request) -> Gang:
-        """Wait for workers; say for whom, where it takes long."""
+        """Wait for workers; report what the wait is for where it takes long."""
         gang = Gang(request)
         try:
-            if gang.ready(TELL_AFTER_S):
+            if gang.ready(NOTE_AFTER_S):
                 return gang
             self._sink(
-                Noted(level="info", message=f"waits for workers: {obstacle(request.run_id) or 'none yet'}")
+                Noted(
+                    level="info",
+                    message=write_waiting_note(
+                        "workers", str(obstacle(request.run_id) or "none is free yet")
+                    ),
+                )
             )
             if gang.ready(LEASE_TIMEOUT_S):
                 return gang
@@ -237,5 +245,6 @@ class Bench:
             raise
         gang.release()
         raise RunError(
-            f"no worker was free within {LEASE_TIMEOUT_S:g} s", next_step="Try again when others are done."
+            f"no worker was free within {LEASE_TIMEOUT_S:g} s",
+            next_step="Try again when other runs have ended.",
         )

@@ -8,20 +8,21 @@ from collections.abc import Mapping, Sequence
 from pydantic import JsonValue
 
 from workbench.advisor.advice import Candidate, Estimate
-from workbench.advisor.plans import Knowledge, PlanChoice
+from workbench.advisor.plans import Knowledge
 from workbench.experiment import Experiment
-from workbench.training.learning_rate import rule_in_force
-from workbench.training.settings import resolve
+from workbench.plan import Hardware, PartialPlan, Plan
+from workbench.planning.learning_rate import rule_in_force
+from workbench.planning.settings import resolve
 
 PREDICTED = 2.0
 """What a predicted time to a target may be off by, beyond its step time."""
 
 
 def candidate_of(
-    experiment: Experiment, params: Mapping[str, JsonValue], knowledge: Knowledge, plan: PlanChoice,
+    experiment: Experiment, params: Mapping[str, JsonValue], knowledge: Knowledge, plan: Plan,
     lr: float, *, num_train_samples: int | None, time_s: Estimate | None, reasons: Sequence[str] = (),
 ) -> Candidate:  # fmt: skip
-    """Say what a plan should bring.
+    """Return what a plan should bring.
 
     Args:
         experiment: What is to be trained.
@@ -33,12 +34,17 @@ def candidate_of(
         time_s: The time to the target, where something is known of it.
         reasons: Why, in sentences.
     """
-    asked: dict[str, JsonValue] = {**params, "lr": lr, "global_batch": plan.global_batch}
-    settings = resolve(experiment, asked, num_train_samples=num_train_samples, decided=plan.decided(),
-                       device="cuda" if plan.variant.precision == "fp16" else "cpu")  # fmt: skip
+    rated: dict[str, JsonValue] = {**params, "lr": lr, "global_batch": plan.global_batch}
+    settings = resolve(
+        experiment,
+        rated,
+        num_train_samples=num_train_samples,
+        decided=PartialPlan.of_plan(plan),
+        hardware=Hardware(has_gpu=True),
+    )
     step_s = knowledge.step_times([plan])[0]
     return Candidate(
-        plan=plan.written(),
+        plan=plan,
         lr=settings.lr,
         lr_rule=rule_in_force(
             settings.training.lr_rule,

@@ -10,9 +10,16 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from workbench.advisor.quantities import format_bytes, format_duration, format_rate, format_short_time
-from workbench.advisor.stored_advice import Interval, finite, mapping, texts, write_batch
+from workbench.advisor.stored_advice import Interval, finite, mapping, stored_plan, texts
 from workbench.experiment.yaml_file import write_yaml
+from workbench.formatting import (
+    format_bytes,
+    format_count,
+    format_duration,
+    format_number,
+    format_percent,
+    format_rate,
+)
 
 WIDTH = 100
 BEYOND = "beyond what was measured"
@@ -22,9 +29,10 @@ _GOALS = {
     "energy": "the least energy",
     "throughput": "the most samples per second",
 }
+_AS_WRITTEN = "as the experiment states"
 _LABEL_WIDTH = 16
-_MOST_TEXTS = 3
-_MOST_LINES_A_TEXT = 2
+_MAX_TEXTS = 3
+_MAX_LINES_A_TEXT = 2
 
 
 def lines_of(advice: Mapping[str, Any]) -> list[str]:
@@ -38,9 +46,9 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
     """
     choice, runner_up = mapping(advice.get("choice")), mapping(advice.get("runner_up"))
     lines = [f"Advice for {goal_of(advice)}", ""]
-    for index, (name, said) in enumerate(rows_of(choice)):
+    for index, (name, text) in enumerate(rows_of(choice)):
         legend = "  (micro batch x accumulation x workers)" if index == 0 else ""
-        lines += _labelled(name, said + legend)
+        lines += _labelled(name, text + legend)
     lines += _labelled("noise scale", describe_noise(advice))
     lines += _listed("why", texts(choice.get("reasons")))
     for name, other in (("runner-up", runner_up), ("without advice", mapping(advice.get("reference")))):
@@ -56,7 +64,8 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
     settings = yaml_lines(decided)
     if settings:
         meant = " (lr is meant at training.reference_batch)" if "training.lr" in decided else ""
-        lines += ["", f"To use it, write into the experiment{meant}:", *(f"  {line}" for line in settings)]
+        lines += ["", f"To use it, write into the experiment, in place of what it searches{meant}:"]
+        lines += [f"  {line}" for line in settings]
     return lines
 
 
@@ -75,13 +84,13 @@ def goal_of(advice: Mapping[str, Any]) -> str:
 
 def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what is recommended and predicted of a candidate, as pairs of name and text; the batch first."""
-    plan = mapping(candidate.get("plan"))
-    found = [("global batch", write_batch(plan)), ("computing", _describe_computing(plan))]
+    plan = stored_plan(candidate)
+    found = [("global batch", plan.batch_text), ("computing", plan.work_text or _AS_WRITTEN)]
     found.append(("learning rate", _describe_rate(candidate)))
     for name, key, write in (
         ("samples/s", "samples_per_s", format_rate),
-        ("step time", "step_time_s", format_short_time),
-        ("epoch time", "epoch_time_s", format_short_time),
+        ("step time", "step_time_s", format_duration),
+        ("epoch time", "epoch_time_s", format_duration),
     ):
         interval = Interval.of(candidate.get(key))
         if interval is not None:
@@ -91,34 +100,34 @@ def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
         found.append(("memory", memory))
     target, power_w = Interval.of(candidate.get("time_to_target_s")), finite(candidate.get("power_w"))
     if power_w is not None:
-        whole = f", {power_w * target.value:.3g} J to the target" if target else ""
-        found.append(("power", f"{power_w:.3g} W{whole}"))
+        whole = f", {format_number(power_w * target.value)} J to the target" if target else ""
+        found.append(("power", f"{format_number(power_w)} W{whole}"))
     found.append(
-        ("time to target", _describe_interval(target, format_short_time) if target else "not predicted")
+        ("time to target", _describe_interval(target, format_duration) if target else "not predicted")
     )
     return found
 
 
 def describe_memory(candidate: Mapping[str, Any]) -> str:
-    """Say what a worker holds, and of how much; "" where nobody knows."""
+    """Describe what a worker holds, and of how much; "" where it is not known."""
     memory = mapping(candidate.get("memory_bytes"))
     value, limit = finite(memory.get("value")), finite(memory.get("limit"))
     if value is None:
         return ""
-    share = f" of {format_bytes(limit)} ({value / limit:.0%})" if limit else ""
+    share = f" of {format_bytes(limit)} ({format_percent(value / limit)})" if limit else ""
     return f"{format_bytes(value)}{share} a worker, {'measured' if memory.get('measured') else 'estimated'}"
 
 
 def describe_noise(advice: Mapping[str, Any]) -> str:
-    """Say how large the gradient noise scale is, or why nobody knows."""
+    """Describe how large the gradient noise scale is, or why it is not known."""
     noise = mapping(advice.get("noise"))
     scale = finite(noise.get("scale_samples"))
     status = str(noise.get("status", "not measured"))
-    return status if scale is None else f"{scale:,.0f} samples, {status}"
+    return status if scale is None else f"{format_count(scale, 'sample')}, {status}"
 
 
 def compare(other: Mapping[str, Any], choice: Mapping[str, Any], objective: str) -> str:
-    """Say what it would cost to use another candidate instead of the choice.
+    """Describe what it would cost to use another candidate instead of the choice.
 
     Args:
         other: The other candidate.
@@ -128,21 +137,21 @@ def compare(other: Mapping[str, Any], choice: Mapping[str, Any], objective: str)
     Returns:
         Ratios of what both are predicted of; "" where they cannot be compared.
     """
-    said: list[str] = []
+    words: list[str] = []
     times = _both("time_to_target_s", other, choice)
     speeds = _both("samples_per_s", other, choice)
     if times and objective != "throughput":
-        said.append(f"{times[0] / times[1]:.2f} times the time to the target")
-        workers = [finite(mapping(each.get("plan")).get("workers")) for each in (other, choice)]
+        words.append(f"{times[0] / times[1]:.2f} times the time to the target")
+        workers = [stored_plan(each).workers for each in (other, choice)]
         if objective == "money" and workers[0] and workers[1]:
             ratio = times[0] / times[1] * (workers[0] / workers[1])
-            said.append(f"{ratio:.2f} times the workers x time")
+            words.append(f"{ratio:.2f} times the workers x time")
         powers_w = [finite(each.get("power_w")) for each in (other, choice)]
         if objective == "energy" and powers_w[0] and powers_w[1]:
-            said.append(f"{times[0] / times[1] * (powers_w[0] / powers_w[1]):.2f} times the energy")
+            words.append(f"{times[0] / times[1] * (powers_w[0] / powers_w[1]):.2f} times the energy")
     if speeds:
-        said.append(f"{speeds[0] / speeds[1]:.2f} times the samples/s")
-    return ", ".join(said)
+        words.append(f"{speeds[0] / speeds[1]:.2f} times the samples/s")
+    return ", ".join(words)
 
 
 def yaml_lines(settings: Mapping[str, Any], width: int = WIDTH - 2) -> list[str]:
@@ -165,7 +174,7 @@ def yaml_lines(settings: Mapping[str, Any], width: int = WIDTH - 2) -> list[str]
         part[name] = value
     lines: list[str] = []
     for name, value in document.items():
-        # A mapping of nothing but plain values comes in braces, which is no line of a larger document.
+        # A mapping of nothing but plain values comes in braces, which is not a line of a larger document.
         whole = write_yaml({name: value}).strip()
         written = (whole[1:-1] if whole.startswith("{") else whole).splitlines()
         if isinstance(value, dict) and (len(written) > 1 or len(written[0]) > width):
@@ -181,21 +190,14 @@ def _both(key: str, *candidates: Mapping[str, Any]) -> list[float]:
     return values if len(values) == len(candidates) else []
 
 
-def _describe_computing(plan: Mapping[str, Any]) -> str:
-    words = [str(plan[name]) for name in ("precision", "strategy") if plan.get(name)]
-    if plan.get("recompute", "none") not in ("none", None, False):
-        words.append("blocks recomputed")
-    return ", ".join(words) or "as the experiment says"
-
-
 def _describe_rate(candidate: Mapping[str, Any]) -> str:
     rate, rule = finite(candidate.get("lr")), candidate.get("lr_rule")
     warmup_epochs = finite(candidate.get("warmup_epochs"))
-    words = ["unknown" if rate is None else f"{rate:.4g}"]
+    words = ["unknown" if rate is None else format_number(rate)]
     if rule:
         words.append(f"rule {rule}")
     if warmup_epochs:
-        words.append(f"warm-up over {warmup_epochs:g} epoch{'' if warmup_epochs == 1 else 's'}")
+        words.append(f"warm-up over {format_number(warmup_epochs)} epoch{'' if warmup_epochs == 1 else 's'}")
     return ", ".join(words)
 
 
@@ -205,20 +207,20 @@ def _describe_interval(interval: Interval, write: Callable[[float], str]) -> str
 
 
 def _describe_other(candidate: Mapping[str, Any]) -> str:
-    plan = mapping(candidate.get("plan"))
-    words = [write_batch(plan), _describe_computing(plan)]
+    plan = stored_plan(candidate)
+    words = [plan.batch_text, plan.work_text or _AS_WRITTEN]
     rate = finite(candidate.get("lr"))
-    return ", ".join(words if rate is None else [*words, f"lr {rate:.4g}"])
+    return ", ".join(words if rate is None else [*words, f"lr {format_number(rate)}"])
 
 
-def _listed(name: str, said: Sequence[str]) -> list[str]:
+def _listed(name: str, found: Sequence[str]) -> list[str]:
     lines: list[str] = []
-    for index, text in enumerate(said[:_MOST_TEXTS]):
+    for index, text in enumerate(found[:_MAX_TEXTS]):
         lines += _labelled(name if index == 0 else "", f"- {text}")
-    return lines + _labelled("", f"and {len(said) - _MOST_TEXTS} more" if len(said) > _MOST_TEXTS else "")
+    return lines + _labelled("", f"and {len(found) - _MAX_TEXTS} more" if len(found) > _MAX_TEXTS else "")
 
 
-def _labelled(name: str, said: str) -> list[str]:
+def _labelled(name: str, text: str) -> list[str]:
     """Write one line, or a few, with what they are about in front of the first."""
-    wrapped = textwrap.wrap(said, WIDTH - _LABEL_WIDTH, max_lines=_MOST_LINES_A_TEXT, placeholder=" ...")
+    wrapped = textwrap.wrap(text, WIDTH - _LABEL_WIDTH, max_lines=_MAX_LINES_A_TEXT, placeholder=" ...")
     return [f"{name if index == 0 else '':<{_LABEL_WIDTH}}{line}" for index, line in enumerate(wrapped)]

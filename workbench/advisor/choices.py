@@ -1,7 +1,7 @@
-"""What the advisor may choose, and what a person has fixed: read off an experiment, nothing is measured.
+"""What an experiment leaves to the advisor, and what it fixes; nothing is measured here.
 
-What says `auto` is free; what is searched is free among its values; what is written stays. Parameters that
-the advisor knows nothing of have the values of one configuration that the experiment's seed draws.
+A setting that is `auto` is open, a searched one is open among its values, and a written one stays. Parameters
+that the advisor does not decide have the values of one configuration, which the experiment's seed draws.
 """
 
 from __future__ import annotations
@@ -10,40 +10,36 @@ import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from pydantic import JsonValue
 
+from workbench.advisor.variants import Variant
 from workbench.errors import ExperimentError
 from workbench.events import RatesTested
-from workbench.experiment import Experiment
+from workbench.experiment import Experiment, PlanSettings
+from workbench.plan import NAMES as PLAN_DIMENSIONS
+from workbench.plan import VARIANT, Dimension, Hardware, PartialPlan, PlanValue
+from workbench.planning.learning_rate import default_lr
+from workbench.planning.settings import fitted_of, reference_lr, resolve
 from workbench.space import Domain
-from workbench.training.learning_rate import default_lr
-from workbench.training.settings import fitted_of, reference_lr, resolve
+from workbench.strategies import STRATEGIES
+from workbench.strategies.capabilities import capabilities_of, strategy_for_many
 
-PLAN_FIELDS = ("workers", "micro_batch", "accumulation", "precision", "strategy", "recompute")
-DECIDED = (*PLAN_FIELDS, "global_batch", "lr")
-# How far from the reference batch, in doublings, an open global batch is looked for.
+DECIDED = (*PLAN_DIMENSIONS, "global_batch", "lr")
+"""Parameters that the advisor decides, by name."""
+# How far from the reference batch, in doublings, an open global batch is searched.
 _DOUBLINGS_DOWN, _DOUBLINGS_UP = 3, 5
-# A step takes at most one in so many samples of the training data, else an epoch has too few steps.
-_MOST_OF_DATA = 4
-# How far from the usual rate an open one is looked for.
+# A step takes at most one in this many samples of the training data, else an epoch has too few steps.
+_MIN_STEPS_PER_EPOCH = 4
+# How far from the usual rate an open one is searched.
 _RATE_RANGE = 100.0
-_MOST_VALUES = 64
+_MAX_VALUES = 64
 _ANY_RATE = 1e-3
-# Configurations that are looked at for one whose model is trained by steps.
-_MOST_DRAWN = 64
-# One worker, whatever the batch: what is asked is the rate alone.
-_FREE: dict[str, JsonValue] = {"workers": 1, "micro_batch": "auto", "accumulation": 1}
-
-
-@dataclass(frozen=True, order=True)
-class Variant:
-    """What of a plan changes the work itself rather than how it is divided."""
-
-    precision: str
-    strategy: str
-    """ddp, which alone is `single`; or fsdp."""
-    recompute: str
+# Configurations that are drawn to find one whose model is trained by steps.
+_MAX_DRAWN = 64
+# One worker, whatever the batch, where only the learning rate matters.
+_ONE_WORKER = PlanSettings(workers=1, accumulation=1)
 
 
 @dataclass(frozen=True)
@@ -56,11 +52,9 @@ class Choices:
         global_batches: Global batches, rising.
         micro_batches: The micro batches that are allowed; None where any is.
         accumulations: The same of accumulation.
-        precisions: Types of the arithmetic.
-        strategies: Strategies for several workers; one worker alone is `single`, or `fsdp` where nothing else
-            is allowed.
-        recomputes: What may be computed again: "none", "blocks".
-        rates: The least and the most rate at the reference batch; the same twice where it is fixed.
+        options: The allowed values of every other dimension of a plan, the usual one first. Strategies are
+            those for several workers.
+        rates: The lowest and the highest rate at the reference batch; the same twice where it is fixed.
         listed_rates: The rates that are allowed, where they are listed.
         open_fields: Dotted paths of what the advisor decides.
     """
@@ -70,9 +64,7 @@ class Choices:
     global_batches: tuple[int, ...]
     micro_batches: tuple[int, ...] | None
     accumulations: tuple[int, ...] | None
-    precisions: tuple[str, ...]
-    strategies: tuple[str, ...]
-    recomputes: tuple[str, ...]
+    options: Mapping[str, tuple[PlanValue, ...]]
     rates: tuple[float, float]
     listed_rates: tuple[float, ...] | None
     open_fields: tuple[str, ...]
@@ -84,12 +76,13 @@ class Choices:
         return min(max(lr, self.rates[0]), self.rates[1])
 
     def allows(self, variant: Variant) -> bool:
-        """Say whether a variant of the work is allowed."""
-        return (
-            variant.precision in self.precisions
-            and variant.strategy in self.strategies
-            and variant.recompute in self.recomputes
-        )
+        """Return whether a variant is allowed."""
+        return all(variant.get(name) in values for name, values in self.options.items())
+
+    @property
+    def usual_variant(self) -> Variant:
+        """The first allowed value of every dimension."""
+        return PartialPlan.of(**{name: values[0] for name, values in self.options.items()})
 
     @property
     def is_rate_open(self) -> bool:
@@ -98,19 +91,18 @@ class Choices:
 
 
 def choices_of(
-    experiment: Experiment, *, num_train_samples: int, most_workers: int, on_gpu: bool, has_bf16: bool
+    experiment: Experiment, *, num_train_samples: int, max_workers: int, hardware: Hardware
 ) -> Choices:
-    """Read off an experiment what is open.
+    """Return what an experiment leaves open.
 
     Args:
         experiment: It trains a model.
         num_train_samples: Samples of the training data.
-        most_workers: Workers that there can be at once.
-        on_gpu: Whether workers compute on GPUs.
-        has_bf16: Whether these compute in bf16 at full speed.
+        max_workers: Workers that there can be at once.
+        hardware: What workers compute on.
 
     Raises:
-        ExperimentError: If it trains no model, or nothing that is allowed can be.
+        ExperimentError: If it trains no model, or allows no plan that is possible here.
     """
     check_advisable(experiment)
     read = _Reader(experiment)
@@ -118,8 +110,8 @@ def choices_of(
     settings = resolve(experiment, params, num_train_samples=num_train_samples)
     workers = read.numbers("plan", "workers")
     if workers is None:
-        workers = tuple(sorted({2**power for power in range(most_workers.bit_length())} | {most_workers}))
-    workers = tuple(number for number in workers if number <= most_workers)
+        workers = tuple(sorted({2**power for power in range(max_workers.bit_length())} | {max_workers}))
+    workers = tuple(number for number in workers if number <= max_workers)
     batches = read.numbers("training", "global_batch")
     micro_batches, accumulations = read.numbers("plan", "micro_batch"), read.numbers("plan", "accumulation")
     if batches is None:
@@ -128,13 +120,18 @@ def choices_of(
             batches = tuple(
                 sorted({m * a * w for m in micro_batches for a in accumulations for w in workers})
             )
+    options = {dimension.name: read.options(dimension, hardware) for dimension in VARIANT}
+    several = tuple(name for name in options["strategy"] if not _is_for_one(str(name)))
+    if not several:
+        workers = tuple(number for number in workers if number == 1)
+        several = tuple(dict.fromkeys(strategy_for_many(str(name)) for name in options["strategy"]))
+    options["strategy"] = several
     if not workers or not batches:
-        raise ExperimentError("nothing that is allowed can be", field="plan.workers" if not workers else
-                              "training.global_batch", allowed=f"at most {most_workers} workers")  # fmt: skip
-    strategies = read.texts("strategy") or ("ddp", "fsdp")
-    if strategies == ("single",):
-        workers, strategies = (1,), ("ddp",)
-    usual = ("bf16", "fp32") if on_gpu and has_bf16 else ("fp32",)
+        raise ExperimentError(
+            "no plan is possible within what is allowed",
+            field="training.global_batch" if workers else "plan.workers",
+            allowed=f"at most {max_workers} workers",
+        )
     rates, listed = read.rates(settings.training.optimizer)
     return Choices(
         params=params,
@@ -142,9 +139,7 @@ def choices_of(
         global_batches=tuple(batch for batch in batches if batch <= num_train_samples) or batches[:1],
         micro_batches=micro_batches,
         accumulations=accumulations,
-        precisions=read.texts("precision") or usual,
-        strategies=tuple(name for name in strategies if name != "single"),
-        recomputes=read.texts("recompute") or ("none", "blocks"),
+        options=options,
         rates=rates,
         listed_rates=listed,
         open_fields=tuple(read.open_fields()),
@@ -152,22 +147,22 @@ def choices_of(
 
 
 def check_advisable(experiment: Experiment) -> None:
-    """Refuse what nothing can be said about.
+    """Raise unless plans of an experiment can be measured.
 
     Raises:
         ExperimentError: If the experiment trains no model, or only models that make no optimizer steps.
     """
     if experiment.train is not None:
         raise ExperimentError(
-            "what a train function does with a plan is its own",
+            "the advisor cannot measure a train function, which decides by itself how it uses hardware",
             field="train",
-            next_step="Name a model and data instead, and the advisor can measure them.",
+            next_step="Name a model and data instead.",
         )
     if fitted_of(experiment, drawn_params(experiment)) is not None:
         raise ExperimentError(
-            "a model that is fitted to all samples at once makes no steps that could be measured",
+            "the advisor cannot measure a model that is fitted to all samples at once: it makes no steps",
             field="model",
-            next_step="Sweep it: it has no plan to choose.",
+            next_step="Run a sweep: there is no plan to choose.",
         )
 
 
@@ -182,15 +177,15 @@ def drawn_params(experiment: Experiment) -> dict[str, JsonValue]:
     It is the first that the experiment's seed draws, of those whose model is trained by steps.
     """
     rng = random.Random(experiment.seed)
-    drawn = (experiment.search.sample(rng) for _ in range(_MOST_DRAWN))
+    drawn = (experiment.search.sample(rng) for _ in range(_MAX_DRAWN))
     first = next(drawn)
     return next((params for params in (first, *drawn) if fitted_of(experiment, params) is None), first)
 
 
 def rate_factor(experiment: Experiment, params: Mapping[str, JsonValue], global_batch: int) -> float:
     """Return the learning rate at a global batch over that at the reference batch."""
-    asked = {**params, "lr": _ANY_RATE, "global_batch": global_batch}
-    return resolve(experiment, asked, decided=_FREE).lr / _ANY_RATE
+    rated = {**params, "lr": _ANY_RATE, "global_batch": global_batch}
+    return resolve(experiment.model_copy(update={"plan": _ONE_WORKER}), rated).lr / _ANY_RATE
 
 
 def believed_rate(experiment: Experiment, choices: Choices, rates: RatesTested | None = None) -> float:
@@ -208,7 +203,7 @@ def believed_rate(experiment: Experiment, choices: Choices, rates: RatesTested |
 
 
 class _Reader:
-    """Looks a field up where it was searched, or else where it was written."""
+    """Reads settings from the search where they are searched, else from their section."""
 
     def __init__(self, experiment: Experiment) -> None:
         self._experiment = experiment
@@ -221,13 +216,17 @@ class _Reader:
         written = getattr(getattr(self._experiment, section), name)
         return None if written == "auto" else (written,)
 
-    def texts(self, name: str) -> tuple[str, ...] | None:
-        """Return the texts that a field of the plan may have; None where it is open."""
+    def options(self, dimension: Dimension, hardware: Hardware) -> tuple[PlanValue, ...]:
+        """Return the values that a dimension of the plan may have, the usual one first."""
+        name = dimension.name
+        written: Sequence[Any] = [getattr(self._experiment.plan, name)]
         if name in self._search:
-            values = tuple(str(value) for value in _values(self._search[name]))
-            return None if "auto" in values else values
-        written = getattr(self._experiment.plan, name)
-        return None if written == "auto" else (written,)
+            written = _values(self._search[name])
+        if "auto" not in written:
+            return tuple(written)
+        assert dimension.candidates is not None
+        candidates = dimension.candidates(hardware)
+        return candidates[:1] if dimension.advised_for == "nothing" else candidates
 
     def rates(self, optimizer: str) -> tuple[tuple[float, float], tuple[float, ...] | None]:
         """Return the range of rates at the reference batch, and the rates where they are listed."""
@@ -245,7 +244,7 @@ class _Reader:
         return (listed[0], listed[-1]), listed
 
     def _decides_rate(self) -> bool:
-        """Say whether one rate can be right for all that is still searched: each optimizer needs its own."""
+        """Return whether one rate suits everything that is still searched: each optimizer needs its own."""
         domain = self._search.get("lr")
         return "optimizer" not in self._search and (domain is None or not domain.when)
 
@@ -256,7 +255,7 @@ class _Reader:
                 continue
             if name in self._search or getattr(self._experiment.training, name) == "auto":
                 yield f"training.{name}"
-        for name in PLAN_FIELDS:
+        for name in PLAN_DIMENSIONS:
             if name in self._search or getattr(self._experiment.plan, name) == "auto":
                 yield f"plan.{name}"
         if self._experiment.resources.placement == "auto":
@@ -268,7 +267,7 @@ def _values(domain: Domain) -> Sequence[JsonValue]:
     values = domain.values()
     if values is None:
         return [getattr(domain, "low", None), getattr(domain, "high", None)]
-    if len(values) <= _MOST_VALUES:
+    if len(values) <= _MAX_VALUES:
         return list(values)
     low, high = values[0], values[-1]
     assert isinstance(low, int)
@@ -277,8 +276,12 @@ def _values(domain: Domain) -> Sequence[JsonValue]:
     return [value for value in sorted(doubled) if value in values]
 
 
+def _is_for_one(strategy: str) -> bool:
+    return strategy in STRATEGIES and capabilities_of(strategy).max_workers == 1
+
+
 def _batches_around(reference: int, num_train_samples: int) -> Iterator[int]:
-    most = max(1, num_train_samples // _MOST_OF_DATA)
+    most = max(1, num_train_samples // _MIN_STEPS_PER_EPOCH)
     found: set[int] = {min(reference, num_train_samples)}
     for doublings in range(-_DOUBLINGS_DOWN, _DOUBLINGS_UP + 1):
         batch = round(reference * 2.0**doublings)

@@ -1,6 +1,6 @@
 """How much memory the trials of an experiment will need, and whether a machine has it.
 
-Nothing of it is measured: see `training.memory_estimate` for what such an estimate leaves out.
+Nothing is measured: see `probes.memory_estimate` for what such an estimate leaves out.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ from workbench.advisor.choices import drawn_params
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.performance.memory import MARGIN, MemoryLaw, StepMemory, fit_law
+from workbench.plan import Hardware, PartialPlan, Plan
+from workbench.planning.settings import resolve
+from workbench.probes.memory_estimate import estimate_memory
 from workbench.resources import inventory
-from workbench.training.memory_estimate import estimate_memory
-from workbench.training.settings import resolve
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class MemoryForecast:
     """What one worker of a trial is thought to hold.
 
     Attributes:
-        params: The configuration that was looked at.
+        params: The configuration.
         plan: Its plan in full.
         step: What a step at the micro batch of the plan holds, in bytes.
         law: The peak at other micro batches.
@@ -34,7 +35,7 @@ class MemoryForecast:
     """
 
     params: dict[str, JsonValue]
-    plan: dict[str, JsonValue]
+    plan: Plan
     step: StepMemory
     law: MemoryLaw
     limit_bytes: int
@@ -58,7 +59,11 @@ class MemoryForecast:
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
         plain = asdict(self)
-        return plain | {"fits": self.fits, "largest_micro_batch": self.largest_micro_batch}
+        return plain | {
+            "plan": self.plan.to_json(),
+            "fits": self.fits,
+            "largest_micro_batch": self.largest_micro_batch,
+        }
 
 
 @dataclass(frozen=True)
@@ -73,13 +78,13 @@ class Usual:
     """
 
     params: dict[str, JsonValue]
-    plan: dict[str, JsonValue]
+    plan: Plan
     limit_bytes: int
     device: str
 
     @classmethod
     def of(cls, experiment: Experiment, params: Mapping[str, JsonValue] | None = None) -> Usual:
-        """Look at an experiment and at this machine.
+        """Read an experiment and this machine.
 
         Args:
             experiment: The experiment.
@@ -89,26 +94,26 @@ class Usual:
             ExperimentError: If it trains no model, or settings exclude each other.
         """
         if experiment.train is not None:
-            raise ExperimentError("what a train function holds is only known when it runs", field="train")
+            raise ExperimentError(
+                "the memory of a train function cannot be estimated before it runs", field="train"
+            )
         chosen = drawn_params(experiment) if params is None else dict(params)
         here = inventory()
         on_gpu = bool(here.gpus) and experiment.resources.gpus_per_worker != 0
         device = "cuda" if on_gpu else "cpu"
-        plan = resolve(experiment, chosen, device=device, has_bf16=on_gpu).plan()
+        plan = resolve(experiment, chosen, hardware=Hardware(on_gpu, has_bf16=on_gpu)).plan
         limit_bytes = min(gpu.memory_bytes for gpu in here.gpus) if on_gpu else here.memory_bytes
         return cls(chosen, plan, limit_bytes, device)
 
     @property
     def micro_batches(self) -> tuple[int, int]:
         """The micro batch of the plan, and another to draw the line through."""
-        micro_batch = self.plan["micro_batch"]
-        assert isinstance(micro_batch, int)
-        return micro_batch, 2 * micro_batch
+        return self.plan.micro_batch, 2 * self.plan.micro_batch
 
     @property
-    def decided(self) -> dict[str, JsonValue]:
-        """What of the plan an estimate is told."""
-        return {name: self.plan[name] for name in ("workers", "strategy", "precision", "recompute")}
+    def decided(self) -> PartialPlan:
+        """What is decided of the plan where micro batches are compared."""
+        return PartialPlan.of_plan(self.plan).without("micro_batch", "accumulation")
 
     def forecast(self, steps: Sequence[StepMemory]) -> MemoryForecast:
         """Return what follows from estimates at `micro_batches`."""

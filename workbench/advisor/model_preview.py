@@ -1,6 +1,6 @@
-"""The model of an experiment as a person looks at it before anything runs: layers, sizes, memory, operations.
+"""The model of an experiment before anything runs: layers, sizes, memory, operations.
 
-Finding that out is left to `training.model_picture`; here it is held against this machine and told as plain
+The summary is made by `probes.model_summary`; here it is compared with this machine and returned as plain
 values.
 """
 
@@ -12,34 +12,34 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.advisor.memory import MemoryForecast, Usual
-from workbench.advisor.quantities import format_bytes
 from workbench.experiment import Experiment
-from workbench.training.model_picture import picture_model
+from workbench.formatting import format_bytes
+from workbench.probes.model_summary import summarise_model
 
 
 def preview_model(experiment: Experiment, params: Mapping[str, JsonValue] | None = None) -> dict[str, Any]:
-    """Look at the model of one configuration of an experiment; takes some seconds.
+    """Summarise the model of one configuration of an experiment; takes some seconds.
 
     Args:
         experiment: The experiment.
         params: The configuration; None for the first that the seed of the experiment draws.
 
     Returns:
-        Plain values: params and plan (what was looked at), layers, num_parameters, num_trained_parameters,
+        Plain values: params and plan (of the model shown), layers, num_parameters, num_trained_parameters,
         flops_per_sample (forward and backward), memory (None where it cannot be estimated), problems,
-        words (what it is; None where the layers say it).
+        words (a description; None where the layers show it).
 
     Raises:
         ExperimentError: If it trains no model, or the model cannot be made or cannot take the data; it names
             the field.
         DataError: If the data cannot be read.
-        RunError: If the process that looks ends without an answer.
+        RunError: If the child process ends without an answer.
     """
     usual = Usual.of(experiment, params)
-    picture = picture_model(experiment, usual.params, usual.micro_batches, plan=usual.decided)
+    picture = summarise_model(experiment, usual.params, usual.micro_batches, plan=usual.decided)
     return {
         "params": usual.params,
-        "plan": usual.plan,
+        "plan": usual.plan.to_json(),
         "layers": list(picture.layers),
         "num_parameters": picture.num_parameters,
         "num_trained_parameters": picture.num_trained_parameters,
@@ -73,7 +73,7 @@ def _memory(forecast: MemoryForecast) -> dict[str, Any]:
 
 
 def _words(forecast: MemoryForecast) -> str:
-    """Say whether it fits, and how sure that is."""
+    """Describe whether it fits, and how sure that is."""
     fit = "fits into" if forecast.fits else "does not fit into"
     whose = "a GPU of this machine" if forecast.device == "cuda" else "this machine"
     return (

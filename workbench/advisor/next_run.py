@@ -1,6 +1,6 @@
 """Which batch reaches a target first, from cheap profiles of an epoch and as few full runs as can be.
 
-A full run says how many epochs one batch needs; `performance.epochs_law` says what that makes of the others.
+A full run shows how many epochs one batch needs; what follows for others is left to `performance`.
 The next run is the one after which the best choice is expected to be fastest, its own price counted a little.
 A batch is chosen only where a run at it, or runs on both sides of it, reached the target.
 """
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from workbench.advisor.tables import Column, positive_number, positive_whole_number, read_table
 from workbench.errors import DataError
-from workbench.performance.epochs_law import SEED_DEVIATION, EpochsPrior, FullRun
+from workbench.performance.epochs_to_target import SEED_DEVIATION, EpochsPrior, FullRun
 
 Array = NDArray[np.float64]
 NORMAL_90 = 1.6449
@@ -65,7 +65,7 @@ def read_epoch_times(path: Path, batches: Sequence[int]) -> dict[int, float]:
 
     Args:
         path: A table of `global_batch` and `epoch_time_s`; several profiles of a batch count by their median.
-        batches: The batches that are asked about.
+        batches: The batches to compare.
 
     Raises:
         DataError: If the table is malformed, or a batch is outside what was profiled.
@@ -99,7 +99,7 @@ def read_runs(path: Path, batches: Sequence[int]) -> list[FullRun]:
 
     Args:
         path: A table of `global_batch` and `epochs_to_target`; an empty cell is a run that never got there.
-        batches: The batches that are asked about; runs at others are refused.
+        batches: The batches to compare; runs at others are refused.
 
     Raises:
         DataError: If the table is malformed.

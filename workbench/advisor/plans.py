@@ -1,4 +1,4 @@
-"""All plans that are allowed, and what measurements say of each: step time, memory, whether it fits.
+"""All allowed plans, and what follows from measurements for each: step time, memory, whether it fits.
 
 Step times of one variant (precision, strategy, recomputation) follow one fitted model; its memory follows
 the line through what was measured, or what was estimated before anything ran. Nothing is measured here.
@@ -9,83 +9,30 @@ from __future__ import annotations
 import copy
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import cached_property
 
-from pydantic import JsonValue
-
 from workbench.advisor.advice import Estimate, Goal, MemoryNeed
-from workbench.advisor.choices import Choices, Variant
+from workbench.advisor.choices import Choices
+from workbench.advisor.variants import Variant, plan_with, read_plan, variant_of
 from workbench.events import PlanMeasured
 from workbench.performance.goodput import efficiency
 from workbench.performance.memory import MARGIN, MemoryLaw
 from workbench.performance.step_time import Measurement, Point, StepTimeModel, fit
 from workbench.performance.topology import Topology
+from workbench.plan import Plan
+from workbench.strategies import STRATEGIES
+from workbench.strategies.capabilities import capabilities_of
 from workbench.workers.admission import Placement
 
-# More micro steps than memory asks for are rarely faster: so many ways to divide a batch are compared.
-_MOST_DIVISIONS = 3
-_MOST_ACCUMULATION = 4096
-# Where nobody measured it, the noise scale is taken to be so many reference batches.
+# More micro steps than memory asks for are rarely faster: this many ways to divide a batch are compared.
+_MAX_DIVISIONS = 3
+_MAX_ACCUMULATION = 4096
+# Where it was not measured, the noise scale is taken to be this many reference batches.
 _NOISE_PRIOR = 4.0
 SAME = 0.03
 """Plans whose predicted times differ by less are equal: then the one with fewer workers is taken."""
-
-
-@dataclass(frozen=True)
-class PlanChoice:
-    """A plan in full."""
-
-    workers: int
-    micro_batch: int
-    accumulation: int
-    variant: Variant
-
-    @property
-    def global_batch(self) -> int:
-        """Samples per optimizer step, over all workers."""
-        return self.workers * self.micro_batch * self.accumulation
-
-    @property
-    def text(self) -> str:
-        """The plan written out: micro batch x accumulation x workers."""
-        return f"{self.global_batch} = {self.micro_batch} x {self.accumulation} x {self.workers}"
-
-    def decided(self) -> dict[str, JsonValue]:
-        """Return what a trial is told of its plan."""
-        strategy = self.variant.strategy
-        return {
-            "workers": self.workers,
-            "micro_batch": self.micro_batch,
-            "accumulation": self.accumulation,
-            "precision": self.variant.precision,
-            "strategy": "single" if self.workers == 1 and strategy == "ddp" else strategy,
-            "recompute": self.variant.recompute,
-        }
-
-    def written(self) -> dict[str, JsonValue]:
-        """Return the plan as it is shown and stored."""
-        return {**self.decided(), "global_batch": self.global_batch}
-
-
-def variant_of(plan: Mapping[str, JsonValue]) -> Variant:
-    """Return the variant of a plan as it is stored."""
-    strategy = str(plan.get("strategy"))
-    return Variant(
-        str(plan.get("precision")),
-        "ddp" if strategy == "single" else strategy,
-        str(plan.get("recompute", "none")),
-    )
-
-
-def plan_of(plan: Mapping[str, JsonValue]) -> PlanChoice:
-    """Return a stored plan as one to choose."""
-    workers, micro_batch, accumulation = (plan[name] for name in ("workers", "micro_batch", "accumulation"))
-    assert isinstance(workers, int)
-    assert isinstance(micro_batch, int)
-    assert isinstance(accumulation, int)
-    return PlanChoice(workers, micro_batch, accumulation, variant_of(plan))
 
 
 class Knowledge:
@@ -100,7 +47,7 @@ class Knowledge:
         limit_bytes: float | None,
         estimated: MemoryLaw | None = None,
     ) -> None:
-        """Look at measurements.
+        """Read measurements.
 
         Args:
             measured: Of one setting.
@@ -111,6 +58,8 @@ class Knowledge:
                 anything ran.
         """
         self.measured = tuple(measured)
+        plans = [read_plan(each.plan) for each in measured]
+        self._by_plan = [(plan, each) for plan, each in zip(plans, measured, strict=True) if plan is not None]
         self._room = sorted(workers_per_node, reverse=True)
         self.placement: Placement = placement
         self.limit_bytes = limit_bytes
@@ -124,7 +73,7 @@ class Knowledge:
         )  # fmt: skip
 
     def on_nodes(self, workers_per_node: Sequence[int], limit_bytes: float | None) -> Knowledge:
-        """Return the same fitted models, asked about other nodes; arguments as in the constructor."""
+        """Return the same fitted models, applied to other nodes; arguments as in the constructor."""
         _ = self._models  # fitted once for all
         other = copy.copy(self)
         other._room, other.limit_bytes = sorted(workers_per_node, reverse=True), limit_bytes
@@ -132,7 +81,7 @@ class Knowledge:
 
     @cached_property
     def _models(self) -> dict[Variant, StepTimeModel]:
-        """Fit what was measured alone; trials beside others only say how plans differ from each other."""
+        """Fit what was measured alone; trials beside others only show how plans differ from each other."""
         models, alone = dict(self._alone), self._rows(is_alone=True)
         for variant, rows in self._rows(is_alone=False).items():
             if variant not in models:
@@ -162,24 +111,22 @@ class Knowledge:
 
     def _rows(self, *, is_alone: bool) -> dict[Variant, list[Measurement]]:
         rows: dict[Variant, list[Measurement]] = {}
-        for each in self.measured:
-            if each.step_time_s is None or each.plan["accumulation"] != 1:
+        for plan, each in self._by_plan:
+            if each.step_time_s is None or plan.accumulation != 1:
                 continue
             if (each.by_trial is None) != is_alone:
                 continue
-            micro_batch = each.plan["micro_batch"]
-            assert isinstance(micro_batch, int)
             topology = Topology(tuple(sorted(each.workers_per_node or [1])))
             waited_s = each.parts_s.get("communication")
             sync_s = waited_s if waited_s is not None and topology.num_gpus > 1 else None
-            rows.setdefault(variant_of(each.plan), []).append(
-                Measurement(topology, micro_batch, each.step_time_s, sync_s)
+            rows.setdefault(variant_of(plan), []).append(
+                Measurement(topology, plan.micro_batch, each.step_time_s, sync_s)
             )
         return rows
 
     @property
     def slowdown(self) -> float | None:
-        """How many times as long steps take in trials, beside others, as alone; None where nothing says."""
+        """How many times as long steps take in trials, beside others, as alone; None if not known."""
         return statistics.median(self._factors.values()) if self._factors else None
 
     @property
@@ -188,7 +135,7 @@ class Knowledge:
         return list(self._models)
 
     def topology(self, num_workers: int) -> Topology:
-        """Return where so many workers would be."""
+        """Return where a number of workers would be placed."""
         if num_workers > sum(self._room):
             return Topology((num_workers,))
         chosen = [0] * len(self._room)
@@ -197,11 +144,11 @@ class Knowledge:
             chosen[min(free, key=lambda node: chosen[node]) if self.placement == "spread" else free[0]] += 1
         return Topology(tuple(sorted(count for count in chosen if count)))
 
-    def step_times(self, plans: Sequence[PlanChoice]) -> list[Estimate]:
+    def step_times(self, plans: Sequence[Plan]) -> list[Estimate]:
         """Predict the step times of plans whose variants were measured, in order."""
         found: dict[int, Estimate] = {}
-        for variant in {plan.variant for plan in plans}:
-            chosen = [index for index, plan in enumerate(plans) if plan.variant == variant]
+        for variant in {variant_of(plan) for plan in plans}:
+            chosen = [index for index, plan in enumerate(plans) if variant_of(plan) == variant]
             points = [
                 Point(
                     self.topology(plans[index].workers), plans[index].micro_batch, plans[index].accumulation
@@ -209,77 +156,74 @@ class Knowledge:
                 for index in chosen
             ]
             for index, predicted in zip(chosen, self._models[variant].predict(points), strict=True):
-                found[index] = self._held_against(plans[index], Estimate(*predicted))
+                found[index] = self._compared_with_measured(plans[index], Estimate(*predicted))
         return [found[index] for index in range(len(plans))]
 
-    def _held_against(self, plan: PlanChoice, predicted: Estimate) -> Estimate:
+    def _compared_with_measured(self, plan: Plan, predicted: Estimate) -> Estimate:
         """Return what was measured of exactly this plan, where it was; a model smooths it over."""
-        for each in reversed(self.measured):
-            if each.step_time_s is not None and each.plan == plan.written():
+        for known, each in reversed(self._by_plan):
+            if each.step_time_s is not None and known == plan:
                 is_alone = each.by_trial is None
-                found_s = each.step_time_s / (1.0 if is_alone else self._factors.get(plan.variant, 1.0))
+                found_s = each.step_time_s / (1.0 if is_alone else self._factors.get(variant_of(plan), 1.0))
                 return Estimate(found_s, min(predicted.low, found_s), max(predicted.high, found_s))
         return predicted
 
-    def power_w(self, plan: PlanChoice) -> float | None:
+    def power_w(self, plan: Plan) -> float | None:
         """Return what all devices of a plan use; that of the nearest plan that was metered, None without any.
 
         Of these, plans on as many workers are nearest, then those with a like micro batch.
         """
-        metered = [(plan_of(each.plan), each.power_w) for each in self.measured if each.power_w is not None]
+        metered = [(known, each.power_w) for known, each in self._by_plan if each.power_w is not None]
         if not metered:
             return None
 
-        def distance(other: PlanChoice) -> tuple[float, float]:
+        def distance(other: Plan) -> tuple[float, float]:
             micro = abs(math.log(other.micro_batch / plan.micro_batch))
             return abs(math.log(other.workers / plan.workers)), micro
 
         return min(metered, key=lambda each: distance(each[0]))[1]
 
-    def price(self, plan: PlanChoice, goal: Goal) -> float:
+    def price(self, plan: Plan, goal: Goal) -> float:
         """Return what a second of a plan costs in terms of a goal: workers, watts, or nothing but itself."""
         if goal == "money":
             return plan.workers
         return self.power_w(plan) or 1.0 if goal == "energy" else 1.0
 
-    def price_over(self, plan: PlanChoice, usual: PlanChoice, goal: Goal) -> float:
+    def price_over(self, plan: Plan, usual: Plan, goal: Goal) -> float:
         """Return the price of a second of a plan where one of `usual` costs 1, as budgets count it."""
         return self.price(plan, goal) / self.price(usual, goal)
 
-    def memory(self, plan: PlanChoice) -> MemoryNeed | None:
-        """Say what one worker of a plan holds; None where nothing is known of it."""
+    def memory(self, plan: Plan) -> MemoryNeed | None:
+        """Return what one worker of a plan holds; None where it is not known."""
         law, measured = self._memory_law(plan)
         if law is None:
             return None
         return MemoryNeed(law.peak_bytes(plan.micro_batch), self.limit_bytes, measured)
 
-    def fits(self, plan: PlanChoice) -> bool:
-        """Say whether a plan fits, as far as is known; what is not known is taken to fit."""
-        for each in self._of(plan):
-            micro_batch = each.plan["micro_batch"]
-            assert isinstance(micro_batch, int)
-            if not each.fits and plan.micro_batch >= micro_batch:
+    def fits(self, plan: Plan) -> bool:
+        """Return whether a plan fits; one of which nothing is known is taken to fit."""
+        for known, each in self._like(plan):
+            if not each.fits and plan.micro_batch >= known.micro_batch:
                 return False
         need = self.memory(plan)
         return need is None or need.limit is None or need.value <= (1.0 - MARGIN) * need.limit
 
-    def _of(self, plan: PlanChoice) -> list[PlanMeasured]:
-        """Return what was measured of a variant on one worker or on several, as the plan has them."""
+    def _like(self, plan: Plan) -> list[tuple[Plan, PlanMeasured]]:
+        """Return what was measured of the variant of a plan, on one worker or on several as the plan has."""
         return [
-            each
-            for each in self.measured
-            if variant_of(each.plan) == plan.variant and (each.plan["workers"] == 1) == (plan.workers == 1)
+            (known, each)
+            for known, each in self._by_plan
+            if variant_of(known) == variant_of(plan) and (known.workers == 1) == (plan.workers == 1)
         ]
 
-    def _memory_law(self, plan: PlanChoice) -> tuple[MemoryLaw | None, bool]:
+    def _memory_law(self, plan: Plan) -> tuple[MemoryLaw | None, bool]:
         peaks: dict[int, int] = {}
-        for each in self._of(plan):
-            micro_batch = each.plan["micro_batch"]
-            assert isinstance(micro_batch, int)
+        for known, each in self._like(plan):
             if each.peak_bytes is not None and each.fits:
-                peaks[micro_batch] = max(each.peak_bytes, peaks.get(micro_batch, 0))
+                peaks[known.micro_batch] = max(each.peak_bytes, peaks.get(known.micro_batch, 0))
         if len(peaks) < 2:
-            is_plain = (plan.variant.strategy, plan.variant.recompute) == ("ddp", "none")
+            holds_all = plan.strategy in STRATEGIES and capabilities_of(plan.strategy).holds_whole_model
+            is_plain = holds_all and plan.recompute == "none"
             return self._estimated if is_plain else None, False
         least, most = min(peaks), max(peaks)
         per_sample = max(0.0, (peaks[most] - peaks[least]) / (most - least))
@@ -290,7 +234,7 @@ class Knowledge:
 
 def enumerate_plans(
     choices: Choices, variants: Sequence[Variant], fits: Knowledge | None = None
-) -> Iterator[PlanChoice]:
+) -> Iterator[Plan]:
     """Yield the plans that are allowed, and fit as far as is known.
 
     Args:
@@ -306,19 +250,19 @@ def enumerate_plans(
 
 def _divisions(
     choices: Choices, variant: Variant, workers: int, batch: int, known: Knowledge | None
-) -> Iterator[PlanChoice]:
+) -> Iterator[Plan]:
     """Yield the divisions of a batch with the least accumulation that fits, and some with more."""
     num_found = 0
     accumulations = choices.accumulations or tuple(
-        2**power for power in range(_MOST_ACCUMULATION.bit_length())
+        2**power for power in range(_MAX_ACCUMULATION.bit_length())
     )
     if choices.micro_batches is not None and choices.accumulations is None:
         accumulations = tuple(sorted({batch // (workers * micro) for micro in choices.micro_batches} - {0}))
     for accumulation in accumulations:
         micro_batch, rest = divmod(batch, workers * accumulation)
-        if micro_batch == 0 or num_found >= _MOST_DIVISIONS:
+        if micro_batch == 0 or num_found >= _MAX_DIVISIONS:
             return
-        plan = PlanChoice(workers, micro_batch, accumulation, variant)
+        plan = plan_with(variant, workers, micro_batch, accumulation)
         allowed = choices.micro_batches is None or micro_batch in choices.micro_batches
         if rest == 0 and allowed and (known is None or known.fits(plan)):
             num_found += 1
@@ -326,9 +270,9 @@ def _divisions(
 
 
 def best_plans(
-    plans: Sequence[PlanChoice], knowledge: Knowledge, goal: Goal, *, base_batch: int,
+    plans: Sequence[Plan], knowledge: Knowledge, goal: Goal, *, base_batch: int,
     noise_scale: float | None,
-) -> list[PlanChoice]:  # fmt: skip
+) -> list[Plan]:  # fmt: skip
     """Return the best plan of each global batch, the batch that should reach the target first, first.
 
     Args:
@@ -340,10 +284,10 @@ def best_plans(
     """
     step_times_s = dict(zip(plans, (each.value for each in knowledge.step_times(plans)), strict=True))
 
-    def cost(plan: PlanChoice) -> float:
+    def cost(plan: Plan) -> float:
         return step_times_s[plan] * knowledge.price(plan, goal) / plan.global_batch
 
-    best: dict[int, PlanChoice] = {}
+    best: dict[int, Plan] = {}
     for plan in sorted(plans, key=lambda plan: (plan.workers, plan.accumulation)):
         other = best.get(plan.global_batch)
         if other is None or cost(plan) < (1.0 - SAME) * cost(other):
@@ -357,7 +301,7 @@ def best_plans(
 
 
 def spread(values: Sequence[int], count: int) -> list[int]:
-    """Return at most so many values, the least and the most among them, evenly in the logarithm.
+    """Return at most `count` values, the lowest and the highest among them, evenly in the logarithm.
 
     Args:
         values: Positive whole numbers.

@@ -15,26 +15,26 @@ from dataclasses import dataclass, field
 from typing import Generic, Literal, TypeVar
 
 Entrant = TypeVar("Entrant", bound=Hashable)
-# Below this part of the time to beat nobody is ended: first reports say little.
+# Before this part of the time to beat no candidate is ended: first reports are not representative.
 _GRACE = 1 / 8
-# A candidate may be behind by so much: at a time it must be where the best was at this part of it.
+# The allowed delay: a candidate must be where the best one was after this part of its time.
 _SLACK = 0.5
-# Until one has reached the target there are heats: so many candidates get this part of the budget each, the
+# Until one has reached the target there are heats: this many candidates get this part of the budget each, the
 # better half of them twice as long, and the best of these all the time it needs.
 _HEAT_PART = 1 / 20
 _HEAT_SIZE = 6
-# Without a target: so many trainings should fit into the budget.
+# Without a target, this many trainings should fit into the budget.
 _TRAININGS = 6
 # Candidates within this factor of the best are tried again with other seeds.
 _CLOSE = 1.25
-_MOST_CLOSE = 4
-_MOST_REPEATS, _FEWEST_REPEATS = 5, 3
-# A training that misses the target counts as so many times the best; at least this part must reach it.
+_MAX_CLOSE = 4
+_MAX_REPEATS, _MIN_REPEATS = 5, 3
+# A training that misses the target counts as this many times the best; at least this part must reach it.
 _MISSED = 3.0
 _RELIABLE = 0.5
 # What is kept of the budget for trying again.
 _CONFIRM_PART = 0.35
-# One training may be luck: others may take so much longer than the fastest, and repeats twice that.
+# One training may be luck: others may take this much longer than the fastest, and repeats twice that.
 _LONGER = 1.15
 
 
@@ -50,8 +50,8 @@ class Course(Generic[Entrant]):
         reached_s: When the target was reached.
         ended_s: When the training ended.
         is_whole: Whether it ended by itself.
-        is_heat: Whether it had only the time of a heat, so that missing the target says little.
-        has_reported: Whether it came to an objective at all, finite or not.
+        is_heat: Whether it had only the time of a heat, so that missing the target is no evidence.
+        has_reported: Whether it reported an objective at all, finite or not.
     """
 
     entrant: Entrant
@@ -65,7 +65,7 @@ class Course(Generic[Entrant]):
     has_reported: bool = False
 
     def add(self, elapsed_s: float, value: float | None, target: float | None) -> None:
-        """Take in a report; `value` is None, or not finite, where it says nothing about the objective."""
+        """Take in a report; `value` is None, or not finite, where the objective is missing."""
         self.ended_s = elapsed_s
         self.has_reported |= value is not None
         if value is None or not math.isfinite(value):
@@ -98,12 +98,14 @@ class Standing(Generic[Entrant]):
             missed it.
         times_s: The times of all its trainings that reached it.
         value: The mean of the best values at the common time; None where none was reported.
+        num_missed: How many of its trainings missed it, heats apart.
     """
 
     entrant: Entrant
     time_s: float | None
     times_s: tuple[float, ...]
     value: float | None
+    num_missed: int = 0
 
 
 class Race(Generic[Entrant]):
@@ -184,7 +186,7 @@ class Race(Generic[Entrant]):
         return self._promoted.pop(0) if self._promoted else None
 
     def _promote(self, has_more: bool) -> None:
-        """End a heat that is full, and say who is in the next one."""
+        """End a heat that is full, and choose the candidates of the next one."""
         if self._target is None or self._promoted or not self._heat:
             return
         if has_more and len(self._heat) < self._heat_size:
@@ -211,9 +213,9 @@ class Race(Generic[Entrant]):
         """Return those of the close candidates that should be tried again, the least tried one first."""
         standings = self.standings()
         counts = Counter(each.entrant for each in self.courses if not each.is_heat)
-        close = [each for each in standings if _is_close(each, standings[0])][:_MOST_CLOSE]
+        close = [each for each in standings if _is_close(each, standings[0])][:_MAX_CLOSE]
         # Who is alone at the top may owe that to luck, but need not beat others that are close.
-        most = _MOST_REPEATS if len(close) > 1 else _FEWEST_REPEATS
+        most = _MAX_REPEATS if len(close) > 1 else _MIN_REPEATS
         waiting = [each for each in close if counts[each.entrant] < most]
         return sorted(waiting, key=lambda each: counts[each.entrant])
 
@@ -239,6 +241,7 @@ class Race(Generic[Entrant]):
                     (sum(times) + sum(missed)) / len(several) if counts else None,
                     tuple(times),
                     sum(values) / len(values) if values else None,
+                    len(missed),
                 )
             )
         return sorted(standings, key=_rank)
@@ -252,7 +255,7 @@ class Race(Generic[Entrant]):
             course: One of `courses`.
 
         Returns:
-            Seconds; where nobody has reached a target, values with the sign turned; None without any value.
+            Seconds; where no candidate has reached a target, negated values; None without any value.
         """
         winner = self._fastest()
         if course.reached_s is not None:

@@ -9,8 +9,8 @@ import math
 from dataclasses import dataclass
 
 from workbench.errors import ExperimentError
-from workbench.performance.noise import MOST_NOISE_SCALES
-from workbench.training.learning_rate import (
+from workbench.performance.noise import MAX_NOISE_SCALES
+from workbench.planning.learning_rate import (
     ADAM_TYPES,
     BASE_WARMUP_FRACTION,
     LONGEST_WARMUP_FRACTION,
@@ -32,7 +32,7 @@ _LAYER_WISE = ("lars", "lamb")
 
 @dataclass(frozen=True)
 class RateRequest:
-    """What is asked.
+    """A request for a learning rate at another batch.
 
     Attributes:
         optimizer: One of OPTIMIZERS.
@@ -41,7 +41,7 @@ class RateRequest:
         to_batch: Samples per step in use.
         rule: One of RULES.
         noise_scale: The gradient noise scale in samples, where it was measured.
-        warmup: The part of the training that is warm-up at `from_batch`, from 0 to 1; None where nobody says.
+        warmup: The part of the training that is warm-up at `from_batch`, from 0 to 1; None if not known.
         beta1: Decay of the first moment in optimizers of the Adam type.
         beta2: Decay of the second.
     """
@@ -83,13 +83,13 @@ def advise_rate(request: RateRequest) -> RateAdvice:
     """Carry a learning rate to another batch.
 
     Args:
-        request: What is asked.
+        request: The rate to carry over.
 
     Returns:
         The rate, clamped to where its rule holds.
 
     Raises:
-        ExperimentError: If adascale is asked for without a noise scale.
+        ExperimentError: If adascale is requested without a noise scale.
     """
     rule = rule_in_force(request.rule, optimizer=request.optimizer, going_up=request.ratio >= 1)
     if rule == "adascale" and request.noise_scale is None:
@@ -117,8 +117,8 @@ def advise_rate(request: RateRequest) -> RateAdvice:
         )
     elif rule == "sqrt" and request.optimizer in ADAM_TYPES and request.ratio != 1:
         reasons.append(_scaled_betas(request))
-    warmup, said = _warmup(rule, request)
-    reasons += said + _beware(rule, request)
+    warmup, words = _warmup(rule, request)
+    reasons += words + _beware(rule, request)
     return RateAdvice(lr, rule, warmup, " ".join(reasons))
 
 
@@ -146,7 +146,7 @@ def _why(rule: Rule, request: RateRequest) -> str:
 def _scaled_betas(request: RateRequest) -> str:
     beta1, beta2 = (1.0 - request.ratio * (1.0 - beta) for beta in (request.beta1, request.beta2))
     return (
-        f"The rule asks for betas of {beta1:.6g} and {beta2:.6g} and for epsilon divided by "
+        f"The rule requires betas of {beta1:.6g} and {beta2:.6g} and for epsilon divided by "
         f"{math.sqrt(request.ratio):.4g} as well."
     )
 
@@ -159,27 +159,27 @@ def _warmup(rule: Rule, request: RateRequest) -> tuple[float, list[str]]:
         return warmup, [f"The higher rate needs a gradual warm-up over {warmup:.3g} of the training."]
     base = BASE_WARMUP_FRACTION if request.warmup is None else request.warmup
     warmup = legw_warmup(request.warmup, request.ratio)
-    said = (
+    words = (
         [] if request.warmup is not None else [f"The warm-up is taken to be {base:g} of the training so far."]
     )
     if base * request.ratio > max(LONGEST_WARMUP_FRACTION, base):
-        said.append(f"It is held to {warmup:g} of the training instead of {base * request.ratio:.3g}.")
-    return warmup, said
+        words.append(f"It is limited to {warmup:g} of the training instead of {base * request.ratio:.3g}.")
+    return warmup, words
 
 
 def _beware(rule: Rule, request: RateRequest) -> list[str]:
-    said: list[str] = []
+    words: list[str] = []
     going_up = request.ratio > 1
     if going_up and rule == "linear" and request.optimizer != "sgd":
-        said.append(
+        words.append(
             f"Beware: with {request.optimizer} the linear rule is known to diverge; "
             "constant and sqrt are safer."
         )
     if rule in _LAYER_WISE and request.optimizer != rule:
-        said.append(f"Beware: the rule is meant for {rule.upper()}, whose rates differ by layer.")
-    if request.noise_scale is not None and request.to_batch > MOST_NOISE_SCALES * request.noise_scale:
-        said.append(
-            f"Beware: {request.to_batch} is more than {MOST_NOISE_SCALES:g} times the noise scale of "
-            f"{request.noise_scale:.4g} samples; it saves next to no steps, and no rule surely holds there."
+        words.append(f"Caution: the rule is meant for {rule.upper()}, whose rates differ by layer.")
+    if request.noise_scale is not None and request.to_batch > MAX_NOISE_SCALES * request.noise_scale:
+        words.append(
+            f"Caution: {request.to_batch} is more than {MAX_NOISE_SCALES:g} times the noise scale of "
+            f"{request.noise_scale:.4g} samples; it saves almost no steps, and no rule is reliable there."
         )
-    return said
+    return words

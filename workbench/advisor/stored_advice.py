@@ -1,17 +1,18 @@
 """Reading advice as it is stored: JSON in which a number may be missing, or a text because it is not finite.
 
-What the fields mean is said where they are written; how they are shown is left to the card and the figures.
+What the fields mean is documented where they are written; showing them is left to the card and the figures.
 """
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-# What is shorter or longer is no time that anything takes, and does not divide well.
+from workbench.plan import PartialPlan
+
+# What is shorter or longer is not a duration that anything takes, and does not divide well.
 SHORTEST_S, LONGEST_S = 1e-12, 1e12
 
 
@@ -21,8 +22,8 @@ class Interval:
 
     Attributes:
         value: The prediction.
-        low: Nine of ten truths should lie above; the value where nobody knows.
-        high: Nine of ten truths should lie below; the value where nobody knows.
+        low: Nine of ten truths should lie above; the value where it is not known.
+        high: Nine of ten truths should lie below; the value where it is not known.
         extrapolated: Whether it is beyond what was measured.
     """
 
@@ -48,17 +49,17 @@ class Interval:
 
     @property
     def is_time(self) -> bool:
-        """Whether something can take so many seconds."""
+        """Whether something can take this many seconds."""
         return self.low >= SHORTEST_S and self.high <= LONGEST_S
 
     @property
     def has_width(self) -> bool:
-        """Whether an interval was told."""
+        """Whether there is an interval."""
         return self.low < self.high
 
 
 def finite(stored: Any) -> float | None:
-    """Return a stored number, None where it is none or not finite."""
+    """Return a stored number, None where it is not a finite number."""
     if isinstance(stored, bool) or not isinstance(stored, int | float):
         return None
     # Whole numbers of JSON may be too large for a float.
@@ -84,10 +85,6 @@ def texts(stored: Any) -> list[str]:
     return [text for text in stored if isinstance(text, str)]
 
 
-def write_batch(plan: Mapping[str, Any]) -> str:
-    """Write a global batch in full, 256 = 64 x 2 x 2: micro batch x accumulation x workers."""
-    sizes = [plan.get(name) for name in ("micro_batch", "accumulation", "workers")]
-    if not all(isinstance(size, int) for size in sizes):
-        return "unknown"
-    product = math.prod(size for size in sizes if isinstance(size, int))
-    return f"{product} = {sizes[0]} x {sizes[1]} x {sizes[2]}"
+def stored_plan(candidate: Mapping[str, Any]) -> PartialPlan:
+    """Return the plan of a stored candidate, as far as it can be read."""
+    return PartialPlan.from_json(mapping(candidate.get("plan")))

@@ -1,4 +1,4 @@
-"""Tables that a person measured elsewhere: CSV files, read strictly, refused by naming column and line."""
+"""Tables that the user measured elsewhere: CSV files, read strictly, refused by naming column and line."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class Column:
     """A column that a table must or may have.
 
     Attributes:
-        name: What its head says.
-        parse: Reads one cell; it raises ValueError, whose text says what is allowed.
+        name: Its header.
+        parse: Reads one cell; it raises ValueError, whose text states what is allowed.
         required: Whether a table without it is refused; the cells of one that lacks are None.
     """
 
@@ -50,7 +50,7 @@ def read_objects(path: Path, make: Callable[[dict[str, Any]], _Made], *columns: 
 
     Args:
         path: The file; its first line names the columns.
-        make: Takes a row; a DataError of its own, whose field is a column, is told with the line.
+        make: Takes a row; a DataError of its own, whose field is a column, is reported with the line.
         columns: What it must or may have.
 
     Returns:

@@ -1,4 +1,4 @@
-"""From what was found to what is said: the choice, the runner-up, the reasons, and what would change them."""
+"""From findings to an advice: the choice, the runner-up, the reasons, and what would change them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ from pydantic import JsonValue
 from workbench.advisor.advice import Advice, Candidate, Estimate, Goal, NoiseStatus
 from workbench.advisor.candidates import PREDICTED, candidate_of
 from workbench.advisor.choices import Choices, believed_rate
-from workbench.advisor.plans import Knowledge, PlanChoice, plan_of
-from workbench.advisor.quantities import format_rate
+from workbench.advisor.plans import Knowledge
+from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Race, Standing
-from workbench.advisor.rivals import Rival
+from workbench.advisor.variants import plan_of, plan_with, read_plan, variant_of
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured, RatesTested
 from workbench.experiment import Experiment
+from workbench.formatting import format_count, format_rate
 from workbench.performance.goodput import efficiency
-from workbench.performance.noise import MOST_NOISE_SCALES
+from workbench.performance.noise import MAX_NOISE_SCALES
+from workbench.plan import Plan
 from workbench.workers.admission import Placement
 
 # Of one training to a target, where nine of ten others should lie: other seeds, other noise.
 _ONE_TRAINING = 1.35
 # What is added on both sides to the range of several.
 _SEVERAL_TRAININGS = 1.1
-_MOST_OTHERS = 6
+_MAX_OTHERS = 6
 _EDGE = 1.05
 
 
@@ -42,7 +44,7 @@ class Findings:
         choices: What may be chosen.
         knowledge: What was measured.
         reference: The experiment as it stands.
-        plans: The best plan of each global batch, the one that the models believe in first.
+        plans: The best plan of each global batch, the one that the models expect to be best first.
         rates: The range test of learning rates, where there was one.
         race: The trainings, where there were some.
         noise_scale: In samples, where it was measured.
@@ -58,9 +60,9 @@ class Findings:
     choices: Choices
     knowledge: Knowledge
     reference: PlanMeasured
-    plans: Sequence[PlanChoice]
+    plans: Sequence[Plan]
     rates: RatesTested | None
-    race: Race[Rival] | None
+    race: Race[RatedPlan] | None
     noise_scale: float | None
     placement: Placement
     num_known: int
@@ -75,12 +77,12 @@ def conclude(found: Findings) -> Advice:
     Raises:
         ExperimentError: If no candidate could be trained at all.
     """
-    standings = [each for each in (found.race.standings() if found.race else []) if _says_something(each)]
+    standings = [each for each in (found.race.standings() if found.race else []) if _has_result(each)]
     if not standings and found.race is not None and any(each.has_reported for each in found.race.courses):
         raise ExperimentError(
             "no candidate reported a finite value of the objective",
             field="objectives.0.metric",
-            next_step="Try the experiment as a sweep of one trial, whose log tells more.",
+            next_step="Run a sweep of one trial and read its log.",
         )
     if standings:
         candidates = [_raced(found, standing) for standing in standings]
@@ -96,7 +98,7 @@ def conclude(found: Findings) -> Advice:
         has_target=found.experiment.objectives[0].target is not None,
         choice=choice,
         runner_up=candidates[1] if len(candidates) > 1 else None,
-        others=tuple(candidates[2 : 2 + _MOST_OTHERS]),
+        others=tuple(candidates[2 : 2 + _MAX_OTHERS]),
         reference=_reference(found, standings),
         noise_scale_samples=found.noise_scale,
         noise_status=_noise_status(found),
@@ -108,32 +110,34 @@ def conclude(found: Findings) -> Advice:
     )
 
 
-def _says_something(standing: Standing[Rival]) -> bool:
+def _has_result(standing: Standing[RatedPlan]) -> bool:
     return standing.time_s is not None or bool(standing.times_s) or standing.value is not None
 
 
 def _candidate(
-    found: Findings, plan: PlanChoice, lr: float, time_s: Estimate | None, reasons: Sequence[str]
+    found: Findings, plan: Plan, lr: float, time_s: Estimate | None, reasons: Sequence[str]
 ) -> Candidate:
     samples = found.reference.num_train_samples
     return candidate_of(found.experiment, found.choices.params, found.knowledge, plan, lr,
                         num_train_samples=samples, time_s=time_s, reasons=reasons)  # fmt: skip
 
 
-def _raced(found: Findings, standing: Standing[Rival]) -> Candidate:
-    """Say of a candidate what its trainings have shown."""
+def _raced(found: Findings, standing: Standing[RatedPlan]) -> Candidate:
+    """Return a candidate with the results of its trainings."""
     plan, times = standing.entrant.plan, standing.times_s
     weight = found.knowledge.price_over(plan, plan_of(found.reference.plan), found.goal)
     time_s = None
     if times:
-        mean_s = sum(times) / len(times) / weight
+        # Where some missed the target, the mean that ranks it: else it could seem faster than the choice.
+        mean_s = (standing.time_s or sum(times) / len(times)) / weight
         spread = _ONE_TRAINING if len(times) == 1 else _SEVERAL_TRAININGS
-        low_s = (mean_s if len(times) == 1 else min(times) / weight) / spread
-        high_s = (mean_s if len(times) == 1 else max(times) / weight) * spread
+        low_s = min(times) / weight / spread
+        high_s = (mean_s if len(times) == 1 else max(mean_s, max(times) / weight)) * spread
         time_s = Estimate(mean_s, low_s, high_s)
     metric = found.experiment.objectives[0]
     if times:
-        reason = f"reached {metric.metric} {metric.target:g} in {len(times)} of its trainings"
+        trainings = format_count(len(times) + standing.num_missed, "training")
+        reason = f"reached {metric.metric} {metric.target:g} in {len(times)} of {trainings}"
     else:
         sign = 1.0 if metric.goal == "maximize" else -1.0
         assert standing.value is not None
@@ -143,23 +147,25 @@ def _raced(found: Findings, standing: Standing[Rival]) -> Candidate:
     return _candidate(found, plan, standing.entrant.lr, time_s, [reason])
 
 
-def _predicted(found: Findings, plan: PlanChoice, lr: float) -> Candidate:
-    """Say of a candidate what the models say."""
+def _predicted(found: Findings, plan: Plan, lr: float) -> Candidate:
+    """Return a candidate with the predictions of the models."""
     base = found.experiment.training.reference_batch
     candidate = _candidate(found, plan, lr, None, [])
-    reasons = [f"{format_rate(candidate.samples_per_s.value)} samples/s by the model of step times"]
+    reasons = [f"{format_rate(candidate.samples_per_s.value)} samples/s predicted by the model of step times"]
     time_s = None
     if found.noise_scale is not None:
-        worth = float(efficiency(plan.global_batch, base, found.noise_scale))
-        reasons.append(f"a sample is worth {worth:.2f} of one at a batch of {base}, by the gradient noise")
-        epochs = found.experiment.training.epochs / worth
+        value = float(efficiency(plan.global_batch, base, found.noise_scale))
+        reasons.append(
+            f"a sample counts as much as {value:.2f} samples at a batch of {base}, by the gradient noise"
+        )
+        epochs = found.experiment.training.epochs / value
         whole = candidate.epoch_time_s.times(epochs)
         time_s = Estimate(whole.value, whole.low / PREDICTED, whole.high * PREDICTED, whole.extrapolated)
     return dataclasses.replace(candidate, time_to_target_s=time_s, reasons=tuple(reasons))
 
 
-def _reference(found: Findings, standings: Sequence[Standing[Rival]]) -> Candidate:
-    """Say what the experiment does without advice; its time only where it was trained."""
+def _reference(found: Findings, standings: Sequence[Standing[RatedPlan]]) -> Candidate:
+    """Return the experiment without advice as a candidate; its time only where it was trained."""
     choice = plan_of(found.reference.plan)
     lr = believed_rate(found.experiment, found.choices)
     for standing in standings:
@@ -178,34 +184,43 @@ def _measured(found: Findings) -> Iterator[str]:
     if found.choices.params:
         written = ", ".join(f"{name}={value}" for name, value in found.choices.params.items())
         yield f"all of it with {written}"
-    counts = sorted({int(str(each.plan["workers"])) for each in found.knowledge.measured})
-    batches = sorted({int(str(each.plan["micro_batch"])) for each in found.knowledge.measured})
-    said = f"{found.num_measured} plans, {found.num_known} more from earlier runs" if found.num_known else (
+    plans = _plans_measured(found)
+    counts = sorted({plan.workers for plan in plans})
+    batches = sorted({plan.micro_batch for plan in plans})
+    count = f"{found.num_measured} plans, {found.num_known} more from earlier runs" if found.num_known else (
         f"{found.num_measured} plans"
     )  # fmt: skip
     workers = ", ".join(map(str, counts))
-    yield f"{said}: micro batches of {batches[0]} to {batches[-1]} on {workers} worker{'s' * (counts != [1])}"
+    sizes = f"micro batches of {batches[0]} to {batches[-1]}"
+    yield f"{count}: {sizes} on {workers} worker{'s' * (counts != [1])}"
     if found.placements_s:
         packed_s, apart_s = found.placements_s["pack"], found.placements_s["spread"]
         where = "many" if found.placement == "spread" else "few"
         yield (
             f"workers of a trial on few nodes: {packed_s * 1e3:.3g} ms a step, on many: "
-            f"{apart_s * 1e3:.3g} ms; they go on {where}"
+            f"{apart_s * 1e3:.3g} ms; they are placed on {where}"
         )
     if found.rates is not None and found.rates.rates:  # none where not even the first had a finite loss
         suggested = found.rates.suggested
         yield (
             f"learning rates from {found.rates.rates[0]:.2g} to {found.rates.rates[-1]:.2g}: "
-            + ("none made the loss fall" if suggested is None else f"{suggested:.3g} falls fastest")
+            + (
+                "none made the loss fall"
+                if suggested is None
+                else f"the loss falls fastest at {suggested:.3g}"
+            )
         )
     if found.race is not None and found.race.courses:
         entrants = len({course.entrant for course in found.race.courses})
-        yield f"{len(found.race.courses)} short trainings of {entrants} candidates beside each other"
+        yield f"{len(found.race.courses)} short trainings of {entrants} candidates side by side"
 
 
-def _would_change(
-    found: Findings, plan: PlanChoice, lr: float, candidates: Sequence[Candidate]
-) -> Iterator[str]:
+def _plans_measured(found: Findings) -> list[Plan]:
+    plans = (read_plan(each.plan) for each in found.knowledge.measured)
+    return [plan for plan in plans if plan is not None]
+
+
+def _would_change(found: Findings, plan: Plan, lr: float, candidates: Sequence[Candidate]) -> Iterator[str]:
     choice, runner_up = candidates[0], candidates[1] if len(candidates) > 1 else None
     times = choice.time_to_target_s, runner_up.time_to_target_s if runner_up else None
     if (
@@ -214,31 +229,34 @@ def _would_change(
         and times[1] is not None
         and times[1].low < times[0].high
     ):
-        yield f"{runner_up.written} at {runner_up.lr:.3g} lies within the interval: more time may turn them"
+        yield (
+            f"{runner_up.written} at {runner_up.lr:.3g} lies within the interval: with more time the order "
+            "may change"
+        )
     courses = found.race.courses if found.race else []
     if courses and not any(each.has_reported for each in courses):
-        yield "no candidate came to its first evaluation: more time (--time) would tell them apart"
+        yield "no candidate reached its first evaluation: allow more time (--time)"
     reached = [each for each in courses if each.reached_s is not None]
     if reached and all(each.reached_s == each.elapsed_s[0] for each in reached):
-        yield "all reached the target at their first evaluation: a stricter one would tell them apart"
+        yield "all reached the target at their first evaluation: set a stricter target to separate them"
     if choice.step_time_s.extrapolated:
         yield "the step time is beyond what was measured: measure this plan before relying on it"
     if found.choices.is_rate_open:
         low, high = found.choices.rates
         if lr >= high / _EDGE or lr <= low * _EDGE:
             yield f"the rate lies at the edge of what is allowed ({low:.3g} to {high:.3g}): widen it"
-    if found.noise_scale is not None and plan.global_batch > MOST_NOISE_SCALES * found.noise_scale:
+    if found.noise_scale is not None and plan.global_batch > MAX_NOISE_SCALES * found.noise_scale:
         yield (
-            f"the batch is more than {MOST_NOISE_SCALES:g} times the noise scale of "
+            f"the batch is more than {MAX_NOISE_SCALES:g} times the noise scale of "
             f"{found.noise_scale:.0f} samples: a smaller one may need as few steps"
         )
     elif found.noise_scale is None:
         yield "the gradient noise: it grows during a training, and then larger batches pay"
 
 
-def _settings(found: Findings, plan: PlanChoice, lr: float) -> dict[str, JsonValue]:
+def _settings(found: Findings, plan: Plan, lr: float) -> dict[str, JsonValue]:
     """Return what to set in the experiment: what was open, and nothing else."""
-    values = {f"plan.{name}": value for name, value in plan.decided().items()}
+    values: dict[str, JsonValue] = {f"plan.{name}": value for name, value in plan.items()}
     values["training.global_batch"] = plan.global_batch
     if plan.workers > 1 and found.placement == "spread":
         values["resources.placement"] = found.placement
@@ -251,12 +269,11 @@ def _settings(found: Findings, plan: PlanChoice, lr: float) -> dict[str, JsonVal
     return {path: values[path] for path in found.choices.open_fields if path in values}
 
 
-def _curves(found: Findings, standings: Sequence[Standing[Rival]]) -> dict[str, Any]:
-    variant = found.plans[0].variant
-    batches = sorted({plan.micro_batch for plan in found.plans} | {
-        int(str(each.plan["micro_batch"])) for each in found.knowledge.measured
-    })  # fmt: skip
-    plans = [PlanChoice(workers, batch, 1, variant) for workers in found.choices.workers for batch in batches]
+def _curves(found: Findings, standings: Sequence[Standing[RatedPlan]]) -> dict[str, Any]:
+    variant = variant_of(found.plans[0])
+    measured = _plans_measured(found)
+    batches = sorted({plan.micro_batch for plan in (*found.plans, *measured)})
+    plans = [plan_with(variant, workers, batch) for workers in found.choices.workers for batch in batches]
     step_times = [
         {
             "workers": plan.workers, "micro_batch": plan.micro_batch, "step_time_s": time.value,
@@ -264,11 +281,11 @@ def _curves(found: Findings, standings: Sequence[Standing[Rival]]) -> dict[str, 
         }
         for plan, time in zip(plans, found.knowledge.step_times(plans), strict=True)
     ]  # fmt: skip
-    needs = [(batch, found.knowledge.memory(PlanChoice(found.choices.workers[0], batch, 1, variant)))
+    needs = [(batch, found.knowledge.memory(plan_with(variant, found.choices.workers[0], batch)))
              for batch in batches]  # fmt: skip
     fastest: dict[int, Estimate] = {}
     for candidate in (_raced(found, standing) for standing in standings):
-        batch, time_s = int(str(candidate.plan["global_batch"])), candidate.time_to_target_s
+        batch, time_s = candidate.plan.global_batch, candidate.time_to_target_s
         if time_s is not None and (batch not in fastest or time_s.value < fastest[batch].value):
             fastest[batch] = time_s
     return {

@@ -1,12 +1,11 @@
-"""What another plan would bring, answered at once from what an advice measured; nothing is run.
+"""Predicts the effect of another plan from the measurements of an advice; nothing is run.
 
-The models are those that the advice was made with: step times and memory fitted to measured plans, and the
-worth of a sample by the gradient noise. Where they do not reach, the answer says so instead of guessing.
+The models are those of the advice: step times and memory fitted to measured plans, and the value of a sample
+by the gradient noise. Where they do not apply, the answer states that instead of guessing.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,36 +15,32 @@ from pydantic import JsonValue
 from workbench.advisor.advice import Candidate, Estimate, Goal, apply_settings
 from workbench.advisor.candidates import PREDICTED, candidate_of
 from workbench.advisor.card import compare, rows_of
-from workbench.advisor.choices import Choices, Variant, choices_of
-from workbench.advisor.plans import (
-    Knowledge,
-    PlanChoice,
-    best_plans,
-    enumerate_plans,
-    plan_of,
-    variant_of,
-)
+from workbench.advisor.choices import Choices, choices_of
+from workbench.advisor.plans import Knowledge, best_plans, enumerate_plans
+from workbench.advisor.speed_history import hardware_of
 from workbench.advisor.stored_advice import Interval, finite, mapping, rows
+from workbench.advisor.variants import Variant, plan_of, read_plan, variant_of
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
 from workbench.performance.goodput import efficiency
-from workbench.training.settings import reference_lr, resolve
+from workbench.plan import Plan
+from workbench.planning.settings import reference_lr, resolve
 
-MOST_WORKERS = 1024
+MAX_WORKERS = 1024
 _GOALS: tuple[Goal, ...] = ("time", "money", "energy", "throughput")
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What somebody fixes of a plan; what is None is chosen as the experiment allows and the objective asks.
+class PlanQuery:
+    """The fixed settings of a plan; those that are None are chosen for the objective.
 
     Attributes:
         workers: Workers of a trial, from 1 to 1,024.
         global_batch: Samples per optimizer step.
         micro_batch: Samples that one worker takes at once.
         precision: fp32, bf16 or fp16.
-        objective: What the rest is chosen for.
+        objective: The objective by which the rest is chosen.
     """
 
     workers: int | None = None
@@ -61,11 +56,11 @@ class WhatIf:
     def __init__(
         self, experiment: Experiment, advice: Mapping[str, Any], measured: Sequence[PlanMeasured]
     ) -> None:
-        """Look at an advice.
+        """Read an advice.
 
         Args:
             experiment: What was advised on.
-            advice: What was said, as it is stored.
+            advice: The advice, as it is stored.
             measured: What was measured of its setting, in that run and before.
 
         Raises:
@@ -75,7 +70,8 @@ class WhatIf:
         samples = next((each.num_train_samples for each in measured if each.num_train_samples), None)
         if not timed or samples is None:
             raise ExperimentError(
-                "nothing was measured that could be asked", next_step="Ask for an advice first."
+                "the run has no measurement to predict from",
+                next_step="Run `workbench advise FILE` first.",
             )
         self._experiment, self._advice, self._num_train_samples = experiment, advice, samples
         placement = mapping(advice.get("settings")).get("resources.placement")
@@ -87,8 +83,8 @@ class WhatIf:
         self._noise_scale = finite(mapping(advice.get("noise")).get("scale_samples"))
 
     def controls(self) -> dict[str, list[JsonValue]]:
-        """Return what may sensibly be asked, by attribute of `Wish`."""
-        precisions = {variant.precision: None for variant in self._knowledge.variants}
+        """Return the values that can be answered, by attribute of `PlanQuery`."""
+        precisions = {variant.get("precision"): None for variant in self._knowledge.variants}
         return {
             "workers": list(self._choices.workers),
             "global_batch": list(self._choices.global_batches),
@@ -96,67 +92,74 @@ class WhatIf:
             "objective": list(_GOALS),
         }
 
-    def ask(self, wish: Wish) -> dict[str, Any]:
-        """Say what the best plan that fulfils a wish would bring.
+    def answer(self, query: PlanQuery) -> dict[str, Any]:
+        """Return the predicted effect of the best plan that matches a query.
 
         Args:
-            wish: What is fixed.
+            query: The fixed settings.
 
         Returns:
             A candidate in plain values. Each predicted number has a value (None where it is not known), low,
-            high, and words where the models do not reach; `fits` is None where nobody knows; `rows` is the
+            high, and words where the models do not reach; `fits` is None where it is not known; `rows` is the
             candidate in words, `words` compares it with the choice of the advice, and `limits` gathers all
             that is not known, in sentences.
 
         Raises:
-            ExperimentError: If there is no such plan, or nothing was measured that tells of it.
+            ExperimentError: If there is no such plan, or no measurement covers it.
         """
-        plan, fits = self._best(self._narrowed(wish), wish)
+        plan, fits = self._best(self._narrowed(query), query)
         time_s, unknown = self._time_to_target(plan)
         candidate = self._candidate(plan, time_s)
-        told: dict[str, Any] = dataclasses.asdict(candidate) | {"written": candidate.written}
-        compared = compare(told, mapping(self._advice.get("choice")), wish.objective)
+        found: dict[str, Any] = candidate.to_json()
+        compared = compare(found, mapping(self._advice.get("choice")), query.objective)
         words = {
             "step_time_s": self._beyond(plan, candidate),
             "memory_bytes": _about_memory(fits),
             "time_to_target_s": unknown,
         }
-        for name, said in words.items():
-            told[name] = {"value": None, **(told[name] or {}), "words": said}
-        no_meter = wish.objective == "energy" and candidate.power_w is None
+        for name, text in words.items():
+            found[name] = {"value": None, **(found[name] or {}), "words": text}
+        no_meter = query.objective == "energy" and candidate.power_w is None
         metered = (
-            "nothing metered what the devices use, so plans are compared by time alone" if no_meter else None
+            "the power of the devices was not measured, so plans are compared by time alone"
+            if no_meter
+            else None
         )
         return {
-            **told,
+            **found,
             "fits": fits,
-            "rows": [list(row) for row in rows_of(told)],
-            "words": f"{plan.text}: {compared or 'it cannot be compared with what was advised'}",
-            "limits": [said for said in (*words.values(), metered) if said is not None],
+            "rows": [list(row) for row in rows_of(found)],
+            "words": f"{plan.batch_text}: {compared or 'it cannot be compared with the advice'}",
+            "limits": [text for text in (*words.values(), metered) if text is not None],
         }
 
-    def _narrowed(self, wish: Wish) -> Choices:
-        """Return what may be chosen once a wish is fulfilled; it goes before what the experiment says."""
-        if wish.workers is not None and not 1 <= wish.workers <= MOST_WORKERS:
+    def _narrowed(self, query: PlanQuery) -> Choices:
+        """Return the choices that a query leaves; it takes precedence over the experiment."""
+        if query.workers is not None and not 1 <= query.workers <= MAX_WORKERS:
             raise ExperimentError(
-                f"{wish.workers} workers cannot be", field="plan.workers", allowed=f"1 to {MOST_WORKERS}"
+                f"{query.workers} workers are not possible",
+                field="plan.workers",
+                allowed=f"1 to {MAX_WORKERS}",
             )
         wished = {
-            "plan.workers": wish.workers, "training.global_batch": wish.global_batch,
-            "plan.micro_batch": wish.micro_batch, "plan.precision": wish.precision,
+            "plan.workers": query.workers, "training.global_batch": query.global_batch,
+            "plan.micro_batch": query.micro_batch, "plan.precision": query.precision,
         }  # fmt: skip
         fixed = {path: value for path, value in wished.items() if value is not None}
-        return self._choices_of(apply_settings(self._experiment, fixed), wish.workers or 1)
+        return self._choices_of(apply_settings(self._experiment, fixed), query.workers or 1)
 
     def _choices_of(self, experiment: Experiment, workers: int) -> Choices:
+        measured = self._knowledge.measured
+        plans = [read_plan(each.plan) for each in measured]
         return choices_of(
             experiment, num_train_samples=self._num_train_samples,
-            on_gpu=any(each.device != "cpu" for each in self._knowledge.measured),
-            has_bf16=any(each.plan.get("precision") == "bf16" for each in self._knowledge.measured),
-            most_workers=max(workers, *(plan_of(each.plan).workers for each in self._knowledge.measured)),
+            hardware=hardware_of(
+                measured, has_gpu=any(each.device != "cpu" for each in measured)
+            ),
+            max_workers=max(workers, *(plan.workers for plan in plans if plan is not None)),
         )  # fmt: skip
 
-    def _best(self, choices: Choices, wish: Wish) -> tuple[PlanChoice, bool | None]:
+    def _best(self, choices: Choices, query: PlanQuery) -> tuple[Plan, bool | None]:
         """Return the best plan of those that fit, or else the one that needs the least memory."""
         knowledge = self._knowledge
         variants = [variant for variant in knowledge.variants if choices.allows(variant)]
@@ -166,7 +169,7 @@ class WhatIf:
         if not plans:
             batches = ", ".join(map(str, choices.global_batches))
             raise ExperimentError(
-                f"a global batch of {batches} cannot be divided so",
+                f"a global batch of {batches} cannot be divided among these micro batches and workers",
                 field="training.global_batch",
                 allowed="micro batch x accumulation x workers",
             )
@@ -174,22 +177,23 @@ class WhatIf:
         if not fitting:
             return min(plans, key=lambda plan: plan.micro_batch), False
         plan = best_plans(
-            fitting, knowledge, wish.objective,
+            fitting, knowledge, query.objective,
             base_batch=self._experiment.training.reference_batch, noise_scale=self._noise_scale,
         )[0]  # fmt: skip
         need = knowledge.memory(plan)
         return plan, None if need is None or need.limit is None else True
 
     def _unmeasured(self, choices: Choices) -> ExperimentError:
-        known = {variant.precision: None for variant in self._knowledge.variants}
+        known = {str(variant.get("precision")): None for variant in self._knowledge.variants}
+        wanted = [str(precision) for precision in choices.options["precision"]]
         return ExperimentError(
-            f"nothing was measured in {' or '.join(choices.precisions)}",
+            f"nothing was measured in {' or '.join(wanted)}",
             field="plan.precision",
             allowed=list(known),
-            next_step=f"Ask for an advice with plan.precision: {choices.precisions[0]}.",
+            next_step=f"Run an advice with plan.precision: {wanted[0]}.",
         )
 
-    def _candidate(self, plan: PlanChoice, time_s: Estimate | None) -> Candidate:
+    def _candidate(self, plan: Plan, time_s: Estimate | None) -> Candidate:
         params = self._choices.params
         advised = finite(mapping(self._advice.get("settings")).get("training.lr"))
         lr = advised or reference_lr(resolve(self._experiment, params).training)
@@ -198,17 +202,17 @@ class WhatIf:
             num_train_samples=self._num_train_samples, time_s=time_s,
         )  # fmt: skip
 
-    def _time_to_target(self, plan: PlanChoice) -> tuple[Estimate | None, str | None]:
-        """Carry the time of the choice, or of a candidate that was tried, over to a plan; or say why not."""
+    def _time_to_target(self, plan: Plan) -> tuple[Estimate | None, str | None]:
+        """Carry the time of the choice, or of a tried candidate, over to a plan; else return why not."""
         choice = mapping(self._advice.get("choice"))
-        told = [mapping(self._advice.get(name)) for name in ("choice", "runner_up", "reference")]
-        for candidate in (*told, *rows(self._advice.get("others"))):
+        named = [mapping(self._advice.get(name)) for name in ("choice", "runner_up", "reference")]
+        for candidate in (*named, *rows(self._advice.get("others"))):
             known = Interval.of(candidate.get("time_to_target_s"))
-            if known is not None and candidate.get("plan") == plan.written():
+            if known is not None and read_plan(mapping(candidate.get("plan"))) == plan:
                 return Estimate(known.value, known.low, known.high, known.extrapolated), None
         of_choice = Interval.of(choice.get("time_to_target_s"))
         if of_choice is None:
-            return None, "no training was seen to the target, so the time to it is not known"
+            return None, "no training reached the target, so the time to it is not known"
         chosen = plan_of(mapping(choice.get("plan")))
         own_s, its_s = self._knowledge.step_times([plan, chosen])
         factor = own_s.value / plan.global_batch / (its_s.value / chosen.global_batch)
@@ -216,14 +220,14 @@ class WhatIf:
         if plan.global_batch != chosen.global_batch:
             if self._noise_scale is None:
                 return None, (
-                    f"the gradient noise was not measured, so what a sample is worth at a batch of "
+                    f"the gradient noise was not measured, so the value of a sample at a batch of "
                     f"{plan.global_batch} rather than {chosen.global_batch} is not known"
                 )
             base = self._experiment.training.reference_batch
-            worth, its_worth = (
+            value, its_value = (
                 float(efficiency(each.global_batch, base, self._noise_scale)) for each in (plan, chosen)
             )
-            factor, spread = factor * its_worth / worth, PREDICTED
+            factor, spread = factor * its_value / value, PREDICTED
         return Estimate(
             of_choice.value * factor,
             of_choice.low * factor * own_s.low / own_s.value / spread,
@@ -231,32 +235,33 @@ class WhatIf:
             of_choice.extrapolated or own_s.extrapolated,
         ), None
 
-    def _beyond(self, plan: PlanChoice, candidate: Candidate) -> str | None:
-        """Say what was measured, where a plan lies beyond that."""
+    def _beyond(self, plan: Plan, candidate: Candidate) -> str | None:
+        """Return what was measured, where a plan lies beyond that."""
         if not candidate.step_time_s.extrapolated:
             return None
-        timed = [plan_of(each.plan) for each in self._timed(plan.variant)]
+        timed = self._timed(variant_of(plan))
         counts, batches = ({each.workers for each in timed}, [each.micro_batch for each in timed])
         return (
             f"beyond what was measured: micro batches of {min(batches)} to {max(batches)} on "
             f"{', '.join(map(str, sorted(counts)))} worker{'s' * (counts != {1})}"
         )
 
-    def _timed(self, variant: Variant) -> list[PlanMeasured]:
-        known = self._knowledge.measured
-        return [each for each in known if each.step_time_s is not None and variant_of(each.plan) == variant]
+    def _timed(self, variant: Variant) -> list[Plan]:
+        known = [each for each in self._knowledge.measured if each.step_time_s is not None]
+        plans = [plan for each in known if (plan := read_plan(each.plan)) is not None]
+        return [plan for plan in plans if variant_of(plan) == variant]
 
 
 def _about_memory(fits: bool | None) -> str | None:
     if fits is None:
-        return "what a worker holds, or may hold, is not known"
+        return "it is not known what a worker needs, or how much memory it has"
     return None if fits else "it does not fit into the memory of a worker"
 
 
 def _nodes(measured: Sequence[PlanMeasured]) -> list[int]:
-    """Return how many workers nodes hold, as far as measurements tell, with room for any number of them."""
+    """Return how many workers nodes hold, as far as measurements show, with room for any number of them."""
     seen = [each.workers_per_node for each in measured if each.workers_per_node]
     if all(len(placed) == 1 for placed in seen):
-        return [MOST_WORKERS]
+        return [MAX_WORKERS]
     largest = max(max(placed) for placed in seen)
-    return [largest] * (MOST_WORKERS // largest + 1)
+    return [largest] * (MAX_WORKERS // largest + 1)

@@ -1,16 +1,17 @@
-"""Alerts: which rules speak of a run, once for each cause, and how people are told.
+"""Alerts: evaluate the rules of a run, raise one alert per cause, and deliver alerts to sinks.
 
-`Alerts` is a projection of a run's events, like its history: what was said is an event, so whoever reads
-the events knows what need not be said again. `Delivery` tells sinks beside the run, which never waits for
-them. Rules are checked in `workbench.experiment`; who hears events, reads nodes and acts is the driver.
+`Alerts` is a projection of a run's events, like its history: an alert is an event, so whoever reads the
+events knows which alerts have been raised. `Delivery` sends them to sinks beside the run, which never waits
+for it. Rules are defined in `workbench.experiment`; receiving events, reading nodes and acting on alerts is
+left to the driver.
 """
 
 from __future__ import annotations
 
-from workbench.alerts.delivery import Delivery, told_of
-from workbench.alerts.readings import GpuReading, NodeReading
+from workbench.alerts.delivery import Delivery, payload_of
+from workbench.alerts.evaluation import Alerts
+from workbench.alerts.node_readings import GpuReading, NodeReading
 from workbench.alerts.settings import JUPYTER, Settings, read_settings, settings_path
-from workbench.alerts.speaking import Alerts
 
 __all__ = [
     "JUPYTER",
@@ -19,7 +20,7 @@ __all__ = [
     "GpuReading",
     "NodeReading",
     "Settings",
+    "payload_of",
     "read_settings",
     "settings_path",
-    "told_of",
 ]

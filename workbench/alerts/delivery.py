@@ -1,7 +1,7 @@
-"""Telling sinks beside a run: a thread for each sink, so that none waits for another, and the run for none.
+"""Delivery of alerts to sinks beside a run: one thread per sink, so that no sink delays another, or the run.
 
-What becomes of each delivery is kept until somebody asks; whose business it is to store it is left to the
-driver. What was not answered for when a process ends is told again by the next: at least once, not exactly.
+The outcome of each delivery is kept until it is fetched; storing it is left to the driver. Alerts without an
+outcome when a process ends are sent again by the next process: at least once, not exactly once.
 """
 
 from __future__ import annotations
@@ -13,24 +13,23 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.alerts.settings import Sink
-from workbench.alerts.sinks import SinkError, tell
+from workbench.alerts.sinks import Sink, SinkError, send
 from workbench.events import AlertDelivered, AlertRaised
 
 logger = logging.getLogger(__name__)
 
 WAITS_S: tuple[float, ...] = (1.0, 5.0, 20.0)
-"""How long to wait before each further try."""
+"""Seconds to wait before each further attempt."""
 MAX_WAITING = 100
-"""Alerts that wait for one sink; what comes on top is given up."""
+"""Alerts that may wait for one sink; further ones are dropped."""
 
 
-def told_of(run_id: str, name: str, alert: AlertRaised) -> dict[str, Any]:
-    """Return what a sink is told of an alert of a run.
+def payload_of(run_id: str, name: str, alert: AlertRaised) -> dict[str, Any]:
+    """Return an alert of a run as the plain values that a sink receives.
 
     Args:
         run_id: The run.
-        name: What people call it.
+        name: The name of the experiment.
         alert: The alert.
     """
     return {
@@ -43,14 +42,14 @@ def told_of(run_id: str, name: str, alert: AlertRaised) -> dict[str, Any]:
 
 
 class Delivery:
-    """Tells the sinks of one run."""
+    """Delivers the alerts of one run to sinks."""
 
     def __init__(self, sinks: Mapping[str, Sink], *, waits_s: Sequence[float] | None = None) -> None:
-        """Be ready to tell `sinks`; no thread is started before there is something to tell.
+        """Prepare to deliver to `sinks`; no thread is started before there is an alert.
 
         Args:
             sinks: By name.
-            waits_s: How long to wait before each further try; None for `WAITS_S`.
+            waits_s: Seconds to wait before each further attempt; None for `WAITS_S`.
         """
         self._sinks = dict(sinks)
         self._waits_s = WAITS_S if waits_s is None else tuple(waits_s)
@@ -60,16 +59,21 @@ class Delivery:
         self._closing = threading.Event()
         self._changed = threading.Condition()
 
+    @property
+    def timeout_s(self) -> float:
+        """Seconds that the slowest of the sinks may take to send one alert."""
+        return max((sink.timeout_s for sink in self._sinks.values()), default=0.0)
+
     def put(self, sink: str, number: int, alert: Mapping[str, Any]) -> None:
-        """Have a sink told; never waits.
+        """Queue an alert for a sink, without waiting.
 
         Args:
-            sink: Its name.
+            sink: Name of the sink.
             number: The number of the alert.
-            alert: What is told.
+            alert: Plain values, see `payload_of`.
         """
         if sink not in self._sinks:
-            self._outcomes.put(self._answer(number, sink, "the settings name no such sink here"))
+            self._outcomes.put(self._answer(number, sink, "the settings on this machine have no such sink"))
             return
         if sink not in self._queues:
             self._queues[sink] = queue.Queue(MAX_WAITING)
@@ -79,20 +83,22 @@ class Delivery:
                 self._queues[sink].put_nowait((number, alert))
                 self._num_open += 1
         except queue.Full:
-            self._outcomes.put(self._answer(number, sink, f"{MAX_WAITING} other alerts wait for it"))
+            self._outcomes.put(
+                self._answer(number, sink, f"dropped: {MAX_WAITING} others are waiting for it")
+            )
 
     def outcomes(self) -> list[AlertDelivered]:
-        """Return what has become of deliveries since the last call."""
+        """Return the outcomes of deliveries since the last call."""
         found: list[AlertDelivered] = []
         while not self._outcomes.empty():
             found.append(self._outcomes.get())
         return found
 
     def close(self, timeout_s: float) -> list[AlertDelivered]:
-        """Wait a while for what is under way, and return what has become of it.
+        """Wait for deliveries under way, and return their outcomes.
 
         Args:
-            timeout_s: How long to wait.
+            timeout_s: Seconds to wait at most.
         """
         until_s = time.monotonic() + timeout_s
         with self._changed:
@@ -112,15 +118,15 @@ class Delivery:
                 self._changed.notify_all()
 
     def _try(self, sink: Sink, alert: Mapping[str, Any]) -> str | None:
-        """Tell a sink, several times if need be; return what keeps it from being told, or None."""
+        """Send an alert, with retries; return why it could not be sent, or None."""
         for wait_s in (*self._waits_s, None):
             try:
-                tell(sink, alert)
+                send(sink, alert)
             except SinkError as error:
                 if wait_s is None or not error.may_pass or self._closing.wait(wait_s):
                     return error.problem
             except Exception as error:
-                return type(error).__name__  # its words may hold what must not be stored
+                return type(error).__name__  # its message may hold secrets, which must not be stored
             else:
                 return None
         return None

@@ -1,8 +1,8 @@
-"""A person's settings: which sinks there are, and the rules that watch every run of theirs.
+"""The settings of a user: sinks, by name, and the alert rules that apply to all of their runs.
 
-One YAML file, in the user's configuration folder or where WORKBENCH_SETTINGS says; it is read where a run's
-driver lives. No secret stands in an experiment or in the store: a password is named by the environment
-variable or the file that holds it.
+They are one YAML file, in the user's configuration folder or where WORKBENCH_SETTINGS points, and are read
+on the machine of a run's driver. Experiments and the store hold no secrets: a password is given as the
+environment variable or the file that holds it.
 
     sinks:
       team: {kind: webhook, url: {file: ~/.config/workbench/team.url}}
@@ -18,134 +18,35 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
-from urllib.parse import urlsplit
+from typing import Self
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from workbench.alerts.sinks import AnySink
 from workbench.errors import ExperimentError
 from workbench.experiment.alert_rules import AlertRule
 from workbench.experiment.refusals import refusal
 from workbench.experiment.yaml_file import read_yaml_file
 
 JUPYTER = "jupyter"
-"""The sink that is always there: JupyterLab shows what is stored."""
+"""The sink that always exists: JupyterLab shows the alerts in the store."""
 VARIABLE = "WORKBENCH_SETTINGS"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,40}")
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Secret(_Part):
-    """Where a secret is, rather than the secret."""
-
-    env: str | None = Field(default=None, description="The environment variable that holds it.")
-    file: str | None = Field(default=None, description="The file that holds it, and nothing else.")
-
-    @model_validator(mode="after")
-    def _one_place(self) -> Self:
-        if (self.env is None) == (self.file is None):
-            raise ExperimentError("needs exactly one place", allowed="env or file")
-        return self
-
-    def read(self) -> str:
-        """Return the secret.
-
-        Raises:
-            ExperimentError: If it is not there.
-        """
-        if self.env is not None:
-            if not (found := os.environ.get(self.env, "")):
-                raise ExperimentError(f"the environment variable {self.env} is not set")
-            return found
-        assert self.file is not None
-        try:
-            return Path(self.file).expanduser().read_text(encoding="utf-8").strip()
-        except (OSError, UnicodeDecodeError) as error:
-            raise ExperimentError(f"{self.file} cannot be read") from error
-
-
-def check_url(url: str) -> str:
-    """Refuse what is no address on the web.
-
-    Raises:
-        ExperimentError: If it is none; the address, which may hold a secret, is not repeated.
-    """
-    parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ExperimentError("it is no web address", allowed="http://... or https://...")
-    return url
-
-
-class Webhook(_Part):
-    """An address that each alert is posted to, as JSON."""
-
-    kind: Literal["webhook"]
-    url: Annotated[str, AfterValidator(check_url)] | Secret
-    headers: dict[str, str | Secret] = Field(default_factory=dict)
-
-    @property
-    def secrets(self) -> tuple[Secret, ...]:
-        """The secrets that it names."""
-        return tuple(value for value in (self.url, *self.headers.values()) if isinstance(value, Secret))
-
-
-class Email(_Part):
-    """An address that each alert is mailed to."""
-
-    kind: Literal["email"]
-    host: str = Field(min_length=1)
-    port: int = Field(default=587, gt=0, lt=65536)
-    security: Literal["starttls", "tls", "none"] = "starttls"
-    sender: str = Field(min_length=1)
-    recipients: tuple[str, ...] = Field(min_length=1)
-    user: str | None = None
-    password: Secret | None = None
-
-    @model_validator(mode="after")
-    def _check_login(self) -> Self:
-        if (self.user is None) != (self.password is None):
-            raise ExperimentError("user and password belong together", next_step="Give both, or neither.")
-        if self.user is not None and self.security == "none":
-            raise ExperimentError(
-                "a password would travel unencrypted", field="security", allowed="starttls, tls"
-            )
-        return self
-
-    @property
-    def secrets(self) -> tuple[Secret, ...]:
-        """The secrets that it names."""
-        return () if self.password is None else (self.password,)
-
-
-class Command(_Part):
-    """A command that is run for each alert, without a shell; it finds the alert as JSON on its input."""
-
-    kind: Literal["command"]
-    command: tuple[str, ...] = Field(min_length=1, description="The program and its arguments.")
-
-    @property
-    def secrets(self) -> tuple[Secret, ...]:
-        """The secrets that it names: none."""
-        return ()
-
-
-Sink = Annotated[Webhook | Email | Command, Field(discriminator="kind")]
-
-
-class Settings(_Part):
+class Settings(BaseModel):
     """Sinks, by name, and rules for every run."""
 
-    sinks: dict[str, Sink] = Field(default_factory=dict)
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    sinks: dict[str, AnySink] = Field(default_factory=dict)
     alerts: tuple[AlertRule, ...] = ()
 
     @model_validator(mode="after")
     def _check_names(self) -> Self:
         for name in self.sinks:
             if name == JUPYTER or not _NAME.fullmatch(name):
-                problem = "is always there" if name == JUPYTER else "is no name of a sink"
+                problem = "exists already" if name == JUPYTER else "not a valid name of a sink"
                 raise ExperimentError(problem, field=f"sinks.{name}", allowed="letters, digits, _ and -")
         check_sinks(self.alerts, self.names)
         return self
@@ -156,7 +57,7 @@ class Settings(_Part):
         return (*self.sinks, JUPYTER)
 
     def problems(self) -> dict[str, str]:
-        """Return, by name, what keeps sinks from being told: a secret is not where it should be."""
+        """Return, by name of the sink, why alerts cannot be sent to it: a secret is missing."""
         found: dict[str, str] = {}
         for name, sink in self.sinks.items():
             try:
@@ -168,23 +69,23 @@ class Settings(_Part):
 
 
 def check_sinks(rules: tuple[AlertRule, ...], names: tuple[str, ...]) -> None:
-    """Refuse rules that tell a sink that there is not.
+    """Check that the sinks that rules name exist.
 
     Raises:
-        ExperimentError: If one does.
+        ExperimentError: If one does not.
     """
     for index, rule in enumerate(rules):
         for name in rule.to or ():
             if name not in names:
                 raise ExperimentError(
                     f"there is no sink {name!r}", field=f"alerts.{index}.to", allowed=names,
-                    next_step=f"Name it under sinks in {settings_path()}; a run that is submitted goes by "
-                    "the settings of its cluster instead.",
+                    next_step=f"Define it under sinks in {settings_path()}; for a run on a cluster, in the "
+                    "settings there.",
                 )  # fmt: skip
 
 
 def settings_path() -> Path:
-    """Return where the settings are, or would be."""
+    """Return the path of the settings, whether or not the file exists."""
     if given := os.environ.get(VARIABLE):
         return Path(given).expanduser()
     import platformdirs
@@ -193,10 +94,10 @@ def settings_path() -> Path:
 
 
 def read_settings() -> Settings:
-    """Read the settings of whoever runs this process; none are there where nobody made any.
+    """Return the settings of the user of this process; empty ones if there is no file.
 
     Raises:
-        ExperimentError: If they cannot be read, or say what cannot be meant.
+        ExperimentError: If they cannot be read, or are invalid.
     """
     path = settings_path()
     if not path.exists() and not os.environ.get(VARIABLE):
@@ -206,7 +107,7 @@ def read_settings() -> Settings:
         return Settings(**document)
     except ValidationError as error:
         found = refusal(error)
-        # What stands there may be a secret: it is not repeated.
+        # The value may be a secret, so the message must not repeat it.
         problem = re.sub(r", got .*|^.*(?= is refused$)", "", found.problem, flags=re.DOTALL).strip()
         raise ExperimentError(
             f"{problem} (in {path})",

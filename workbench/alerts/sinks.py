@@ -1,151 +1,162 @@
-"""How a sink is told of one alert: by a web request, a mail, or a command.
+"""What every sink has in common: typed options, the secrets among them, and one method that sends an alert.
 
-Whatever goes wrong is told without secrets: no address, header or password is repeated. When to try
-again is left to the delivery.
+A new sink is a subclass in a file of its own and a line in `SINKS`, or an entry point of the group
+`workbench.sinks` in another package. It declares its options as fields and overrides `send`; settings are
+checked against the fields, and failures are reported without secrets. When to retry is left to the delivery.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import signal
-import smtplib
 import ssl
-import subprocess
-import urllib.error
-import urllib.request
-from collections.abc import Mapping
-from email.message import EmailMessage
-from http.client import HTTPException
-from typing import Any, cast
-from urllib.parse import urlsplit
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
 
-from workbench.alerts.settings import Command, Email, Secret, Sink, Webhook, check_url
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
+
 from workbench.errors import ExperimentError, WorkbenchError
+from workbench.registry import Registry
 
-TIMEOUT_S = 10.0
-COMMAND_TIMEOUT_S = 30.0
-_ANSWER_BYTES = 64 * 1024
-_BUSY = (408, 425, 429)
+SINKS = Registry(
+    "sink",
+    {
+        "webhook": "workbench.alerts.webhook:Webhook",
+        "email": "workbench.alerts.mail:Email",
+        "command": "workbench.alerts.command:Command",
+    },
+    group="workbench.sinks",
+)
 
-Told = Mapping[str, Any]
+Alert = Mapping[str, Any]
 
 
 class SinkError(WorkbenchError):
-    """A sink could not be told."""
+    """An alert could not be sent."""
 
     def __init__(self, problem: str, *, may_pass: bool) -> None:
-        """Say what went wrong, and whether it may go well another time."""
+        """Describe the problem.
+
+        Args:
+            problem: What went wrong, without secrets: it is stored.
+            may_pass: Whether another attempt may succeed.
+        """
         super().__init__(problem)
         self.may_pass = may_pass
 
 
-def tell(sink: Sink, alert: Told) -> None:
-    """Tell a sink of an alert.
+class Secret(BaseModel):
+    """Where a secret is kept, rather than the secret."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    env: str | None = Field(default=None, description="The environment variable that holds it.")
+    file: str | None = Field(default=None, description="The file that holds it, and nothing else.")
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if (self.env is None) == (self.file is None):
+            raise ExperimentError("needs exactly one place", allowed="env or file")
+        return self
+
+    def read(self) -> str:
+        """Return the secret.
+
+        Raises:
+            ExperimentError: If the variable is not set or the file cannot be read.
+        """
+        if self.env is not None:
+            if not (found := os.environ.get(self.env, "")):
+                raise ExperimentError(f"the environment variable {self.env} is not set")
+            return found
+        assert self.file is not None
+        try:
+            return Path(self.file).expanduser().read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ExperimentError(f"{self.file} cannot be read") from error
+
+
+class Sink(BaseModel):
+    """Options of a sink, checked when the settings are read."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    timeout_s: ClassVar[float] = 10.0
+    """Seconds that sending one alert may take."""
+
+    kind: str = Field(description="Its name in the registry.")
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """The secrets among the options, those inside lists and mappings included."""
+        return tuple(_secrets_in(getattr(self, name) for name in type(self).model_fields))
+
+    def send(self, alert: Alert) -> None:
+        """Send one alert.
+
+        Args:
+            alert: Plain values; `text` is the alert in one line.
+
+        Raises:
+            SinkError: If it cannot be sent and the reason is known. Other exceptions are reported by type.
+        """
+        raise NotImplementedError
+
+    def describe(self, error: Exception) -> str:
+        """Describe a failure without repeating what was sent, which may be secret."""
+        reason = error.strerror if isinstance(error, OSError) else None
+        return f"{type(error).__name__}: {reason}" if reason else type(error).__name__
+
+    def may_pass(self, error: Exception) -> bool:
+        """Return whether another attempt may succeed after this failure."""
+        return isinstance(error, OSError) and not isinstance(
+            error, FileNotFoundError | PermissionError | ssl.SSLCertVerificationError
+        )
+
+
+def send(sink: Sink, alert: Alert) -> None:
+    """Send an alert to a sink.
 
     Args:
         sink: The sink.
-        alert: What is told, as plain values; `text` says it in a line.
+        alert: Plain values; `text` is the alert in one line.
 
     Raises:
-        SinkError: If it cannot be told.
+        SinkError: If it cannot be sent.
     """
     try:
-        match sink:
-            case Webhook():
-                _post(sink, alert)
-            case Email():
-                _mail(sink, alert)
-            case Command():
-                _run(sink, alert)
+        sink.send(alert)
+    except SinkError:
+        raise
     except ExperimentError as error:
         raise SinkError(str(error), may_pass=False) from None
-    except (OSError, HTTPException, smtplib.SMTPException, ValueError, UnicodeError) as error:
-        raise SinkError(_describe(error), may_pass=_may_pass(error)) from None
+    except Exception as error:
+        raise SinkError(sink.describe(error), may_pass=sink.may_pass(error)) from None
 
 
-def _post(sink: Webhook, alert: Told) -> None:
-    url = check_url(_open(sink.url))
-    headers = {"Content-Type": "application/json", "User-Agent": "workbench"}
-    headers |= {name: _open(value) for name, value in sink.headers.items()}
-    request = urllib.request.Request(url, json.dumps(alert).encode(), headers, method="POST")
-    # None that follows to another address, opens files or speaks FTP.
-    opener = urllib.request.OpenerDirector()
-    for handler in (
-        urllib.request.ProxyHandler, urllib.request.HTTPHandler, urllib.request.HTTPSHandler,
-        urllib.request.HTTPErrorProcessor, urllib.request.HTTPDefaultErrorHandler,
-    ):  # fmt: skip
-        opener.add_handler(handler())
-    host = urlsplit(url).hostname
-    try:
-        with opener.open(request, timeout=TIMEOUT_S) as answer:
-            answer.read(_ANSWER_BYTES)
-    except urllib.error.HTTPError as error:
-        said = f"{host} answers {error.code}"
-        if 300 <= error.code < 400:
-            said += ", which leads elsewhere and is not followed"
-        raise SinkError(said, may_pass=error.code >= 500 or error.code in _BUSY) from None
-
-
-def _mail(sink: Email, alert: Told) -> None:
-    message = EmailMessage()
-    message["From"], message["To"] = sink.sender, ", ".join(sink.recipients)
-    message["Subject"] = " ".join(str(alert["text"]).split())[:200]
-    lines = [f"{name}: {value}" for name, value in alert.items() if name != "text" and value is not None]
-    message.set_content("\n".join([str(alert["text"]), "", *lines]) + "\n")
-    with _connect(sink) as server:
-        if sink.security == "starttls":
-            server.starttls(context=ssl.create_default_context())
-        if sink.user is not None and sink.password is not None:
-            server.login(sink.user, sink.password.read())
-        server.send_message(message)
-
-
-def _connect(sink: Email) -> smtplib.SMTP:
-    if sink.security == "tls":
-        context = ssl.create_default_context()
-        return smtplib.SMTP_SSL(sink.host, sink.port, timeout=TIMEOUT_S, context=context)
-    return smtplib.SMTP(sink.host, sink.port, timeout=TIMEOUT_S)
-
-
-def _run(sink: Command, alert: Told) -> None:
-    told = {
-        f"WORKBENCH_ALERT_{name.upper()}": str(value).replace("\0", "")
-        for name, value in alert.items()
-        if value is not None
-    }
-    process = subprocess.Popen(
-        list(sink.command), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        env={**os.environ, **told}, start_new_session=True,
-    )  # fmt: skip
-    try:
-        process.communicate(json.dumps(alert).encode(), timeout=COMMAND_TIMEOUT_S)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-        raise SinkError(f"it had not ended after {COMMAND_TIMEOUT_S:g} s", may_pass=False) from None
-    if process.returncode:
-        raise SinkError(f"it ended with exit code {process.returncode}", may_pass=False)
-
-
-def _open(value: str | Secret) -> str:
+def reveal(value: str | Secret) -> str:
+    """Return a value, read from its place if it is a secret."""
     return value.read() if isinstance(value, Secret) else value
 
 
-def _describe(error: Exception) -> str:
-    """Say what went wrong without what was sent: servers like to repeat it."""
-    if isinstance(error, urllib.error.URLError) and isinstance(error.reason, Exception):
-        error = error.reason
-    if isinstance(error, smtplib.SMTPResponseException):
-        return f"the server refuses with code {error.smtp_code}"
-    if isinstance(error, OSError) and error.strerror:
-        return f"{type(error).__name__}: {error.strerror}"
-    return type(error).__name__
+def _of_its_kind(given: Any) -> Any:
+    if not isinstance(given, Mapping):
+        return given
+    kind = given.get("kind")
+    if not isinstance(kind, str) or kind not in SINKS:
+        raise ExperimentError("unknown or missing", field="kind", allowed=sorted(SINKS.names()))
+    return SINKS.load(kind, field="kind").model_validate(given)
 
 
-def _may_pass(error: Exception) -> bool:
-    if isinstance(error, smtplib.SMTPResponseException):
-        return 400 <= cast("int", error.smtp_code) < 500
-    if isinstance(error, FileNotFoundError | PermissionError | ssl.SSLCertVerificationError):
-        return False
-    return not isinstance(error, ValueError | UnicodeError | smtplib.SMTPRecipientsRefused)
+def _secrets_in(values: Iterable[Any]) -> Iterator[Secret]:
+    for value in values:
+        if isinstance(value, Secret):
+            yield value
+        elif isinstance(value, Mapping):
+            yield from _secrets_in(value.values())
+        elif isinstance(value, list | tuple):
+            yield from _secrets_in(value)
+
+
+AnySink = Annotated[InstanceOf[Sink], BeforeValidator(_of_its_kind)]
+"""A sink of any registered kind, for settings that hold them."""

@@ -8,21 +8,21 @@ from pathlib import Path
 from workbench.artifacts.place import Artifacts
 from workbench.errors import ArtifactsError
 
-_REMEDY = "Check that it exists, has room and may be written."
+_REMEDY = "Check that it exists, has free space and is writable."
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 _BROKEN = frozenset({errno.EROFS, errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENXIO, errno.EFBIG})
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.EEXIST})
 
 
 def disk_fault(error: BaseException, place: Artifacts) -> ArtifactsError | None:
-    """Tell whether an error means that the place of the artifacts is full, broken or gone.
+    """Return an error if its cause is that the place of the artifacts is full, broken or gone.
 
     Args:
         error: What was raised, with what it was raised from.
         place: The folder in question.
 
     Returns:
-        The error in words of ours; None where it means something else, such as a mistake in a program.
+        The translated error; None if the cause is something else, such as a bug in a program.
     """
     current: BaseException | None = error
     while current is not None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from workbench.artifacts.place import Artifacts
 from workbench.errors import ArtifactsError
 
-_REMEDY = "Check that it exists, has room and may be written."
+_REMEDY = "Check that it exists, has free space and is writable."
 
 
 class LocalArtifacts(Artifacts):
@@ -41,12 +41,12 @@ class LocalArtifacts(Artifacts):
 
     def claim(self) -> None:
         """Make the folder for its owner only, where there is none; one that is there keeps its rights."""
-        with contextlib.suppress(OSError):  # whoever writes there is told
+        with contextlib.suppress(OSError):  # later writes report the error
             make_private(self.path)
 
     def prepare(self) -> None:
         """Make the folder."""
-        with _told(self.path):
+        with _translated(self.path):
             self.path.mkdir(parents=True, exist_ok=True)
 
     def write(self, name: str, content: bytes) -> None:
@@ -54,7 +54,7 @@ class LocalArtifacts(Artifacts):
         path = self.path / name
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
         try:
-            with _told(path):
+            with _translated(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with temporary.open("wb") as file:
                     file.write(content)
@@ -69,7 +69,7 @@ class LocalArtifacts(Artifacts):
     def put(self, source: Path, name: str) -> None:
         """Move a file here; from another file system it is copied first."""
         path = self.path / name
-        with _told(path):
+        with _translated(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 os.replace(source, path)
@@ -86,7 +86,7 @@ class LocalArtifacts(Artifacts):
 
     def read(self, name: str) -> bytes:
         """Return what a file holds."""
-        with _told(self.path / name):
+        with _translated(self.path / name):
             return (self.path / name).read_bytes()
 
     @contextlib.contextmanager
@@ -95,7 +95,7 @@ class LocalArtifacts(Artifacts):
         yield self.path / name
 
     def exists(self, name: str) -> bool:
-        """Tell whether there is a file or folder of that name."""
+        """Return whether a file or folder of that name exists."""
         return (self.path / name).exists()
 
     def sizes(self, name: str = "") -> dict[str, int]:
@@ -103,7 +103,11 @@ class LocalArtifacts(Artifacts):
         found: dict[str, int] = {}
         folders = [self.path / name]
         while folders:
-            with _told(self.path), contextlib.suppress(FileNotFoundError), os.scandir(folders.pop()) as items:
+            with (
+                _translated(self.path),
+                contextlib.suppress(FileNotFoundError),
+                os.scandir(folders.pop()) as items,
+            ):
                 for item in items:
                     if item.is_dir(follow_symlinks=False):
                         folders.append(Path(item.path))
@@ -117,7 +121,7 @@ class LocalArtifacts(Artifacts):
     def delete(self, name: str) -> None:
         """Remove a file, or a folder with all in it, if it is there."""
         path = self.path / name
-        with _told(path), contextlib.suppress(FileNotFoundError):
+        with _translated(path), contextlib.suppress(FileNotFoundError):
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
@@ -132,8 +136,8 @@ def make_private(folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _told(path: Path) -> Iterator[None]:
-    """Tell what goes wrong on a disk in words of ours."""
+def _translated(path: Path) -> Iterator[None]:
+    """Translate disk errors to `ArtifactsError`."""
     try:
         yield
     except OSError as error:

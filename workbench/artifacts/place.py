@@ -1,4 +1,4 @@
-"""What every place of artifacts can do, and which one a path or URL names."""
+"""The interface of all artifact places, and how to open one by path or URL."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Artifacts(ABC):
             return LocalArtifacts(Path(text).expanduser().absolute())
         if parts.netloc not in ("", "localhost") or not parts.path:
             raise ArtifactsError(
-                f"file://{parts.netloc.rpartition('@')[2]}{parts.path} names no folder of this machine",
+                f"file://{parts.netloc.rpartition('@')[2]}{parts.path} is not a folder of this machine",
                 allowed="such as file:///data/runs",
             )
         return LocalArtifacts(Path(unquote(parts.path)))
@@ -82,7 +82,7 @@ class Artifacts(ABC):
 
     @abstractmethod
     def exists(self, name: str) -> bool:
-        """Tell whether there is a file or folder of that name."""
+        """Return whether a file or folder of that name exists."""
 
     @abstractmethod
     def sizes(self, name: str = "") -> dict[str, int]:

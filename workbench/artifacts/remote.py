@@ -20,7 +20,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 from workbench.artifacts.place import Artifacts
 from workbench.errors import ArtifactsError
 
-_REMEDY = "Check that it exists, can be reached and may be written."
+_REMEDY = "Check that it exists, is reachable and is writable."
 _ONE_REQUEST = "allow_delayed_open"
 """What lets a small file go to S3 in one request instead of the three of an upload in parts."""
 _ATOMIC = frozenset({"s3", "gcs", "abfs"})
@@ -108,7 +108,7 @@ class RemoteArtifacts(Artifacts):
             yield target
 
     def exists(self, name: str) -> bool:
-        """Tell whether there is a file or folder of that name."""
+        """Return whether a file or folder of that name exists."""
         from pyarrow.fs import FileType
 
         with self._open(name) as (filesystem, path):
@@ -140,7 +140,7 @@ class RemoteArtifacts(Artifacts):
 
     @contextlib.contextmanager
     def _open(self, name: str = "") -> Iterator[tuple[Any, str]]:
-        """Give the filesystem and a path in it, and tell what goes wrong in words of ours."""
+        """Give the filesystem and a path in it, and translate its errors."""
         try:
             if self._filesystem is None:
                 self._filesystem, self._root = _connect(self.url)
@@ -149,7 +149,7 @@ class RemoteArtifacts(Artifacts):
             raise
         except (OSError, ValueError, NotImplementedError) as error:
             place = f"{self}/{name}" if name else str(self)
-            # Only what was said first: the rest may be a page of libraries that were looked for.
+            # Only the first line: the rest may be a page of libraries that were searched for.
             said = _without_secrets(str(error).partition("\n")[0], self.url)
             raise ArtifactsError(f"{place}: {said}", next_step=_REMEDY) from None
 

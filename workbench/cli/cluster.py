@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from workbench.cli.lazy import LazyGroup
+from workbench.cli.lazy_groups import LazyGroup
 from workbench.cli.options import example
 
 COMMANDS = {
@@ -22,4 +22,4 @@ COMMANDS = {
     "workbench cluster template slurm mine.yaml --environment /shared/venv",
 )
 def cluster() -> None:
-    """Compare machines to rent for a run, describe them to their launcher, simulate a shared cluster."""
+    """Compare machines to rent for a run, write files for their launcher, simulate a shared cluster."""

@@ -1,4 +1,4 @@
-"""`cluster simulate`: how the rules of the pool share a large cluster, against simpler ones."""
+"""`cluster simulate`: compares the rules of the worker pool with simpler ones on a large cluster."""
 
 from __future__ import annotations
 
@@ -6,39 +6,47 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.advisor.quantities import format_duration
 from workbench.cli.options import FiniteRange, example, json_option
-from workbench.cli.printing import make_console, print_json
-from workbench.errors import ExperimentError
+from workbench.cli.output import make_console, print_json
+from workbench.errors import ArgumentError
+from workbench.formatting import format_count, format_duration, format_percent
 
 if TYPE_CHECKING:
-    from workbench.renting.workload import Played
+    from workbench.provisioning.workload import SimulationResult
 
 _count = click.IntRange(1, 100_000)
-_MOST_DECISION_MS = 10.0
+_MAX_DECISION_MS = 10.0
 _RULES = {
-    "workbench": ("workbench", "the rules of the pool; each trial on as many GPUs as it asks for"),
+    "workbench": ("workbench", "the rules of the pool; each trial on as many GPUs as it requests"),
     "elastic": (
         "workbench, elastic",
         "the same, but a trial begins on one GPU and grows onto idle ones at checkpoints\n"
         "(plan.workers: 1 with resources.elastic: true, where speeds of more were measured)",
     ),
-    "fifo": ("FIFO, first fit", "first come first served, on the first machines that are free"),
-    "one-gpu": ("one GPU a trial", "the rules of the pool; a trial never has more than one GPU"),
+    "fifo": ("FIFO, first fit", "first come first served, on the first free machines"),
+    "one-gpu": ("one GPU per trial", "the rules of the pool; a trial never has more than one GPU"),
 }
 
 
 @click.command("simulate")
 @click.option("--gpus", type=_count, default=1000, show_default=True)
 @click.option("--gpus-per-node", type=_count, default=8, show_default=True)
-@click.option("--trials", type=_count, default=10_000, show_default=True, help="Trials of all runs.")
-@click.option("--runs", type=_count, default=4, show_default=True, help="Runs; the first has priority.")
+@click.option(
+    "--trials", type=_count, default=10_000, show_default=True, help="Simulate this many trials in total."
+)
+@click.option(
+    "--runs",
+    type=_count,
+    default=4,
+    show_default=True,
+    help="Simulate this many runs; the first has priority.",
+)
 @click.option("--failure-rate", type=FiniteRange(min=0), default=0.002, show_default=True,
-              help="Failures of a machine per hour.")  # fmt: skip
+              help="Let each machine fail this often per hour.")  # fmt: skip
 @click.option("--checkpoint", "checkpoint_s", type=FiniteRange(min=1), default=600.0, show_default=True,
-              metavar="SECONDS", help="Between checkpoints of a trial.")  # fmt: skip
+              metavar="SECONDS", help="Save a checkpoint of each trial at this interval.")  # fmt: skip
 @click.option("--overhead", type=FiniteRange(min=0), default=0.02, show_default=True,
-              help="What of a step is not parallel, relative to computing on one GPU.")  # fmt: skip
+              help="Set the serial part of a step, relative to its time on one GPU.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option
 @example(
@@ -49,54 +57,54 @@ def simulate_cluster(
     gpus: int, gpus_per_node: int, trials: int, runs: int, failure_rate: float, checkpoint_s: float,
     overhead: float, seed: int, as_json: bool,
 ) -> None:  # fmt: skip
-    """Play a shared cluster under a fake clock, by the code that leases workers in a real one.
+    """Simulate a shared cluster with the code that leases workers in a real one.
 
-    Trials of several runs are there from the beginning, with drawn lengths and numbers of workers; machines
-    fail at drawn moments. The same is played by the rules of the pool, by the same with trials that grow
-    onto idle GPUs, by first come first served on the first machines that are free, and with one GPU for each
-    trial.
+    Trials of several runs wait from the beginning; their lengths and numbers of workers, and the failures of
+    machines, are drawn at random. Four rules are compared: those of the pool; the same with trials that grow
+    onto idle GPUs; first come, first served on the first free machines; and one GPU for each trial.
     """
-    from workbench.renting.simulation import simulate
-    from workbench.renting.workload import POLICIES, Cluster, draw_trials
+    from workbench.provisioning.simulation import simulate
+    from workbench.provisioning.workload import POLICIES, Cluster, draw_trials
 
     if runs > trials:
-        raise ExperimentError(f"{runs} runs have no more than {trials} trials", field="--runs",
+        raise ArgumentError(f"{runs} runs cannot share {trials} trials", field="--runs",
                               allowed="at most as many as --trials")  # fmt: skip
     shape = Cluster(
         gpus=gpus, gpus_per_node=gpus_per_node, failures_per_node_hour=failure_rate,
         checkpoint_s=checkpoint_s, overhead=overhead,
     )  # fmt: skip
-    drawn = draw_trials(trials, seed, num_runs=runs, most_workers=min(16, gpus))
-    told = {policy: _told(simulate(shape, drawn, policy, seed), gpus) for policy in POLICIES}
+    drawn = draw_trials(trials, seed, num_runs=runs, max_workers=min(16, gpus))
+    results = {policy: _to_json(simulate(shape, drawn, policy, seed), gpus) for policy in POLICIES}
     work_s = sum(trial.work_s for trial in drawn)
     if as_json:
         print_json({
             "gpus": gpus, "trials": trials, "seed": seed, "work_gpu_hours": work_s / 3600.0,
-            "least_makespan_s": work_s / gpus, "policies": told,
+            "least_makespan_s": work_s / gpus, "policies": results,
         })  # fmt: skip
         return
     click.echo(
-        f"{trials:,} trials of {runs} runs, drawn with seed {seed}: {work_s / 3600.0:,.0f} hours of work on "
-        f"one GPU. There are {gpus:,}, {gpus_per_node} a machine.\n"
+        f"{format_count(trials, 'trial')} of {format_count(runs, 'run')}, drawn with seed {seed}: "
+        f"{work_s / 3600.0:,.0f} hours of work on one GPU. The cluster has {gpus:,} GPUs, "
+        f"{gpus_per_node} per machine.\n"
     )
-    _show(told, work_s / gpus)
+    _show(results, work_s / gpus)
 
 
-def _show(told: dict[str, Any], least_s: float) -> None:
-    from workbench.cli.reading import make_table
+def _show(results: dict[str, Any], least_s: float) -> None:
+    from workbench.cli.inspect import make_table
 
     console = make_console()
     table = make_table("rule", "all ended", "first run", "leased", "useful", "lost", "failures")
     table.padding = (0, 1, 0, 0)
     rules = make_table("", "", show_header=False)
-    for policy, each in told.items():
+    for policy, each in results.items():
         name, meaning = _RULES[policy]
         table.add_row(
             name,
             format_duration(each["makespan_s"]),
             format_duration(each["finished_s"]["run-0"]),
-            f"{each['busy']:.1%}",
-            f"{each['useful']:.1%}",
+            format_percent(each["busy"]),
+            format_percent(each["useful"]),
             f"{each['lost_gpu_hours']:,.1f} h",
             str(each["failures"]),
         )
@@ -104,33 +112,33 @@ def _show(told: dict[str, Any], least_s: float) -> None:
     console.print(table)
     click.echo()
     console.print(rules)
-    soonest = min(told, key=lambda policy: told[policy]["makespan_s"])
-    took = told["workbench"]["decision_ms"]
+    soonest = min(results, key=lambda policy: results[policy]["makespan_s"])
+    took = {name: format_duration(ms / 1e3) for name, ms in results["workbench"]["decision_ms"].items()}
     click.echo(f"""
-all ended  when the last trial had ended; all work on all GPUs from the first moment on would take
+all ended  when the last trial ended; with all GPUs always busy it would take
            {format_duration(least_s)}, which no rule can beat. Soonest here: {_RULES[soonest][0]}
-first run  when the run with priority had ended
-leased     part of the time of all GPUs in which a trial held them; the rest they were idle, or down
-useful     part of it that stays as work of one GPU: not lost, and not what a gang wastes on its overhead
-lost       GPU hours of work since the last checkpoints, lost with machines that failed
+first run  when the run with priority ended
+leased     share of GPU time that trials held; the rest was idle or down
+useful     share of GPU time that remains as progress: neither lost, nor overhead of several workers
+lost       GPU hours since the last checkpoints, lost with failed machines
 
-Who is next, and where, took {took["median"]:.2f} ms of a processor to decide, one time in a hundred more than
-{took["p99"]:.2f} ms, {took["max"]:.2f} ms at most.""")
-    if took["max"] > _MOST_DECISION_MS:
-        click.echo(f"the slowest decision took more than {_MOST_DECISION_MS:.0f} ms")
+A scheduling decision took {took["median"]} of processor time in the median,
+{took["p99"]} in the 99th percentile, {took["max"]} at most.""")
+    if results["workbench"]["decision_ms"]["max"] > _MAX_DECISION_MS:
+        click.echo(f"the slowest decision took more than {format_duration(_MAX_DECISION_MS / 1e3)}")
 
 
-def _told(played: Played, gpus: int) -> dict[str, Any]:
-    from workbench.renting.workload import quantiles_ms
+def _to_json(result: SimulationResult, gpus: int) -> dict[str, Any]:
+    from workbench.provisioning.workload import quantiles_ms
 
     return {
-        "makespan_s": played.makespan_s,
-        "finished_s": played.finished_s,
-        "busy": played.busy,
-        "useful": played.useful,
-        "lost_gpu_hours": played.lost_gpu_s / 3600.0,
-        "lost": played.lost_gpu_s / (gpus * played.makespan_s),
-        "failures": played.failures,
-        "decisions": len(played.decisions_ns),
-        "decision_ms": dict(quantiles_ms(played.decisions_ns)),
+        "makespan_s": result.makespan_s,
+        "finished_s": result.finished_s,
+        "busy": result.busy,
+        "useful": result.useful,
+        "lost_gpu_hours": result.lost_gpu_s / 3600.0,
+        "lost": result.lost_gpu_s / (gpus * result.makespan_s),
+        "failures": result.failures,
+        "decisions": len(result.decisions_ns),
+        "decision_ms": dict(quantiles_ms(result.decisions_ns)),
     }

@@ -1,8 +1,4 @@
-"""The way in: the table of commands, and what becomes of errors.
-
-Exit codes: 0 done; 1 anything else that went wrong; 2 bad experiment, data or usage; 3 cannot be scheduled;
-4 ended with no trial complete; 5 some trials failed; 130 interrupted.
-"""
+"""The entry point: the table of commands, and how errors are reported."""
 
 from __future__ import annotations
 
@@ -16,46 +12,62 @@ from typing import Any
 import click
 
 from workbench import __version__
-from workbench.cli.lazy import LazyGroup
+from workbench.cli.exit_codes import INTERRUPTED, MEANINGS, exit_code_of
+from workbench.cli.lazy_groups import LazyGroup
 from workbench.cli.options import example, store_option
-from workbench.cli.printing import print_error
-from workbench.errors import DataError, ExperimentError, ResourcesError, WorkbenchError
+from workbench.cli.output import print_error
+from workbench.errors import WorkbenchError
 
 COMMANDS = {
-    "check": "workbench.cli.reading:check",
-    "automl": "workbench.cli.automatic:automl",
-    "advise": "workbench.cli.advising:advise",
-    "sweep": "workbench.cli.running:sweep",
-    "submit": "workbench.cli.submitting:submit",
-    "list": "workbench.cli.reading:list_runs",
-    "show": "workbench.cli.reading:show",
-    "follow": "workbench.cli.running:follow",
-    "stop": "workbench.cli.asking:stop",
-    "enqueue": "workbench.cli.asking:enqueue",
-    "set": "workbench.cli.asking:set_limits",
-    "extend": "workbench.cli.asking:extend",
-    "resume": "workbench.cli.running:resume",
-    "replay": "workbench.cli.running:replay",
-    "report": "workbench.cli.taking:report",
-    "export": "workbench.cli.taking:export",
-    "import": "workbench.cli.taking:import_sweep",
+    "check": "workbench.cli.inspect:check",
+    "automl": "workbench.cli.automl:automl",
+    "advise": "workbench.cli.advise:advise",
+    "sweep": "workbench.cli.run:sweep",
+    "submit": "workbench.cli.submit:submit",
+    "list": "workbench.cli.inspect:list_runs",
+    "show": "workbench.cli.inspect:show",
+    "follow": "workbench.cli.run:follow",
+    "resume": "workbench.cli.run:resume",
+    "replay": "workbench.cli.run:replay",
+    "report": "workbench.cli.export:report",
+    "export": "workbench.cli.export:export",
+    "import": "workbench.cli.export:import_sweep",
     "what-if": "workbench.cli.what_if:what_if",
     "cluster": "workbench.cli.cluster:cluster",
-    "alerts": "workbench.cli.alerting:alerts",
-    "doctor": "workbench.cli.machine:doctor",
-    "shutdown": "workbench.cli.machine:shutdown",
+    "alerts": "workbench.cli.alerts:alerts",
+    "doctor": "workbench.cli.doctor:doctor",
+    "shutdown": "workbench.cli.doctor:shutdown",
 }
-INTERRUPTED = 130
+_BEFORE_CONTROL = "follow"
+"""The commands that a driver carries out are listed after this one."""
 
 
 class _Root(LazyGroup):
-    """Says what went wrong while it is still known what the command was given."""
+    """All commands; errors are printed while the options of the command are still known."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        from workbench.cli.control import names_of_commands
+
+        names = super().list_commands(ctx)
+        at = names.index(_BEFORE_CONTROL) + 1
+        return [*names[:at], *names_of_commands(), *names[at:]]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if (found := super().get_command(ctx, cmd_name)) is not None:
+            return found
+        from workbench.cli.control import make_command, names_of_commands
+
+        return make_command(cmd_name) if cmd_name in names_of_commands() else None
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in MEANINGS.items()])
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)
         except WorkbenchError as error:
-            print_error(str(error))
+            print_error(error)
             return exit_code_of(error)
 
 
@@ -68,9 +80,9 @@ class _Root(LazyGroup):
     "workbench show last",
 )
 def group() -> None:
-    """Tune PyTorch models: define an experiment, sweep it, see what came out.
+    """Tune PyTorch models: define an experiment, sweep it, inspect the results.
 
-    RUN is a run id, a beginning that only one run has, or "last".
+    RUN is a run id, a prefix that only one run has, or "last".
     """
 
 
@@ -78,9 +90,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run one command and end the process with its exit code.
 
     Args:
-        arguments: What follows the name of the program; None for what this process was started with.
+        arguments: The words after the program's name; None for those this process was started with.
     """
-    # People name their own modules as `python -m` would find them: from where they are.
+    # Users name their own modules as `python -m` finds them: from the working directory.
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     interruptions: list[int] = []
@@ -95,16 +107,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         code = run_command(arguments)
     except (Exception, KeyboardInterrupt):
-        # What is interrupted while it is imported may say that it is broken.
+        # A package that is interrupted while it is imported may report that it is broken.
         if not interruptions:
             raise
-        code = _say_interrupted()
+        code = _report_interruption()
     if is_interruptible:
-        signal.signal(signal.SIGINT, signal.SIG_DFL)  # what ends needs not be interrupted in words
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # from here on, an interruption just ends the process
     sys.exit(code)
 
 
-def _say_interrupted() -> int:
+def _report_interruption() -> int:
     click.echo("interrupted", err=True)
     return INTERRUPTED
 
@@ -125,15 +137,8 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         error.show()
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):
-        return _say_interrupted()
+        return _report_interruption()
     except BrokenPipeError:
-        # Whoever read has seen enough; without this Python complains once more when it closes stdout.
+        # The reader has closed the pipe; without this, Python complains again when it closes stdout.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-
-
-def exit_code_of(error: WorkbenchError) -> int:
-    """Return the exit code that stands for an error."""
-    if isinstance(error, ExperimentError | DataError):
-        return 2
-    return 3 if isinstance(error, ResourcesError) else 1

@@ -1,4 +1,4 @@
-"""Following a run to its end, and saying how it ended."""
+"""Follow a run to its end, and print how it ended."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import click
 
-from workbench.advisor.quantities import format_duration
-from workbench.cli.options import command_line, complete_commands
-from workbench.cli.printing import make_console, print_json, print_note
+from workbench.actions import suggest
+from workbench.cli.exit_codes import INTERRUPTED
+from workbench.cli.options import command_line
+from workbench.cli.output import make_console, print_json, print_note
 from workbench.errors import RunError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, DriverStarted, RunState
+from workbench.formatting import format_duration, format_params, format_value
 from workbench.history import History
-from workbench.run.interruption import ended_like_interrupted
-from workbench.run.words import format_params, format_value, format_values
+from workbench.runs.interruption import ended_like_interrupted
 
 if TYPE_CHECKING:
-    from workbench.cli.views import View
-    from workbench.run import Run
+    from workbench.cli.live_table import View
+    from workbench.runs import Run
     from workbench.store import Listener
 
 MakeView: TypeAlias = "Callable[[History, bool], View]"
 
-INTERRUPTED = 130
 _POLL_S = 0.1
 _CHUNK_EVENTS = 2000
 _STORE_PATIENCE_S = 60.0
@@ -40,16 +40,16 @@ def follow_to_end(
 
     Args:
         run: The run.
-        as_json: Keep stdout free: show on stderr.
-        driver_after: A new driver was started: the run has not ended before one shows up after this event.
-        make_view: Makes what it is shown in, from its history and whether that is on stderr; None for trials.
+        as_json: Show the run on stderr, so that stdout has only the JSON document.
+        driver_after: A new driver was started: wait for its first event after this one.
+        make_view: Makes the view from the history and whether it is shown on stderr; None for the trials.
 
     Returns:
         Its history and its last state.
 
     Raises:
-        RunError: If the new driver does not show up.
-        StoreUnavailableError: If the store cannot be read for longer than a minute.
+        RunError: If the new driver does not start within two minutes.
+        StoreUnavailableError: If the store cannot be read for more than a minute.
     """
     history = History(run.experiment)
     view = make_view(history, as_json) if make_view else _make_view(run, history, stderr=as_json)
@@ -62,83 +62,70 @@ def follow_to_end(
 
 @contextlib.contextmanager
 def waiting_for_the_driver(run: Run) -> Iterator[None]:
-    """Tell somebody who watches a terminal why nothing happens yet; SIGTERM interrupts it, too."""
+    """Show on a terminal that the driver is starting; SIGTERM interrupts as Ctrl-C does."""
     status = make_console(stderr=True).status(f"starting the driver of {run.run_id}")
     with ended_like_interrupted(), status if sys.stderr.isatty() else contextlib.nullcontext():
         yield
 
 
 def detached(run: Run, *, as_json: bool, how: str = "started") -> int:
-    """Say that a run is on its way, how that came, and how to follow it, and return the exit code."""
+    """Print that a run is under way and how to follow it, and return the exit code."""
     if as_json:
         print_json({"run_id": run.run_id, "name": run.name, "state": run.state})
         return 0
-    click.echo(f"Follow it with: {command_line('follow', run.run_id)}", err=True)
+    click.echo(f"Follow it with: {command_line('attach', run.run_id)}", err=True)
     click.echo(f"{how} {run.name} as {run.run_id}")
     return 0
 
 
 def interrupted(run: Run, launcher: str = "ray") -> int:
-    """Say on stderr what becomes of a run without its follower, and return the exit code."""
+    """Print on stderr what happens to a run that is no longer followed, and return the exit code."""
     if launcher == "inline":
         again = command_line("resume", run.run_id)
-        click.echo(f"\nThe run ended with this process. Go on: {again}", err=True)
+        click.echo(f"\nThe run ended with this process. To continue it: {again}", err=True)
     elif run.state == "waiting":
         again = command_line("resume", run.run_id)
-        click.echo(f"\nThe run was being started. Begin it, or see whether it has begun: {again}", err=True)
+        click.echo(f"\nThe run may not have started yet. To start or follow it: {again}", err=True)
     else:
-        _come_back(run)
+        click.echo(
+            f"\nThe run continues. To follow it: {command_line('attach', run.run_id)}\n"
+            f"To stop it: {command_line('stop', run.run_id)}",
+            err=True,
+        )
     return INTERRUPTED
 
 
-def _come_back(run: Run) -> None:
-    click.echo(
-        f"\nThe run goes on. Come back: {command_line('follow', run.run_id)}\n"
-        f"Stop it: {command_line('stop', run.run_id)}",
-        err=True,
-    )
-
-
-def exit_code_of_run(history: History, state: RunState) -> int:
-    """Return the exit code that stands for how a run ended."""
-    if state in ("failed", "lost"):
-        return 1
-    if history.in_state("failed"):
-        return 5
-    return 0 if history.in_state("complete") else 4
-
-
 def print_end(run: Run, history: History, state: RunState, *, report: str | None) -> None:
-    """Print how a run ended, its best, and what may come next.
+    """Print how a run ended, its best trial, and possible next commands.
 
     Args:
         run: The run.
-        history: What it came to.
-        state: How it ended.
-        report: The path of its report, if it has one.
+        history: Its history.
+        state: Its last state.
+        report: The path of its report; None without one.
     """
-    from workbench.cli.reading import last_line, next_commands, replay_lines
+    from workbench.cli.inspect import last_line, next_commands, replay_lines
 
     counts = ", ".join(
         f"{len(found)} {name}"
         for name in ("complete", "pruned", "stopped", "failed")
         if (found := history.in_state(name))
     )
-    why = complete_commands(history.message or history.reason or "")
+    why = history.message or history.reason or ""
     click.echo()
     click.secho(
         f"{run.name} {state}" + (f" ({why})" if why and state != "lost" else "")
         + f" after {format_duration(history.active_s(time.time()))}: {counts or 'no trials'}", bold=True,
     )  # fmt: skip
     if state == "lost":
-        click.echo("Its driver is gone; what it found is stored, and the run can go on.")
+        click.echo("Its driver is gone; the results are stored, and the run can be resumed.")
     best = history.best()
     if best is None:
         click.echo(f"best    none: {history.why_no_best()}")
     else:
         values = {item.metric: best.values[item.metric] for item in history.objectives}
         click.echo(
-            "best    " + click.style(format_values(values), fg="green", bold=True) + f"  trial {best.number}"
+            "best    " + click.style(format_params(values), fg="green", bold=True) + f"  trial {best.number}"
         )
         width = max((len(name) for name in best.params), default=0)
         for name, value in best.params.items():
@@ -157,7 +144,7 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
 
 
 def _make_view(run: Run, history: History, *, stderr: bool) -> View:
-    from workbench.cli.views import LinesView, LiveView
+    from workbench.cli.live_table import LinesView, LiveView
 
     row = run.row
     stream = sys.stderr if stderr else sys.stdout
@@ -171,20 +158,20 @@ def _watch(run: Run, history: History, view: View, news: Listener, driver_after:
     driven = driver_after is None
     while True:
         try:
-            # The state first: what has ended before the events are read adds none after them.
+            # Read the state first: a run that has ended by then adds no events afterwards.
             state = run.state
             stored = run.store.events(run.run_id, after=cursor, limit=_CHUNK_EVENTS)
         except StoreUnavailableError as error:
             if time.monotonic() - read_s > _STORE_PATIENCE_S:
                 raise
-            print_note(f"{error.problem}; trying again")
+            print_note(f"{error.problem}; retrying")
             time.sleep(1.0)
             continue
         read_s = time.monotonic()
         for seq, event in stored:
             cursor = seq
             history.apply(event)
-            view.tell(event)
+            view.show(event)
             driven = driven or (isinstance(event, DriverStarted) and seq > (driver_after or 0))
         view.refresh(state)
         if stored:
@@ -193,7 +180,7 @@ def _watch(run: Run, history: History, view: View, news: Listener, driver_after:
             return state
         if not driven and time.monotonic() - began_s > _DRIVER_PATIENCE_S:
             raise RunError(
-                f"the driver of run {run.run_id} has not shown up for {_DRIVER_PATIENCE_S:g} s",
-                next_step=f"Look at its logs in {run.folder}, and at: workbench doctor",
+                f"the driver of run {run.run_id} has not started within {_DRIVER_PATIENCE_S:g} s",
+                next_step=suggest("doctor", lead=f"See its logs in {run.folder}, and the output of"),
             )
         news.wait(_POLL_S)

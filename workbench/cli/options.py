@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import math
 import os
-import re
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -14,39 +13,39 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
-    from workbench.run import Run
+    from workbench.actions import Action
+    from workbench.errors import Suggestion
+    from workbench.runs import Run
     from workbench.store import Store
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 _STORE = "workbench.store"
-_COMMAND_ABOUT_RUN = re.compile(
-    r"\bworkbench (?:show|follow|stop|enqueue|set|extend|resume|replay|report|export) \w(?:[\w.-]*\w)?"
-    r"(?!\.?[\w-]| --(?:address|store))"
-)
+_LOCAL_VERBS = ("doctor", "shutdown", "check", "advise", "alerts")
+"""Commands that are only run on this machine."""
 
 launcher_option = click.option(
     "--launcher", default="ray", show_default=True,
-    help="ray: a driver that outlives this command; inline: this process, to its end.",
+    help="Choose what drives the run: ray, a driver that outlives this command; inline, this process.",
 )  # fmt: skip
 address_option = click.option(
-    "--address", metavar="HOST:PORT", help="A Ray cluster; without it, the one of this machine."
+    "--address", metavar="HOST:PORT", help="Use this Ray cluster instead of the local one."
 )
 detach_option = click.option(
-    "--detach", is_flag=True, help="Return at once; the run id is the last word on stdout."
+    "--detach", is_flag=True, help="Return immediately; the run id is the last word on stdout."
 )
 token_file_option = click.option(
     "--token-file", type=click.Path(path_type=Path), metavar="FILE",
-    help="Holds the cluster's token. [env: RAY_AUTH_TOKEN_PATH]",
+    help="Read the cluster's token from this file. [env: RAY_AUTH_TOKEN_PATH]",
 )  # fmt: skip
 _JOBS_ADDRESS = click.option(
     "--address", metavar="URL",
-    help="A cluster that the run was submitted to, such as http://HOST:8265. Without it the run is one of "
-    "this machine's store, also where RAY_API_SERVER_ADDRESS is set, which only submit goes by.",
+    help="Run the command on the cluster that the run was submitted to, such as http://HOST:8265; without "
+    "it, the run is looked up in the local store (RAY_API_SERVER_ADDRESS is used only by submit).",
 )  # fmt: skip
 _ANY_ADDRESS = click.option(
     "--address", metavar="HOST:PORT|URL",
-    help="A Ray cluster to attach to, or http://HOST:8265 for a run that was submitted there; without it, "
-    "the Ray of this machine, also where RAY_API_SERVER_ADDRESS is set, which only submit goes by.",
+    help="Attach to this Ray cluster, or give http://HOST:8265 for a run that was submitted there; without "
+    "it, the local Ray is used (RAY_API_SERVER_ADDRESS is used only by submit).",
 )  # fmt: skip
 
 
@@ -64,16 +63,31 @@ def store_option(command: _Command) -> _Command:
     """Let a command take `--store`."""
     return click.option(
         "--store", metavar="URL", callback=_keep_store, expose_value=False,
-        help="Where runs are kept: the path of a SQLite file, or postgresql://USER@HOST/DATABASE. "
+        help="Use this store of runs: the path of a SQLite file, or postgresql://USER@HOST/DATABASE. "
         "[env: WORKBENCH_STORE]",
     )(command)  # fmt: skip
 
 
-def example(*lines: str) -> Callable[[_Command], _Command]:
-    """Show what a person could type, below the help of a command; the innermost of its decorators."""
+def described(action: Action, *more: str) -> Callable[[_Command], _Command]:
+    """Give a command the help and the examples of an action; the innermost of its decorators.
+
+    Args:
+        action: The action.
+        more: Further paragraphs of the help.
+    """
 
     def add(command: _Command) -> _Command:
-        # The \\b is how click is told to leave lines as they are.
+        command.__doc__ = "\n\n".join([action.help, *(" ".join(text.split()) for text in more)])
+        return example(*action.examples)(command)
+
+    return add
+
+
+def example(*lines: str) -> Callable[[_Command], _Command]:
+    """Show examples below the help of a command; the innermost of its decorators."""
+
+    def add(command: _Command) -> _Command:
+        # \\b keeps click from rewrapping the lines.
         shown = "\n".join(f"  {line}" for line in lines)
         command.__doc__ = f"{inspect.cleandoc(command.__doc__ or '')}\n\n\b\nExample:\n{shown}"
         return command
@@ -87,10 +101,10 @@ def json_option(command: _Command) -> _Command:
 
 
 class FiniteRange(click.FloatRange):
-    """A range of numbers without nan, which no bound keeps out, and without infinity."""
+    """A range of finite numbers: without infinity, and without NaN, which passes any comparison of bounds."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Read one; arguments as click gives them."""
+        """Read a number; arguments as click passes them."""
         number = super().convert(value, param, ctx)
         if not math.isfinite(number):
             self.fail(f"{value} is not a finite number.", param, ctx)
@@ -105,13 +119,13 @@ def _read_batches(_context: click.Context, _parameter: click.Parameter, text: st
 
 
 def batches_option(command: _Command) -> _Command:
-    """Let a command take global batches to compare; it is given them once each, the smallest first."""
+    """Let a command take global batches to compare; it receives them sorted and without duplicates."""
     return click.option(
         "--batches",
         metavar="B,B,...",
         required=True,
         callback=_read_batches,
-        help="Global batches to compare.",
+        help="Compare these global batches.",
     )(command)
 
 
@@ -121,66 +135,71 @@ def run_argument(command: _Command) -> _Command:
 
 
 def open_store() -> Store:
-    """Open the store that `--store` names, or else the usual one."""
+    """Open the store that `--store` names, or else the default one."""
     from workbench.store import Store
 
     return Store.open(given_store())
 
 
 def attach(run_id: str) -> Run:
-    """Take hold of a run in the store that is meant."""
-    from workbench.run import Run
+    """Return a run of the store that `--store` names, or else the default one."""
+    from workbench.runs import Run
 
     store = open_store()
     return Run(store, store.run(run_id).run_id)
 
 
-def command_line(*words: str) -> str:
-    """Write the command that a person can type next; it names the store where `--store` did.
+def command_line(verb: str, subject: str | None = None, **arguments: Any) -> str:
+    """Return a command that the user can type next; arguments as in `suggest`."""
+    from workbench.actions import suggest
 
-    For somebody elsewhere, it names the cluster instead.
+    return write_for_shell(suggest(verb, subject, **arguments))
+
+
+def write_for_shell(suggestion: Suggestion) -> str:
+    """Return a next step as text for a shell; its command names the store if `--store` was given.
+
+    For a user of a remote client, the command names the cluster instead.
     """
-    from workbench.run.relayed import SHOWN_ADDRESS_VARIABLE
+    from workbench.remote.relayed_commands import SHOWN_ADDRESS_VARIABLE
     from workbench.store.urls import as_typed
 
+    verb, *rest = suggestion.words
     if address := os.environ.get(SHOWN_ADDRESS_VARIABLE):
-        command = "submit" if words[0] == "sweep" else words[0]
-        return shlex.join(["workbench", command, *words[1:], "--address", address])
-    url = given_store()
-    return shlex.join(["workbench", *words, *([] if url is None else ["--store", as_typed(url)])])
+        more = ["--address", address] if verb not in _LOCAL_VERBS else []
+        verb = "submit" if verb == "sweep" else verb
+    else:
+        url = given_store()
+        more = [] if url is None else ["--store", as_typed(url)]
+    return suggestion.write(shlex.join(["workbench", verb, *rest, *more]))
 
 
-def complete_commands(text: str) -> str:
-    """Complete the commands in a message of another room as `command_line` does."""
-    return _COMMAND_ABOUT_RUN.sub(lambda found: command_line(*found[0].split()[1:]), text)
-
-
-def is_asked_from_elsewhere() -> bool:
-    """Tell whether somebody on a machine that is no part of this cluster reads what is printed."""
-    from workbench.run.relayed import SHOWN_ADDRESS_VARIABLE
+def is_relayed() -> bool:
+    """Return whether a remote client, which is not part of this cluster, reads what is printed."""
+    from workbench.remote.relayed_commands import SHOWN_ADDRESS_VARIABLE
 
     return SHOWN_ADDRESS_VARIABLE in os.environ
 
 
 def given_store() -> str | None:
-    """Return the store that `--store` names."""
+    """Return the value of `--store`; None where it was not given."""
     context = click.get_current_context(silent=True)
     return None if context is None else context.find_root().meta.get(_STORE)
 
 
 def read_seconds(field: str, text: str, *, may_be_zero: bool = False) -> float:
-    """Read a duration from a command line: with units, or a number of seconds.
+    """Read a duration: text with units, or a number of seconds.
 
     Args:
-        field: The option.
-        text: What was given.
-        may_be_zero: Whether no time at all makes sense.
+        field: The option, for the error.
+        text: The value of the option.
+        may_be_zero: Whether zero is allowed.
 
     Raises:
-        ExperimentError: If it is none.
+        ArgumentError: If it is not a duration.
     """
-    from workbench.errors import ExperimentError
-    from workbench.experiment.sections import parse_duration_s
+    from workbench.errors import ArgumentError, ExperimentError
+    from workbench.formatting import parse_duration_s
 
     try:
         seconds = float(text)
@@ -188,10 +207,10 @@ def read_seconds(field: str, text: str, *, may_be_zero: bool = False) -> float:
         try:
             seconds = float(parse_duration_s(text))
         except ExperimentError as error:
-            raise error.about(field) from None
+            raise ArgumentError(error.problem, field=field, allowed=error.allowed) from None
     if not math.isfinite(seconds) or seconds < 0 or (seconds == 0 and not may_be_zero):
-        raise ExperimentError(
-            f"{text} is no duration" + ("" if may_be_zero else " greater than 0"), field=field,
+        raise ArgumentError(
+            f"{text!r} is not a duration" + ("" if may_be_zero else " greater than 0"), field=field,
             allowed="such as 90s, 10m, 1h30m, or a number of seconds",
         )  # fmt: skip
     return seconds
@@ -204,17 +223,20 @@ def read_settings(assignments: tuple[str, ...]) -> dict[str, Any]:
         assignments: Each a dotted path, `=`, and a value in YAML.
 
     Raises:
-        ExperimentError: If one has no `=`, or its value is no YAML.
+        ArgumentError: If one has no `=`.
+        ExperimentError: If a value is not YAML.
     """
-    from workbench.errors import ExperimentError
+    from workbench.errors import ArgumentError
     from workbench.experiment.yaml_file import read_yaml
 
     settings: dict[str, Any] = {}
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or not name.strip():
-            raise ExperimentError(
-                f"{assignment!r} sets nothing", field="--set", allowed="NAME=VALUE, such as training.epochs=5"
+            raise ArgumentError(
+                f"{assignment!r} is not an assignment",
+                field="--set",
+                allowed="NAME=VALUE, such as training.epochs=5",
             )
         document = read_yaml(f"value: {value}", source=f"--set {assignment!r}")
         settings[name.strip()] = document["value"]

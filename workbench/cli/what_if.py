@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from workbench.cli.lazy import LazyGroup
+from workbench.cli.lazy_groups import LazyGroup
 from workbench.cli.options import example
 
 QUESTIONS = {

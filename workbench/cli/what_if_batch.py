@@ -1,4 +1,4 @@
-"""`what-if batch`: the global batch that reaches an accuracy first."""
+"""`what-if batch`: ranks global batches by the time to the same accuracy."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from workbench.cli.options import batches_option, example, json_option
-from workbench.cli.printing import make_console, print_json, print_note
-from workbench.run.words import format_number
+from workbench.cli.output import make_console, print_json, print_note
+from workbench.formatting import format_duration, format_number
 
 if TYPE_CHECKING:
     from workbench.advisor.batch_choice import BatchPlan, RankedBatch
@@ -22,17 +22,20 @@ _count = click.IntRange(min=1)
 
 @click.command("batch")
 @click.option("--measured", type=_file, metavar="FILE", required=True,
-              help="Measured steps, a CSV file as in step-time.")  # fmt: skip
+              help="Read measured steps from this CSV file, as in step-time.")  # fmt: skip
 @click.option("--noise", "noise_file", type=_file, metavar="FILE", required=True,
-              help="Gradient noise, a CSV file: global_batch, progress, grad_sqr, grad_var.")  # fmt: skip
+              help="Read gradient noise from this CSV file: global_batch, progress, grad_sqr, "
+              "grad_var.")  # fmt: skip
 @batches_option
-@click.option("--gpus", type=_count, required=True, help="GPUs to train on, over all nodes.")
-@click.option("--nodes", type=_count, default=1, show_default=True, help="Nodes that they are on.")
-@click.option("--max-micro-batch", type=_count, required=True, help="Samples that fit on one GPU at once.")
+@click.option("--gpus", type=_count, required=True, help="Train on this many GPUs in total.")
+@click.option("--nodes", type=_count, default=1, show_default=True, help="Spread them over this many nodes.")
+@click.option(
+    "--max-micro-batch", type=_count, required=True, help="Fit at most this many samples on a GPU at once."
+)
 @click.option("--reference-batch", type=_count,
-              help="The batch that the noise file refers to; otherwise the smallest of all.")  # fmt: skip
+              help="Set the batch that the noise file refers to; by default the smallest.")  # fmt: skip
 @click.option("--until", type=click.FloatRange(min=0, min_open=True), metavar="PROGRESS",
-              help="Progress at the end of the training; otherwise twice what was seen.")  # fmt: skip
+              help="Set the progress at the end of the training; by default twice the last.")  # fmt: skip
 @json_option
 @example(
     "workbench what-if batch --measured steps.csv --noise noise.csv --batches 128,256,512,1024 "
@@ -51,11 +54,11 @@ def what_if_batch(
 ) -> None:
     """Rank global batches by the time that a training takes to the same accuracy.
 
-    Fewer, larger steps are weighed against what each is worth: the noise of the gradients, measured in a
-    training in progress, says it. Measure it again as the training goes on: it grows.
+    Larger steps are fewer, but each sample contributes less; the gradient noise, measured during a training,
+    quantifies this. Measure it again as the training continues: it grows.
     """
     from workbench.advisor.batch_choice import rank_batches, read_noise
-    from workbench.advisor.step_times import read_measured
+    from workbench.advisor.step_time_tables import read_measured
     from workbench.performance.step_time import Point, fit
     from workbench.performance.topology import Topology
 
@@ -72,7 +75,9 @@ def what_if_batch(
     )
     best = ranking[0].plan
     if model.predict([Point(topology, best.micro_batch, best.accumulation)])[0].extrapolated:
-        print_note(f"no step like those of {gpus} GPUs on {nodes} nodes was measured: the times are guesses")
+        print_note(
+            f"no step on {gpus} GPUs of {nodes} nodes or similar was measured: the times are extrapolated"
+        )
     _note_limits(ranking, batches)
     if as_json:
         print_json({"ranking": [_to_json(ranked) for ranked in ranking]})
@@ -86,22 +91,22 @@ def _to_json(ranked: RankedBatch) -> dict[str, object]:
 
 
 def _note_limits(ranking: Sequence[RankedBatch], batches: Sequence[int]) -> None:
-    """Say on stderr what a person should know of the answer."""
-    from workbench.performance.noise import MOST_NOISE_SCALES
+    """Print notes about the answer on stderr."""
+    from workbench.performance.noise import MAX_NOISE_SCALES
 
     left_out = sorted(set(batches) - {ranked.global_batch for ranked in ranking})
     if left_out:
-        print_note(f"left out, with less than a sample for each GPU: {', '.join(map(str, left_out))}")
+        print_note(f"left out, with less than one sample per GPU: {', '.join(map(str, left_out))}")
     best = ranking[0]
-    if best.noise_scales > MOST_NOISE_SCALES:
+    if best.noise_scales > MAX_NOISE_SCALES:
         print_note(
-            f"batch {best.global_batch} is {best.noise_scales:.3g} times the noise scale at the end of the "
-            f"training, more than {MOST_NOISE_SCALES:g}: try it before you trust it"
+            f"batch {best.global_batch} is {format_number(best.noise_scales)} times the noise scale at the "
+            f"end of the training, more than {MAX_NOISE_SCALES:g}: test it before you rely on it"
         )
 
 
 def _print(ranking: Sequence[RankedBatch]) -> None:
-    from workbench.cli.reading import make_table
+    from workbench.cli.inspect import make_table
 
     table = make_table("global batch", "time", "plan", "step", "noise scales")
     for ranked in ranking:
@@ -110,7 +115,7 @@ def _print(ranking: Sequence[RankedBatch]) -> None:
             str(ranked.global_batch),
             f"{ranked.time_to_accuracy_relative:.3f}",
             f"{plan.micro_batch} x {plan.accumulation} accumulated x {plan.workers} workers",
-            f"{format_number(ranked.step_time_s)}s",
+            format_duration(ranked.step_time_s),
             f"{ranked.noise_scales:.2g}",
         )
     make_console().print(table)

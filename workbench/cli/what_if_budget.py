@@ -1,4 +1,4 @@
-"""`what-if budget`: which batch to run next, and which to choose, when full runs are few."""
+"""`what-if budget`: recommends which batch to run next, and which to choose, with few full runs."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.advisor.quantities import format_duration
 from workbench.cli.options import batches_option, example, json_option
-from workbench.cli.printing import make_console, print_json
+from workbench.cli.output import make_console, print_json
+from workbench.formatting import format_duration, format_range
 
 if TYPE_CHECKING:
     from workbench.advisor.next_run import NextRun
@@ -20,20 +20,21 @@ _file = click.Path(path_type=Path)
 
 @click.command("budget")
 @click.option("--epochs", "epochs_file", type=_file, metavar="FILE", required=True,
-              help="Profiles, a CSV file: global_batch, epoch_time_s.")  # fmt: skip
+              help="Read epoch times from this CSV file: global_batch, epoch_time_s.")  # fmt: skip
 @click.option("--runs", "runs_file", type=_file, metavar="FILE", required=True,
-              help="Full runs, a CSV file: global_batch, epochs_to_target; empty: never.")  # fmt: skip
+              help="Read full runs from this CSV file: global_batch, epochs_to_target "
+              "(empty: never).")  # fmt: skip
 @batches_option
 @click.option("--max-runs", type=click.IntRange(min=0), default=3, show_default=True,
-              help="How many full runs there may be in all.")  # fmt: skip
+              help="Allow this many full runs in total.")  # fmt: skip
 @json_option
 @example("workbench what-if budget --epochs epochs.csv --runs runs.csv --batches 32,64,128,256 --max-runs 3")
 def what_if_budget(
     epochs_file: Path, runs_file: Path, batches: tuple[int, ...], max_runs: int, as_json: bool
 ) -> None:
-    """Say which full run would tell most, and which batch reaches the target first.
+    """Recommend the most informative next full run, and the batch that reaches the target first.
 
-    A batch whose run never reached the target is not chosen, nor is one beyond it.
+    A batch whose run never reached the target is not chosen, nor is any larger one.
     """
     from workbench.advisor.next_run import advise_next_run, read_epoch_times, read_runs
 
@@ -51,22 +52,24 @@ def what_if_budget(
 
 
 def _print(advice: NextRun) -> None:
-    from workbench.cli.reading import make_table
+    from workbench.cli.inspect import make_table
 
-    table = make_table("global batch", "time to target", "nine of ten within")
+    table = make_table("global batch", "time to target", "90 % interval")
     for ranked in advice.ranking:
         if ranked.time_to_target_s is None or ranked.low_s is None or ranked.high_s is None:
-            table.add_row(str(ranked.global_batch), "not known yet", "")
+            table.add_row(str(ranked.global_batch), "unknown", "")
             continue
         table.add_row(
             str(ranked.global_batch),
             format_duration(ranked.time_to_target_s),
-            f"{format_duration(ranked.low_s)} to {format_duration(ranked.high_s)}",
+            format_range(ranked.low_s, ranked.high_s, format_duration),
         )
     console = make_console()
     console.print(table)
     console.print()
     if advice.next_run is not None:
-        console.print(f"Run batch {advice.next_run} next: it would tell most.")
-    chosen = "No batch is left: none that was run reached the target."
-    console.print(chosen if advice.choice is None else f"With what is known, choose batch {advice.choice}.")
+        console.print(f"Run batch {advice.next_run} next: it is the most informative.")
+    chosen = "No batch is left: no run reached the target."
+    console.print(
+        chosen if advice.choice is None else f"Based on the runs so far, choose batch {advice.choice}."
+    )

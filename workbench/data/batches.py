@@ -31,7 +31,7 @@ def epoch_indices(num_samples: int, *, epoch: int, seed: int, shuffle: bool) -> 
 
 
 def num_batches(num_samples: int, global_batch: int) -> int:
-    """Return the number of global batches in an epoch, the last and smaller one included."""
+    """Return the number of global batches in an epoch, including the last, smaller one."""
     return -(-num_samples // global_batch)
 
 
@@ -46,7 +46,7 @@ def global_batches(
         epoch: Which epoch, from 0.
         seed: Seed of the training.
         shuffle: Whether the epoch has a random order.
-        start: Number of batches that were done before an interruption.
+        start: Number of batches completed before an interruption.
 
     Yields:
         The indices of each batch.
@@ -73,11 +73,11 @@ def worker_part(batch_indices: Indices, rank: int, num_workers: int) -> Indices:
 
 
 def num_equal_batches(num_samples: int, size: int, num_workers: int) -> int:
-    """Return how many batches each worker goes through, so that all of them go through equally many.
+    """Return the number of batches per worker if all workers are to process equally many.
 
     Args:
         num_samples: Samples that the workers share as in `worker_part`.
-        size: Samples that a worker takes at once.
+        size: Samples per batch of a worker.
         num_workers: Number of workers.
     """
     largest_part = -(-num_samples // num_workers)

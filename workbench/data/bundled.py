@@ -13,7 +13,7 @@ from workbench.data.splits import ArraySplit, Datasets, split_indices, standardi
 
 
 class BundledOptions(DatasetOptions):
-    """What both data sets share."""
+    """The options that both data sets share."""
 
     validation_fraction: float = Field(
         0.2, gt=0.0, lt=1.0, description="Share of each class that is held out."

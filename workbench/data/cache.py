@@ -1,9 +1,9 @@
-"""Arrays that were expensive to make, kept on disk under the hash of what they were made from.
+"""A disk cache of arrays that are expensive to compute, keyed by the hash of their inputs.
 
 An entry is a folder of .npy files and a list of their sizes and checksums. It is built by one process at
 a time under a file lock, written under a temporary name and renamed when complete, so a reader sees all of
 it or nothing. A process that dies while writing leaves only a temporary folder, which the next one removes.
-An entry that does not match its list is built anew. What to keep is left to the data sets.
+An entry that does not match its list is rebuilt. What to keep is left to the data sets.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ MEMORY_MAP_BYTES = 64 * 2**20
 
 @dataclass(frozen=True)
 class Cached:
-    """What an entry holds: arrays by name, and facts about them that JSON can write."""
+    """The content of an entry: arrays by name, and JSON facts about them."""
 
     arrays: dict[str, np.ndarray]
     facts: dict[str, Any]
 
 
 def cache_folder() -> Path:
-    """Return the folder of the cache: WORKBENCH_CACHE, or the place that the system has for caches."""
+    """Return the folder of the cache: WORKBENCH_CACHE, or the cache folder of the system."""
     given = os.environ.get(CACHE_VARIABLE)
     return Path(given).expanduser() if given else user_cache_path("workbench", appauthor=False) / "data"
 
 
 def file_stamp(path: Path) -> tuple[str, int, int]:
-    """Return (path, size in bytes, time of change in ns): what tells one version of a file from another."""
+    """Return (path, size in bytes, time of change in ns): which identifies one version of a file."""
     status = path.stat()
     return str(path.resolve()), status.st_size, status.st_mtime_ns
 
@@ -62,10 +62,10 @@ def cached(
     """Return the entry for `made_from`, building it if there is none or if it is damaged.
 
     Args:
-        name: Name of the data set, for people who look into the folder.
-        made_from: Everything that the result depends on: options, stamps of source files. JSON can write it.
+        name: Name of the data set, to make the folder readable.
+        made_from: Everything that the result depends on: options, stamps of source files; JSON values.
         build: Makes the arrays; called in one process at a time.
-        code: Paths of the source files whose change makes old entries useless.
+        code: Paths of the source files whose change invalidates old entries.
         folder: Folder of the cache; `cache_folder()` if None.
 
     Returns:
@@ -137,7 +137,7 @@ def _read(entry: Path) -> Cached | None:
             large = expected["bytes"] > MEMORY_MAP_BYTES
             if path.stat().st_size != expected["bytes"]:
                 return None
-            # Reading all of a large file would cost what memory-mapping saves, so its size must do.
+            # Reading a large file in full would defeat memory-mapping, so only its size is checked.
             if not large and _checksum(path) != expected["crc32"]:
                 return None
             arrays[name] = np.load(path, mmap_mode="r" if large else None, allow_pickle=False)

@@ -1,6 +1,6 @@
-"""Columns of a table as numbers: what is learnt from the train rows, and what becomes of any row with it.
+"""Columns of a table as numbers: learns an encoding from the train rows and applies it to any rows.
 
-A column is learnt once and then reads rows that nobody had seen. Which rows teach is left to the caller.
+A column is learnt once and then encodes unseen rows. Which rows it learns from is left to the caller.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 ColumnKind = Literal["number", "time", "category", "frequency"]
 
-_MOST_ROWS = 5
+_MAX_ROWS = 5
 
 
 @dataclass(frozen=True)
 class Column:
-    """What was learnt of one column.
+    """The learnt encoding of one column.
 
     Attributes:
-        name: What the table calls it.
-        kind: number is standardised; time, too, beside its place in each of `cycles`; category has a column
+        name: Its name in the table.
+        kind: number is standardised; time too, beside its place in each of `cycles`; category has a column
             for each value, frequency one for the rank of how often a value occurs.
         mean: Mean of the known values, or ranks, of the train rows.
-        deviation: What the difference to the mean is divided by.
-        marks_missing: Whether a further column says where a value is missing.
+        deviation: The divisor of the difference from the mean.
+        marks_missing: Whether an extra column marks missing values.
         ranks: Number of each category, the most frequent first; None stands for a missing one.
-        date_format: How text writes a time.
-        cycles: What a time also has its place in: two numbers each.
+        date_format: The format of times in text.
+        cycles: The cycles in which a time also has its place, as two numbers each.
     """
 
     name: str
@@ -49,17 +49,17 @@ class Column:
 
     @property
     def width(self) -> int:
-        """How many numbers it becomes."""
+        """The number of encoded numbers per value."""
         return len(self.ranks) if self.kind == "category" else 1 + self.marks_missing + 2 * len(self.cycles)
 
     def encode(self, values: pd.Series) -> np.ndarray:
-        """Return rows as (rows, width) numbers; a category that the train rows did not have is all zeros.
+        """Return rows as (rows, width) numbers; an unknown category is all zeros.
 
         Args:
             values: The column in any table that has it.
 
         Raises:
-            DataError: If a number is infinite, or something else stands where numbers or dates were; rows are
+            DataError: If a number is infinite, or a value is not a number or date as in training; rows are
                 named as the index names them.
         """
         numbers = self._numbers(values)
@@ -88,8 +88,8 @@ def learn_column(values: pd.Series, *, max_categories: int, date_format: str | N
 
     Args:
         values: The train rows.
-        max_categories: Most categories that get a column each; at least 1.
-        date_format: How the column writes dates as text, by `date_format_of`; None where it writes none.
+        max_categories: Maximum number of categories that get a column each; at least 1.
+        date_format: How the column writes dates as text, by `date_format_of`; None if it contains none.
 
     Raises:
         DataError: If a number is infinite.
@@ -143,18 +143,18 @@ def _as_numbers(values: pd.Series) -> np.ndarray:
 
     try:
         if types.is_datetime64_any_dtype(values):
-            raise TypeError("dates are none")
+            raise TypeError("dates are not numbers")
         if types.is_timedelta64_dtype(values):
             values = values.dt.total_seconds()
         numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"the column {values.name!r} held numbers before: {error}",
-            next_step="Give the column the type that it had in the training data.",
+            f"the column {values.name!r} held numbers in the training data: {error}",
+            next_step="Convert the column to the type that it had there.",
         ) from error
     wrong = np.flatnonzero(np.isinf(numbers))
     if len(wrong):
-        rows = ", ".join(map(str, values.index[wrong[:_MOST_ROWS]])) + ", ..." * (len(wrong) > _MOST_ROWS)
+        rows = ", ".join(map(str, values.index[wrong[:_MAX_ROWS]])) + ", ..." * (len(wrong) > _MAX_ROWS)
         raise DataError(
             f"the column {values.name!r} is infinite in row {rows} (from 0)",
             allowed="finite numbers, or none where a value is missing",
@@ -164,5 +164,5 @@ def _as_numbers(values: pd.Series) -> np.ndarray:
 
 
 def _as_texts(values: pd.Series) -> list[str | None]:
-    # Missing becomes a category of its own: a key that no text can be.
+    # A missing value is a separate category, under a key that no text can equal.
     return [None if missing else str(value) for value, missing in zip(values, values.isna(), strict=True)]

@@ -1,6 +1,6 @@
-"""Dates in a column: in which form text writes them, when they were, and where in the year, week and day.
+"""Dates in a column: their text format, their times, and their place in the year, week and day.
 
-A form belongs to a whole column and is found from how its values are written; statistics are left to columns.
+A format applies to a whole column and is detected from its values; statistics are left to columns.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ Cycle = Literal["year", "week", "day"]
 ISO = "ISO8601"
 _DAYS: dict[Cycle, float] = {"year": 365.2425, "week": 7.0, "day": 1.0}
 _NS_PER_DAY = 86_400e9
-# What the first day of 1970 was; a week begins with 0, its Monday.
+# The weekday of the first day of 1970; weeks begin on Monday, which is 0.
 _THURSDAY = 3
-# Texts from which forms are guessed, as the first may be none of the dates.
+# Number of texts to guess formats from, because the first ones may not be dates.
 _NUM_GUESSED_FROM = 5
 _WORDS = {
     "%Y": "year", "%y": "year", "%m": "month", "%b": "month", "%B": "month", "%d": "day", "%H": "hour",
@@ -30,15 +30,15 @@ _WORDS = {
 }  # fmt: skip
 
 
-def date_format_of(values: pd.Series, *, least_share: float = 1.0) -> str | None:
-    """Return the form in which a column of text writes dates; None where it holds something else.
+def date_format_of(values: pd.Series, *, min_share: float = 1.0) -> str | None:
+    """Return the date format of a column of text; None if it contains something else.
 
-    A date has a year, a month and a day, and may have a time of day. Where day and month could be either
-    way round in all values, the day comes first.
+    A date has a year, a month and a day, and may have a time of day. If the order of day and month is
+    ambiguous in all values, the day comes first.
 
     Args:
         values: The column.
-        least_share: Share of the different known values that must be dates of one form.
+        min_share: Share of the distinct known values that must be dates of one format.
     """
     if not is_text(values):
         return None
@@ -47,14 +47,14 @@ def date_format_of(values: pd.Series, *, least_share: float = 1.0) -> str | None
         (
             form
             for form in _guessed(texts)
-            if _read(texts, form).notna().mean() >= least_share
+            if _read(texts, form).notna().mean() >= min_share
         ),
         None,
     )  # fmt: skip
 
 
 def is_text(values: pd.Series) -> bool:
-    """Tell whether a column holds neither numbers nor times, but text or objects."""
+    """Return whether a column contains text or objects rather than numbers or times."""
     from pandas.api import types
 
     return not (
@@ -65,7 +65,7 @@ def is_text(values: pd.Series) -> bool:
 
 
 def in_words(form: str) -> str:
-    """Return a form as people write it, such as day/month/year."""
+    """Return a format in readable form, such as day/month/year."""
     if form == ISO:
         return "year-month-day"
     for code, word in _WORDS.items():
@@ -74,48 +74,48 @@ def in_words(form: str) -> str:
 
 
 def no_dates(values: pd.Series, form: str) -> np.ndarray:
-    """Return the places of values that are neither missing nor dates of a form.
+    """Return the positions of values that are neither missing nor dates of a format.
 
     Args:
-        values: Any column but one of numbers.
-        form: As `date_format_of` returns it; dates that are no text, and those of ISO 8601, always count.
+        values: Any column except one of numbers.
+        form: As `date_format_of` returns it; date objects and ISO 8601 dates always count.
     """
     return np.flatnonzero((_read(values, form).isna() & values.notna()).to_numpy())
 
 
 def as_times(values: pd.Series, form: str) -> np.ndarray:
-    """Return nanoseconds since 1970, whatever unit and zone a date comes in; one without a zone is in UTC.
+    """Return nanoseconds since 1970, for dates of any unit and time zone; the default zone is UTC.
 
     Args:
-        values: Dates, or text; NaN is what becomes of a missing one.
+        values: Dates or text; missing values become NaN.
         form: As `date_format_of` returns it.
 
     Raises:
-        DataError: If something else stands there.
+        DataError: If a value is not a date.
     """
     from pandas.api import types
 
     if not types.is_numeric_dtype(values):
         wrong = no_dates(values, form)
         if not len(wrong):
-            # In microseconds years beyond 2262 have a place, too.
+            # Microseconds can represent years beyond 2262.
             times = _read(values, form).astype("datetime64[us, UTC]")
             return np.where(times.isna(), np.nan, times.astype("int64").to_numpy(dtype=np.float64) * 1000.0)
         problem = f"row {values.index[wrong[0]]} (from 0) holds {values.iloc[wrong[0]]!r}"
     elif values.notna().any():
-        problem = "numbers are none"
+        problem = "numbers are not dates"
     else:
         return np.full(len(values), np.nan)
     allowed = "text such as 2026-01-31 or 2026-01-31T12:00" if form == ISO else f"text as {in_words(form)}"
     raise DataError(
-        f"the column {values.name!r} held dates before: {problem}",
+        f"the column {values.name!r} held dates in the training data: {problem}",
         allowed=f"dates, or {allowed}",
-        next_step="Give the column the form that it had in the training data.",
+        next_step="Convert the column to the format that it had there.",
     )
 
 
 def cycles_of(times_ns: np.ndarray) -> tuple[Cycle, ...]:
-    """Return the cycles that times went through once at least, and are not at one and the same place of.
+    """Return the cycles that the times span at least once and in which they vary.
 
     Args:
         times_ns: Nanoseconds since 1970, none missing.
@@ -129,10 +129,10 @@ def cycles_of(times_ns: np.ndarray) -> tuple[Cycle, ...]:
 
 
 def place_in(cycle: Cycle, times_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return where in a cycle times are, as sine and cosine: its end lies beside its beginning.
+    """Return the place of times in a cycle as sine and cosine, so that its end is next to its start.
 
     Args:
-        cycle: Which one; a week has seven places, year and day have all.
+        cycle: The cycle; a week has seven places, year and day are continuous.
         times_ns: Nanoseconds since 1970.
     """
     days = times_ns / _NS_PER_DAY
@@ -142,16 +142,16 @@ def place_in(cycle: Cycle, times_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray
 
 
 def _guessed(texts: pd.Series) -> list[str]:
-    """Return the forms that the first texts may be written in, the day before the month first."""
+    """Return the possible formats of the first texts, those with the day before the month first."""
     from pandas.tseries.api import guess_datetime_format
 
     found: dict[str, None] = {}
     for text in texts.iloc[:_NUM_GUESSED_FROM]:
         for day_first in (True, False):
-            with warnings.catch_warnings():  # that a day comes first is no news here
+            with warnings.catch_warnings():  # the warning that the day comes first
                 warnings.simplefilter("ignore")
                 form = guess_datetime_format(text, dayfirst=day_first)
-            # Nobody writes year, day, month.
+            # The order year, day, month is not used.
             if form is not None and _is_whole(form) and not (day_first and form.startswith("%Y")):
                 found[ISO if form.startswith("%Y-%m-%d") else form] = None
     return list(found)
@@ -163,7 +163,7 @@ def _is_whole(form: str) -> bool:
 
 
 def _read(values: pd.Series, form: str) -> pd.Series:
-    """Return times in UTC; what is no date is missing."""
+    """Return times in UTC; values that are not dates are missing."""
     import pandas as pd
 
     times = pd.to_datetime(values, format=form, utc=True, errors="coerce")

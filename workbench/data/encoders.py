@@ -1,7 +1,7 @@
-"""Raw samples as numbers: tables, images and texts, each encoded with what its train part tells.
+"""Raw samples as numbers: tables, images and texts, encoded with statistics of their train part.
 
-An encoder is learnt once, from train samples alone, and then reads any other: validation, test, and what
-somebody wants predicted later. Splitting is left to the caller, models are left to the models room.
+An encoder is learnt once, from train samples alone, and then encodes any others: validation, test, and
+later samples to predict. Splitting is left to the caller, models are left to `workbench.models`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Encoder(Protocol):
         """Return samples as float32, the sample first.
 
         Args:
-            samples: Of the kind that the encoder was learnt from.
+            samples: Samples of the kind that the encoder was learnt from.
 
         Raises:
             DataError: If they are of another kind or shape.
@@ -113,10 +113,10 @@ def learn_encoder(kind: SampleKind, train: Any, *, date_formats: Mapping[str, st
             )
             for name in train
         ]
-        # A column that is the same in every row tells nothing.
+        # A constant column carries no information.
         kept = tuple(column for column in columns if not _is_constant(column, column_of(train, column.name)))
         if not kept:
-            raise DataError("every column has one value only, or none", next_step="Add columns that differ.")
+            raise DataError("every column is constant or empty", next_step="Add columns that differ.")
         return TableEncoder(kept)
     if kind == "images":
         pixels = _channels_first(train)
@@ -147,7 +147,7 @@ def _learn_texts(train: Sequence[str]) -> TextEncoder:
     for vectorizer in (words, parts):
         try:
             learnt.append(vectorizer.fit(texts))
-        except ValueError:  # no text holds a word of two letters
+        except ValueError:  # no text contains a word of two letters
             learnt.append(None)
     if learnt == [None, None]:
         raise DataError("the texts are empty", next_step="Check the column that holds them.")

@@ -1,4 +1,4 @@
-"""Image files in one folder for each class, decoded when they are needed."""
+"""Image files in one folder per class, decoded on demand."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class FolderSplit:
 
 
 def _part_names(folder: Path) -> dict[str, str]:
-    """Return the subfolders that are parts of a division made by hand, none where there is no train."""
+    """Return the subfolders of a split made by hand; empty if there is no train folder."""
     found = {
         part: next((name for name in names if (folder / name).is_dir()), None)
         for part, names in PARTS.items()
@@ -141,7 +141,7 @@ def _part_names(folder: Path) -> dict[str, str]:
 
 def _list(folder: Path) -> Listed:
     if not folder.is_dir():
-        raise DataError(f"{folder} is no folder", field="data.path", allowed="one folder for each class")
+        raise DataError(f"{folder} is not a folder", field="data.path", allowed="one folder for each class")
     class_folders = sorted(entry for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != ".")
     if len(class_folders) < 2:
         raise DataError(

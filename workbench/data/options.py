@@ -1,4 +1,4 @@
-"""What can be chosen about a named data set: the type that all of them share, and its refusals."""
+"""The options of named data sets: their common base type, and how options are checked."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from workbench.experiment.refusals import refusal
 
 
 class DatasetOptions(BaseModel, ABC):
-    """Options of a named data set; loading is theirs, because only they know what they mean."""
+    """Options of a named data set, which also load it."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], *, name: str) -> Self:
-        """Check what a person wrote under `data`.
+        """Check the options that a user wrote under `data`.
 
         Args:
             options: Values by option.
@@ -52,26 +52,26 @@ class DatasetOptions(BaseModel, ABC):
         """
 
     def written_rows(self, num_rows: int) -> tuple[list[str], list[list[str]]] | None:
-        """Return the first rows as they are written, where the data set is a table.
+        """Return the first rows as written if the data set is a table.
 
         Args:
-            num_rows: How many, at most.
+            num_rows: Maximum number of rows.
 
         Returns:
-            Names of the columns and the cells of each row, the target last; None where it is no table.
+            Names of the columns and the cells of each row, the target last; None if it is not a table.
         """
         return None
 
 
 def existing_path(path: Path, *, field: str = "data.path") -> Path:
-    """Return `path` with ~ expanded if there is something.
+    """Return `path` with ~ expanded if it exists.
 
     Args:
         path: A file or a folder.
-        field: The dotted field in which the person wrote it.
+        field: The dotted field that contains the path.
 
     Raises:
-        DataError: If there is nothing.
+        DataError: If it does not exist.
     """
     expanded = path.expanduser()
     if not expanded.exists():

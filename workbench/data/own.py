@@ -1,4 +1,4 @@
-"""A person's own data: a function of the options that returns `Datasets` or a pair (train, validation)."""
+"""Custom data: a function of the options that returns `Datasets` or a pair (train, validation)."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from workbench.experiment.refusals import refusal
 
 
 class Description(BaseModel):
-    """What the options say about a pair of data sets that cannot describe themselves."""
+    """The description of a pair of data sets, given in the options."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    task: Task = Field(description="What is asked: classification, regression or language_model.")
+    task: Task = Field(description="The task: classification, regression or language_model.")
     num_outputs: int | None = Field(None, ge=1, description="Number of classes or of targets.")
     vocabulary_size: int | None = Field(None, ge=1, description="Number of token ids, if inputs are tokens.")
     class_names: tuple[str, ...] = Field((), description="Names of the classes.")
@@ -32,22 +32,22 @@ def load_own(
     name: str,
     training_seed: int | None = None,
 ) -> Datasets:
-    """Call a person's function and describe what it returned.
+    """Call a user's function and describe what it returned.
 
     Args:
         function: Called with a copy of the options. Returns `Datasets`, or (train, validation) or
             (train, validation, test) of map-style data sets or splits.
-        options: Its options. For a pair they also hold `task` and, as far as the samples do not tell,
+        options: Its options. For a pair they also hold `task` and, where the samples do not determine them,
             `num_outputs`, `vocabulary_size` and `class_names`.
-        name: What to call the data.
-        training_seed: Passed on where the function has a parameter of this name: repeats of a training can
+        name: Name of the data.
+        training_seed: Passed if the function has a parameter of this name: repeats of a training can
             then learn from different parts of the data, such as the folds of a cross-validation.
 
     Raises:
         ExperimentError: If the description is missing or wrong.
         DataError: If the function returned something else, or a split without samples.
     """
-    told = {"training_seed": training_seed} if asks_for_seed(function) else {}
+    told = {"training_seed": training_seed} if takes_training_seed(function) else {}
     returned = function(dict(options), **told)
     if isinstance(returned, Datasets):
         return returned
@@ -67,11 +67,11 @@ def load_own(
     )
 
 
-def asks_for_seed(function: Callable[..., Any]) -> bool:
+def takes_training_seed(function: Callable[..., Any]) -> bool:
     """Tell whether the data that a function returns may differ from one repeat of a training to the next."""
     try:
         return "training_seed" in inspect.signature(function).parameters
-    except (TypeError, ValueError):  # Python cannot tell
+    except (TypeError, ValueError):  # no signature
         return False
 
 
@@ -105,7 +105,7 @@ def _describe(options: Mapping[str, Any], name: str) -> Description:
         found = refusal(error, at="data")
         if found.field == "data.task" and "task" not in options:
             raise ExperimentError(
-                f"{name} returned data sets that do not say what is asked",
+                f"{name} returned data sets without a task",
                 field=found.field,
                 allowed=get_args(Task),
                 next_step="Add the task to the options of data, or return workbench.data.Datasets.",
@@ -118,7 +118,7 @@ def _first_batch(split: Split, name: str) -> tuple[Any, Any]:
         inputs, targets = split.batch(np.arange(1))
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"the first sample of {name} is no pair of arrays: {error}",
+            f"the first sample of {name} is not a pair of arrays: {error}",
             field="data",
             allowed="(input, target) pairs of arrays, tensors or numbers",
         ) from error
@@ -146,7 +146,7 @@ def _num_outputs(description: Description, targets: Any, name: str) -> int:
     if description.class_names:
         return len(description.class_names)
     raise ExperimentError(
-        f"{name} does not say how many outputs there are",
+        f"{name} does not specify the number of outputs",
         field="data.num_outputs",
         next_step="Add num_outputs, or class_names, or for a language model vocabulary_size.",
     )

@@ -1,6 +1,6 @@
-"""A data set as a person looks at it before training: sizes, classes, a few samples, how fast it loads.
+"""Preview of a data set before training: sizes, classes, a few samples, loading speed.
 
-Samples are told as pictures, rows or text, whatever they are; drawing them is left to those who show them.
+Samples are described as pictures, rows or text, depending on their kind; drawing them is left to the caller.
 """
 
 from __future__ import annotations
@@ -15,18 +15,19 @@ from typing import Any
 import numpy as np
 
 from workbench.data.splits import Datasets, Split
+from workbench.formatting import format_count, format_number, format_rate
 
 NUM_SAMPLES = 12
-MOST_CELLS = 12
-MOST_CHARACTERS = 400
+MAX_CELLS = 12
+MAX_CHARACTERS = 400
 LARGEST_PICTURE_PX = 128
 NUM_BINS = 20
-# Counting classes of data that must be read for it, and timing how fast it loads, may take so long.
+# Time limits for counting the classes of data that must be read, and for timing the loading.
 _COUNTING_S = 1.0
 _LOADING_S = 0.5
-_MOST_COUNTED = 20_000
+_MAX_COUNTED = 20_000
 _READ_AT_ONCE = 128
-# What is worth a word: a class that is so much rarer than the most frequent one, and so few samples.
+# Thresholds of the warnings: ratio of the most frequent to the rarest class, and number of samples.
 _RARE = 10.0
 _FEW = 100
 
@@ -40,14 +41,14 @@ def preview(
     Args:
         datasets: The data set.
         num_samples: Samples to show, at least 1.
-        seed: Which ones.
-        batch: Samples that training takes at once, which is what loading is timed with.
-        needed_samples_per_s: How many training takes a second, where that is known.
+        seed: Seed of the choice of samples.
+        batch: Samples per batch in training, with which loading is timed.
+        needed_samples_per_s: Samples per second that training processes, if known.
 
     Returns:
         Plain values: name, task, sizes, input_shape, num_outputs, class_names, class_counts (of the train
-        samples that were looked at, num_counted of them; None where there are no classes), target_histogram
-        (None where targets are no numbers), samples, load_samples_per_s, needed_samples_per_s, warnings.
+        samples that were read, num_counted of them; None if there are no classes), target_histogram
+        (None if targets are not numbers), samples, load_samples_per_s, needed_samples_per_s, warnings.
     """
     draw = np.random.default_rng(seed)
     targets = _targets(datasets, draw)
@@ -74,13 +75,13 @@ def preview(
 
 
 def _targets(datasets: Datasets, draw: np.random.Generator) -> np.ndarray | None:
-    """Return the targets of the train samples, of as many as there is time for where they must be read."""
+    """Return the targets of the train samples; if they must be read, of as many as the time limit allows."""
     if datasets.task == "language_model":
         return None
     held = getattr(datasets.train, "targets", None)
     if isinstance(held, np.ndarray):
         return held
-    order, found = draw.permutation(len(datasets.train))[:_MOST_COUNTED], []
+    order, found = draw.permutation(len(datasets.train))[:_MAX_COUNTED], []
     until_s = perf_counter() + _COUNTING_S
     for first in range(0, len(order), _READ_AT_ONCE):
         found.append(np.asarray(datasets.train.batch(order[first : first + _READ_AT_ONCE])[1]))
@@ -105,7 +106,7 @@ def _histogram(datasets: Datasets, targets: np.ndarray | None) -> dict[str, list
 
 
 def _load_samples_per_s(split: Split, draw: np.random.Generator, batch: int) -> float:
-    """Time batches in random order, as training reads them; the first does not count."""
+    """Time batches in random order, as training reads them; the first one is not counted."""
     order = draw.permutation(len(split))
     batches = [order[first : first + batch] for first in range(0, len(order), batch)]
     split.batch(batches[0])
@@ -136,11 +137,11 @@ def _samples(datasets: Datasets, inputs: np.ndarray, targets: np.ndarray) -> lis
 def _text(datasets: Datasets, tokens: np.ndarray) -> dict[str, Any]:
     is_named = datasets.task == "language_model" and len(datasets.class_names) == datasets.vocabulary_size
     words = [datasets.class_names[int(token)] if is_named else f"{int(token)} " for token in tokens]
-    return {"kind": "text", "text": "".join(words)[:MOST_CHARACTERS]}
+    return {"kind": "text", "text": "".join(words)[:MAX_CHARACTERS]}
 
 
 def _row(values: np.ndarray) -> dict[str, Any]:
-    numbers = values.reshape(-1)[:MOST_CELLS]
+    numbers = values.reshape(-1)[:MAX_CELLS]
     return {"kind": "row", "cells": {f"input {place}": float(value) for place, value in enumerate(numbers)}}
 
 
@@ -149,7 +150,7 @@ def _target(datasets: Datasets, target: np.ndarray) -> str:
         return f"next: {_text(datasets, target.reshape(-1)[-1:])['text']!r}"
     if datasets.task == "classification" and target.ndim == 0 and datasets.class_names:
         return datasets.class_names[int(target)]
-    return ", ".join(f"{number:.4g}" for number in target.reshape(-1)[:MOST_CELLS])
+    return ", ".join(format_number(number) for number in target.reshape(-1)[:MAX_CELLS])
 
 
 def _pictures(inputs: np.ndarray) -> list[str]:
@@ -174,19 +175,19 @@ def _pictures(inputs: np.ndarray) -> list[str]:
 def _warnings(
     datasets: Datasets, inputs: np.ndarray, counts: Sequence[int] | None, loaded: float, needed: float | None
 ) -> list[str]:
-    """Say what a person should know before training."""
+    """Return warnings to consider before training."""
     said = []
     for name, split in (("train", datasets.train), ("validation", datasets.validation)):
         if len(split) < _FEW:
-            said.append(f"{name} has {len(split)} samples: what it says is a matter of luck")
+            said.append(f"{name} has {len(split)} samples: results on it are unreliable")
     if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
-        said.append("some inputs are not finite: a training with them diverges")
+        said.append("some inputs are not finite: training on them diverges")
     if counts and datasets.task == "classification":
         said += _imbalance(counts, datasets.class_names)
     if needed is not None and math.isfinite(loaded) and loaded < needed:
         said.append(
-            f"loading {loaded:,.0f} samples/s is slower than training takes them, {needed:,.0f} samples/s: "
-            "workers would wait"
+            f"loading {format_rate(loaded)} samples/s is slower than training needs, "
+            f"{format_rate(needed)} samples/s: workers would wait"
         )
     return said
 
@@ -202,6 +203,6 @@ def _imbalance(counts: Sequence[int], names: Sequence[str]) -> list[str]:
     if counts[most] < _RARE * counts[least]:
         return []
     return [
-        f"{named(most)} is {counts[most] / counts[least]:.0f} times as frequent as {named(least)}: "
-        "accuracy alone says little"
+        f"{named(most)} is {format_count(counts[most] / counts[least])} times as frequent as {named(least)}: "
+        "accuracy alone is misleading"
     ]

@@ -1,7 +1,7 @@
-"""What a data set is once it is loaded: splits that hand out whole batches by index.
+"""Loaded data sets: splits that return whole batches by index.
 
-A split answers `batch(indices)` with (inputs, targets) as numpy arrays, or as the tensors that a person's
-own torch data set returned; moving them to a device is left to training.
+`batch(indices)` returns (inputs, targets) as numpy arrays, or as the tensors that a custom
+torch data set returned; moving them to a device is left to training.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Task = Literal["classification", "regression", "language_model"]
 
 
 class Split(Protocol):
-    """A part of a data set: all that training needs to know about it."""
+    """A part of a data set, as training uses it."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
@@ -44,7 +44,7 @@ class MapStyle(Protocol):
 
 @dataclass(frozen=True)
 class ArraySplit:
-    """Samples that lie in two arrays, in memory or memory-mapped."""
+    """Samples in two arrays, in memory or memory-mapped."""
 
     inputs: np.ndarray = field(repr=False)
     targets: np.ndarray = field(repr=False)
@@ -86,7 +86,7 @@ class TokenSplit:
 
 @dataclass(frozen=True)
 class MapSplit:
-    """A person's own map-style data set, such as a torch Dataset."""
+    """A custom map-style data set, such as a torch Dataset."""
 
     dataset: MapStyle
 
@@ -94,10 +94,10 @@ class MapSplit:
         return len(self.dataset)
 
     def batch(self, indices: np.ndarray) -> tuple[Any, Any]:
-        """Return the samples at `indices` as one batch: tensors where the data set returns tensors.
+        """Return the samples at `indices` as one batch: tensors if the data set returns tensors.
 
         Raises:
-            DataError: If a sample is no pair.
+            DataError: If a sample is not a pair.
         """
         samples = [self.dataset[int(index)] for index in indices]
         if not isinstance(samples[0], tuple | list) or len(samples[0]) != 2:
@@ -108,7 +108,7 @@ class MapSplit:
                 next_step="Wrap the data set in one whose __getitem__ returns such pairs.",
             )
         torch = sys.modules.get("torch")
-        # Whoever returned a tensor has loaded torch already, so data need not import it.
+        # A data set that returns tensors has already loaded torch, so it is not imported here.
         if torch is not None and any(isinstance(part, torch.Tensor) for part in samples[0]):
             inputs, targets = torch.utils.data.default_collate(samples)
             return inputs, targets
@@ -126,11 +126,11 @@ class Datasets:
     """A data set, split and described.
 
     Attributes:
-        name: What a person calls it.
-        task: What is asked: a class, a number, or the next token.
+        name: Its display name.
+        task: What to predict: a class, a number, or the next token.
         train: Samples to learn from.
         validation: Samples to choose the best configuration by.
-        test: Samples that no choice has seen, where the data set has some.
+        test: Samples that no decision has used, if the data set has some.
         input_shape: Shape of one sample: (features,), (channels, height, width), (time, features), or
             (context,) for token ids.
         num_outputs: Classes, regression targets, or the vocabulary size for a language model.
@@ -194,7 +194,7 @@ def standardise(inputs: np.ndarray, train: np.ndarray, *, axis: int | tuple[int,
 
 def divisor(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """Return what to divide by to standardise: the deviation, or 1 for a feature that is constant."""
-    # The deviation of equal numbers can be a rounding error above 0; dividing by it would invent signal.
+    # The deviation of equal numbers can be a rounding error above 0; dividing by it would amplify noise.
     return np.where(deviation > 1e-12 * np.maximum(1.0, np.abs(mean)), deviation, 1.0)
 
 

@@ -1,6 +1,6 @@
 """CSV and parquet tables: one column is the target, the others become standardised numbers.
 
-Everything that is learnt from the table (means, categories, frequencies) is learnt from the train rows.
+All statistics (means, categories, frequencies) are learnt from the train rows only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 SEPARATORS = {".csv": ",", ".tsv": "\t"}
 PARQUET_ENDINGS = (".parquet", ".pq")
-# A whole-number target with more distinct values than this is taken for a quantity, not for a class.
+# A whole-number target with more distinct values than this is treated as a quantity, not as classes.
 MAX_DETECTED_CLASSES = 20
 _READ_WITH = ("columns.py", "dates.py", "splits.py")
 
@@ -42,7 +42,7 @@ class TableOptions(DatasetOptions):
     target: str = Field(min_length=1, description="The column to predict.")
     task: Literal["auto", "classification", "regression"] = Field(
         "auto",
-        description="What is asked; auto takes text, truth values and few whole numbers for classes.",
+        description="The task; auto treats text, booleans and few distinct whole numbers as classes.",
     )
     drop: tuple[str, ...] = Field((), description="Columns that must not be used, such as identifiers.")
     validation_fraction: float = Field(
@@ -51,7 +51,9 @@ class TableOptions(DatasetOptions):
         lt=1.0,
         description="Share of the rows, of each class if there are classes, that is held out.",
     )
-    max_categories: int = Field(32, ge=1, le=4096, description="Most categories that get a column each.")
+    max_categories: int = Field(
+        32, ge=1, le=4096, description="Maximum number of categories that get a column each."
+    )
     standardise_target: bool = Field(
         True,
         description="Standardise a regression target; errors are then in its standard deviations.",
@@ -98,7 +100,7 @@ def read_table(path: Path, num_rows: int | None = None) -> pd.DataFrame:
 
     Args:
         path: A .csv, .tsv or .parquet file.
-        num_rows: How many rows of text are read at most; None for all.
+        num_rows: Maximum number of rows to read from text; None for all.
 
     Raises:
         DataError: If it cannot be read, or its ending is unknown.
@@ -180,7 +182,7 @@ def _check(table: pd.DataFrame, options: TableOptions) -> None:
 
 
 def detect_task(target: pd.Series) -> Task:
-    """Tell from a target what is asked: text, truth values and few whole numbers are classes.
+    """Return the task of a target: text, booleans and few distinct whole numbers are classes.
 
     Args:
         target: The column to predict, without missing values.
@@ -201,7 +203,7 @@ def number_classes(target: pd.Series) -> tuple[list[str], np.ndarray]:
         target: The column to predict, without missing values.
 
     Raises:
-        DataError: If there is one class only.
+        DataError: If there is only one class.
     """
     texts = target.astype(str).to_numpy(dtype=object)
     names = _sort_numbers(sorted(set(texts)))
@@ -223,7 +225,7 @@ def _numbers(target: pd.Series, train: np.ndarray, standardised: bool) -> np.nda
         values = target.to_numpy(dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{target.name!r} is no number: {error}",
+            f"the target {target.name!r} is not numeric: {error}",
             field="data.target",
             next_step="Name a column of numbers, or set task to classification.",
         ) from error

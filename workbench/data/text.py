@@ -58,7 +58,7 @@ class TextOptions(DatasetOptions):
         for part, split in (("train", train), ("validation", validation)):
             if not len(split):
                 raise DataError(
-                    f"{len(split.tokens)} characters of {part} hold no window of {self.context}",
+                    f"{len(split.tokens)} characters of {part} are too few for a window of {self.context}",
                     field="data.context",
                     next_step="Shorten context, raise max_characters or validation_fraction, or add text.",
                 )

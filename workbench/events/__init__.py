@@ -1,8 +1,8 @@
-"""What can happen in a run: every kind of event, typed, with JSON in and out.
+"""The events of a run as typed classes, with conversion to and from JSON.
 
-An event is one fact, stored once and never changed. Fields are only ever added, and a reader ignores
-fields that it does not know, so old stores stay readable and old readers survive new stores.
-Non-finite numbers travel as the texts "NaN", "Infinity" and "-Infinity".
+An event is one fact, stored once and never changed. Fields are only ever added, and a reader ignores unknown
+fields, so new versions read old stores and old versions read new ones. Non-finite numbers are written as
+the texts "NaN", "Infinity" and "-Infinity".
 Who writes events, and where they are kept, is left to the driver and to the store.
 """
 
@@ -48,14 +48,14 @@ class RunStateChanged(EventHeader):
 
 
 class TrialEnqueued(EventHeader):
-    """Somebody asked for a configuration to be tried next."""
+    """A user requested that a configuration be tried next."""
 
     type: Literal["trial_enqueued"] = "trial_enqueued"
     params: dict[str, JsonValue]
 
 
 class PriorTrialAdded(EventHeader):
-    """A finished trial of an earlier run teaches the sampler of this one."""
+    """The sampler of this run learns from a finished trial of an earlier one."""
 
     type: Literal["prior_trial_added"] = "prior_trial_added"
     from_run_id: str
@@ -67,7 +67,7 @@ class PriorTrialAdded(EventHeader):
 
 
 class SettingsChanged(EventHeader):
-    """Settings of the experiment have other values in this run from here on."""
+    """Settings of the experiment have new values in this run from here on."""
 
     type: Literal["settings_changed"] = "settings_changed"
     settings: dict[str, JsonValue] = Field(description="New values by dotted path, such as budget.trials.")
@@ -85,7 +85,7 @@ class TrialProposed(TrialEventHeader):
 
 
 class ReplayPlanned(EventHeader):
-    """The run proposes again, in their order, what another run proposed, and nothing else."""
+    """The run repeats the proposals of another run, in their order, and makes no others."""
 
     type: Literal["replay_planned"] = "replay_planned"
     of_run_id: str
@@ -93,18 +93,20 @@ class ReplayPlanned(EventHeader):
 
 
 class TrialStarted(TrialEventHeader):
-    """An attempt at a trial has its workers and begins."""
+    """An attempt at a trial has its workers and starts."""
 
     type: Literal["trial_started"] = "trial_started"
     attempt: int
     worker_pids: list[int]
     hosts: list[str] = Field(default_factory=list)
-    nodes: list[str] = Field(default_factory=list, description="What Ray calls the machines, by rank.")
+    nodes: list[str] = Field(default_factory=list, description="Ray's IDs of the nodes, by rank.")
     gpus: list[list[str]] = Field(default_factory=list, description="GPUs of each worker: numbers or UUIDs.")
     plan: dict[str, JsonValue] = Field(
         default_factory=dict, description="The plan, as far as it is known before the data is loaded."
     )
-    resumed_from: str | None = Field(default=None, description="Path of the checkpoint that it goes on from.")
+    resumed_from: str | None = Field(
+        default=None, description="Path of the checkpoint that it continues from."
+    )
 
 
 class TrialPlanned(TrialEventHeader):
@@ -128,7 +130,7 @@ class TrialReported(TrialEventHeader):
     values: dict[str, float] = Field(default_factory=dict, description="Metrics by name, means over workers.")
     samples_per_s: float | None = None
     parts_s: dict[str, float] = Field(
-        default_factory=dict, description="Seconds a step, by part: data, forward, backward, update."
+        default_factory=dict, description="Seconds per step, by part: data, forward, backward, update."
     )
     gradient_signal_sqr: float | None = Field(
         default=None, description="|G|^2, the squared norm of the true gradient, smoothed over steps."
@@ -136,9 +138,12 @@ class TrialReported(TrialEventHeader):
     gradient_noise: float | None = Field(
         default=None, description="tr(Sigma), the variance of the gradient of one sample, smoothed likewise."
     )
+    returned: bool = Field(
+        default=False, description="Whether a function returned the values instead of reporting them."
+    )
     told_again: bool = Field(
         default=False,
-        description="Whether an earlier attempt reported it, and the driver died before it came.",
+        description="Whether an earlier attempt reported it, and the driver died before it arrived.",
     )
 
     @property
@@ -148,7 +153,7 @@ class TrialReported(TrialEventHeader):
 
 
 class CheckpointSaved(TrialEventHeader):
-    """A checkpoint lies complete at its path."""
+    """A checkpoint is complete at its path."""
 
     type: Literal["checkpoint_saved"] = "checkpoint_saved"
     attempt: int
@@ -158,42 +163,42 @@ class CheckpointSaved(TrialEventHeader):
 
 
 class CheckpointsDeleted(TrialEventHeader):
-    """The checkpoints of a finished trial were given up for better ones."""
+    """The checkpoints of a finished trial were deleted in favour of better ones."""
 
     type: Literal["checkpoints_deleted"] = "checkpoints_deleted"
-    reason: Literal["keep_best", "max_checkpoints_size"] = Field(description="The setting that asks for it.")
+    reason: Literal["keep_best", "max_checkpoints_size"] = Field(description="The setting that requires it.")
     size_bytes: int
 
 
 class AttemptEnded(TrialEventHeader):
-    """An attempt ended early; the trial goes on with the next one, now or when the run is resumed."""
+    """An attempt ended early; the trial continues with the next one, now or when the run is resumed."""
 
     type: Literal["attempt_ended"] = "attempt_ended"
     attempt: int
     reason: Reason | Literal["stopped", "resized", "alert"]
     message: str
     next_plan: dict[str, JsonValue] = Field(
-        default_factory=dict, description="What of its plan is different in the attempts from here on."
+        default_factory=dict, description="What changes in its plan from the next attempt on."
     )
-    is_retry: bool = Field(default=False, description="Whether going on counts against max_retries.")
+    is_retry: bool = Field(default=False, description="Whether continuing counts against max_retries.")
 
 
 class TrialResized(TrialEventHeader):
-    """A trial is to go on with more workers, because that seems to pay; its attempt ends with this."""
+    """A trial will continue with more workers because that should pay off; its attempt ends with this."""
 
     type: Literal["trial_resized"] = "trial_resized"
     attempt: int = Field(description="The attempt that ends.")
     from_workers: int
     to_workers: int
-    samples_per_s: float = Field(description="Measured with the workers that it has.")
-    expected_samples_per_s: float = Field(description="What earlier trials reached with as many workers.")
-    left_s: float = Field(description="Seconds of training left if it went on as it is.")
-    assumed_restart_s: float = Field(description="Seconds that starting again is thought to cost.")
+    samples_per_s: float = Field(description="Measured with its current workers.")
+    expected_samples_per_s: float = Field(description="What earlier trials reached with that many workers.")
+    left_s: float = Field(description="Seconds of training left without growing.")
+    assumed_restart_s: float = Field(description="Assumed cost of the restart in seconds.")
     expected_saving_s: float = Field(description="Seconds that it ends earlier, the restart deducted.")
 
 
 class ResizeMeasured(TrialEventHeader):
-    """What it really brought a trial to go on with more workers."""
+    """The measured gain of a trial that continued with more workers."""
 
     type: Literal["resize_measured"] = "resize_measured"
     attempt: int = Field(description="The attempt that was measured.")
@@ -202,7 +207,7 @@ class ResizeMeasured(TrialEventHeader):
     samples_per_s: float
     restart_s: float | None = Field(
         default=None,
-        description="Seconds from the decision to training again; None where something else came between.",
+        description="Seconds from the decision to training again; None if something else came between.",
     )
     saving_s: float | None = Field(
         default=None, description="Seconds that it ends earlier at this speed, the restart deducted."
@@ -222,12 +227,12 @@ class TrialEnded(TrialEventHeader):
     step: int = Field(default=0, description="The last step reported.")
     fits: bool = Field(
         default=True,
-        description="False where its searched micro batch did not fit, and a smaller one took its place.",
+        description="False if its searched micro batch did not fit and was replaced by a smaller one.",
     )
 
 
 class AdviceRequested(EventHeader):
-    """The run measures and recommends, and tries no configurations of its own."""
+    """The run measures plans and recommends one instead of trying configurations."""
 
     type: Literal["advice_requested"] = "advice_requested"
     objective: Literal["time", "money", "energy", "throughput"]
@@ -246,10 +251,13 @@ class PlanMeasured(EventHeader):
     plan: dict[str, JsonValue] = Field(
         description="workers, micro_batch, accumulation, global_batch, precision, strategy, recompute."
     )
-    by_trial: int | None = Field(default=None, description="The trial that showed it, maybe beside others.")
+    by_trial: int | None = Field(default=None, description="The trial that showed it; None for a probe.")
+    beside_others: bool | None = Field(
+        default=None, description="Whether other trials ran at the same time; None where not recorded."
+    )
     workers_per_node: list[int] = Field(default_factory=list)
-    device: str = Field(default="cpu", description="Name of the device of a worker.")
-    fits: bool = Field(default=True, description="False where memory ran out, or would have.")
+    device: str = Field(default="cpu", description="Name of a worker's device.")
+    fits: bool = Field(default=True, description="False if memory ran out, or would have.")
     message: str | None = Field(default=None, description="Why it does not fit.")
     num_train_samples: int | None = Field(default=None, description="Samples of the training data.")
     num_steps: int = Field(default=0, description="Steps that were timed, after the warm-up.")
@@ -257,14 +265,16 @@ class PlanMeasured(EventHeader):
     step_time_spread_s: float | None = Field(default=None, description="Interquartile range of them.")
     parts_s: dict[str, float] = Field(
         default_factory=dict,
-        description="Median seconds a step: data, forward, backward, communication, update.",
+        description="Median seconds per step: data, forward, backward, communication, update.",
     )
     samples_per_s: float | None = Field(default=None, description="Over all workers.")
-    peak_bytes: int | None = Field(default=None, description="The most that one worker held at any moment.")
-    step_flops: float | None = Field(default=None, description="Operations of a step, over all workers.")
-    utilisation: float | None = Field(default=None, description="Part of the device's peak rate in use.")
+    peak_bytes: int | None = Field(default=None, description="Peak memory of one worker.")
+    step_flops: float | None = Field(
+        default=None, description="Floating-point operations per step, over all workers."
+    )
+    utilisation: float | None = Field(default=None, description="Fraction of the device's peak rate in use.")
     power_w: float | None = Field(default=None, description="Mean of all devices in use, where metered.")
-    state_bytes: int | None = Field(default=None, description="What a checkpoint of the training takes.")
+    state_bytes: int | None = Field(default=None, description="Size of a checkpoint of the training.")
 
 
 class RatesTested(EventHeader):
@@ -274,14 +284,14 @@ class RatesTested(EventHeader):
     setting: str
     global_batch: int
     rates: list[float]
-    losses: list[float] = Field(description="Smoothed, mean over the seeds; one a rate.")
+    losses: list[float] = Field(description="Smoothed, mean over the seeds; one per rate.")
     num_seeds: int
-    suggested: float | None = Field(default=None, description="None where no rate made the loss fall.")
+    suggested: float | None = Field(default=None, description="None if no rate reduced the loss.")
     highest_stable: float | None = None
 
 
 class CandidateTried(EventHeader):
-    """A candidate was trained for a while beside others, to see which comes further in the same time."""
+    """A candidate was trained for a while beside others, to compare their progress in the same time."""
 
     type: Literal["candidate_tried"] = "candidate_tried"
     plan: dict[str, JsonValue]
@@ -297,7 +307,7 @@ class AdviceGiven(EventHeader):
     """A plan and a learning rate are recommended, with predictions, reasons and runners-up."""
 
     type: Literal["advice_given"] = "advice_given"
-    advice: dict[str, JsonValue] = Field(description="As `Advice` of the advisor writes it.")
+    advice: dict[str, JsonValue] = Field(description="As written by `Advice` of the advisor.")
 
 
 class CommandHandled(EventHeader):
@@ -311,12 +321,12 @@ class CommandHandled(EventHeader):
 
 
 class Noted(EventHeader):
-    """Something that a person should know."""
+    """Something that the user should know."""
 
     type: Literal["noted"] = "noted"
     level: Literal["info", "warning", "error"]
     message: str
-    trial: int | None = Field(default=None, description="The trial that it is about, if it is about one.")
+    trial: int | None = Field(default=None, description="The trial that it is about, if any.")
 
 
 Event = (
@@ -376,7 +386,7 @@ def from_json(text: str | bytes) -> Event:
         The event.
 
     Raises:
-        StoreError: If the text is no event that this version knows.
+        StoreError: If the text is not an event that this version knows.
     """
     try:
         return _ADAPTER.validate_json(text)

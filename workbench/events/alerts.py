@@ -1,6 +1,6 @@
-"""What rules have seen in a run, and who was told of it.
+"""The events of alert rules: alerts that were raised, cleared and delivered.
 
-Rules, and when they speak, are left to `workbench.alerts`.
+When a rule raises an alert is left to `workbench.alerts`.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ AlertAction = Literal["notify", "retry", "stop", "exclude_node"]
 
 
 class AlertsArmed(EventHeader):
-    """These rules, and no others, watch the run from here on."""
+    """These alert rules, and no others, apply to the run from here on."""
 
     type: Literal["alerts_armed"] = "alerts_armed"
-    rules: list[dict[str, JsonValue]] = Field(description="As they are written in an experiment.")
+    rules: list[dict[str, JsonValue]] = Field(description="As written in an experiment.")
 
 
 class LogMatched(TrialEventHeader):
@@ -29,29 +29,29 @@ class LogMatched(TrialEventHeader):
     attempt: int = 0
     rank: int = 0
     host: str
-    node: str = Field(description="What Ray calls the node of the worker.")
+    node: str = Field(description="Ray's ID of the worker's node.")
     pattern: str
-    line: str = Field(description="As it was printed, cut to a length that can be shown.")
+    line: str = Field(description="As printed, cut to a length that can be shown.")
 
 
 class AlertRaised(EventHeader):
-    """A rule speaks: once for each cause, until that has passed."""
+    """A rule raised an alert: once for each cause, until that has passed."""
 
     type: Literal["alert_raised"] = "alert_raised"
     alert: int = Field(description="Number of the alert in its run, from 0.")
     on: str = Field(description="What the rule looks for.")
-    rule: str = Field(description="Which rule it is, as a hash of what it says.")
-    cause: str = Field(description="What it speaks of; with `rule` it says whether that was told before.")
+    rule: str = Field(description="Which rule it is, as a hash of its conditions.")
+    cause: str = Field(description="What it is about; with `rule` it identifies repeated alerts.")
     level: AlertLevel
     message: str
-    to: list[str] = Field(default_factory=list, description="Names of the sinks that are told.")
+    to: list[str] = Field(default_factory=list, description="Names of the sinks that receive it.")
     action: AlertAction = "notify"
-    trial: int | None = Field(default=None, description="The trial that it is about, if it is about one.")
-    node: str | None = Field(default=None, description="The node that it is about, if it is about one.")
+    trial: int | None = Field(default=None, description="The trial that it is about, if any.")
+    node: str | None = Field(default=None, description="The node that it is about, if any.")
 
 
 class AlertCleared(EventHeader):
-    """What an alert spoke of has passed; its rule may speak of it again."""
+    """The cause of an alert has passed; its rule may raise it again."""
 
     type: Literal["alert_cleared"] = "alert_cleared"
     alert: int
@@ -59,7 +59,7 @@ class AlertCleared(EventHeader):
 
 
 class AlertDelivered(EventHeader):
-    """A sink was told of an alert, or could not be."""
+    """An alert was delivered to a sink, or could not be."""
 
     type: Literal["alert_delivered"] = "alert_delivered"
     alert: int

@@ -1,4 +1,4 @@
-"""What every event carries, whatever it tells."""
+"""The fields that every event has."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class EventHeader(BaseModel):
-    """What every event carries."""
+    """The fields of every event."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
 
@@ -16,6 +16,6 @@ class EventHeader(BaseModel):
 
 
 class TrialEventHeader(EventHeader):
-    """What every event of a trial carries."""
+    """The fields of every event of a trial."""
 
-    trial: int = Field(description="Number of the trial that it happened to, from 0.")
+    trial: int = Field(description="Number of the trial, from 0.")

@@ -1,6 +1,6 @@
 """The experiment: what to tune, as one frozen object, one YAML file, one content hash.
 
-It says what a person wants and checks that it can be meant: names, ranges, conditions, parts that
+It states what the user wants and checks that it is consistent: names, ranges, conditions, parts that
 exclude each other. Whether models, datasets and hardware can satisfy it is checked where a run starts.
 Every refusal names the dotted field, what was allowed, and the next step.
 """
@@ -30,13 +30,14 @@ from workbench.experiment.alert_rules import AlertRule
 from workbench.experiment.aliases import resolve_aliases
 from workbench.experiment.components import Component
 from workbench.experiment.naming import check_name
+from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.refusals import findings, refusal
+from workbench.experiment.samplers import samplers_for_several_objectives
 from workbench.experiment.sections import (
     Budget,
     Constraint,
     EarlyStop,
     Objective,
-    Plan,
     Resources,
     Sampler,
     Training,
@@ -51,7 +52,7 @@ __all__ = [
     "EarlyStop",
     "Experiment",
     "Objective",
-    "Plan",
+    "PlanSettings",
     "Resources",
     "Sampler",
     "Space",
@@ -63,12 +64,22 @@ _NAMED = ("model", "data", "train", "loss", "sampler")
 
 
 class Experiment(BaseModel):
-    """What to tune: model, data, objectives, search space, training defaults, budget, resources."""
+    """What to tune: model, data, objectives, search space, training defaults, budget, resources.
+
+    Example:
+        >>> experiment = wb.Experiment(
+        ...     model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}]
+        ... )
+        >>> experiment.replace(training={"epochs": 5}).training.epochs
+        5
+        >>> wb.Experiment.from_yaml(experiment.to_yaml()).hash() == experiment.hash()
+        True
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     name: Annotated[str, AfterValidator(check_name)] = Field(
-        default="experiment", min_length=1, max_length=80, description="What people call it."
+        default="experiment", min_length=1, max_length=80, description="Name of the experiment."
     )
     model: Component | None = Field(
         default=None, description="A zoo name, package.module:function, or a callable."
@@ -92,14 +103,14 @@ class Experiment(BaseModel):
     )
     search: Space = Field(default_factory=lambda: Space({}), description="Parameters, by name.")
     training: Training = Field(default_factory=lambda: Training())
-    plan: Plan = Field(default_factory=lambda: Plan())
+    plan: PlanSettings = Field(default_factory=lambda: PlanSettings())
     budget: Budget = Field(default_factory=lambda: Budget())
     sampler: Sampler = Field(default_factory=lambda: Sampler())
     early_stop: EarlyStop = Field(default_factory=lambda: EarlyStop())
     resources: Resources = Field(default_factory=lambda: Resources())
-    alerts: tuple[AlertRule, ...] = Field(default=(), description="What people are told of the run.")
+    alerts: tuple[AlertRule, ...] = Field(default=(), description="Rules that raise alerts about the run.")
     repeats: PositiveInt = Field(
-        default=1, description="Trainings of each configuration, each with another seed."
+        default=1, description="Number of trainings per configuration, each with a different seed."
     )
     seed: int = Field(default=0, ge=0, lt=2**32, description="Seed of everything random in the run.")
 
@@ -173,7 +184,7 @@ class Experiment(BaseModel):
         budget = self.budget
         if budget.trials is not None:
             return budget.trials
-        if budget.time is not None or budget.plateau is not None or self.sampler.name == "grid":
+        if budget.time is not None or budget.plateau is not None or self.sampler.kind.enumerates_grid:
             return None
         return DEFAULT_TRIALS
 
@@ -237,7 +248,7 @@ class Experiment(BaseModel):
 
 
 def _names_another(key: str, value: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Tell whether a setting names another component or sampler, to which the old options mean nothing."""
+    """Return whether a setting names another component or sampler, to which the old options mean nothing."""
     return key in _NAMED and "name" in value and value["name"] != before.get("name")
 
 
@@ -246,7 +257,7 @@ def _check_what_is_trained(experiment: Experiment) -> None:
         for field in ("model", "data", "loss"):
             if getattr(experiment, field) is not None:
                 raise ExperimentError(
-                    "a train function brings its own", field=field, next_step=f"Remove {field} or train."
+                    "a train function defines its own", field=field, next_step=f"Remove {field} or train."
                 )
         if not experiment.train.is_reference:
             raise ExperimentError(
@@ -264,7 +275,7 @@ def _check_what_is_trained(experiment: Experiment) -> None:
 
 
 def _check_nothing_is_ignored(experiment: Experiment) -> None:
-    """Refuse settings that a train function would never hear of."""
+    """Refuse settings that a train function would never receive."""
     told = "Remove it, or pass it to the function: under train, beside its name."
     for section in ("training", "plan"):
         for name in getattr(experiment, section).model_dump():
@@ -285,18 +296,30 @@ def _check_objectives(experiment: Experiment) -> None:
                 field=f"objectives.{index}.metric",
                 next_step="Remove one.",
             )
+    _check_one_checkpoint(experiment)
     if len(metrics) > 1 and experiment.early_stop.pruner != "none":
         raise ExperimentError(
-            "several objectives have no order in which a trial could fall behind",
+            "early stopping cannot rank trials by several objectives",
             field="early_stop.pruner", allowed="none where there are several objectives",
             next_step="Remove early_stop, or turn all objectives but one into constraints.",
         )  # fmt: skip
-    single_only = {"cmaes"} & {experiment.sampler.name}
-    if len(metrics) > 1 and single_only:
+    if len(metrics) > 1 and not experiment.sampler.kind.handles_several_objectives:
         raise ExperimentError(
-            "knows one objective only",
+            "supports only one objective",
             field="sampler.name",
-            allowed="tpe, random, grid, qmc, gp, nsga2, nsga3",
+            allowed=samplers_for_several_objectives(),
+        )
+
+
+def _check_one_checkpoint(experiment: Experiment) -> None:
+    """Refuse objectives that are read at different checkpoints of one model: only one is exported."""
+    follows_best = [item.value in ("returned", "best") for item in experiment.objectives]
+    if experiment.train is None and len(set(follows_best)) > 1:
+        raise ExperimentError(
+            "a model is exported from one checkpoint, but the objectives use two",
+            field=f"objectives.{follows_best.index(not follows_best[0])}.value",
+            allowed="returned or best" if follows_best[0] else "last or {mean_last: 3}",
+            next_step="Have all objectives follow the best checkpoint, or all the last one.",
         )
 
 
@@ -311,7 +334,7 @@ def _check_momentum(experiment: Experiment) -> None:
     for field, is_given in fields.items():
         if is_given:
             raise ExperimentError(
-                "no optimizer but sgd reads it", field=field, next_step="Remove it, or train with sgd."
+                "only the optimizer sgd reads it", field=field, next_step="Remove it, or train with sgd."
             )
 
 
@@ -319,7 +342,7 @@ def _check_searched_fields(experiment: Experiment) -> None:
     """Check every value that a searched field of training or plan may take against that field."""
     if experiment.train is not None:
         return
-    for section_name, section in (("training", Training), ("plan", Plan)):
+    for section_name, section in (("training", Training), ("plan", PlanSettings)):
         given = set(getattr(experiment, section_name).model_fields_set)
         for name, domain in experiment.search.root.items():
             if name not in section.model_fields:
@@ -336,7 +359,7 @@ def _check_searched_fields(experiment: Experiment) -> None:
                 except ValidationError as error:
                     message = refusal(error)
                     raise ExperimentError(
-                        f"{value!r} is no value of {section_name}.{name}",
+                        f"{value!r} is not a value of {section_name}.{name}",
                         field=f"search.{name}", allowed=message.allowed or message.problem,
                         next_step=message.next_step,
                     ) from error  # fmt: skip
@@ -345,13 +368,13 @@ def _check_searched_fields(experiment: Experiment) -> None:
 def _refuse_twice(section: str, name: str, value: Any) -> None:
     if value != "auto":
         raise ExperimentError(
-            f"{section}.{name} is set to {value!r} and searched at once", field=f"search.{name}",
+            f"{section}.{name} is set to {value!r} and also searched", field=f"search.{name}",
             next_step="Remove one of the two.",
         )  # fmt: skip
 
 
 def _translate(error: ValidationError) -> ExperimentError:
-    """Turn pydantic's findings into one error that names fields as a person wrote them."""
+    """Turn pydantic's findings into one error that names fields as the user wrote them."""
     first, *others = findings(error, Experiment)
     if not others:
         return first
@@ -360,5 +383,5 @@ def _translate(error: ValidationError) -> ExperimentError:
         first.problem,
         field=first.field,
         allowed=first.allowed,
-        next_step=f"{first.next_step or ''}\nand\n{told}",
+        next_step=f"{first.next_step or ''} Also wrong:\n{told}".lstrip(),
     )

@@ -1,7 +1,7 @@
-"""Rules that watch a run: what each looks for, and who is told.
+"""Rules that watch a run: what each detects, and who is notified.
 
-They stand in an experiment, for its runs, or in a person's settings, for all runs. When a rule speaks, and
-how sinks are told, is left to `workbench.alerts`.
+They are set in an experiment, for its runs, or in a user's settings, for all runs. When a rule fires, and
+how sinks are notified, is left to `workbench.alerts`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat
 
 from workbench.errors import ExperimentError
-from workbench.experiment.sections import PositiveInt, Section, parse_duration_s
+from workbench.experiment.sections import PositiveInt, Section
+from workbench.formatting import parse_duration_s
 
 Seconds = Annotated[PositiveFloat, BeforeValidator(parse_duration_s), Field(json_schema_extra={"unit": "s"})]
 
@@ -27,10 +28,10 @@ _REPEATS = frozenset({"MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT"})
 class _Rule(Section):
     to: tuple[str, ...] | None = Field(
         default=None,
-        description="Names of the sinks that are told; without this, all of the settings.",
+        description="Names of the sinks that are notified; by default, all sinks of the settings.",
     )
     at_most: PositiveInt = Field(
-        default=20, description="How many alerts of this rule a run raises; the last one says so."
+        default=20, description="Maximum number of alerts of this rule per run; the last one states that."
     )
 
 
@@ -45,12 +46,14 @@ class RunEnded(_Rule):
 
     on: Literal["run_ended"]
     states: tuple[Literal["complete", "stopped", "failed", "lost"], ...] = Field(
-        default=("complete", "stopped", "failed", "lost"), min_length=1, description="Which ends are told."
+        default=("complete", "stopped", "failed", "lost"),
+        min_length=1,
+        description="Which ends raise an alert.",
     )
 
 
 class Diverged(_Rule):
-    """An objective of a trial became NaN or infinite; told once for each trial."""
+    """An objective of a trial became NaN or infinite; reported once per trial."""
 
     on: Literal["diverged"]
 
@@ -59,38 +62,38 @@ class NoProgress(_Rule):
     """No trial began, reported, saved a checkpoint or ended for a while."""
 
     on: Literal["no_progress"]
-    within: Seconds = Field(default=1800.0, description="How long the silence lasts before it is told.")
+    within: Seconds = Field(default=1800.0, description="How long a run makes no progress before the alert.")
 
 
 class QueueWaiting(_Rule):
     """Trials wait for workers, and none has any."""
 
     on: Literal["queue"]
-    waiting: Seconds = Field(default=600.0, description="How long they wait before it is told.")
+    waiting: Seconds = Field(default=600.0, description="How long trials wait before the alert.")
 
 
 class GpuLost(_Rule):
-    """A GPU has fallen off its node; told once until it is back."""
+    """A GPU has dropped off its node; reported once until it is back."""
 
     on: Literal["gpu_lost"]
 
 
 class Temperature(_Rule):
-    """A GPU is hot; told once until it is 5 °C below the limit again."""
+    """A GPU is hot; reported once until it is 5 °C below the limit again."""
 
     on: Literal["temperature"]
     above: float = Field(default=85.0, gt=0, json_schema_extra={"unit": "°C"}, description="The limit.")
 
 
 class DiskFull(_Rule):
-    """A disk that the run writes to is nearly full; told once until it is 2 % below the limit again."""
+    """A disk that the run writes to is nearly full; reported once until it is 2 % below the limit again."""
 
     on: Literal["disk"]
-    above: float = Field(default=0.95, gt=0, le=1, description="The limit, as a part of the disk.")
+    above: float = Field(default=0.95, gt=0, le=1, description="The limit, as a fraction of the disk.")
 
 
 class LogLine(_Rule):
-    """A worker printed a line that a pattern is found in; told once for each attempt at a trial."""
+    """A worker printed a line that matches a pattern; reported once per attempt of a trial."""
 
     on: Literal["log"]
     pattern: Annotated[str, AfterValidator(lambda given: check_pattern(given))] = Field(
@@ -98,8 +101,8 @@ class LogLine(_Rule):
     )
     action: Literal["notify", "retry", "stop", "exclude_node"] = Field(
         default="notify",
-        description="What is done besides: retry goes on from the last checkpoint, as often as "
-        "resources.max_retries allows; stop ends the trial; exclude_node goes on elsewhere, and nothing of "
+        description="Additional action: retry continues from the last checkpoint, as often as "
+        "resources.max_retries allows; stop ends the trial; exclude_node continues elsewhere, and nothing of "
         "the run is placed on that node again.",
     )
 
@@ -131,7 +134,7 @@ KINDS = frozenset(RULES)
 
 
 def check_pattern(pattern: str) -> str:
-    """Refuse a pattern that is none, or that could keep a worker busy for very long on an unlucky line.
+    """Refuse a pattern that is invalid, or that could keep a worker busy for very long on some lines.
 
     Python's expressions cannot be interrupted: what repeats within a repetition may try every way of
     dividing a line, so a repetition must be of single characters, or of something that does not vary.
@@ -147,20 +150,20 @@ def check_pattern(pattern: str) -> str:
     """
     if len(pattern) > _MAX_PATTERN_CHARS:
         raise ExperimentError(
-            f"a pattern of {len(pattern)} characters", allowed=f"at most {_MAX_PATTERN_CHARS}"
+            f"the pattern has {len(pattern)} characters", allowed=f"at most {_MAX_PATTERN_CHARS}"
         )
     try:
         re.compile(pattern)
         parsed: Any = importlib.import_module("re._parser")
         parts = parsed.parse(pattern)
     except (re.error, OverflowError, RecursionError) as error:
-        raise ExperimentError(f"{pattern!r} is no regular expression: {error}") from error
+        raise ExperimentError(f"{pattern!r} is not a regular expression: {error}") from error
     varying, endless = _count(parts)
     if varying > _MAX_VARYING or endless > _MAX_ENDLESS:
         raise ExperimentError(
-            "it could take very long on an unlucky line",
-            allowed=f"at most {_MAX_VARYING} parts that vary, {_MAX_ENDLESS} of them such as .* without end",
-            next_step="Look for less of the line.",
+            "it could take very long on some lines",
+            allowed=f"at most {_MAX_VARYING} variable parts, {_MAX_ENDLESS} of them unbounded, such as .*",
+            next_step="Simplify the pattern.",
         )
     return pattern
 
@@ -176,9 +179,9 @@ def _count(parts: Iterable[tuple[Any, Any]]) -> tuple[int, int]:
             least, most, body = argument
             if most > 1 and any(_count(body)):
                 raise ExperimentError(
-                    "what repeats within a repetition could take very long on an unlucky line",
+                    "a repetition within a repetition could take very long on some lines",
                     allowed="repetitions of single characters, such as .* or [0-9]+",
-                    next_step="Look for less of the line.",
+                    next_step="Simplify the pattern.",
                 )
             inner = (0, 0) if most > 1 else _count(body)
             varying += inner[0] + (least != most)
@@ -204,7 +207,7 @@ def _inside(kind: str, argument: Any) -> list[Any]:
             return list(argument[1])
         case _:
             raise ExperimentError(
-                "it refers to what it has found before, or decides by it",
+                "it contains a backreference or a condition",
                 allowed="characters, repetitions, groups and alternatives",
-                next_step="Look for less of the line.",
+                next_step="Simplify the pattern.",
             )

@@ -1,6 +1,6 @@
-"""Settings that other tools call otherwise, moved to where they belong here.
+"""Aliases of settings from other tools, resolved to the names used here.
 
-Only names that people bring from elsewhere are known; a name given twice is refused, never guessed.
+Only common names are known; a setting given under both names is refused, never guessed.
 """
 
 from __future__ import annotations
@@ -9,13 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.errors import ExperimentError
+from workbench.plan import DIMENSIONS
 
 ALIASES: dict[str, tuple[str, str]] = {
-    "per_device_train_batch_size": ("plan", "micro_batch"),
-    "micro_batch_size": ("plan", "micro_batch"),
-    "gradient_accumulation_steps": ("plan", "accumulation"),
-    "accumulate_grad_batches": ("plan", "accumulation"),
-    "num_workers": ("plan", "workers"),
+    **{alias: ("plan", dimension.name) for dimension in DIMENSIONS for alias in dimension.aliases},
     "batch_size": ("training", "global_batch"),
     "train_batch_size": ("training", "global_batch"),
     "learning_rate": ("training", "lr"),
@@ -33,7 +30,7 @@ def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
     Parameters that a `train` function reads keep the names that the function knows.
 
     Args:
-        fields: The fields of an experiment as a person wrote them.
+        fields: The fields of an experiment as the user wrote them.
 
     Raises:
         ExperimentError: If an alias and its name are both given.

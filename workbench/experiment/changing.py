@@ -1,4 +1,4 @@
-"""The settings of an experiment that may change while a run of it goes on: its budget and its concurrency.
+"""The settings of an experiment that may change during a run: its budget and its concurrency.
 
 A change gives the experiment that is in force from then on and is checked like an experiment file. The
 run keeps the experiment that it was started with, and its hash.
@@ -32,12 +32,12 @@ def change(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
         ExperimentError: If there is nothing to change, a setting cannot change, or its value is wrong.
     """
     if not settings:
-        raise ExperimentError("nothing is to change", allowed=list(CHANGEABLE))
+        raise ExperimentError("no setting was given", allowed=list(CHANGEABLE))
     for path, value in settings.items():
         if path not in CHANGEABLE:
             raise ExperimentError("cannot change during a run", field=path, allowed=list(CHANGEABLE))
         if value is None or isinstance(value, bool):
-            raise ExperimentError(f"{value!r} is no value", field=path, allowed="a number")
+            raise ExperimentError(f"{value!r} is not a value", field=path, allowed="a number")
     sections: dict[str, dict[str, Any]] = {"budget": {"trials": experiment.max_configurations()}}
     for path, value in settings.items():
         section, _, name = path.partition(".")

@@ -30,7 +30,12 @@ EMBEDDED_PREFIX = "embedded:"
 
 
 class Component(BaseModel):
-    """A named part of an experiment with its fixed options."""
+    """A named part of an experiment with its fixed options.
+
+    Example:
+        >>> wb.Component(name="convnet", options={"width": 16}).title
+        'convnet'
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -49,7 +54,7 @@ class Component(BaseModel):
             return handler({"name": given})
         if isinstance(given, Mapping):
             if "name" not in given:
-                raise ExperimentError("does not say which", field="name", next_step="Add a name.")
+                raise ExperimentError("has no name", field="name", next_step="Add a name.")
             options = {key: value for key, value in given.items() if key != "name"}
             if set(options) == {"options"} and isinstance(options["options"], Mapping):
                 options = dict(options["options"])
@@ -59,7 +64,8 @@ class Component(BaseModel):
         if callable(given):
             return embed(given, {})
         raise ExperimentError(
-            f"{type(given).__name__} names nothing", allowed="a name, {name, options...} or a Python callable"
+            f"an object of type {type(given).__name__} does not name a component",
+            allowed="a name, {name, options...} or a Python callable",
         )
 
     @model_serializer(mode="wrap")
@@ -83,7 +89,7 @@ class Component(BaseModel):
 
     @property
     def title(self) -> str:
-        """What a person calls it: its name, without the hash of an embedded object."""
+        """Its display name: its name, without the hash of an embedded object."""
         return self.name.removeprefix(EMBEDDED_PREFIX).partition("@")[0]
 
     def with_payload(self, payload: bytes) -> Component:
@@ -115,7 +121,7 @@ class Component(BaseModel):
             return load_object(self.name, field=field)
         if self._payload is None:
             raise RunError(
-                f"{self.name} was made in another process and its bytes are not here",
+                f"{self.name} was made in another process and its bytes are not available here",
                 field=field,
                 next_step="Open the run that it belongs to, or give the object as package.module:name.",
             )

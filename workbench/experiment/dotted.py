@@ -17,7 +17,7 @@ def set_at(document: dict[str, Any], dotted: str, value: Any) -> None:
     """Change the value at a dotted path; parts that are not written yet are added.
 
     Args:
-        document: What an experiment file says.
+        document: The content of an experiment file.
         dotted: A path, such as `training.epochs` or `objectives.0.target`.
         value: The new value.
 
@@ -38,7 +38,7 @@ def remove_at(document: dict[str, Any], dotted: str) -> None:
     """Remove what is at a dotted path; what is not there stays away.
 
     Args:
-        document: What an experiment file says.
+        document: The content of an experiment file.
         dotted: A path, such as `search.lr` or `constraints.0`.
 
     Raises:
@@ -61,7 +61,7 @@ def _keys(dotted: str) -> list[str]:
     keys = dotted.split(".")
     if not all(keys):
         raise ExperimentError(
-            "no setting is called so", field=dotted, allowed="a dotted path, such as training.epochs"
+            "not the name of a setting", field=dotted, allowed="a dotted path, such as training.epochs"
         )
     return keys
 
@@ -78,7 +78,9 @@ def _step_into(place: Any, key: str, keys: list[str]) -> Any:
     elif isinstance(inner, str) and field in _NAMED_PARTS:
         inner = {"name": inner}
     elif not isinstance(inner, dict | list):
-        raise ExperimentError(f"is {inner!r} and has no parts", field=field, next_step=f"Set {field} itself.")
+        raise ExperimentError(
+            f"is {inner!r} and has no fields", field=field, next_step=f"Set {field} itself."
+        )
     place[at] = inner
     return inner
 
@@ -87,6 +89,8 @@ def _index(place: list[Any], key: str, field: str) -> int:
     is_number = key.isascii() and key.isdecimal() and len(key) <= _MAX_DIGITS
     if not is_number or int(key) >= len(place):
         raise ExperimentError(
-            f"{key!r} is no place in a list", field=field, allowed=f"a number from 0 to {len(place) - 1}"
+            f"{key!r} is not an index of the list",
+            field=field,
+            allowed=f"a number from 0 to {len(place) - 1}",
         )
     return int(key)

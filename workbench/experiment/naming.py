@@ -1,4 +1,4 @@
-"""What an experiment may be called: one line that reads in every place as it was written."""
+"""Valid names of experiments: one line that displays everywhere as it was written."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ def check_name(name: str) -> str:
     """Return the name of an experiment, or refuse it.
 
     Args:
-        name: What somebody wants it to be called.
+        name: The requested name.
 
     Raises:
-        ExperimentError: If it says nothing, looks like a path, or holds what cannot be seen: a control
+        ExperimentError: If it is blank, looks like a path, or contains an invisible character: a control
             character, or one that turns the direction of writing, so that it reads as something else.
     """
     if not name.strip(" ."):
-        raise ExperimentError(f"{name!r} says nothing", allowed=_ALLOWED)
+        raise ExperimentError(f"{name!r} has no visible characters", allowed=_ALLOWED)
     for character in name:
         if character in "/\\":
             raise ExperimentError(
-                f"{name!r} holds {character}, as a path does",
+                f"{name!r} contains {character}, like a path",
                 allowed=_ALLOWED,
-                next_step="Write - in its place.",
+                next_step="Use - instead.",
             )
         if not character.isprintable():
-            told = unicodedata.name(character, "a character without a name").lower()
+            title = unicodedata.name(character, "a character without a name").lower()
             raise ExperimentError(
-                f"{name!a} holds U+{ord(character):04X} ({told}), which cannot be seen",
+                f"{name!a} contains U+{ord(character):04X} ({title}), which is invisible",
                 allowed=_ALLOWED,
                 next_step="Remove it.",
             )

@@ -1,6 +1,6 @@
-"""What pydantic found wrong, in our words: which field, what is allowed there, and the next step.
+"""Translates pydantic's findings: which field is wrong, what is allowed there, and the next step.
 
-Every room that checks what a person wrote against a type asks here; what the types are is left to them.
+All packages that validate user input against a type use this; the types are left to them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from workbench.experiment.alert_rules import KINDS as _RULES
 from workbench.experiment.aliases import ALIASES
 
 _PLAIN_TAGS = frozenset({"float", "int", "choice", "fixed", "constrained-int", "constrained-float"})
-_KINDS = {"alerts": _RULES, "sinks": frozenset({"webhook", "email", "command"})}
+_KINDS = {"alerts": _RULES}
 _ALLOWED = {
     "literal_error": "{expected}",
     "int_type": "a whole number",
@@ -41,7 +41,7 @@ _ALLOWED = {
 }
 
 
-# What is shown of a value that is refused: somebody who pasted a book need not read it again.
+# Limits the length of a refused value in a message.
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 120
 _SHORT.maxlevel = 3
@@ -73,19 +73,19 @@ def findings(error: ValidationError, root: type[BaseModel] | None = None) -> lis
 
 
 def _has_part(place: tuple[int | str, ...], found: list[ErrorDetails]) -> bool:
-    """Tell whether something was found wrong within a place."""
+    """Return whether there is a finding within a location."""
     return any(len(one["loc"]) > len(place) and one["loc"][: len(place)] == place for one in found)
 
 
 def _location(details: ErrorDetails) -> list[str]:
     parts = [str(part) for part in details["loc"]]
     if len(parts) > 2 and parts[2] in _KINDS.get(parts[0], ()):
-        del parts[2]  # of which kind it is, is no part of the document's path
+        del parts[2]  # the kind is not part of the document's path
     return [part for part in parts if part not in _PLAIN_TAGS and "[" not in part]
 
 
 def _explain(found: list[ErrorDetails], location: list[str], root: type[BaseModel] | None) -> ExperimentError:
-    """Say what is wrong at one place: of several findings each is an alternative that was not met."""
+    """Explain the findings at one location; several findings are alternatives of which none was met."""
     field, first = ".".join(location) or None, found[0]
     cause = first.get("ctx", {}).get("error")
     if isinstance(cause, WorkbenchError):

@@ -1,15 +1,17 @@
 """The sections of an experiment: what each setting means, its unit, its range and its default.
 
-Every section is frozen and refuses keys that it does not know. What a setting does is left to the room
+Every section is frozen and refuses keys that it does not know. What a setting does is left to the package
 that reads it; whether settings fit together is checked where an experiment is put together.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -23,107 +25,48 @@ from pydantic import (
 from pydantic_core import PydanticCustomError
 
 from workbench.errors import ExperimentError
+from workbench.experiment.pruners import PRUNERS, SHARED_SETTINGS, PrunerOptions, readers_of
+from workbench.experiment.samplers import SAMPLERS, SamplerOptions
+from workbench.formatting import parse_bytes, parse_duration_s
+from workbench.registry import Registry
 
 Auto = Literal["auto"]
-PositiveInt = Annotated[int, Field(gt=0), BeforeValidator(lambda given: _no_truth_value(given))]
+no_truth_value = BeforeValidator(lambda given: _no_truth_value(given))
+PositiveInt = Annotated[int, Field(gt=0), no_truth_value]
 
 
 def _unit(name: str) -> Any:
-    """Say in the schema in which unit a number is meant: forms show it."""
+    """Add the unit of a number to the schema, where forms read it."""
     return Field(json_schema_extra={"unit": name})
 
 
-OptionalBytes = Annotated[
-    PositiveInt | None, BeforeValidator(lambda given: parse_size_bytes(given)), _unit("bytes")
-]
-OptionalSeconds = Annotated[
-    PositiveFloat | None, BeforeValidator(lambda given: parse_duration_s(given)), _unit("s")
-]
+OptionalBytes = Annotated[PositiveInt | None, BeforeValidator(parse_bytes), _unit("bytes")]
+OptionalSeconds = Annotated[PositiveFloat | None, BeforeValidator(parse_duration_s), _unit("s")]
 Epochs = Annotated[PositiveInt, _unit("epochs")]
 Samples = Annotated[PositiveInt, _unit("samples")]
 OpenSamples = Annotated[PositiveInt | Auto, _unit("samples")]
 
-SAMPLERS = ("tpe", "random", "grid", "qmc", "gp", "cmaes", "nsga2", "nsga3")
-PRUNERS = ("none", "asha", "hyperband", "median", "percentile", "patience", "wilcoxon")
 
-_LONGEST_S = 2**53
-READ_BY = {
-    "reduction_factor": ("asha", "hyperband"),
-    "percentile": ("percentile",),
-    "startup_trials": ("median", "percentile"),
-    "patience": ("patience",),
-    "p_threshold": ("wilcoxon",),
-}
+def _check_registered(registry: Registry) -> Callable[[str], str]:
+    def check(name: str) -> str:
+        if name not in registry:
+            raise ExperimentError(f"unknown {registry.kind} {name!r}", allowed=registry.names())
+        return name
 
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgt])(i)?)?b?", re.IGNORECASE)
-_DURATION = re.compile(
-    r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?"
-)
+    return check
 
 
-def parse_duration_s(given: Any) -> Any:
-    """Turn a duration such as `1h30m`, `90s` or `2d` into seconds.
-
-    Args:
-        given: Text with days, hours, minutes and seconds in this order, or a number of seconds.
-
-    Returns:
-        Seconds, or `given` itself where it is no text.
-
-    Raises:
-        ExperimentError: If the text has another form.
-    """
-    if not isinstance(given, str):
-        return given
-    match = _DURATION.fullmatch(given.replace(" ", ""))
-    if not match or not any(match.groups()):
-        raise ExperimentError(
-            f"{given!r} is no duration", allowed="such as 90s, 10m, 1h30m, or a number of seconds"
-        )
-    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+def _list_names(registry: Registry) -> Callable[[dict[str, Any]], None]:
+    """Return a function that lists the names of a registry in a schema: forms and editors offer them."""
+    return lambda schema: schema.update(enum=registry.names())
 
 
-def write_duration(seconds: Any) -> Any:
-    """Turn seconds into a duration such as `1h30m`, where that says the same number.
-
-    Args:
-        seconds: A number of seconds.
-
-    Returns:
-        Text that `parse_duration_s` reads, or `seconds` itself where it is no whole number of seconds.
-    """
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < _LONGEST_S:
-        return seconds
-    if seconds != int(seconds):
-        return seconds
-    rest_s, written = int(seconds), ""
-    for unit, unit_s in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
-        count, rest_s = divmod(rest_s, unit_s)
-        written += f"{count}{unit}" if count else ""
-    return written
-
-
-def parse_size_bytes(given: Any) -> Any:
-    """Turn a size such as `500MB`, `10 GB` or `1.5TiB` into bytes.
-
-    Args:
-        given: Text with a number and a unit, or a number of bytes.
-
-    Returns:
-        Bytes, or `given` itself where it is no text.
-
-    Raises:
-        ExperimentError: If the text has another form.
-    """
-    if not isinstance(given, str | bool):
-        return given
-    match = _SIZE.fullmatch(str(given).strip())
-    if not match:
-        raise ExperimentError(f"{given!r} is no size", allowed="such as 500MB, 10GB, 1.5TiB, or bytes")
-    number, prefix, binary = match.groups()
-    exponent = " kmgt".index(prefix.lower()) if prefix else 0
-    return round(float(number) * (1024 if binary else 1000) ** exponent)
+SamplerName = Annotated[
+    str, AfterValidator(_check_registered(SAMPLERS)), Field(json_schema_extra=_list_names(SAMPLERS))
+]
+PrunerName = Annotated[
+    str, AfterValidator(_check_registered(PRUNERS)), Field(json_schema_extra=_list_names(PRUNERS))
+]
 
 
 def _no_truth_value(given: Any) -> Any:
@@ -149,20 +92,61 @@ class Section(BaseModel):
         }
 
 
+class MeanLast(Section):
+    """The mean of the last reports, for metrics that are noisy."""
+
+    mean_last: PositiveInt = Field(description="How many of the last reports are averaged.")
+
+
+_VALUES = ("returned", "last", "best")
+_MEAN_LAST = re.compile(r"\s*\{?\s*mean_last\s*:\s*(-?\d+)\s*\}?\s*")
+
+
+def _parse_value(given: Any) -> Any:
+    """Return how a trial's value is read, from its name, `mean_last: 3` as text, or that as a mapping."""
+    allowed = f"{', '.join(_VALUES)}, or {{mean_last: 3}}"
+    if isinstance(given, MeanLast) or (isinstance(given, str) and given in _VALUES):
+        return given
+    if isinstance(given, str) and (match := _MEAN_LAST.fullmatch(given)):
+        given = {"mean_last": int(match[1])}
+    if not isinstance(given, Mapping) or set(given) != {"mean_last"}:
+        raise ExperimentError(f"{given!r} is not a way to choose the value of a trial", allowed=allowed)
+    count = given["mean_last"]
+    if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+        raise ExperimentError(f"{count!r} is refused", field="mean_last", allowed="a whole number above 0")
+    return MeanLast(mean_last=count)
+
+
 class Objective(Section):
-    """What to improve. Several objectives make a multi-objective experiment."""
+    """What to improve. Several objectives make a multi-objective experiment.
+
+    Example:
+        >>> wb.Objective(metric="val_accuracy", goal="maximize", target=0.98).target
+        0.98
+    """
 
     metric: str = Field(min_length=1, description="Name of a reported metric.")
     goal: Literal["maximize", "minimize"]
-    target: float | None = Field(default=None, description="The run ends when a trial reaches this value.")
+    target: float | None = Field(default=None, description="End the run when a trial reaches this value.")
+    value: Annotated[Literal["returned", "last", "best"] | MeanLast, BeforeValidator(_parse_value)] = Field(
+        default="returned",
+        description="Which value counts for a trial: what the function returned, else its last report; its "
+        "last report; its best one; or the mean of the last, as mean_last: 3. A model returns the value of "
+        "its best checkpoint, which is exported.",
+    )
 
 
 class Constraint(Section):
-    """A limit that a trial must keep to count as feasible."""
+    """A limit that a trial must keep to count as feasible.
+
+    Example:
+        >>> wb.Constraint(metric="latency_ms", at_most=5).violation(7)
+        2.0
+    """
 
     metric: str = Field(min_length=1, description="Name of a reported metric.")
-    at_most: float | None = Field(default=None, description="Infeasible above; either this or the other.")
-    at_least: float | None = Field(default=None, description="Infeasible below; either this or the other.")
+    at_most: float | None = Field(default=None, description="Upper limit; give this or at_least.")
+    at_least: float | None = Field(default=None, description="Lower limit; give this or at_most.")
 
     @model_validator(mode="after")
     def _one_bound(self) -> Self:
@@ -185,44 +169,44 @@ class Training(Section):
     global_batch: OpenSamples = Field(
         default="auto", description="Samples per optimizer step, over all workers."
     )
-    reference_batch: Samples = Field(default=128, description="The global batch at which `lr` is meant.")
+    reference_batch: Samples = Field(default=128, description="The global batch to which `lr` refers.")
     lr: PositiveFloat | Auto = Field(
         default="auto", title="Learning rate", description="Learning rate at the reference batch."
     )
     lr_rule: Literal["auto", "constant", "linear", "sqrt", "legw", "adascale"] = Field(
         default="auto",
         title="Learning rate rule",
-        description="How the rate follows the global batch, as far as the rule holds; auto decides by "
-        "optimizer and direction, legw warms up longer too, adascale follows the measured gradient noise.",
+        description="How the rate scales with the global batch, where the rule is valid; auto decides "
+        "by optimizer and direction, legw warms up longer too, adascale follows the measured gradient noise.",
     )
     optimizer: str = Field(
-        default="adamw", min_length=1, description="sgd, adamw, or any class of torch.optim by its name."
+        default="adamw", min_length=1, description="sgd, adamw, or the name of a class in torch.optim."
     )
     momentum: float = Field(
-        default=0.9, ge=0, lt=1, description="Momentum of sgd; no other optimizer reads it."
+        default=0.9, ge=0, lt=1, description="Momentum of sgd; other optimizers do not use it."
     )
     weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of the optimizer.")
     optimizer_options: dict[str, JsonValue] = Field(
-        default_factory=dict, description="Further arguments of the optimizer, by their torch names."
+        default_factory=dict, description="More arguments of the optimizer, by their torch names."
     )
     schedule: Literal["constant", "cosine", "linear", "one_cycle"] = Field(
-        default="cosine", description="Course of the learning rate after warm-up."
+        default="cosine", description="Schedule of the learning rate after warm-up."
     )
     warmup_epochs: Annotated[float | Auto, _unit("epochs")] = Field(
-        default="auto", description="Epochs over which the rate rises from near 0."
+        default="auto", description="Epochs of warm-up, in which the learning rate rises from near 0."
     )
     clip_norm: PositiveFloat | None = Field(
-        default=None, description="Gradients are scaled down to at most this norm."
+        default=None, description="Largest norm of the gradients; larger ones are scaled down."
     )
     evaluate_every: Epochs = Field(default=1, description="Epochs between evaluations.")
     checkpoint_every: Epochs = Field(default=1, description="Epochs between checkpoints.")
     checkpoint_after: OptionalSeconds = Field(
         default=600.0,
-        description="Within an epoch, a checkpoint is written when the last is so old; or null.",
+        description="Time between checkpoints within an epoch, such as 10m; null for none.",
     )
     measure_noise: bool = Field(
         default=True,
-        description="Whether some steps measure the noise of gradients, which tells what a batch is worth.",
+        description="Measure the gradient noise in some steps, to estimate the efficient batch size.",
     )
 
     @model_validator(mode="after")
@@ -233,24 +217,6 @@ class Training(Section):
                 allowed=f"from 0 to epochs = {self.epochs}, or auto",
             )  # fmt: skip
         return self
-
-
-class Plan(Section):
-    """How a trial uses hardware: global_batch = micro_batch x accumulation x workers."""
-
-    workers: PositiveInt | Auto = Field(default="auto", description="Data-parallel processes of a trial.")
-    micro_batch: OpenSamples = Field(default="auto", description="Samples that one worker takes at once.")
-    accumulation: PositiveInt | Auto = Field(default="auto", description="Micro batches per optimizer step.")
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
-        default="auto", description="Type of the arithmetic."
-    )
-    recompute: Literal["auto", "none", "blocks"] = Field(
-        default="auto",
-        description="What of the forward pass is computed again in the backward pass, to save memory.",
-    )
-    strategy: str = Field(
-        default="auto", min_length=1, description="How workers make one step: single, ddp, fsdp, or auto."
-    )
 
 
 class Budget(Section):
@@ -268,40 +234,67 @@ class Budget(Section):
 class EarlyStop(Section):
     """Which trials are stopped early, in units of epochs, or of steps for a `train` function."""
 
-    pruner: Literal["none", "asha", "hyperband", "median", "percentile", "patience", "wilcoxon"] = "none"
-    grace: Epochs = Field(default=1, description="No trial is stopped before this many epochs.")
+    pruner: PrunerName = "none"
+    grace: Epochs = Field(
+        default=1, description="Epochs that every trial completes before it may be stopped."
+    )
     reduction_factor: int = Field(
-        default=3, ge=2, description="asha, hyperband: one in this many goes on at each rung."
+        default=3, ge=2, description="asha, hyperband: one in this many trials continues at each rung."
     )
     percentile: float = Field(
-        default=25.0, gt=0, le=100, description="percentile: the part of trials, in %, that goes on."
+        default=25.0, gt=0, le=100, description="percentile: percentage of trials that continue."
     )
     startup_trials: int = Field(
-        default=5, ge=0, description="median, percentile: trials that are never stopped."
+        default=5, ge=0, description="median, percentile: number of first trials that are never stopped."
     )
     patience: Epochs = Field(
         default=5, description="patience: epochs without improvement before a trial is stopped."
     )
-    p_threshold: float = Field(default=0.1, gt=0, lt=1, description="wilcoxon: stop where p is below this.")
+    p_threshold: float = Field(
+        default=0.1, gt=0, lt=1, description="wilcoxon: stop if p is below this value."
+    )
+
+    options: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Options of a pruner that another package registers."
+    )
+
+    @property
+    def kind(self) -> type[PrunerOptions]:
+        """The type of the pruner: its options, what it reads and can handle."""
+        return PRUNERS.load(self.pruner, field="early_stop.pruner")
 
     @model_validator(mode="after")
     def _check_that_the_pruner_reads_it(self) -> Self:
-        for name, pruners in READ_BY.items():
-            if self.pruner not in pruners and name in self.model_dump():
+        given = self.model_dump()
+        for name in SHARED_SETTINGS:
+            if name in given and name not in self.kind.reads:
+                readers = readers_of(name) or ()
                 raise ExperimentError(
                     f"the pruner {self.pruner} does not read it", field=name,
-                    next_step=f"Remove it, or choose {' or '.join(pruners)}.",
+                    next_step=f"Remove it, or choose {' or '.join(readers)}.",
                 )  # fmt: skip
+        for name in self.options:
+            if name not in self.kind.model_fields:
+                raise ExperimentError(
+                    f"the pruner {self.pruner} has no such option", field=f"options.{name}",
+                    allowed=list(self.kind.model_fields) or "no options",
+                )  # fmt: skip
+        self.kind.model_validate(self.options)
         return self
 
 
 class Sampler(Section):
-    """What proposes configurations."""
+    """The algorithm that proposes configurations."""
 
-    name: Literal["tpe", "random", "grid", "qmc", "gp", "cmaes", "nsga2", "nsga3"] = "tpe"
+    name: SamplerName = "tpe"
     options: dict[str, JsonValue] = Field(
-        default_factory=dict, description="Further arguments of the sampler, by their Optuna names."
+        default_factory=dict, description="More arguments of the sampler, by their Optuna names."
     )
+
+    @property
+    def kind(self) -> type[SamplerOptions]:
+        """The type of the sampler: its options, and what it can handle."""
+        return SAMPLERS.load(self.name, field="sampler.name")
 
     @model_validator(mode="before")
     @classmethod
@@ -313,12 +306,12 @@ class Resources(Section):
     """How much hardware the run may use."""
 
     concurrency: PositiveInt | Auto = Field(
-        default="auto", description="Trials at once; auto fills the hardware."
+        default="auto", description="Trials that run at once; auto fills the hardware."
     )
     autoscaling: bool = Field(
         default=False,
-        description="Whether the cluster starts machines when asked: trials then wait for workers that do "
-        "not fit yet. Needs concurrency as a number; plans are not measured first.",
+        description="Let the cluster start machines on demand: trials wait for workers that do not fit "
+        "yet. Requires a number for concurrency; plans are not measured first.",
     )
     cpus_per_worker: PositiveInt = Field(
         default=1, title="CPU cores per worker", description="CPU cores, and torch threads, of one worker."
@@ -330,33 +323,34 @@ class Resources(Section):
     )
     placement: Literal["auto", "pack", "spread"] = Field(
         default="auto",
-        description="Workers of a trial on few (pack) or many nodes; auto: few, unless an advice measured "
-        "that many are faster.",
+        description="Place the workers of a trial on few nodes (pack) or many (spread); auto: few, unless an "
+        "advice measured that many are faster.",
     )
     priority: int = Field(
-        default=0, description="Runs of a higher priority get workers first; among equals who holds fewest."
+        default=0,
+        description="Runs with a higher priority get workers first; among equals, those with fewest.",
     )
     max_retries: int = Field(
-        default=2, ge=0, description="How often a trial whose worker was lost is tried again."
+        default=2, ge=0, description="How often a trial is retried after its worker was lost."
     )
     keep_best: PositiveInt | Literal["all"] = Field(
         default=10,
-        description="How many finished trials keep their checkpoints: the best, or the whole front.",
+        description="Number of finished trials whose checkpoints are kept: the best, or all.",
     )
     max_checkpoints_size: OptionalBytes = Field(
         default=None,
-        description="Limit on all checkpoints of a run, such as 10GB; the worst finished ones go.",
+        description="Limit on all checkpoints of a run, such as 10GB; the worst trials lose theirs.",
     )
     trial_time: OptionalSeconds = Field(
-        default=None, description="A trial that takes longer fails with reason timeout."
+        default=None, description="Time limit of a trial; a longer one fails with reason timeout."
     )
     advice: Literal["auto", "always", "never"] = Field(
         default="auto",
-        description="Whether plans are measured before the first trial, to answer what `plan` leaves auto; "
-        "auto: where budget.time is 10 minutes or more.",
+        description="Measure plans before the first trial, to decide what `plan` leaves auto; auto: if "
+        "budget.time is 10 minutes or more.",
     )
     elastic: bool = Field(
         default=False,
-        description="Whether trials may grow onto workers that nobody waits for, at a checkpoint, where the "
-        "speeds measured so far say that it pays; global batch and learning rate stay.",
+        description="Let trials grow onto idle workers at a checkpoint, if speeds measured so far predict "
+        "a benefit; global batch and learning rate stay the same.",
     )

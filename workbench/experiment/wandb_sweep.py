@@ -76,7 +76,7 @@ def _need(document: Mapping[str, Any], key: str, field: str | None = None) -> An
 
 def _mapping(given: Any, field: str) -> Mapping[str, Any]:
     if not isinstance(given, Mapping):
-        raise ExperimentError(f"{given!r} is no mapping", field=field)
+        raise ExperimentError(f"{given!r} is not a mapping", field=field)
     return given
 
 
@@ -119,12 +119,12 @@ def _early_stop(given: Mapping[str, Any]) -> dict[str, Any]:
         )  # fmt: skip
     for key in ("min_iter", "max_iter", "s", "eta"):
         if key in given and (not isinstance(given[key], int) or given[key] < 1):
-            raise ExperimentError(f"{given[key]!r} is no positive whole number", field=f"{field}.{key}")
+            raise ExperimentError(f"{given[key]!r} is not a positive whole number", field=f"{field}.{key}")
     eta = given.get("eta", 3)
     if "min_iter" in given:
         for key in ("max_iter", "s"):
             if key in given:
-                raise ExperimentError("says again what min_iter says", field=f"{field}.{key}",
+                raise ExperimentError("repeats min_iter", field=f"{field}.{key}",
                                       next_step="Remove it, or min_iter.")  # fmt: skip
         return {"pruner": "asha", "grace": given["min_iter"], "reduction_factor": eta}
     rungs = eta ** _need(given, "s", field)
@@ -167,7 +167,7 @@ def _domain(given: Mapping[str, Any], field: str) -> dict[str, Any]:
     numbers = [_need(given, key, field) if key != "q" else given.get("q", 1) for key in keys]
     for key, number in zip(keys, numbers, strict=True):
         if key in ("min", "max", "q") and (isinstance(number, bool) or not isinstance(number, int | float)):
-            raise ExperimentError(f"{number!r} is no number", field=f"{field}.{key}")
+            raise ExperimentError(f"{number!r} is not a number", field=f"{field}.{key}")
     return build(field, *numbers)
 
 
@@ -179,19 +179,19 @@ def _default_distribution(given: Mapping[str, Any], field: str) -> str:
     if "min" in given and "max" in given:
         whole = isinstance(given["min"], int) and isinstance(given["max"], int)
         return "int_uniform" if whole else "uniform"
-    raise ExperimentError("says neither value, values, nor min and max", field=field)
+    raise ExperimentError("has neither value, values, nor min and max", field=field)
 
 
 def _choices(field: str, values: Any) -> dict[str, Any]:
     if not isinstance(values, list | tuple):
-        raise ExperimentError(f"{values!r} is no list", field=f"{field}.values")
+        raise ExperimentError(f"{values!r} is not a list", field=f"{field}.values")
     return {"choices": list(values)}
 
 
 def _whole(field: str, low: float, high: float) -> dict[str, Any]:
     for key, bound in (("min", low), ("max", high)):
         if not isinstance(bound, int):
-            raise ExperimentError(f"{bound!r} is no whole number", field=f"{field}.{key}")
+            raise ExperimentError(f"{bound!r} is not a whole number", field=f"{field}.{key}")
     return {"type": "int", "low": low, "high": high}
 
 
@@ -223,7 +223,7 @@ def _rounded(field: str, low: float, high: float, step: float) -> dict[str, Any]
 def _rounded_logarithmic(field: str, low: float, high: float, step: float) -> dict[str, Any]:
     if step != 1:
         raise ExperimentError(
-            "a logarithmic range has no steps but whole numbers", field=f"{field}.q", allowed="1",
+            "a logarithmic range supports only whole-number steps", field=f"{field}.q", allowed="1",
             next_step="List the values instead.",
         )  # fmt: skip
     return {"type": "int", "low": round(low), "high": round(high), "log": True}

@@ -43,7 +43,7 @@ def _check(document: Node) -> None:
             known = nums[id(node)]
             if known is None:
                 raise ExperimentError(
-                    f"what begins in line {_line_of(node)} holds itself",
+                    f"the value that begins in line {_line_of(node)} contains itself",
                     next_step="Write out what the reference (*) stands for.",
                 )
             return known
@@ -56,9 +56,9 @@ def _check(document: Node) -> None:
 
     if (found := num_parts(document)) > MAX_PARTS:
         raise ExperimentError(
-            f"it holds {found:.3g} values once its references (*) are followed",
+            f"it contains {found:.3g} values once its references (*) are expanded",
             allowed=f"at most {MAX_PARTS:,}",
-            next_step="Refer less often, and not to what refers again.",
+            next_step="Use fewer references, and none to parts that contain references.",
         )
 
 
@@ -99,7 +99,7 @@ def read_yaml(text: str, *, source: str = "the text", holds: str = EXPERIMENT_KE
         holds: What it should hold, for messages.
 
     Raises:
-        ExperimentError: If it is no YAML or no mapping.
+        ExperimentError: If it is not valid YAML, or not a mapping.
     """
     yaml = YAML(typ="safe", pure=True)
     yaml.Constructor = _Constructor
@@ -111,9 +111,10 @@ def read_yaml(text: str, *, source: str = "the text", holds: str = EXPERIMENT_KE
         ) from None
     # ValueError: dates and numbers that there are not; RecursionError: brackets without an end.
     except (YAMLError, ValueError, RecursionError) as error:
-        raise ExperimentError(f"{source} is no YAML: {' '.join(str(error).split())}") from error
+        found = " ".join(str(error).replace('in "<unicode string>", ', "in ").split())
+        raise ExperimentError(f"{source} is not valid YAML: {found}") from error
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
-        found = "is empty" if document is None else "holds no mapping"
+        found = "is empty" if document is None else "is not a mapping"
         raise ExperimentError(f"{source} {found}", allowed=holds)
     return document
 

@@ -1,7 +1,7 @@
-"""An experiment that somebody is working on: edited in a form, as YAML or as Python, which stay in step.
+"""Drafts of experiments, edited in a form, as YAML or as Python, which stay in sync.
 
-Plain Python without widgets: what a form shows and asks is made here as documents that travel as JSON. How
-it looks is left to the widgets and the front end; what a run, an advice or a model is, to their rooms.
+Plain Python without widgets: `protocol` defines what a form and its kernel exchange, and this package makes
+it. Transport is left to the widgets, presentation to the front end, runs and models to their own packages.
 """
 
 from __future__ import annotations

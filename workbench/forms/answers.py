@@ -1,6 +1,6 @@
-"""What a form asks that takes a while: each answer, as plain values, from the room that knows it.
+"""The results of queries of a form, each computed by the package that owns the subject.
 
-In which thread an answer is made, and whether somebody still waits for it, is left to `questions`.
+Threads, and dropping answers that are no longer needed, are left to `queries`.
 """
 
 from __future__ import annotations
@@ -10,29 +10,46 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from workbench.errors import ExperimentError, RunError
+from pydantic import BaseModel
+
+from workbench.actions import is_jobs_address, write_for_panel
+from workbench.errors import ExperimentError, RunError, Suggestion
 from workbench.experiment import Experiment
 from workbench.forms.draft import Draft
+from workbench.forms.protocol import FormField
+from workbench.forms.results import (
+    AdviceSummary,
+    AdvisedSetting,
+    Confirmation,
+    DataSummary,
+    Figure,
+    ModelPreview,
+    NamedFigure,
+    PreflightReport,
+    RunResult,
+    SampledSpace,
+    StartedRun,
+    WhatIfResult,
+)
 from workbench.forms.samples import sampled
-from workbench.run import Run, advise, attach, create, start, submit
-from workbench.run.attached import open_store
+from workbench.runs import Run, advise, attach, create, start, submit
+from workbench.runs.handle import open_store
 from workbench.store import Store
 from workbench.store.urls import is_shared
-from workbench.workers.jobs import is_jobs_address
 
-Answer = dict[str, Any]
 _AUTO = "auto"
 _DEFAULT_TIME = "1m"
+_PENDING = "Requested; the driver has not answered yet."
 
 
 @dataclass
-class Desk:
-    """What answers are made from: the draft, the store, and what was found on the way.
+class QueryContext:
+    """What answers are computed from: the draft, the store, and the latest runs.
 
     Attributes:
-        draft: What somebody is working on.
-        store: Where runs are kept; None for the usual store.
-        run_id: The run that was started last; "" before.
+        draft: The draft of the experiment.
+        store: Where runs are kept; None for the default store.
+        run_id: The run that was started last; "" if there is none.
         advice_id: The run of the advice that was shown last.
     """
 
@@ -42,266 +59,274 @@ class Desk:
     advice_id: str | None = None
     _models: dict[str, Any] = field(default_factory=dict)
 
-    def opened(self) -> Store:
-        """Return the store, opened once."""
+    def open_store(self) -> Store:
+        """Return the store, which is opened once."""
         if not isinstance(self.store, Store):
             self.store = open_store(self.store)
         return self.store
 
-    def right(self) -> Experiment:
-        """Return the experiment where nothing is wrong with it.
+    def valid_experiment(self) -> Experiment:
+        """Return the experiment if it is valid.
 
         Raises:
-            WorkbenchError: What is wrong first.
+            WorkbenchError: The first problem.
         """
         if self.draft.problems:
             raise self.draft.problems[0]
         return self.draft.experiment
 
     def models_of(self, run_id: str) -> Any:
-        """Return the fitted models of an advice, fitted once."""
-        from workbench.run.what_if import models_of
+        """Return the fitted models of an advice, which are fitted once."""
+        from workbench.runs.what_if import models_of
 
         if run_id not in self._models:
-            self._models = {run_id: models_of(attach(run_id, store=self.opened()))}
+            self._models = {run_id: models_of(attach(run_id, store=self.open_store()))}
         return self._models[run_id]
 
 
-Say = Callable[[str], None]
+Report = Callable[[str], None]
+Arguments = dict[str, Any]
 
 
-def answer(desk: Desk, part: str, arguments: Mapping[str, Any], say: Say) -> Answer:
-    """Answer a question.
+def answer(context: QueryContext, topic: str, arguments: Mapping[str, Any], report: Report) -> BaseModel:
+    """Compute the result of a query.
 
     Args:
-        desk: What it is answered from.
-        part: What is asked.
-        arguments: How it is asked, by name.
-        say: Told in a few words how far the answer is.
+        context: What it is computed from.
+        topic: The topic.
+        arguments: The arguments by name.
+        report: Receives the progress as text.
+
+    Returns:
+        The result, of the type that `protocol.Results` declares for the topic.
 
     Raises:
-        WorkbenchError: If there is no answer, with the reason.
+        WorkbenchError: If there is no result, with the reason.
     """
-    if part not in _ANSWERS:
-        raise ExperimentError(f"nothing answers {part!r}", field="part", allowed=list(_ANSWERS))
-    return _ANSWERS[part](desk, dict(arguments), say)
+    if topic not in _ANSWERS:
+        raise ExperimentError(f"no query has the topic {topic!r}", field="topic", allowed=list(_ANSWERS))
+    return _ANSWERS[topic](context, dict(arguments), report)
 
 
-def _model(desk: Desk, _arguments: Answer, _say: Say) -> Answer:
+def _model(context: QueryContext, _arguments: Arguments, _report: Report) -> ModelPreview:
     from workbench.advisor.model_preview import preview_model
 
-    return preview_model(desk.draft.experiment)
+    return ModelPreview.model_validate(preview_model(context.draft.experiment))
 
 
-def _data(desk: Desk, _arguments: Answer, _say: Say) -> Answer:
-    from workbench.training.data_picture import picture_data
+def _data(context: QueryContext, _arguments: Arguments, _report: Report) -> DataSummary:
+    from workbench.probes.data_summary import picture_data
 
-    return picture_data(desk.draft.experiment, needed_samples_per_s=_needed_samples_per_s(desk))
+    needed = _needed_samples_per_s(context)
+    found = picture_data(context.draft.experiment, needed_samples_per_s=needed)
+    return DataSummary.model_validate(found)
 
 
-def _needed_samples_per_s(desk: Desk) -> float | None:
-    """Return what training takes by the advice for this experiment, where there is one."""
+def _needed_samples_per_s(context: QueryContext) -> float | None:
+    """Return the samples per second that training needs according to the advice, if there is one."""
     from workbench.advisor.stored_advice import finite, mapping
 
-    run = _stored_advice(desk)
+    run = _stored_advice(context)
     choice = mapping(mapping(None if run is None else run.advice).get("choice"))
     return finite(mapping(choice.get("samples_per_s")).get("value"))
 
 
-def _samples(desk: Desk, _arguments: Answer, _say: Say) -> Answer:
-    return sampled(desk.draft.experiment.search)
+def _samples(context: QueryContext, _arguments: Arguments, _report: Report) -> SampledSpace:
+    return sampled(context.draft.experiment.search)
 
 
-def _advice(desk: Desk, arguments: Answer, say: Say) -> Answer:
+def _advice(context: QueryContext, arguments: Arguments, report: Report) -> AdviceSummary:
     if arguments.get("measure"):
-        _measure(desk, arguments, say)
-    run = _stored_advice(desk)
+        _measure(context, arguments, report)
+    run = _stored_advice(context)
     if run is None:
-        return {"card": [], "figures": [], "apply": [], "controls": []}
-    desk.advice_id = run.run_id
-    return _advice_picture(desk, run)
+        return AdviceSummary(card=(), figures=(), apply=(), controls=())
+    context.advice_id = run.run_id
+    return _advice_summary(context, run)
 
 
-def _measure(desk: Desk, arguments: Answer, say: Say) -> None:
+def _measure(context: QueryContext, arguments: Arguments, report: Report) -> None:
     from workbench.events import Event
-    from workbench.run.narrator import measurement_line
+    from workbench.runs.event_lines import measurement_line
 
-    def tell(event: Event) -> None:
+    def on_event(event: Event) -> None:
         line = measurement_line(event)
         if line is not None:
-            say(line)
+            report(line)
 
-    desk.advice_id = None
+    context.advice_id = None
     try:
         advise(
-            desk.right(), objective=arguments.get("objective", "time"), store=desk.opened(),
-            time=arguments.get("time", _DEFAULT_TIME), address=desk.draft.address, listener=tell,
+            context.valid_experiment(), objective=arguments.get("objective", "time"),
+            store=context.open_store(), time=arguments.get("time", _DEFAULT_TIME),
+            address=context.draft.address, listener=on_event,
         )  # fmt: skip
-    except KeyboardInterrupt as error:  # somebody asked the run of the advice to stop
-        raise RunError("stopped; what was measured is kept, and used when you ask again") from error
+    except KeyboardInterrupt as error:  # the run of the advice was stopped
+        raise RunError("the advice was stopped; its measurements are kept and used the next time") from error
 
 
-def _stored_advice(desk: Desk) -> Run | None:
-    """Return the newest advice for the experiment, or else the last one for its model and data."""
-    store, experiment = desk.opened(), desk.draft.experiment
+def _stored_advice(context: QueryContext) -> Run | None:
+    """Return the newest advice for the experiment, or else the last shown for its model and data."""
+    store, experiment = context.open_store(), context.draft.experiment
     wanted = experiment.hash()
     found = [row.run_id for row in store.runs() if row.experiment_hash == wanted]
-    for run in [attach(run_id, store=store) for run_id in [*found, *filter(None, [desk.advice_id])]]:
+    for run in [attach(run_id, store=store) for run_id in [*found, *filter(None, [context.advice_id])]]:
         is_alike = (run.experiment.model, run.experiment.data) == (experiment.model, experiment.data)
         if is_alike and run.is_advice and run.advice is not None:
             return run
     return None
 
 
-def _advice_picture(desk: Desk, run: Run) -> Answer:
+def _advice_summary(context: QueryContext, run: Run) -> AdviceSummary:
     from workbench.advisor.card import lines_of
 
     advice = run.advice or {}
     choice = advice.get("choice", {})
-    return {
-        "card": lines_of(advice),
-        "figures": list(_figures(run)),
-        "apply": [_applied(desk.draft, path, value) for path, value in advice.get("settings", {}).items()],
-        "controls": _controls(desk, run, choice.get("plan", {}), advice.get("objective", "time")),
-    }
+    settings = advice.get("settings", {})
+    return AdviceSummary(
+        card=tuple(lines_of(advice)),
+        figures=tuple(_figures(run)),
+        apply=tuple(_advised(context.draft, path, value) for path, value in settings.items()),
+        controls=tuple(_controls(context, run, choice.get("plan", {}), advice.get("objective", "time"))),
+    )
 
 
-def _figures(run: Run) -> list[Answer]:
+def _figures(run: Run) -> list[NamedFigure]:
     from workbench.plots.figures_advice import ADVICE_FIGURES
 
     drawn = {name: json.loads(run.figure(name).to_json() or "{}") for name in ADVICE_FIGURES}
     return [
-        {"name": name, "title": name.replace("_", " ").capitalize(), "figure": figure}
+        NamedFigure(name=name, title=name.replace("_", " ").capitalize(), figure=Figure(**figure))
         for name, figure in drawn.items()
         if figure.get("data")
     ]
 
 
-def _applied(draft: Draft, path: str, value: Any) -> Answer:
-    """Return a setting that an advice would change; what it decides is not searched."""
+def _advised(draft: Draft, path: str, value: Any) -> AdvisedSetting:
+    """Return a setting that an advice would change; once applied, it is no longer searched."""
     section, _, name = path.partition(".")
     written = draft.document.get(section)
     is_searched = name in draft.experiment.search.root
     now = written.get(name) if isinstance(written, Mapping) else None
-    return {
-        "path": path,
-        "label": f"{section}: {name.replace('_', ' ')}",
-        "now": "searched" if is_searched else now,
-        "value": value,
-        "reason": None,
-        "removals": [f"search.{name}"] if is_searched else [],
-    }
+    return AdvisedSetting(
+        path=path,
+        label=f"{section}: {name.replace('_', ' ')}",
+        now="searched" if is_searched else now,
+        value=value,
+        removals=(f"search.{name}",) if is_searched else (),
+    )
 
 
-def _controls(desk: Desk, run: Run, plan: Mapping[str, Any], objective: str) -> list[Answer]:
+def _controls(context: QueryContext, run: Run, plan: Mapping[str, Any], objective: str) -> list[FormField]:
     try:
-        allowed = desk.models_of(run.run_id).controls()
-    except ExperimentError:  # an advice of which nothing can be asked
+        allowed = context.models_of(run.run_id).controls()
+    except ExperimentError:  # an advice without fitted models
         return []
     chosen = {**plan, "objective": objective}
     return [
-        {
-            "path": name, "label": name.replace("_", " ").capitalize(), "kind": "choice", "default": _AUTO,
-            "choices": values if name == "objective" else [_AUTO, *values], "value": chosen.get(name, _AUTO),
-        }
+        FormField(
+            path=name, label=name.replace("_", " ").capitalize(), kind="choice", default=_AUTO,
+            choices=tuple(values) if name == "objective" else (_AUTO, *values),
+            value=chosen.get(name, _AUTO),
+        )
         for name, values in allowed.items()
     ]  # fmt: skip
 
 
-def _what_if(desk: Desk, arguments: Answer, _say: Say) -> Answer:
-    from workbench.advisor.what_if import Wish
+def _what_if(context: QueryContext, arguments: Arguments, _report: Report) -> WhatIfResult:
+    from workbench.advisor.what_if import PlanQuery
 
-    if desk.advice_id is None:
-        raise ExperimentError(
-            "nothing was measured that could be asked", next_step="Ask for an advice first."
-        )
-    known = {name: value for name, value in arguments.items() if name in Wish.__dataclass_fields__}
-    wish = Wish(**{name: value for name, value in known.items() if value not in (None, _AUTO)})
-    return desk.models_of(desk.advice_id).ask(wish)
+    if context.advice_id is None:
+        raise ExperimentError("nothing has been measured yet", next_step="Ask for an advice first.")
+    known = {name: value for name, value in arguments.items() if name in PlanQuery.__dataclass_fields__}
+    query = PlanQuery(**{name: value for name, value in known.items() if value not in (None, _AUTO)})
+    return WhatIfResult.model_validate(context.models_of(context.advice_id).answer(query))
 
 
-def _preflight(desk: Desk, _arguments: Answer, _say: Say) -> Answer:
-    from workbench.run.look_ahead import look_ahead
+def _preflight(context: QueryContext, _arguments: Arguments, _report: Report) -> PreflightReport:
+    from workbench.runs.dry_run import forecast_run
 
-    return look_ahead(desk.draft.experiment, store=desk.opened(), address=desk.draft.address)
+    found = forecast_run(context.draft.experiment, store=context.open_store(), address=context.draft.address)
+    return PreflightReport.model_validate(found)
 
 
-def _start(desk: Desk, _arguments: Answer, say: Say) -> Answer:
-    from workbench.run.output import snapshot
+def _start(context: QueryContext, _arguments: Arguments, report: Report) -> StartedRun:
+    from workbench.runs.notebook_output import snapshot
 
-    address = desk.draft.address
+    address = context.draft.address
     if is_jobs_address(address):
-        return _submit(desk, str(address), say)
-    run = create(desk.right(), store=desk.opened(), address=address)
-    desk.run_id = run.run_id
-    say(f"starting the driver of {run.run_id}")
+        return _submit(context, str(address), report)
+    run = create(context.valid_experiment(), store=context.open_store(), address=address)
+    context.run_id = run.run_id
+    report(f"starting the driver of {run.run_id}")
     start(run, address=address)
-    return {"run_id": run.run_id, "snapshot": snapshot(run)}
+    return StartedRun(run_id=run.run_id, snapshot=snapshot(run))
 
 
-def _submit(desk: Desk, address: str, say: Say) -> Answer:
-    """Send the run to a cluster; where that keeps it in the store that is open here, it is shown."""
-    from workbench.run.output import snapshot
+def _submit(context: QueryContext, address: str, report: Report) -> StartedRun:
+    """Submit the run to a cluster; it is shown here if its store is the one that is open."""
+    from workbench.runs.notebook_output import snapshot
 
-    store = desk.opened()
+    store = context.open_store()
     shared = is_shared(store.url)
-    say(f"sending it to {address}")
-    sent = submit(desk.right(), address=address, store=store.url if shared else None)
+    report(f"submitting it to {address}")
+    sent = submit(context.valid_experiment(), address=address, store=store.url if shared else None)
     if shared:
-        desk.run_id = sent.run_id
-        return {"run_id": sent.run_id, "snapshot": snapshot(attach(sent.run_id, store=store))}
-    words = f"{sent.run_id} runs there. Look at it: workbench show {sent.run_id} --address {address}"
-    return {"run_id": "", "snapshot": "", "words": words}
+        context.run_id = sent.run_id
+        return StartedRun(run_id=sent.run_id, snapshot=snapshot(attach(sent.run_id, store=store)))
+    words = ("show", sent.run_id, "--address", address)
+    step = Suggestion("To show it", "show", sent.run_id, {"address": address}, words=words)
+    return StartedRun(run_id="", message=f"{sent.run_id} runs on the cluster. {write_for_panel(step)}")
 
 
-def _stop_advice(desk: Desk, _arguments: Answer, _say: Say) -> Answer:
-    store, wanted = desk.opened(), desk.draft.experiment.hash()
+def _stop_advice(context: QueryContext, _arguments: Arguments, _report: Report) -> Confirmation:
+    store, wanted = context.open_store(), context.draft.experiment.hash()
     for row in store.runs():
         run = Run(store, row.run_id)
         if row.experiment_hash == wanted and row.state == "running" and run.is_advice:
             run.command("stop", {})
-            return {"words": "The advice ends; what was measured is kept."}
-    raise RunError("no advice is under way")
+            return Confirmation(message="The advice is stopping; its measurements are kept.")
+    raise RunError("no advice is running")
 
 
-def _result(desk: Desk, arguments: Answer, _say: Say) -> Answer:
-    from workbench.run.result import result_of
+def _result(context: QueryContext, arguments: Arguments, _report: Report) -> RunResult:
+    from workbench.runs.result import result_of
 
-    return result_of(_run(desk, arguments))
-
-
-def _export(desk: Desk, arguments: Answer, _say: Say) -> Answer:
-    folder = _run(desk, arguments).export(arguments.get("to") or "best", trial=arguments.get("trial"))
-    return {"words": f"Written to {folder}."}
+    return RunResult.model_validate(result_of(_run(context, arguments)))
 
 
-def _extend(desk: Desk, arguments: Answer, _say: Say) -> Answer:
+def _export(context: QueryContext, arguments: Arguments, _report: Report) -> Confirmation:
+    folder = _run(context, arguments).export(arguments.get("to") or "best", trial=arguments.get("trial"))
+    return Confirmation(message=f"Exported to {folder}.")
+
+
+def _extend(context: QueryContext, arguments: Arguments, _report: Report) -> Confirmation:
     trials, time = arguments.get("trials"), arguments.get("time")
     if isinstance(trials, bool) or not isinstance(trials, int | None):
         raise ExperimentError(f"is {trials!r}", field="trials", allowed="a whole number")
-    said = _run(desk, arguments).extend(trials=trials, time=time, address=desk.draft.address)
-    return {"words": said or "Asked; the driver will answer when it can."}
+    reply = _run(context, arguments).extend(trials=trials, time=time, address=context.draft.address)
+    return Confirmation(message=reply or _PENDING)
 
 
-def _enqueue(desk: Desk, arguments: Answer, _say: Say) -> Answer:
-    run, params = _run(desk, arguments), arguments.get("params")
+def _enqueue(context: QueryContext, arguments: Arguments, _report: Report) -> Confirmation:
+    run, params = _run(context, arguments), arguments.get("params")
     if not isinstance(params, dict):
-        raise ExperimentError("is no configuration", field="params", allowed="values by name")
+        raise ExperimentError("is not a configuration", field="params", allowed="values by parameter name")
     if run.finished:
-        said = run.extend(trials=1, enqueue=params, address=desk.draft.address)
+        reply = run.extend(trials=1, enqueue=params, address=context.draft.address)
     else:
-        said = run.enqueue(params)
-    return {"words": said or "Asked; the driver will answer when it can."}
+        reply = run.enqueue(params)
+    return Confirmation(message=reply or _PENDING)
 
 
-def _run(desk: Desk, arguments: Answer) -> Run:
-    run_id = arguments.get("run_id") or desk.run_id
+def _run(context: QueryContext, arguments: Arguments) -> Run:
+    run_id = arguments.get("run_id") or context.run_id
     if not run_id:
-        raise RunError("nothing was run yet", next_step="Start the run first.")
-    return attach(run_id, store=desk.opened())
+        raise RunError("no run has been started yet", next_step="Start the run first.")
+    return attach(run_id, store=context.open_store())
 
 
-_ANSWERS: dict[str, Callable[[Desk, Answer, Say], Answer]] = {
+_ANSWERS: dict[str, Callable[[QueryContext, Arguments, Report], BaseModel]] = {
     "model": _model,
     "data": _data,
     "samples": _samples,

@@ -1,7 +1,6 @@
-"""What is wrong in an experiment that somebody is still writing: everything that its types find, and more.
+"""Check an experiment that is still being written: whether it is valid, then whether it could run.
 
-First what makes it no experiment, all of it at once; then, where there is an experiment, what keeps it from
-running. Nothing is started and no model is built.
+If it is not a valid experiment, all reasons are reported at once. Nothing is started and no model is built.
 """
 
 from __future__ import annotations
@@ -19,15 +18,15 @@ from workbench.experiment.refusals import findings
 def check(
     document: Mapping[str, Any], payloads: Mapping[str, bytes], *, on_this_machine: bool = True
 ) -> tuple[Experiment | None, list[WorkbenchError]]:
-    """Read a document as an experiment and hold it against what there is.
+    """Validate a document as an experiment, and check whether it could run.
 
     Args:
-        document: The experiment as its file would say it.
-        payloads: Bytes of embedded objects, by their SHA-256.
-        on_this_machine: Whether it is to run here.
+        document: The experiment as in its file.
+        payloads: Bytes of embedded objects by their SHA-256.
+        on_this_machine: Whether it is to run on this machine.
 
     Returns:
-        The experiment, None where it is none, and what is wrong; nothing where it could run.
+        The experiment, or None if it is invalid, and its problems; none if it could run.
     """
     try:
         experiment = Experiment(**document).with_payloads(payloads)

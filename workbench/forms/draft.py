@@ -1,8 +1,9 @@
-"""An experiment under someone's hands: edited by fields, as YAML or as Python, with undo.
+"""A draft of an experiment: edited by fields, as YAML or as Python, with undo.
 
-There is one truth, the document. A change of a field is taken even where it is wrong, because two changes
-may be right together; `problems` says so, and `experiment` stays the last one that was right. A text is taken
-as a whole or not at all: one that is wrong stays as it was typed. What a form shows is left to `fields`.
+The document is the single source of truth. A change of a field is accepted even if it is invalid, because
+two changes may be valid together; `problems` then lists what is wrong, and `experiment` stays the last valid
+one. A text is accepted as a whole or not at all: an invalid one stays as typed. What a form shows is left to
+`fields`.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from workbench.forms.checking import check
 from workbench.forms.notebook import Notebook
 from workbench.forms.presets import preset_path
 from workbench.forms.python_source import read_python, write_python
-from workbench.run.experiment_file import read_experiment, write_experiment
-from workbench.workers.jobs import check_address
+from workbench.remote.jobs import check_address
+from workbench.runs.experiment_file import read_experiment, write_experiment
 
 _MAX_UNDO = 200
 _BOUNDS = ("low", "high", "step")
@@ -38,7 +39,7 @@ _START: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class _Text:
-    """A text as somebody typed it, and what is wrong with it."""
+    """A text as it was typed, and its problem."""
 
     typed: str
     problem: WorkbenchError | None = None
@@ -46,23 +47,23 @@ class _Text:
 
 @dataclass(frozen=True)
 class _Step:
-    """What can be gone back to, and what was done then."""
+    """A document to return to, and what was done after it."""
 
     document: dict[str, Any]
     label: str
 
 
 class Draft:
-    """An experiment, what is wrong with it, and what led to it; every change tells those who listen."""
+    """An experiment with its problems and its history; every change notifies the listeners."""
 
     def __init__(
         self, experiment: Experiment | None = None, *, namespace: Mapping[str, Any] | None = None
     ) -> None:
-        """Begin with an experiment.
+        """Start with an experiment.
 
         Args:
-            experiment: Where to begin; None for a small one that runs anywhere.
-            namespace: Classes and functions that may be named, such as those of a notebook.
+            experiment: The initial experiment; None for a small one that runs anywhere.
+            namespace: Classes and functions that may be used by name, such as those of a notebook.
         """
         self.notebook = Notebook(namespace)
         self.experiment = Experiment(**_START) if experiment is None else experiment
@@ -84,67 +85,67 @@ class Draft:
         self._take(self.experiment.model_dump(mode="json"))
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Be told after every change.
+        """Call a function after every change.
 
         Args:
             listener: Called without arguments.
 
         Returns:
-            A function that ends it.
+            A function that removes the listener.
         """
         self._listeners.append(listener)
         return lambda: self._listeners.remove(listener) if listener in self._listeners else None
 
     @property
     def yaml(self) -> str:
-        """The experiment as YAML, or the text that somebody typed and that is not right yet."""
+        """The experiment as YAML, or the invalid text that was typed."""
         return self._yaml.typed if self._yaml is not None else write_yaml(self.document)
 
     @property
     def yaml_problem(self) -> WorkbenchError | None:
-        """What is wrong with the YAML that was typed."""
+        """The problem of the YAML that was typed."""
         return self._yaml and self._yaml.problem
 
     @property
     def python(self) -> str:
-        """The experiment as Python, or the text that somebody typed and that is not right yet."""
+        """The experiment as Python, or the invalid text that was typed."""
         if self._python is not None:
             return self._python.typed
         return write_python(self.document, self.notebook.name_of)
 
     @property
     def python_problem(self) -> WorkbenchError | None:
-        """What is wrong with the Python that was typed."""
+        """The problem of the Python that was typed."""
         return self._python and self._python.problem
 
     @property
     def hash(self) -> str | None:
-        """The identity of the experiment; None where something is wrong with it."""
+        """The hash of the experiment; None if it has problems."""
         return None if self.problems or not self.is_experiment else self.experiment.hash()
 
     @property
     def is_saved(self) -> bool:
-        """Whether the file at `saved_path` says what the draft says."""
+        """Whether the file at `saved_path` has the current content."""
         return self.is_experiment and self.experiment == self._saved
 
     @property
     def undo_label(self) -> str | None:
-        """What `undo` would undo; None where there is nothing."""
+        """What `undo` would undo; None if there is nothing."""
         return self._undo[-1].label if self._undo else None
 
     @property
     def can_redo(self) -> bool:
-        """Whether something was undone."""
+        """Whether there is something to redo."""
         return bool(self._redo)
 
     @property
     def address(self) -> str | None:
-        """The cluster that it is meant for; None for this machine."""
+        """The address of the cluster to run on; None for this machine."""
         return self._address
 
     @property
-    def right_address(self) -> str | None:
-        """The cluster, where its address could be one: what may be shown in a command."""
+    def valid_address(self) -> str | None:
+        """The address of the cluster if it is valid, and so may be shown in a command."""
         return None if self._address_problem else self._address
 
     @address.setter
@@ -156,41 +157,41 @@ class Draft:
         except RunError as error:
             self._address_problem = error
         self._take(self.document)
-        self._tell()
+        self._notify()
 
     def edit(
         self, changes: Sequence[tuple[str, Any]], *, removals: Sequence[str] = (), label: str = "edit"
     ) -> None:
-        """Change settings; all of it is one step to undo.
+        """Change settings; all changes are undone in one step.
 
         Args:
             changes: Dotted paths with their new values.
-            removals: Dotted paths of what is no longer written; what is not there stays away.
-            label: What was done, in a few words.
+            removals: Dotted paths of settings to remove; missing ones are ignored.
+            label: A short description of the change.
 
         Raises:
-            ExperimentError: If a path leads nowhere; then nothing is changed.
+            ExperimentError: If a path does not exist; then nothing is changed.
         """
         document = copy.deepcopy(self.document)
-        # From the back, as those of a list move up.
+        # From the end, because later items of a list move up.
         for path in sorted(removals, key=_places, reverse=True):
             remove_at(document, path)
         for path, value in changes:
             self._keep_kind(document, path)
             set_at(document, path, copy.deepcopy(value))
-            _leave_other_kinds(document, path)
+            _drop_other_kinds(document, path)
         self._change(document, label)
-        self._tell()
+        self._notify()
 
     def rename(self, path: str, name: str) -> None:
-        """Give a searched parameter another name; conditions that name it follow.
+        """Rename a searched parameter, also in conditions.
 
         Args:
-            path: Where it is, such as `search.lr`.
+            path: Its path, such as `search.lr`.
             name: Its new name.
 
         Raises:
-            ExperimentError: If there is no such parameter, or one of that name already.
+            ExperimentError: If there is no such parameter, or the name is taken.
         """
         search = self.document.get("search")
         section, _, before = path.partition(".")
@@ -199,57 +200,57 @@ class Draft:
         if name in search:
             if name == before:
                 return
-            raise ExperimentError(f"there is a parameter {name} already", field=path)
+            raise ExperimentError(f"a parameter {name} already exists", field=path)
         document = copy.deepcopy(self.document)
         document["search"] = {
             name if key == before else key: _with_renamed_parent(domain, before, name)
             for key, domain in document["search"].items()
         }
         self._change(document, f"rename {before}")
-        self._tell()
+        self._notify()
 
     def write_yaml(self, text: str) -> None:
-        """Take the experiment from YAML, or keep the text and say what is wrong; none gives it up."""
+        """Replace the experiment by YAML; an invalid text is kept, and discarded by an empty one."""
         self._yaml = self._read(text, "edit YAML", read_yaml)
-        self._tell()
+        self._notify()
 
     def write_python(self, text: str) -> None:
-        """Take the experiment from Python; as `write_yaml`."""
+        """Replace the experiment by Python source; as `write_yaml`."""
         self._python = self._read_python(text)
-        self._tell()
+        self._notify()
 
     def undo(self) -> None:
-        """Take the last change back, where there is one."""
+        """Undo the last change, if there is one."""
         self._move(self._undo, self._redo)
 
     def redo(self) -> None:
-        """Do again what was undone last, where there is something."""
+        """Redo what was undone last, if there is something."""
         self._move(self._redo, self._undo)
 
     def replace(self, experiment: Experiment, label: str) -> None:
-        """Go on with another experiment.
+        """Replace the experiment.
 
         Args:
-            experiment: Which one.
-            label: What was done, in a few words.
+            experiment: The new experiment.
+            label: A short description of the change.
         """
         self.notebook.keep(experiment)
         self._change(experiment.model_dump(mode="json"), label)
-        self._tell()
+        self._notify()
 
     def preset(self, name: str) -> None:
-        """Go on with an experiment that comes along.
+        """Replace the experiment by a preset.
 
         Raises:
-            ExperimentError: If there is none of that name, or it is no experiment.
+            ExperimentError: If there is no such preset, or it is invalid.
         """
-        self.replace(read_experiment(preset_path(name)), f"begin with {name}")
+        self.replace(read_experiment(preset_path(name)), f"start from {name}")
 
     def open(self, path: str | Path) -> None:
-        """Go on with the experiment of a file.
+        """Replace the experiment by that of a file.
 
         Raises:
-            ExperimentError: If the file cannot be read or is no experiment.
+            ExperimentError: If the file cannot be read or is not an experiment.
         """
         path = Path(path).expanduser()
         experiment = read_experiment(path)
@@ -257,56 +258,56 @@ class Draft:
         self.replace(experiment, f"open {path.name}")
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the experiment as a file, and what is embedded in it beside it.
+        """Write the experiment to a file, with its embedded objects next to it.
 
         Args:
             path: The file.
-            overwrite: Whether one that is there may be replaced.
+            overwrite: Whether an existing file may be replaced.
 
         Raises:
-            ExperimentError: If something is wrong with the experiment.
-            DataError: If the file is there already, or cannot be written.
+            ExperimentError: If the experiment is invalid.
+            DataError: If the file already exists, or cannot be written.
         """
         if not self.is_experiment:
             raise self.problems[0]
         path = Path(path).expanduser()
         if path.exists() and not overwrite:
             raise DataError(
-                f"{path} is there already", field="path",
-                next_step="Name another file, or have this one replaced: save(path, overwrite=True), or the "
-                'box "replace a file that is there".',
+                f"{path} already exists", field="path",
+                next_step="Choose another file, or replace this one with save(path, overwrite=True) or the "
+                'checkbox "Replace an existing file".',
             )  # fmt: skip
         try:
             write_experiment(self.experiment, path)
         except OSError as error:
             raise DataError(f"cannot write {path}: {error.strerror}", field="path") from error
         self.saved_path, self._saved = path, self.experiment
-        self._tell()
+        self._notify()
 
     def follow_notebook(self) -> None:
-        """Take what the notebook defines by now: names that it did not know, and newer versions, said so."""
+        """Adopt what the notebook defines now: names unknown before, and new versions, with a note."""
         python, document = self._python, copy.deepcopy(self.document)
         try:
             found = self.notebook.resolve(document, _known())
             changed = self.notebook.renewed(document)
         except ExperimentError as error:
             self.notes = [str(error)]
-            self._tell()
+            self._notify()
             return
         if document != self.document:
             self._change(document, f"take {' and '.join([*found, *changed])} from the notebook")
             names = " and ".join(changed)
-            told = f"{names} was defined anew: this is a new version, with another hash."
-            self.notes = [told] if changed else []
-            self._tell()
+            note = f"{names} was redefined: the experiment uses the new version and has a new hash."
+            self.notes = [note] if changed else []
+            self._notify()
         elif python is not None and python.problem is not None:
             again = self._read_python(python.typed)
             if again is not None and again.problem is None:
                 self._python = again
-                self._tell()
+                self._notify()
 
     def _keep_kind(self, document: dict[str, Any], path: str) -> None:
-        """Let a range of numbers stay one where its bounds are whole, and the other way round."""
+        """Keep a range of floats a range of floats if its bounds are whole numbers, and vice versa."""
         section, _, rest = path.partition(".")
         name, _, bound = rest.rpartition(".")
         domain, search = self.experiment.search.root.get(name), document.get(section)
@@ -346,10 +347,10 @@ class Draft:
             target.append(replace(step, document=self.document))
             self._take(step.document)
             self._forget_texts()
-        self._tell()
+        self._notify()
 
     def _take(self, document: dict[str, Any]) -> None:
-        """Make a document the truth, in its shortest form where it is an experiment."""
+        """Adopt a document, in its shortest form if it is valid."""
         here = self._address is None
         found, problems = check(document, self.notebook.payloads, on_this_machine=here)
         self.problems = [self.notebook.explained(problem, document, _known()) for problem in problems]
@@ -364,13 +365,13 @@ class Draft:
         self._yaml = self._python = None
         self.notes = []
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         for listener in list(self._listeners):
             listener()
 
 
-def _leave_other_kinds(document: dict[str, Any], path: str) -> None:
-    """Leave what a rule says that its new kind knows nothing of."""
+def _drop_other_kinds(document: dict[str, Any], path: str) -> None:
+    """Drop settings of a rule that its new kind does not have."""
     match path.split("."):
         case ["alerts", place, "on"] if isinstance(document["alerts"], list):
             rule = document["alerts"][int(place)]
@@ -394,5 +395,5 @@ def _with_renamed_parent(domain: Any, before: str, after: str) -> Any:
 
 
 def _places(path: str) -> list[tuple[int, str]]:
-    """Return what paths are sorted by so that places in a list come by number."""
+    """Return a sort key of paths that orders list indices by number."""
     return [(int(key) if key.isdecimal() and len(key) < 10 else -1, key) for key in path.split(".")]

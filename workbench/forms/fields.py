@@ -1,7 +1,7 @@
-"""What a form shows of an experiment: its sections and fields, read off the types that check them.
+"""The sections and fields of a form, derived from the types that validate an experiment.
 
-Labels, help, ranges and choices come from the schemas of the sections, of the chosen model of the zoo and of
-the chosen data set; nothing about a field is written here. What is wrong is left to the draft.
+Labels, help, bounds and choices come from the schemas of the sections, of the chosen model of the zoo and of
+the chosen data set. Validation is left to the draft.
 """
 
 from __future__ import annotations
@@ -16,44 +16,44 @@ from pydantic import BaseModel
 from workbench.errors import WorkbenchError
 from workbench.experiment import Experiment
 from workbench.experiment.alert_rules import RULES
+from workbench.experiment.plan_settings import PlanSettings
+from workbench.experiment.pruners import readers_of
 from workbench.experiment.sections import (
-    READ_BY,
     Budget,
     Constraint,
     EarlyStop,
     Objective,
-    Plan,
     Resources,
     Sampler,
     Training,
-    write_duration,
 )
+from workbench.formatting import compact_duration
+from workbench.forms.protocol import FieldKind, FormField, ItemList, NamedChoice, Section
+from workbench.runs.descriptions import plain
 
 _SECTIONS: dict[str, type[BaseModel]] = {
-    "training": Training, "plan": Plan, "budget": Budget, "early_stop": EarlyStop, "sampler": Sampler,
+    "training": Training, "plan": PlanSettings, "budget": Budget, "early_stop": EarlyStop, "sampler": Sampler,
     "resources": Resources,
 }  # fmt: skip
 _LISTS: dict[str, type[BaseModel]] = {"objectives": Objective, "constraints": Constraint}
 _FIRST_ALERT = "run_ended"
 _SEARCHABLE = frozenset({"training", "plan", "model"})
-_KINDS = {
+_KINDS: dict[str, FieldKind] = {
     "integer": "whole", "number": "number", "string": "text", "boolean": "switch", "array": "names",
     "object": "mapping",
 }  # fmt: skip
+_UNIT_KINDS: dict[str | None, FieldKind] = {"s": "duration", "bytes": "size"}
 
 Document = Mapping[str, Any]
-Fields = list[dict[str, Any]]
+Fields = list[FormField]
 
 
-def sections_of(document: Document, own_names: Iterable[str] = ()) -> list[dict[str, Any]]:
-    """Return all that a form shows of an experiment, apart from its search space.
+def sections_of(document: Document, own_names: Iterable[str] = ()) -> list[Section]:
+    """Return the sections of an experiment, except its search space.
 
     Args:
-        document: The experiment as its file says it; it may be wrong.
-        own_names: What somebody has defined that could be a model, data or a loss.
-
-    Returns:
-        Sections with name, title, help and fields, as plain values.
+        document: The experiment as written; it may be invalid.
+        own_names: Names defined in the notebook that could be a model, data or a loss.
     """
     own = list(own_names)
     return [
@@ -67,15 +67,15 @@ def sections_of(document: Document, own_names: Iterable[str] = ()) -> list[dict[
     ]
 
 
-def models() -> list[dict[str, Any]]:
-    """Return the models of the zoo, each with a name and a sentence about it."""
+def models() -> list[NamedChoice]:
+    """Return the models of the zoo."""
     from workbench.models import MODELS
 
     return _named(MODELS)
 
 
-def datasets() -> list[dict[str, Any]]:
-    """Return the named data sets, each with a name and a sentence about it."""
+def datasets() -> list[NamedChoice]:
+    """Return the named data sets."""
     from workbench.data import DATASETS
 
     return _named(DATASETS)
@@ -86,8 +86,8 @@ def fields_of_type(kind: type[BaseModel], written: Any, path: str, document: Doc
 
     Args:
         kind: A type of settings.
-        written: What is written of it; something else than a mapping counts as nothing.
-        path: The dotted path at which it is written.
+        written: Its written value; anything but a mapping is ignored.
+        path: Its dotted path.
         document: The experiment.
     """
     schema = _schema(kind)
@@ -103,19 +103,20 @@ def _schema(kind: type[BaseModel]) -> dict[str, Any]:
     return kind.model_json_schema()
 
 
-def _named(registry: Any) -> list[dict[str, Any]]:
+def _named(registry: Any) -> list[NamedChoice]:
     found = []
     for name in registry.names():
         try:
-            found.append({"name": name, "help": _sentence(registry.load(name))})
-        except WorkbenchError as error:  # what another package registered and does not have
-            found.append({"name": name, "help": str(error)})
+            found.append(NamedChoice(name=name, help=_sentence(registry.load(name))))
+        except WorkbenchError as error:  # registered by another package that lacks a dependency
+            found.append(NamedChoice(name=name, help=str(error)))
     return found
 
 
-def _section(name: str, text: str | None, fields: Fields) -> dict[str, Any]:
+def _section(name: str, text: str | None, fields: Fields, items: ItemList | None = None) -> Section:
     title = name.replace("_", " ").capitalize()
-    return {"name": name, "title": title, "help": text and text.strip().splitlines()[0], "fields": fields}
+    help_ = text.strip().splitlines()[0] if text else None
+    return Section(name=name, title=title, help=help_, fields=tuple(fields), items=items)
 
 
 def _top(document: Document) -> Fields:
@@ -132,33 +133,35 @@ def _fields(document: Document, name: str, kind: type[BaseModel]) -> Fields:
     fields = fields_of_type(kind, written, name, document)
     if name == "early_stop":
         pruner = written.get("pruner", "none") if isinstance(written, Mapping) else "none"
-        for field in fields:
-            readers = READ_BY.get(field["path"].rpartition(".")[2])
-            field["applies"] = readers is None or pruner in readers or field["is_written"]
+        return [_applying(field, pruner) for field in fields]
     return fields
 
 
-def _list(document: Document, name: str) -> dict[str, Any]:
-    """Return the section of a list: the fields of all its items, and what the next would begin as."""
+def _applying(field: FormField, pruner: Any) -> FormField:
+    """Return a field of early stopping with whether the chosen pruner reads it."""
+    readers = readers_of(field.path.rpartition(".")[2])
+    return field.model_copy(update={"applies": readers is None or pruner in readers or field.is_written})
+
+
+def _list(document: Document, name: str) -> Section:
+    """Return the section of a list, with the fields of all its items."""
     kind, written = _LISTS[name], document.get(name)
     items = written if isinstance(written, list | tuple) else ()
     reported = _reported(document)
     fields: Fields = []
     for index, item in enumerate(items):
-        fields += fields_of_type(kind, item, f"{name}.{index}", document)
-    for field in fields:
-        if field["path"].endswith(".metric"):
-            field["choices"] = reported
+        for field in fields_of_type(kind, item, f"{name}.{index}", document):
+            is_metric = field.path.endswith(".metric")
+            fields.append(field.model_copy(update={"choices": tuple(reported)}) if is_metric else field)
     taken = [item.get("metric") for item in items if isinstance(item, Mapping)]
     metric = next((one for one in reported if one not in taken), "")
-    least = _schema(Experiment)["properties"][name].get("minItems", 0)
-    return _section(name, kind.__doc__, fields) | {
-        "list": {"num_items": len(items), "least": least, "next": _beginning(kind, metric)}
-    }
+    min_items = _schema(Experiment)["properties"][name].get("minItems", 0)
+    listed = ItemList(num_items=len(items), min_items=min_items, next=_new_item(kind, metric))
+    return _section(name, kind.__doc__, fields, listed)
 
 
-def _alerts(document: Document) -> dict[str, Any]:
-    """Return the section of the alerts: of which kind a rule is decides what else can be said of it."""
+def _alerts(document: Document) -> Section:
+    """Return the section of the alerts; the kind of each rule determines its other fields."""
     written = document.get("alerts")
     items = written if isinstance(written, list | tuple) else ()
     fields: Fields = []
@@ -166,18 +169,19 @@ def _alerts(document: Document) -> dict[str, Any]:
         named = item.get("on") if isinstance(item, Mapping) else None
         kind = RULES.get(named) if isinstance(named, str) else None
         found = fields_of_type(kind or RULES[_FIRST_ALERT], item, f"alerts.{index}", document)
-        on = next(field for field in found if field["path"].endswith(".on"))
-        on |= {"choices": list(RULES), "help": _sentence(kind) if kind else None}
-        # What it is comes first; of one that nobody knows nothing else is known.
-        fields += [on, *(field for field in found if field is not on and kind)]
+        on = next(field for field in found if field.path.endswith(".on"))
+        # The kind comes first; the fields of an unknown kind are unknown.
+        fields.append(
+            on.model_copy(update={"choices": tuple(RULES), "help": _sentence(kind) if kind else None})
+        )
+        fields += [field for field in found if field is not on and kind]
     help_ = _schema(Experiment)["properties"]["alerts"]["description"]
-    return _section("alerts", help_, fields) | {
-        "list": {"num_items": len(items), "least": 0, "next": {"on": _FIRST_ALERT}}
-    }
+    listed = ItemList(num_items=len(items), min_items=0, next={"on": _FIRST_ALERT})
+    return _section("alerts", help_, fields, listed)
 
 
-def _beginning(kind: type[BaseModel], metric: str) -> dict[str, Any]:
-    """Return what an item begins as; what nobody but a person knows is left out, and is then asked for."""
+def _new_item(kind: type[BaseModel], metric: str) -> dict[str, Any]:
+    """Return what a new item starts with; settings only the user can know are left out, and reported."""
     from workbench.sweeps.preflight import LOOP_METRICS
 
     is_loss = metric in LOOP_METRICS and "goal" in kind.model_fields
@@ -185,15 +189,14 @@ def _beginning(kind: type[BaseModel], metric: str) -> dict[str, Any]:
 
 
 def _part(document: Document, part: str, own_names: list[str]) -> Fields:
-    """Return the choice of a model, data or a loss, and what can be chosen about it."""
+    """Return the field that chooses a model, data or a loss, and the fields of its options."""
     name, options = component(document.get(part))
     described = _schema(Experiment)["properties"][part]
-    chosen = _plain_field(part, part, described, "text")
-    chosen |= {
-        "value": name,
-        "is_written": name is not None,
-        "choices": [*_registry(part).names(), *own_names],
-    }
+    chosen = FormField(
+        **_described(part, part, described), kind="text", default=None, value=name,
+        is_written=name is not None,
+        choices=(*_registry(part).names(), *own_names),
+    )  # fmt: skip
     kind = _options_type(part, name)
     return [chosen] if kind is None else [chosen, *fields_of_type(kind, options, part, document)]
 
@@ -202,7 +205,7 @@ def _metrics(document: Document) -> Fields:
     from workbench.models import METRICS
 
     field = _field("metrics", "metrics", _schema(Experiment)["properties"]["metrics"], {}, document, document)
-    return [field | {"choices": METRICS.names()}]
+    return [field.model_copy(update={"choices": tuple(METRICS.names())})]
 
 
 def component(written: Any) -> tuple[str | None, Mapping[str, Any]]:
@@ -232,7 +235,7 @@ def _registry(part: str) -> Any:
 
 
 def _options_type(part: str, name: str | None) -> type[BaseModel] | None:
-    """Return the type of what can be chosen about a part, where its name has one."""
+    """Return the type of the options of a part, or None if its name has none."""
     if name is None or part == "loss" or name not in _registry(part):
         return None
     try:
@@ -243,7 +246,7 @@ def _options_type(part: str, name: str | None) -> type[BaseModel] | None:
 
 
 def _reported(document: Document) -> list[str]:
-    """Return what the training loop reports, validation first; what a train function does is its own."""
+    """Return the metrics that the training loop reports, validation first; none for a train function."""
     if document.get("train") is not None:
         return []
     from workbench.sweeps.preflight import reported_metrics
@@ -257,40 +260,44 @@ def _reported(document: Document) -> list[str]:
 def _field(
     path: str, name: str, schema: Mapping[str, Any], definitions: Mapping[str, Any],
     values: Mapping[str, Any], document: Document,
-) -> dict[str, Any]:  # fmt: skip
-    """Return one field as a form shows it."""
+) -> FormField:  # fmt: skip
+    """Return one field."""
     alternatives = [_followed(one, definitions) for one in schema.get("anyOf", [schema])]
     typed = [one for one in alternatives if one.get("type") != "null" and one.get("const") != "auto"]
     listed = [value for one in typed for value in one.get("enum", [one["const"]] if "const" in one else [])]
     main = next((one for one in typed if one.get("type") in ("integer", "number")), typed[0] if typed else {})
     unit = schema.get("unit")
-    kind = {"s": "duration", "bytes": "size"}.get(unit or "") or _KINDS.get(str(main.get("type")), "mapping")
+    kind = _UNIT_KINDS.get(unit) or _KINDS.get(str(main.get("type")), "mapping")
     if listed and len(typed) == 1:
         kind = "choice"
-    field = _plain_field(path, name, schema, kind)
+    choices = listed or _suggestions(path)
     value = values.get(name)
     default = schema.get("default")
+    if kind == "text" and isinstance(value, Mapping):  # such as objectives.0.value, which reads this too
+        value = ", ".join(f"{key}: {item}" for key, item in value.items())
     if kind == "duration":
-        value, default = write_duration(value), write_duration(default)
+        value, default = compact_duration(value), compact_duration(default)
     section, _, parameter = path.partition(".")
     searched = document.get("search")
-    return field | {
-        "low": main.get("minimum", main.get("exclusiveMinimum")),
-        "high": main.get("maximum", main.get("exclusiveMaximum")),
-        "low_open": "exclusiveMinimum" in main,
-        "high_open": "exclusiveMaximum" in main,
-        "choices": listed or _suggestions(path),
-        "allows_none": any(one.get("type") == "null" for one in alternatives),
-        "allows_auto": "auto" in listed or any(one.get("const") == "auto" for one in alternatives),
-        "default": default,
-        "value": value,
-        "is_written": name in values,
-        "is_searched": section in _SEARCHABLE and isinstance(searched, Mapping) and parameter in searched,
-    }
+    return FormField(
+        **_described(path, name, schema),
+        kind=kind,
+        low=main.get("minimum", main.get("exclusiveMinimum")),
+        high=main.get("maximum", main.get("exclusiveMaximum")),
+        low_open="exclusiveMinimum" in main,
+        high_open="exclusiveMaximum" in main,
+        choices=None if choices is None else tuple(choices),
+        allows_none=any(one.get("type") == "null" for one in alternatives),
+        allows_auto="auto" in listed or any(one.get("const") == "auto" for one in alternatives),
+        default=plain(default),
+        value=plain(value),
+        is_written=name in values,
+        is_searched=section in _SEARCHABLE and isinstance(searched, Mapping) and parameter in searched,
+    )
 
 
 def _suggestions(path: str) -> list[str] | None:
-    """Return what is likely in a field that takes more than that."""
+    """Return likely values of a field that accepts others, too."""
     if path == "plan.strategy":
         from workbench.strategies import STRATEGIES
 
@@ -302,16 +309,14 @@ def _suggestions(path: str) -> list[str] | None:
     return None
 
 
-def _plain_field(path: str, name: str, schema: Mapping[str, Any], kind: str) -> dict[str, Any]:
+def _described(path: str, name: str, schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the path, label, unit and help of a field."""
     words, title = name.replace("_", " "), schema.get("title")
     return {
         "path": path,
         "label": words.capitalize() if title in (None, words.title()) else title,
-        "kind": kind,
         "unit": schema.get("unit"),
         "help": schema.get("description"),
-        "default": None,
-        "is_searched": False,
     }
 
 

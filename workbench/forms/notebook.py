@@ -1,7 +1,7 @@
-"""What a notebook defines and an experiment may name: classes and functions of cells.
+"""Classes and functions of notebook cells that an experiment may use by name.
 
-A name that the notebook defines is embedded in the experiment as it is now; when the cell is run again with
-other code, the experiment gets the new version, and another hash. Never is one taken for the other.
+What a name stands for is embedded in the experiment. When the cell runs again with other code, the experiment
+gets the new version and a new hash, so the two are never confused.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ Known: TypeAlias = Mapping[str, Container[str]]
 
 
 class Notebook:
-    """The names of a notebook, and the bytes of what was taken from it."""
+    """The names of a notebook, and the bytes of what was embedded."""
 
     def __init__(self, namespace: Mapping[str, Any] | None = None) -> None:
         """Look names up in a namespace.
 
         Args:
-            namespace: What is defined, by name; it may change at any time.
+            namespace: Definitions by name; it may change at any time.
         """
         self._namespace = {} if namespace is None else namespace
         self._taken: dict[str, Any] = {}
@@ -41,25 +41,25 @@ class Notebook:
         ]
 
     def take(self, target: Any, *, field: str | None = None) -> str:
-        """Embed a class or function, or name it where others can import it.
+        """Embed a class or function, or refer to it by name if it can be imported.
 
         Args:
             target: The class or function.
             field: The dotted field that names it.
 
         Returns:
-            What stands for it in an experiment.
+            The name that refers to it in an experiment.
 
         Raises:
-            ExperimentError: If it cannot be taken along.
+            ExperimentError: If it cannot be pickled.
         """
         try:
             component = embed(target, {})
-        except Exception as error:  # whatever an object says that cannot be pickled
+        except Exception as error:  # pickling may raise anything
             raise ExperimentError(
-                f"{getattr(target, '__name__', target)!s} cannot be taken along: {error}",
+                f"{getattr(target, '__name__', target)!s} cannot be embedded: {error}",
                 field=field,
-                next_step="Move what it refers to into a module, or make it inside the function.",
+                next_step="Move what it refers to into a module, or create it inside the function.",
             ) from error
         name = getattr(target, "__name__", "")
         if component.payload_hash is not None and component.payload is not None:
@@ -69,34 +69,34 @@ class Notebook:
         return component.name
 
     def keep(self, experiment: Experiment) -> None:
-        """Keep the bytes of what an experiment brings along."""
+        """Keep the bytes of what an experiment embeds."""
         self.payloads |= experiment.payloads()
 
     def lookup(self, name: str) -> str | None:
-        """Return what stands in an experiment for a name of the notebook; None where nothing is called so.
+        """Return how an experiment refers to a name of the notebook; None if the name is undefined.
 
         Raises:
-            ExperimentError: If it cannot be taken along.
+            ExperimentError: If it cannot be pickled.
         """
         target = self._namespace.get(name, self._taken.get(name))
         return self.take(target) if callable(target) else None
 
     def name_of(self, written: str) -> str | None:
-        """Return the name in the notebook of what stands in an experiment; None where it has none."""
+        """Return the notebook's name of what an experiment refers to; None if it has none."""
         return next((name for name, newest in self._newest.items() if newest == written), None)
 
     def resolve(self, document: dict[str, Any], known: Known) -> list[str]:
-        """Replace names of the notebook in a document by what stands for them, in place.
+        """Replace names of the notebook in a document by references, in place.
 
         Args:
-            document: The experiment as its file says it.
-            known: Names by part that mean something else already: entries of registries.
+            document: The experiment as in its file.
+            known: Names by part that have another meaning: entries of registries.
 
         Returns:
             The names that were replaced.
 
         Raises:
-            ExperimentError: If something cannot be taken along; the field is named.
+            ExperimentError: If something cannot be pickled; the error names the field.
         """
         found: list[str] = []
 
@@ -118,35 +118,35 @@ class Notebook:
     def explained(
         self, problem: WorkbenchError, document: Mapping[str, Any], known: Known
     ) -> WorkbenchError:  # fmt: skip
-        """Say of a name that nobody knows that a cell may define it; anything else is returned as it is.
+        """Return a problem, for an unknown name with the hint that a cell may define it.
 
         Args:
-            problem: What is wrong with the document.
-            document: The experiment as its file says it.
+            problem: A problem of the document.
+            document: The experiment as in its file.
             known: As of `resolve`.
         """
         field = problem.field or ""
         if not _could_be_own(_names(document).get(field), field, known):
             return problem
-        told = "A class or function of this notebook can be named, too; run its cell first."
+        hint = "A class or function of this notebook can be used, too; run its cell first."
         return ExperimentError(
             problem.problem, field=field, allowed=problem.allowed,
-            next_step=" ".join(filter(None, [problem.next_step, told])),
+            next_step=" ".join(filter(None, [problem.to_json()["next_step"], hint])),
         )  # fmt: skip
 
     def renewed(self, document: dict[str, Any]) -> list[str]:
-        """Put what the notebook defines now in the place of what it defined, in place.
+        """Replace outdated definitions in a document by the current ones, in place.
 
         Args:
-            document: The experiment as its file says it.
+            document: The experiment as in its file.
 
         Returns:
-            The names that mean something else than before.
+            The names whose definition has changed.
         """
         changed: list[str] = []
         for name, written in list(self._newest.items()):
             target = self._namespace.get(name)
-            # An older version that somebody went back to stays what it is.
+            # An older version that was restored, such as by undo, stays.
             if not callable(target) or written not in _names(document).values():
                 continue
             again = self.take(target)
@@ -157,20 +157,20 @@ class Notebook:
 
 
 def _could_be_own(name: Any, field: str, known: Known) -> bool:
-    """Tell whether a name could be one of a notebook, as nothing else is called so."""
+    """Return whether a name could be one of the notebook, as it has no other meaning."""
     part = field.partition(".")[0]
     return isinstance(name, str) and name.isidentifier() and name not in known.get(part, ())
 
 
 def _names(document: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a document names that could be a class or function, by field."""
+    """Return the names in a document that could be classes or functions, by field."""
     names: dict[str, Any] = {}
     _rename(dict(document), lambda field, name: names.setdefault(field, name))
     return names
 
 
 def _rename(document: dict[str, Any], new_name: Callable[[str, Any], Any]) -> None:
-    """Put other names in the place of those that could be a class or function, by field and name."""
+    """Replace the names in a document that could be classes or functions."""
 
     def renamed(field: str, value: Any) -> Any:
         if isinstance(value, dict) and "name" in value:

@@ -1,12 +1,12 @@
-"""Experiment files to begin with: those that come with the workbench, and those of a folder."""
+"""Presets: the experiment files that come with the workbench, and those of a folder."""
 
 from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import Any
 
 from workbench.errors import UnknownNameError
+from workbench.forms.protocol import NamedChoice
 
 _FOLDER = "search_spaces"
 _PACKAGE = Path(__file__).parents[1]
@@ -16,15 +16,15 @@ _MAX_FILES = 100
 
 
 def presets(folder: Path | None = None) -> dict[str, Path]:
-    """Return the experiment files to begin with, by name.
+    """Return the preset files by name.
 
     Args:
-        folder: Where a person works: its files and those of its `search_spaces` come first; None for the
+        folder: The user's folder: its files and those of its `search_spaces` take precedence; None for the
             current folder.
     """
     here = Path.cwd() if folder is None else folder
     found: dict[str, Path] = {}
-    # In a wheel they lie in the package, in a checkout beside it.
+    # In a wheel they are in the package, in a checkout next to it.
     for place in (here, here / _FOLDER, _PACKAGE / _FOLDER, _PACKAGE.parent / _FOLDER):
         for path in _files(place):
             if _help(path) is not None:
@@ -32,16 +32,16 @@ def presets(folder: Path | None = None) -> dict[str, Path]:
     return found
 
 
-def described(folder: Path | None = None) -> list[dict[str, Any]]:
-    """Return the names of the presets, each with what its first comment says; arguments as of `presets`."""
-    return [{"name": name, "help": _help(path)} for name, path in presets(folder).items()]
+def described(folder: Path | None = None) -> list[NamedChoice]:
+    """Return the presets with their first comments; arguments as of `presets`."""
+    return [NamedChoice(name=name, help=_help(path)) for name, path in presets(folder).items()]
 
 
 def preset_path(name: str, folder: Path | None = None) -> Path:
     """Return the file of a preset.
 
     Raises:
-        UnknownNameError: If there is none of that name.
+        UnknownNameError: If there is no preset of that name.
     """
     found = presets(folder)
     if name not in found:
@@ -57,7 +57,7 @@ def _files(folder: Path) -> list[Path]:
 
 
 def _help(path: Path) -> str | None:
-    """Return what the first comment of an experiment file says; None where it is none."""
+    """Return the first comment of an experiment file; None if it is not an experiment."""
     try:
         found = path.stat()
         return _read_help(path, found.st_mtime_ns, found.st_size)
@@ -67,7 +67,7 @@ def _help(path: Path) -> str | None:
 
 @functools.lru_cache(maxsize=4 * _MAX_FILES)
 def _read_help(path: Path, _changed_ns: int, _size_bytes: int) -> str | None:
-    # Asked for after every edit: a folder of long files would take longer to read than all else.
+    # Called after every edit: reading a folder of long files would take too long.
     with path.open(encoding="utf-8", errors="replace") as file:
         lines = file.read(_MAX_BYTES).splitlines()
     keys = {line.partition(":")[0] for line in lines}

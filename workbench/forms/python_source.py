@@ -1,8 +1,7 @@
-"""An experiment as Python source that names what `workbench` offers, and back without running any of it.
+"""Write an experiment as Python source, and read it back without executing any of it.
 
-Read is what an experiment is written with: literals, the types of `workbench`, and names that somebody else
-answers for, such as a class in a notebook. Everything else is refused with its line. Whether what was read
-is an experiment is left to the experiment.
+The reader accepts literals, the types of `workbench`, and names that the caller resolves, such as a class of
+a notebook. Anything else is refused with its line. Validation is left to the experiment.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from workbench.space import Space
 
 _MODULE = "workbench"
 _SECTIONS = {
-    "training": "Training", "plan": "Plan", "budget": "Budget", "sampler": "Sampler",
+    "training": "Training", "plan": "PlanSettings", "budget": "Budget", "sampler": "Sampler",
     "early_stop": "EarlyStop", "resources": "Resources",
 }  # fmt: skip
 _LISTS = {"objectives": "Objective", "constraints": "Constraint"}
@@ -29,7 +28,7 @@ _NAMED_PARTS = ("model", "data", "train", "loss")
 _DOMAINS: dict[str, str | None] = {"Float": "float", "Int": "int", "Choice": None, "Fixed": None}
 _TYPES = frozenset({"Component", "Space", *_SECTIONS.values(), *_LISTS.values(), *_DOMAINS})
 _WIDTH = 100
-_ONLY = "literals, the types of workbench, and names of classes and functions of this notebook"
+_ACCEPTED = "literals, the types of workbench, and names of classes and functions of this notebook"
 
 
 @dataclass(frozen=True)
@@ -42,7 +41,7 @@ class _Call:
 
 @dataclass(frozen=True)
 class _Name:
-    """A name that the notebook defines."""
+    """A name defined in the notebook."""
 
     name: str
 
@@ -51,8 +50,8 @@ def write_python(document: Mapping[str, Any], name_of: Callable[[str], str | Non
     """Write an experiment as Python source.
 
     Args:
-        document: The experiment as its file would say it; what is wrong in it is written all the same.
-        name_of: Gives the Python name of what is embedded under a name, or None.
+        document: The experiment as in its file; invalid values are written, too.
+        name_of: Returns the Python name of an embedded object, or None.
 
     Returns:
         Source that assigns the experiment to `experiment`.
@@ -62,24 +61,24 @@ def write_python(document: Mapping[str, Any], name_of: Callable[[str], str | Non
 
 
 def read_python(text: str, lookup: Callable[[str], str | None]) -> dict[str, Any]:
-    """Read an experiment from Python source without running it.
+    """Read an experiment from Python source without executing it.
 
     Args:
         text: The source: imports of `workbench`, and one experiment.
-        lookup: Gives what stands in an experiment for a Python name, or None where nobody knows it.
+        lookup: Returns how an experiment refers to a Python name, or None if it is unknown.
 
     Returns:
-        The experiment as its file would say it, not checked yet.
+        The experiment as in its file, not validated yet.
 
     Raises:
-        ExperimentError: If it is no such source; the field names the line.
+        ExperimentError: If the source is not accepted; the field names the line.
     """
     try:
         module = ast.parse(text)
     except SyntaxError as error:
-        raise _refuse(error.lineno, f"is no Python: {error.msg}") from error
+        raise _refuse(error.lineno, f"is not valid Python: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise _refuse(None, f"is no Python: {error}") from error
+        raise _refuse(None, f"is not valid Python: {error}") from error
     reader = _Reader(lookup)
     try:
         for statement in module.body:
@@ -87,12 +86,14 @@ def read_python(text: str, lookup: Callable[[str], str | None]) -> dict[str, Any
     except RecursionError as error:
         raise _refuse(None, "is nested too deeply") from error
     if reader.experiment is None:
-        raise _refuse(None, "there is no experiment", next_step="Write: experiment = wb.Experiment(...)")
+        raise _refuse(
+            None, "does not define an experiment", next_step="Write: experiment = wb.Experiment(...)"
+        )
     return reader.experiment
 
 
 def _typed(key: str, value: Any, name_of: Callable[[str], str | None]) -> Any:
-    """Return the value of a field of the experiment with the types that Python has for it."""
+    """Return the value of a field of the experiment as calls of its types."""
     if key in _NAMED_PARTS:
         return _component(value, name_of)
     if key == "metrics" and isinstance(value, list):
@@ -124,7 +125,7 @@ def _are_arguments(fields: Mapping[str, Any]) -> bool:
 
 
 def _domain(written: Any) -> Any:
-    """Return a parameter as its type, or as it is written where that is shorter, or no parameter."""
+    """Return a parameter as a call of its type, or as written if it is shorter or invalid."""
     if not isinstance(written, dict):
         return written
     when = written.get("when")
@@ -145,7 +146,7 @@ def _domain(written: Any) -> Any:
 
 
 def _render(value: Any, indent: int) -> str:
-    """Write a value in one line where it fits, else one part a line."""
+    """Write a value on one line if it fits, else one item per line."""
     flat = _flat(value)
     if len(flat) + indent <= _WIDTH and not (isinstance(value, _Call) and value.type == "Experiment"):
         return flat
@@ -184,7 +185,7 @@ def _flat(value: Any) -> str:
 
 
 class _Reader:
-    """Walks through source and keeps the experiment that it finds."""
+    """Reads the statements of a source, and keeps the experiment they define."""
 
     def __init__(self, lookup: Callable[[str], str | None]) -> None:
         self._lookup = lookup
@@ -205,13 +206,15 @@ class _Reader:
                 | ast.Expr(value=ast.Call() as call)
             ) if self._type_of(call.func) == "Experiment":
                 if self.experiment is not None:
-                    raise _refuse(statement.lineno, "a second experiment", next_step="Remove one of the two.")
+                    raise _refuse(
+                        statement.lineno, "defines a second experiment", next_step="Remove one of the two."
+                    )
                 self.experiment = self._fields(call)
             case ast.Expr(value=ast.Constant(value=str())):
                 pass
             case _:
                 raise _refuse(
-                    statement.lineno, "is nothing that an experiment is written with",
+                    statement.lineno, "is not part of the definition of an experiment",
                     allowed="import workbench as wb, and experiment = wb.Experiment(...)",
                 )  # fmt: skip
 
@@ -225,11 +228,15 @@ class _Reader:
 
     def _fields(self, call: ast.Call) -> dict[str, Any]:
         if call.args:
-            raise _refuse(call.args[0].lineno, "is given without its name", allowed="name=value")
+            raise _refuse(call.args[0].lineno, "is a positional argument", allowed="name=value")
         fields: dict[str, Any] = {}
         for argument in call.keywords:
             if argument.arg is None or argument.arg in fields:
-                raise _refuse(argument.value.lineno, "arguments are given one by one, each once")
+                raise _refuse(
+                    argument.value.lineno,
+                    "has an unpacked or repeated argument",
+                    allowed="name=value, each name once",
+                )
             fields[argument.arg] = self._value(argument.value)
         return fields
 
@@ -249,14 +256,18 @@ class _Reader:
                 return found
             case ast.Name(id=name):
                 raise _refuse(
-                    node.lineno, f"nothing in this notebook is called {name}",
+                    node.lineno, f"{name} is not defined in this notebook",
                     next_step="Run the cell that defines it, or write package.module:name in quotes.",
                 )  # fmt: skip
             case ast.Call() if (kind := self._type_of(node.func)) in _TYPES:
-                return self._made(str(kind), node)
-        raise _refuse(node.lineno, f"{ast.unparse(node)[:60]} is not read, as nothing is run", allowed=_ONLY)
+                return self._call_value(str(kind), node)
+        raise _refuse(
+            node.lineno,
+            f"{ast.unparse(node)[:60]} is not accepted: the source is not executed",
+            allowed=_ACCEPTED,
+        )
 
-    def _made(self, kind: str, call: ast.Call) -> Any:
+    def _call_value(self, kind: str, call: ast.Call) -> Any:
         if kind == "Space" and len(call.args) == 1 and not call.keywords:
             return self._value(call.args[0])
         fields = self._fields(call)
@@ -267,9 +278,11 @@ class _Reader:
         mapping: dict[str, Any] = {}
         for key, value in zip(node.keys, node.values, strict=True):
             if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
-                raise _refuse(value.lineno, "the key is no text", allowed="texts in quotes")
+                raise _refuse(value.lineno, "has a key that is not a string", allowed="strings")
             if key.value in mapping:
-                raise _refuse(key.lineno, f"{key.value!r} is there twice", next_step="Remove one of the two.")
+                raise _refuse(
+                    key.lineno, f"the key {key.value!r} is repeated", next_step="Remove one of the two."
+                )
             mapping[key.value] = self._value(value)
         return mapping
 

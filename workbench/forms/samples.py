@@ -1,4 +1,4 @@
-"""What a search space would sample before it learns anything: how often which value, of each parameter."""
+"""How often each value of each parameter would be sampled at random from a search space."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 from workbench.domain import Domain, Float, Int, same_value
+from workbench.forms.results import SampledParameter, SampledSpace
 from workbench.space import Space
 
 NUM_SAMPLES = 1000
@@ -14,25 +15,21 @@ _NUM_BINS = 20
 _SEED = 0
 
 
-def sampled(space: Space, num_samples: int = NUM_SAMPLES) -> dict[str, Any]:
-    """Sample a search space blindly and count.
+def sampled(space: Space, num_samples: int = NUM_SAMPLES) -> SampledSpace:
+    """Sample a search space at random, and count the values of each parameter.
 
     Args:
         space: The search space.
-        num_samples: How many configurations, at least 1.
-
-    Returns:
-        `num_samples` and `parameters`: of each its name, `exists_share` from 0 to 1, `counts`, and the
-        `choices` or the `edges` of the bins that were counted, one more than bins.
+        num_samples: Number of configurations, at least 1.
     """
     rng = random.Random(_SEED)
     drawn = [space.sample(rng) for _ in range(num_samples)]
     parameters = []
     for name, domain in space.root.items():
         values = [params[name] for params in drawn if name in params]
-        counted = {"name": name, "exists_share": len(values) / num_samples}
-        parameters.append(counted | _counted(domain, values))
-    return {"num_samples": num_samples, "parameters": parameters}
+        share = len(values) / num_samples
+        parameters.append(SampledParameter(name=name, exists_share=share, **_counted(domain, values)))
+    return SampledSpace(num_samples=num_samples, parameters=tuple(parameters))
 
 
 def _counted(domain: Domain, values: list[Any]) -> dict[str, Any]:
@@ -45,7 +42,7 @@ def _counted(domain: Domain, values: list[Any]) -> dict[str, Any]:
 
 
 def _is_longer(values: Any, most: int) -> bool:
-    # len() of a very long range is no number that Python can return.
+    # len() fails for a very long range.
     return bool(values[most : most + 1])
 
 

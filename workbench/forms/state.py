@@ -1,59 +1,63 @@
-"""All that a form shows of a draft, as one document."""
+"""The state of a form: everything that it shows of a draft."""
 
 from __future__ import annotations
 
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
+from workbench.actions import is_jobs_address
 from workbench.errors import WorkbenchError
 from workbench.forms.draft import Draft
 from workbench.forms.fields import datasets, models, sections_of
 from workbench.forms.presets import described
-from workbench.run.words import plain
-from workbench.workers.jobs import is_jobs_address
+from workbench.forms.protocol import FormState, NamedChoice, Problem, problem_of
+from workbench.runs.descriptions import plain
 
 
-def state_of(draft: Draft) -> dict[str, Any]:
-    """Return all that a form shows of a draft, as plain values.
+def state_of(draft: Draft, *, answered: int = 0, refusal: WorkbenchError | None = None) -> FormState:
+    """Return everything that a form shows of a draft.
 
     Args:
-        draft: What somebody is working on.
+        draft: The draft.
+        answered: The last message of the form that the draft includes.
+        refusal: Why that message was refused.
     """
     own_names = draft.notebook.names()
-    return plain({
-        "revision": draft.revision,
-        "document": draft.document,
-        "is_experiment": draft.is_experiment,
-        "problems": [error.to_json() for error in draft.problems],
-        "yaml": draft.yaml,
-        "yaml_problem": _told(draft.yaml_problem),
-        "python": draft.python,
-        "python_problem": _told(draft.python_problem),
-        "hash": draft.hash,
-        "command": command_of(draft),
-        "can_undo": draft.undo_label is not None,
-        "undo_label": draft.undo_label,
-        "can_redo": draft.can_redo,
-        "saved_path": None if draft.saved_path is None else str(draft.saved_path),
-        "is_saved": draft.is_saved,
-        "address": draft.address,
-        "notes": draft.notes,
-        "sections": sections_of(draft.document, own_names),
-        "models": models() + [{"name": name, "help": "From this notebook."} for name in own_names],
-        "datasets": datasets(),
-        "presets": described(),
-    })  # fmt: skip
+    problems = draft.problems if refusal is None else [refusal, *draft.problems]
+    return FormState(
+        revision=draft.revision,
+        answered=answered,
+        document=plain(draft.document),
+        is_experiment=draft.is_experiment,
+        problems=tuple(problem_of(error) for error in problems),
+        yaml=draft.yaml,
+        yaml_problem=_problem(draft.yaml_problem),
+        python=draft.python,
+        python_problem=_problem(draft.python_problem),
+        hash=draft.hash,
+        command=command_of(draft),
+        can_undo=draft.undo_label is not None,
+        undo_label=draft.undo_label,
+        can_redo=draft.can_redo,
+        saved_path=None if draft.saved_path is None else str(draft.saved_path),
+        is_saved=draft.is_saved,
+        address=draft.address,
+        notes=tuple(draft.notes),
+        sections=tuple(sections_of(draft.document, own_names)),
+        models=(*models(), *(NamedChoice(name=name, help="From this notebook.") for name in own_names)),
+        datasets=tuple(datasets()),
+        presets=tuple(described()),
+    )
 
 
-def _told(error: WorkbenchError | None) -> dict[str, Any] | None:
-    return None if error is None else error.to_json()
+def _problem(error: WorkbenchError | None) -> Problem | None:
+    return None if error is None else problem_of(error)
 
 
 def command_of(draft: Draft) -> str:
-    """Return the command that runs the experiment, once it is saved."""
-    address = draft.right_address  # a wrong one may hold a password
+    """Return the command that runs the experiment once it is saved."""
+    address = draft.valid_address  # an invalid one may contain a password
     command = "submit" if is_jobs_address(address) else "sweep"
     words = ["workbench", command, str(draft.saved_path or default_path(draft))]
     words += [] if address is None else ["--address", address]
@@ -61,6 +65,6 @@ def command_of(draft: Draft) -> str:
 
 
 def default_path(draft: Draft) -> Path:
-    """Return a file that the experiment could be saved as."""
+    """Return the default path for saving the experiment."""
     name = re.sub(r"[^\w.-]+", "-", draft.experiment.name).strip("-.")
     return Path(f"{name or 'experiment'}.yaml")

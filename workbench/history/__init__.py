@@ -1,7 +1,7 @@
-"""What a run has come to: its trials, its state and its best, read off its events.
+"""The history of a run, built from its events: its state, its trials and the best of them.
 
-A history is a projection: the same events give the same history, whoever reads them. It keeps one small
-record a trial and no curves; curves are left to the plots, proposals to the study.
+A history is a projection: the same events always give the same history. It keeps one small record per trial
+and no curves; curves are left to the plots, proposals to the study.
 """
 
 from __future__ import annotations

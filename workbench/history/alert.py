@@ -1,4 +1,4 @@
-"""One alert of a run as its events tell it: what it says, whether it has passed, who was told."""
+"""One alert of a run, built from its events: its message, whether it was cleared, its deliveries."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from workbench.events import AlertCleared, AlertDelivered, AlertRaised
 
 @dataclasses.dataclass
 class Alert:
-    """One alert, and what became of it."""
+    """One alert, its clearing and its deliveries."""
 
     raised: AlertRaised
     cleared: AlertCleared | None = None
     deliveries: dict[str, AlertDelivered] = dataclasses.field(default_factory=dict)
 
     def describe(self) -> str:
-        """Say it in a line, with who was told."""
-        said = self.raised.message
+        """Describe the alert in one line, with the sinks that received it."""
+        text = self.raised.message
         if self.cleared is not None:
-            said += f"; by now: {self.cleared.message}"
+            text += f"; by now: {self.cleared.message}"
         sent = [name for name, delivery in self.deliveries.items() if delivery.sent]
         if sent:
-            said += f" (sent to {', '.join(sent)})"
+            text += f" (sent to {', '.join(sent)})"
         failed = [f"{name}: {item.message}" for name, item in self.deliveries.items() if not item.sent]
-        return f"{said} (not sent to {'; '.join(failed)})" if failed else said
+        return f"{text} (not sent to {'; '.join(failed)})" if failed else text
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values."""
-        told = self.raised.model_dump(mode="json", exclude={"type", "rule", "cause"})
+        """Return the alert as plain values."""
+        raised = self.raised.model_dump(mode="json", exclude={"type", "rule", "cause"})
         answers = {
             name: {"sent": item.sent, "message": item.message} for name, item in self.deliveries.items()
         }
-        return told | {"cleared": self.cleared is not None, "deliveries": answers}
+        return raised | {"cleared": self.cleared is not None, "deliveries": answers}

@@ -1,7 +1,7 @@
-"""What a run has come to: its trials, its state and its best, read off its events.
+"""The history of a run, built from its events: its state, its trials and the best of them.
 
-A history is a projection: the same events give the same history, whoever reads them. It keeps one small
-record a trial and no curves; curves are left to the plots, proposals to the study.
+A history is a projection: the same events always give the same history. It keeps one small record per trial
+and no curves; curves are left to the plots, proposals to the study.
 """
 
 from __future__ import annotations
@@ -45,13 +45,19 @@ if TYPE_CHECKING:
 
 
 class History:
-    """The trials of a run and what became of them."""
+    """The trials of a run and their results.
+
+    Example:
+        >>> history = wb.History.of(run.experiment, run.events())
+        >>> history.state
+        'complete'
+    """
 
     def __init__(self, experiment: Experiment) -> None:
         """Begin before the first event of a run of `experiment`."""
         self.experiment = experiment
         self.in_force = experiment
-        """The experiment with the budget and the concurrency that the run has by now."""
+        """The experiment with the run's current budget and concurrency."""
         self.replay_of: str | None = None
         self.num_recorded = 0
         self.state: RunState = "waiting"
@@ -68,14 +74,14 @@ class History:
 
     @classmethod
     def of(cls, experiment: Experiment, events: Iterable[Event]) -> Self:
-        """Read a history off `events`, oldest first."""
+        """Build a history from `events`, oldest first."""
         history = cls(experiment)
         for event in events:
             history.apply(event)
         return history
 
     def apply(self, event: Event) -> None:
-        """Take in the next event."""
+        """Apply the next event."""
         match event:
             case DriverStarted():
                 self.drivers.append(event)
@@ -126,13 +132,13 @@ class History:
                 pass
         self._note_time(event.time_unix_s)
 
-    def hear(self, trial: int, reports: Reports) -> None:
-        """Take in the next reports of one trial: for a million of them."""
-        import numpy as np  # whoever reads no columns, as most commands, does without
+    def take_reports(self, trial: int, reports: Reports) -> None:
+        """Apply the next reports of one trial as columns, which is fast for a million of them."""
+        import numpy as np  # most commands read no columns and need no numpy
 
         record = self.trials[trial]
-        for name, told in reports.values.items():
-            value = told.last()
+        for name, column in reports.values.items():
+            value = column.last()
             if value is not None:
                 record.last_values[name] = value
         speeds, known = reports.numbers["samples_per_s"]
@@ -143,8 +149,8 @@ class History:
         record.last_step = int(reports.numbers["step"].values[-1])
         epochs, known = reports.numbers["epoch"]
         record.last_epoch = float(epochs[-1]) if known[-1] else None
-        record.heard_unix_s = float(reports.numbers["time_unix_s"].values[-1])
-        self._note_time(record.heard_unix_s)
+        record.last_event_unix_s = float(reports.numbers["time_unix_s"].values[-1])
+        self._note_time(record.last_event_unix_s)
 
     def _note_time(self, time_unix_s: float) -> None:
         if self.drivers:
@@ -162,16 +168,16 @@ class History:
 
     def _plan_replay(self, event: ReplayPlanned) -> None:
         self.replay_of, self.num_recorded = event.of_run_id, len(event.proposals)
-        # The limits that ended the original must not end the replay of what it came to.
+        # The limits that ended the original run must not end its replay early.
         budget = Budget(trials=len({proposal.configuration for proposal in event.proposals}))
         self.in_force = self.in_force.model_copy(update={"budget": budget})
 
     def in_state(self, *states: TrialState) -> list[Trial]:
-        """Return the trials that are in one of `states`, by number."""
+        """Return the trials in one of `states`, by number."""
         return [trial for trial in self.trials.values() if trial.state in states]
 
     def active_s(self, now_unix_s: float) -> float:
-        """Return for how long drivers have driven the run, without the time between them."""
+        """Return how long the run has been driven, in seconds, without the time between drivers."""
         if not self.drivers:
             return 0.0
         until = now_unix_s if self.ended_unix_s is None else self.ended_unix_s
@@ -182,7 +188,7 @@ class History:
         return len(self._configurations)
 
     def max_trials(self) -> int | None:
-        """Return how many trials the limits allow, repeats counted; None where they do not say."""
+        """Return how many trials the limits allow, repeats included; None if they do not limit trials."""
         allowed = self.in_force.max_configurations()
         if allowed is None:
             return None
@@ -216,7 +222,7 @@ class History:
         return sorted((trial for trial in complete if self.is_feasible(trial)), key=key)
 
     def why_no_best(self) -> str | None:
-        """Say in a sentence why there is no best trial; None where there is one."""
+        """Return a sentence on why there is no best trial; None if there is one."""
         states = Counter(trial.state for trial in self.trials.values())
         if self.best() is not None:
             return None
@@ -245,13 +251,13 @@ class History:
         return self.experiment.objectives
 
     def is_feasible(self, trial: Trial) -> bool:
-        """Tell whether a trial has finite objectives and keeps every constraint."""
+        """Return whether a trial has finite objectives and keeps every constraint."""
         finite = all(math.isfinite(trial.values.get(item.metric, math.nan)) for item in self.objectives)
         kept = all(_keeps(item, trial.values) for item in self.experiment.constraints)
         return finite and kept and trial.fits
 
     def target_reached(self) -> bool:
-        """Tell whether one complete, feasible trial meets every target, and there is a target."""
+        """Return whether there is a target and one complete, feasible trial meets every target."""
         targets = [item for item in self.objectives if item.target is not None]
         return bool(targets) and any(
             all(_meets(item, trial.values) for item in targets) for trial in self.ranked()
@@ -278,8 +284,9 @@ class History:
                     "number": trial.number,
                     "state": trial.state,
                     "reason": trial.reason,
+                    "message": trial.message,
                     "params": trial.params,
-                    "plan": trial.plan,
+                    "plan": trial.plan.to_json(),
                     "values": trial.values,
                     "last_step": trial.last_step,
                     "reports": trial.reports,

@@ -1,4 +1,4 @@
-"""One trial as its events tell it: state, attempts, last report, result."""
+"""One trial, built from its events: state, attempts, last report, result."""
 
 from __future__ import annotations
 
@@ -21,36 +21,39 @@ from workbench.events import (
     TrialStarted,
     TrialState,
 )
+from workbench.formatting import format_duration, format_rate
+from workbench.plan import PartialPlan
 
 
 @dataclasses.dataclass
 class Resize:
-    """One growth of a trial: what was expected of it and, once that is known, what it brought."""
+    """One growth of a trial: the expected gain and, once known, the measured one."""
 
     decided: TrialResized
     measured: ResizeMeasured | None = None
 
     def describe(self) -> str:
-        """Say it in one sentence."""
+        """Describe the growth in one sentence."""
         decided, measured = self.decided, self.measured
         speed = decided.expected_samples_per_s if measured is None else measured.samples_per_s
-        said = (
+        text = (
             f"grew from {decided.from_workers} to {decided.to_workers} workers: "
-            f"{decided.samples_per_s:,.0f} -> {'about ' if measured is None else ''}{speed:,.0f} samples/s"
+            f"{format_rate(decided.samples_per_s)} -> "
+            f"{'about ' if measured is None else ''}{format_rate(speed)} samples/s"
         )
         if measured is None:
-            return f"{said}, expected to end {decided.expected_saving_s:,.1f} s earlier"
+            return f"{text}, expected to end {format_duration(decided.expected_saving_s)} earlier"
         if measured.restart_s is None or measured.saving_s is None:
-            return f"{said}; what the restart cost is not known"
+            return f"{text}; the cost of the restart is unknown"
         later = "later" if measured.saving_s < 0 else "earlier"
         return (
-            f"{said}; the restart took {measured.restart_s:,.1f} s, "
-            f"it ends {abs(measured.saving_s):,.1f} s {later} "
-            f"(expected: {decided.expected_saving_s:,.1f} s earlier)"
+            f"{text}; the restart took {format_duration(measured.restart_s)}, "
+            f"it ends {format_duration(abs(measured.saving_s))} {later} "
+            f"(expected: {format_duration(decided.expected_saving_s)} earlier)"
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Return both as plain values."""
+        """Return the decision and the measurement as plain values."""
         plain = self.decided.model_dump(exclude={"type", "trial", "time_unix_s"})
         found = self.measured and self.measured.model_dump(include={"samples_per_s", "restart_s", "saving_s"})
         return plain | {"measured": found}
@@ -58,7 +61,12 @@ class Resize:
 
 @dataclasses.dataclass
 class Trial:
-    """One trial of a run, as far as it has come."""
+    """One trial of a run, up to its latest event.
+
+    Example:
+        >>> run.history.trials[0].state
+        'complete'
+    """
 
     number: int
     params: dict[str, JsonValue]
@@ -76,25 +84,27 @@ class Trial:
     last_step: int = 0
     last_epoch: float | None = None
     samples_per_s: float | None = None
-    parts_s: Mapping[str, float] = dataclasses.field(default_factory=dict)  # seconds a step, by part
+    parts_s: Mapping[str, float] = dataclasses.field(default_factory=dict)  # seconds per step, by part
     reports: int = 0
     attempts: int = 0
-    plan: dict[str, JsonValue] = dataclasses.field(default_factory=dict)
-    decided_plan: dict[str, JsonValue] = dataclasses.field(default_factory=dict)  # over what was asked for
-    setbacks: list[AttemptEnded] = dataclasses.field(default_factory=list)  # of its attempts but the last
+    plan: PartialPlan = dataclasses.field(default_factory=PartialPlan)
+    decided_plan: PartialPlan = dataclasses.field(default_factory=PartialPlan)  # overrides the requested plan
+    setbacks: list[AttemptEnded] = dataclasses.field(
+        default_factory=list
+    )  # how attempts before the last one ended
     resizes: list[Resize] = dataclasses.field(default_factory=list)
     fits: bool = True
     worker_pids: list[int] = dataclasses.field(default_factory=list)
     hosts: list[str] = dataclasses.field(default_factory=list)
     started_unix_s: float | None = None
     ended_unix_s: float | None = None
-    trained_s: float = 0.0  # in its attempts but the last, until each was heard of last
+    trained_s: float = 0.0  # in attempts before the last one, up to the last event of each
     attempt_unix_s: float = 0.0  # when the last attempt began
-    heard_unix_s: float = 0.0
+    last_event_unix_s: float = 0.0
     last_checkpoint: str | None = None
     best_checkpoint: str | None = None
-    checkpoints_deleted: str | None = None  # the setting that asked for it
-    interrupted: bool = False  # stopped only because the run ended; goes on when the run is resumed
+    checkpoints_deleted: str | None = None  # the setting that required it
+    interrupted: bool = False  # stopped only because the run ended; continues when the run is resumed
 
     @property
     def finished(self) -> bool:
@@ -103,12 +113,12 @@ class Trial:
 
     @property
     def ran_out_of_memory(self) -> bool:
-        """Whether an attempt before the last one did."""
+        """Whether an attempt before the last one ran out of memory."""
         return any(setback.reason == "oom" for setback in self.setbacks)
 
     @property
     def num_retries(self) -> int:
-        """How many of its attempts were lost in a way that counts against `max_retries`."""
+        """How many of its attempts ended in a way that counts against `max_retries`."""
         return sum(setback.is_retry for setback in self.setbacks)
 
 
@@ -123,18 +133,18 @@ def apply_to_trial(
     | ResizeMeasured
     | TrialEnded,
 ) -> None:
-    """Take the next event of a trial into its record."""
+    """Apply the next event of a trial to its record."""
     match event:
         case TrialStarted():
             trial.state = "running"
             trial.attempts = event.attempt + 1
-            trial.plan = dict(event.plan)
+            trial.plan = PartialPlan.from_json(event.plan)
             trial.worker_pids, trial.hosts = list(event.worker_pids), list(event.hosts)
             trial.attempt_unix_s = event.time_unix_s
             if trial.started_unix_s is None:
                 trial.started_unix_s = event.time_unix_s
         case TrialPlanned():
-            trial.plan = dict(event.plan)
+            trial.plan = PartialPlan.from_json(event.plan)
         case TrialReported():
             trial.reports += 1
             trial.last_step, trial.last_epoch = event.step, event.epoch
@@ -147,9 +157,9 @@ def apply_to_trial(
                 trial.best_checkpoint = event.path
         case AttemptEnded():
             trial.state = "waiting"
-            trial.decided_plan |= event.next_plan
+            trial.decided_plan |= PartialPlan.from_json(event.next_plan)
             trial.setbacks.append(event)
-            trial.trained_s += max(0.0, trial.heard_unix_s - trial.attempt_unix_s)
+            trial.trained_s += max(0.0, trial.last_event_unix_s - trial.attempt_unix_s)
         case TrialResized():
             trial.resizes.append(Resize(event))
         case ResizeMeasured():
@@ -159,4 +169,4 @@ def apply_to_trial(
             trial.message, trial.traceback = event.message, event.traceback
             trial.values, trial.last_step = dict(event.values), event.step
             trial.ended_unix_s, trial.fits = event.time_unix_s, event.fits
-    trial.heard_unix_s = event.time_unix_s
+    trial.last_event_unix_s = event.time_unix_s

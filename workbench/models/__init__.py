@@ -1,7 +1,7 @@
 """The model zoo, the door for other people's models, and the losses and metrics that go with them.
 
 A model is built from a typed configuration (`configurations.py`, which needs no torch) or by a function
-of the person's own. Losses and metrics are small functions of (outputs, targets), by name or reference.
+of the user's own. Losses and metrics are small functions of (outputs, targets), by name or reference.
 Optimisers, the training loop and devices are left to training; data to the data room.
 """
 
@@ -65,10 +65,10 @@ _DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
 
 
 def default_loss(task: Task) -> str:
-    """Return the name of the loss that is minimised where the person names none."""
+    """Return the name of the loss that is minimised where none is named."""
     return _DEFAULT_LOSSES[task]
 
 
 def default_metrics(task: Task) -> tuple[str, ...]:
-    """Return the names of the metrics that are measured where the person names none."""
+    """Return the names of the metrics that are measured where none is named."""
     return _DEFAULT_METRICS[task]

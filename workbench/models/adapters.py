@@ -1,6 +1,6 @@
 """From a name, a reference or a Python object to a torch model, a loss and metrics.
 
-Torch comes first: whatever a person hands over must end as a `torch.nn.Module` and functions of tensors.
+Torch comes first: whatever the user provides must end as a `torch.nn.Module` and functions of tensors.
 Training that is not of this kind enters by another door: a function of (configuration, report).
 """
 
@@ -40,7 +40,7 @@ def build_model(
         input_shape: Shape of one sample, without the batch.
         num_outputs: Classes, regression targets, or the vocabulary size for a language model.
         vocabulary_size: Number of token ids where inputs are token ids.
-        field: The dotted path under which the person wrote the values.
+        field: The dotted path in which the user wrote the values.
 
     Returns:
         The model, on the CPU.
@@ -80,7 +80,7 @@ def load_loss(loss: LossReference | None, task: Task) -> Loss:
 
     Args:
         loss: A name that `LOSSES` knows, `package.module:function`, a callable, or None for the default.
-        task: What the data asks for.
+        task: The task of the data.
 
     Returns:
         A function (outputs, targets) -> mean over the batch, a scalar tensor.
@@ -98,7 +98,7 @@ def load_metrics(
             called like the function), or a mapping from names to these or to callables, or None for the
             defaults. A function of (outputs, targets) returns either the mean over the samples of the
             batch or (total, count).
-        task: What the data asks for.
+        task: The task of the data.
     """
     chosen = default_metrics(task) if metrics is None else metrics
     by_name = (

@@ -277,7 +277,7 @@ class BoostedTreesConfiguration(FittedConfiguration):
     shrinkage: float = Field(0.1, gt=0.0, le=1.0, description="Part of each tree that is added.")
     max_leaves: int = Field(31, ge=2, le=4096, description="Most leaves of a tree.")
     min_samples_leaf: int = Field(20, ge=1, le=1_000_000, description="Fewest samples in a leaf.")
-    l2: float = Field(0.0, ge=0.0, description="L2 regularisation of what leaves say.")
+    l2: float = Field(0.0, ge=0.0, description="L2 regularisation of the leaf values.")
 
     def describe(self, num_classes: int | None) -> str:
         """Say what will be grown; see FittedConfiguration.describe."""
@@ -338,7 +338,7 @@ def configure(model: str, values: Mapping[str, Any], *, field: str = "search") -
     Args:
         model: A name that `MODELS` knows.
         values: Values by field; every key must be a field of the model's configuration.
-        field: The dotted path under which the person wrote the values.
+        field: The dotted path in which the user wrote the values.
 
     Raises:
         ExperimentError: If a key is unknown or a value is not allowed; it names `<field>.<key>`.
@@ -362,7 +362,7 @@ def check_value(model: str, parameter: str, value: Any, *, field: str) -> None:
         model: A name that `MODELS` knows.
         parameter: A field of the model's configuration.
         value: The value.
-        field: The dotted path under which the person wrote the value, such as `search.width.low`.
+        field: The dotted path in which the user wrote the value, such as `search.width.low`.
 
     Raises:
         ExperimentError: If the value is not allowed.

@@ -62,7 +62,7 @@ def describe_layers(model: nn.Module, inputs: Tensor) -> list[Layer]:
         model(inputs)
     except (WorkbenchError, *needs_values()):
         raise
-    except Exception as error:  # it is a person's code
+    except Exception as error:  # user code
         raise refuse_inputs(error, inputs, f"{inside[-1]}, " if inside else "") from error
     finally:
         for handle in handles:
@@ -71,7 +71,7 @@ def describe_layers(model: nn.Module, inputs: Tensor) -> list[Layer]:
 
 
 def needs_values() -> tuple[type[Exception], ...]:
-    """Return what torch raises where code asks fake tensors for values."""
+    """Return what torch raises where code reads the values of fake tensors."""
     from torch._subclasses import fake_tensor
 
     return (
@@ -82,10 +82,10 @@ def needs_values() -> tuple[type[Exception], ...]:
 
 
 def refuse_inputs(error: Exception, inputs: Tensor, where: str) -> ExperimentError:
-    """Return what a model says to inputs that it cannot take as an error of ours."""
-    said = str(error).strip().splitlines() or ["no message"]
+    """Return an ExperimentError for inputs that a model cannot take."""
+    lines = str(error).strip().splitlines() or ["no message"]
     return ExperimentError(
-        f"cannot take the data: {where}{type(error).__name__}: {said[0]}",
+        f"cannot take the data: {where}{type(error).__name__}: {lines[0]}",
         field="model",
         allowed=f"{str(inputs.dtype).removeprefix('torch.')} inputs of shape {('batch', *inputs.shape[1:])}",
         next_step="Change the model, or choose data that it can take.",

@@ -1,6 +1,6 @@
 """Trees that scikit-learn grew, as a torch module: one set of weights, checkpoints and predictions for all.
 
-Growing needs all samples at once, so it is no optimizer step; what it leaves behind is a module like any
+Growing needs all samples at once, so it is not an optimizer step; what it leaves behind is a module like any
 other, and gives the same answers as the estimator that it came from.
 """
 
@@ -16,13 +16,13 @@ from torch import Tensor, nn
 from workbench.models.configurations import BoostedTreesConfiguration, ForestConfiguration
 
 # A class that no tree of a forest voted for is unlikely, not impossible.
-_LEAST_PROBABILITY = 1e-3
+_MIN_PROBABILITY = 1e-3
 _NODE_BUFFERS = ("feature", "threshold", "left", "right", "value")
 _BUFFERS = (*_NODE_BUFFERS, "roots", "start", "depth", "votes")
 
 
 class TreeEnsemble(nn.Module):
-    """The sum of what the leaves of all trees say; for votes, the logarithm of their shares."""
+    """The sum of the leaf values of all trees; for votes, the logarithm of their shares."""
 
     feature: Tensor
     threshold: Tensor
@@ -76,7 +76,7 @@ class TreeEnsemble(nn.Module):
             goes_left = rows.gather(1, self.feature[node]) <= self.threshold[node]
             node = torch.where(goes_left, self.left[node], self.right[node])
         total = self.start + self.value[node].sum(dim=1)
-        return total.clamp_min(_LEAST_PROBABILITY).log() if bool(self.votes) else total
+        return total.clamp_min(_MIN_PROBABILITY).log() if bool(self.votes) else total
 
 
 def _make_room(model: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:

@@ -92,7 +92,7 @@ def noise_scale_of(base_batch: float, variance: float, squared_norm: float) -> f
 
 
 class Goodput(NamedTuple):
-    """What a plan brings: samples per second, what one is worth, their product, and the batch for it."""
+    """What a plan brings: samples per second, the value of one, their product, and the batch for it."""
 
     goodput_samples_per_s: float
     throughput_samples_per_s: float

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 _NUDGE = 1e-5
 _LONGEST_STEP = 2.0
-_MOST_STEPS = 60
-_MOST_TRIES = 12
+_MAX_STEPS = 60
+_MAX_TRIES = 12
 
 
 def jacobian(function: Callable[[Array], Array], at: Array) -> tuple[Array, Array]:
@@ -59,10 +59,10 @@ def _descend(
 ) -> Array:
     left, derivatives = jacobian(residuals, at)
     cost, damping = cost_of(at, left), 1e-2
-    for _ in range(_MOST_STEPS):
+    for _ in range(_MAX_STEPS):
         curvature = derivatives.T @ derivatives + np.diag(deviations**-2)
         slope = derivatives.T @ left + (at - means) / deviations**2
-        for _ in range(_MOST_TRIES):
+        for _ in range(_MAX_TRIES):
             step = -np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), slope)
             tried = at + np.clip(step, -_LONGEST_STEP, _LONGEST_STEP)
             cost_there = cost_of(tried, residuals(tried))

@@ -42,7 +42,7 @@ class LiveMemory(TorchDispatchMode):
         resize = torch.UntypedStorage.resize_
 
         def count_resize(storage: Any, num_bytes: int) -> Any:
-            # FSDP gives gathered parameters back by this, which is no operation that a mode is told of.
+            # FSDP gives gathered parameters back by this, an operation that a dispatch mode does not see.
             found = resize(storage, num_bytes)
             if storage in self._sizes:
                 self._count(self._sizes[storage], num_bytes)

@@ -1,4 +1,4 @@
-"""Gradient noise: its scale, from norms of gradients, and what it says of the steps that a batch takes.
+"""Gradient noise: its scale, from norms of gradients, and the steps that a batch takes.
 
 The gradient of one sample is the true gradient G plus noise of covariance Sigma. The noise scale
 phi = tr(Sigma) / |G|^2, in samples, is the batch at which the two weigh the same: below it, twice the batch
@@ -15,12 +15,12 @@ from dataclasses import dataclass
 
 SHORTEST_WINDOW = 100
 # Beyond this many noise scales a larger batch saves next to no steps, and no rule for the rate surely holds.
-MOST_NOISE_SCALES = 4.0
+MAX_NOISE_SCALES = 4.0
 
 
 @dataclass(frozen=True)
 class GradientMoments:
-    """What norms of gradients say of signal and noise; of one step, either may be negative.
+    """Signal and noise from norms of gradients; of one step, either may be negative.
 
     Attributes:
         signal_sqr: Estimate of |G|^2, the squared norm of the true gradient.
@@ -82,7 +82,7 @@ class GradientMoments:
 
 
 class NoiseSmoother:
-    """The noise scale of a training that goes on: signal and noise smoothed separately, then divided.
+    """The noise scale of a training in progress: signal and noise smoothed separately, then divided.
 
     The mean of ratios is not the ratio of means, and the signal of a single step is negative as often as not.
     """
@@ -141,7 +141,7 @@ class NoiseSmoother:
 
 
 def gain(batch: float, *, reference_batch: float, noise_scale: float) -> float:
-    """Return how many steps of a reference batch one step of a batch is worth.
+    """Return how many steps of a reference batch one step of a batch replaces.
 
     Source: Johnson et al. 2020, "AdaScale SGD" (arXiv:2007.05105).
 

@@ -1,4 +1,4 @@
-"""The parts of a training step, timed without making the device wait, and what steps timed one by one say.
+"""The parts of a training step, timed without making the device wait, and summaries of timed steps.
 
 On a CPU every step is timed with the clock. On a GPU, where calls return before the work is done, every
 tenth step records events on the stream; they are read when a window closes, where the loop waits anyway.
@@ -126,7 +126,7 @@ def input_stall(parts_s: Mapping[str, float]) -> float:
 def summarise(
     steps: Sequence[Mapping[str, float]], alone: Sequence[Mapping[str, float]] | None = None
 ) -> StepTimes:
-    """Return what timed steps come to, with communication told from computing.
+    """Summarise timed steps, with communication separated from computing.
 
     Communication is what forward and backward take longer in a step than in one that exchanges nothing: a
     difference of medians, and 0 where that is negative. What an exchange hides behind computing is no part
@@ -135,7 +135,7 @@ def summarise(
     Args:
         steps: Seconds of each part of each step, at least one step.
         alone: The same of steps that exchanged nothing; None where communication is not known, and empty
-            where there is nobody to exchange anything with.
+            where there are no other workers.
     """
     parts_s = {part: median(step[part] for step in steps) for part in PARTS}
     if alone is not None:

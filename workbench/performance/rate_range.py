@@ -1,6 +1,6 @@
-"""What a range test says: losses over learning rates that rise from step to step, and the rate to begin with.
+"""The result of a range test: losses over rates that rise from step to step, and the rate to begin with.
 
-Steps are made by whoever trains; nothing here imports torch.
+Making the steps is left to the training; nothing here imports torch.
 
 Source: Smith 2017, "Cyclical Learning Rates for Training Neural Networks" (arXiv:1506.01186), section 3.3;
 Howard and Gugger 2020, "fastai: A Layered API for Deep Learning" (arXiv:2002.04688), its `lr_find`.
@@ -18,13 +18,13 @@ SMOOTHING = 0.8
 """fastai smooths by 0.98 over a hundred steps, and its curves lag behind by half of them. Means over several
 seeds need less: by 0.8 a curve lags behind by four steps."""
 DIVERGED_TIMES = 4.0
-"""fastai ends a test where the smoothed loss is so many times its best."""
+"""fastai ends a test where the smoothed loss is this many times its best."""
 _BELOW_HIGHEST_STABLE = 2.0
 """The best rate for SGD is usually within a factor of two of the highest that converges (Smith 2017, 3.3)."""
 _BELOW_LOWEST_LOSS = 10.0
 """fastai's suggestion `minimum`: a tenth of the rate of the lowest loss, as that is about to rise."""
-_LEAST_FALL = 14.0
-"""A curve of noise alone falls by less than so many of its usual bends; found with 1500 such curves."""
+_MIN_FALL = 14.0
+"""A curve of noise alone falls by less than this many of its usual bends; found with 1500 such curves."""
 _UNSETTLED_PART = 0.1
 """The mean over the first losses is not yet smooth; fastai leaves out as many."""
 
@@ -57,7 +57,7 @@ class LossCurve:
             loss: Mean over the samples of the step, before its update.
 
         Returns:
-            Whether to go on; False where the loss diverges, which the curve does not show.
+            Whether to continue; False where the loss diverges, which the curve does not show.
         """
         self._mean = SMOOTHING * self._mean + (1.0 - SMOOTHING) * loss
         self._num_losses += 1
@@ -73,7 +73,7 @@ class LossCurve:
 
 @dataclass(frozen=True)
 class RateRange:
-    """What all curves say together.
+    """The result of all curves together.
 
     Attributes:
         rates: The rates that no curve diverged at.
@@ -127,7 +127,7 @@ def suggest_rate(rates: Sequence[float], losses: Sequence[float], *, optimizer: 
     fall = float(np.max(curve[first : lowest + 1]) - curve[lowest])
     usual_bend = float(np.median(np.abs(np.diff(curve[first:], n=2))))
     # Below that it is rounding: a constant loss is not constant to the last bit.
-    if fall <= max(_LEAST_FALL * usual_bend, 1e-9 * abs(curve[lowest])):
+    if fall <= max(_MIN_FALL * usual_bend, 1e-9 * abs(curve[lowest])):
         return None
     slopes = [_slope(when, curve, index) for index in range(first, lowest + 1)]
     steepest = float(np.exp(when[first + int(np.argmin(slopes))]))

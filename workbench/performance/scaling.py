@@ -24,7 +24,7 @@ def parallel_efficiency(num_gpus: int, overhead: float) -> float:
 
 
 def most_overhead(num_gpus: int, wanted_efficiency: float) -> float:
-    """Return the overhead at which so many GPUs still have an efficiency: (1 - a) / (a G - 1).
+    """Return the overhead at which that many GPUs still have an efficiency: (1 - a) / (a G - 1).
 
     Args:
         num_gpus: G, at least 2.

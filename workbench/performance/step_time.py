@@ -1,8 +1,8 @@
-"""Seconds per training step of a data-parallel plan, from measured ones: fit once, then ask.
+"""Seconds per training step of a data-parallel plan, from measured ones: fit once, then predict.
 
 A law of a step (`step_law`) is fitted to logarithms of times under beliefs that matter where little was
 measured; what it leaves over (`misfit`) is interpolated where much was. Which law of communication is used is
-decided by placements that were held out, and rows that were held out say how wide the intervals must be.
+decided by placements that were held out, and rows that were held out show how wide the intervals must be.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 from threadpoolctl import threadpool_limits
 
+from workbench.performance.extrapolation import Support
 from workbench.performance.least_squares import jacobian, minimise
-from workbench.performance.misfit import Misfit, adapt, covariance, noisy_covariance
+from workbench.performance.residuals import Misfit, adapt, covariance, noisy_covariance
 from workbench.performance.step_law import LAWS, PARAMETERS, Plans, StepLaw, believe
-from workbench.performance.support import Support
 from workbench.performance.topology import Topology
 
 Array = NDArray[np.float64]
 # The matrices are small: threads wait for each other, on a busy machine ten times as long as one computes.
 _on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 NORMAL_90 = 1.6449
-MOST_ROWS = 2000
+MAX_ROWS = 2000
 _ROUNDS = 2
 _POINTS_AT_ONCE = 1000
 _ROWS_TO_ADAPT = 250
@@ -34,13 +34,13 @@ _ROWS_TO_FIT = 500
 # Held-out rows outweigh the stated spread once they are more than this.
 _ROWS_OF_TRUST = 20
 _TRUST_RANGE = (0.7, 2.0)
-# What step - synchronisation says of computing: the two clocks do not start and end together.
+# The error of step - synchronisation as computing time: the two clocks do not start and end together.
 _COMPUTE_DEVIATION = 0.15
 _ROWS_OF_COMPUTE = 20
-_MOST_SYNC_SHARE = 0.9
+_MAX_SYNC_SHARE = 0.9
 # Further starts: little and much that grows with the batch, slow links between nodes, much overlap.
 _FURTHER_STARTS = (("share", -1.0), ("share", 1.0), ("network", -1.0), ("overlap", 1.0))
-# A row that is so many stated deviations off is taken to be as much noisier, and twice that.
+# A row that is this many stated deviations off is taken to be as much noisier, and twice that.
 _OUTLYING = 3.0
 _DISCOUNT = 2.0
 
@@ -64,7 +64,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class Point:
-    """A plan whose step time is asked for.
+    """A plan whose step time is wanted.
 
     Attributes:
         topology: Where its workers would be.
@@ -104,8 +104,8 @@ def fit(measurements: Sequence[Measurement]) -> StepTimeModel:
     """
     if not measurements:
         raise ValueError("a step-time model needs one measurement or more")
-    if len(measurements) > MOST_ROWS:
-        chosen = np.random.default_rng(0).permutation(len(measurements))[:MOST_ROWS]
+    if len(measurements) > MAX_ROWS:
+        chosen = np.random.default_rng(0).permutation(len(measurements))[:MAX_ROWS]
         measurements = [measurements[index] for index in np.sort(chosen)]
     first, *others = LAWS
     best = StepTimeModel(measurements, first)
@@ -212,7 +212,7 @@ class StepTimeModel:
         )
 
     def _condition(self) -> None:
-        """Work out once what every prediction needs, and what the rows say of each other."""
+        """Work out once what every prediction needs, and how the rows relate to each other."""
         logs, slopes = jacobian(lambda at: self.law.log_step(at, self.plans), self.parameters)
         precision = np.linalg.inv(noisy_covariance(self.plans, self._misfit, self._noise_factors))
         believed = np.diag(self._beliefs[1] ** -2) + self._computing.curvature(self.law, self.parameters)
@@ -268,28 +268,28 @@ class StepTimeModel:
 
 @dataclass(frozen=True)
 class _Computing:
-    """What synchronisation times say of computing: it is what is left of a step without them."""
+    """Computing times from synchronisation times: what is left of a step without them."""
 
     plans: Plans
     log_times: Array
 
     @classmethod
     def of(cls, plans: Plans, measurements: Sequence[Measurement]) -> _Computing:
-        told = [
+        known = [
             index
             for index, each in enumerate(measurements)
             if each.topology.num_gpus > 1
             and each.sync_time_s is not None
-            and each.sync_time_s < _MOST_SYNC_SHARE * each.step_time_s
+            and each.sync_time_s < _MAX_SYNC_SHARE * each.step_time_s
         ]
         left_s = [
-            measurements[index].step_time_s - (measurements[index].sync_time_s or 0.0) for index in told
+            measurements[index].step_time_s - (measurements[index].sync_time_s or 0.0) for index in known
         ]
-        return cls(plans.rows(np.array(told, int)), np.log(np.array(left_s, float)))
+        return cls(plans.rows(np.array(known, int)), np.log(np.array(left_s, float)))
 
     @cached_property
     def _deviation(self) -> float:
-        # Rows err alike, so that many of them say little more than some.
+        # Rows err alike, so that many of them add little to some.
         return _COMPUTE_DEVIATION * max(1.0, float(np.sqrt(len(self.plans) / _ROWS_OF_COMPUTE)))
 
     def residuals(self, law: StepLaw, parameters: Array) -> Array:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from workbench.errors import DataError
 
-MOST_GPUS = 100_000
+MAX_GPUS = 100_000
 KINDS = ("one GPU", "one node", "two nodes", "more nodes")
 
 
@@ -35,12 +35,12 @@ class Topology:
             The topology.
 
         Raises:
-            DataError: If the numbers contradict each other; its field is the one to look at.
+            DataError: If the numbers contradict each other; its field is the one to check.
         """
         if num_nodes < 1:
             raise DataError(f"{num_nodes} nodes", field="nodes", allowed="1 or more")
-        if num_gpus > MOST_GPUS:
-            raise DataError(f"{num_gpus} GPUs", field="gpus", allowed=f"at most {MOST_GPUS}")
+        if num_gpus > MAX_GPUS:
+            raise DataError(f"{num_gpus} GPUs", field="gpus", allowed=f"at most {MAX_GPUS}")
         if num_gpus < num_nodes:
             raise DataError(
                 f"{num_gpus} GPUs cannot be on {num_nodes} nodes", field="gpus", allowed="one a node or more"
@@ -48,16 +48,16 @@ class Topology:
         if gpus_per_node is None:
             fewest, num_larger = divmod(num_gpus, num_nodes)
             return cls((fewest,) * (num_nodes - num_larger) + (fewest + 1,) * num_larger)
-        told = "+".join(map(str, gpus_per_node))
+        written = "+".join(map(str, gpus_per_node))
         if len(gpus_per_node) != num_nodes:
             raise DataError(
-                f"{told} says {len(gpus_per_node)} nodes, not {num_nodes}",
+                f"{written} means {len(gpus_per_node)} nodes, not {num_nodes}",
                 field="gpus_per_node",
                 allowed="one number a node, such as 4+4",
             )
         if min(gpus_per_node) < 1 or sum(gpus_per_node) != num_gpus:
             raise DataError(
-                f"{told} is not {num_gpus} GPUs",
+                f"{written} is not {num_gpus} GPUs",
                 field="gpus_per_node",
                 allowed=f"whole numbers from 1 whose sum is {num_gpus}",
             )
@@ -87,5 +87,5 @@ class Topology:
 
     @property
     def kind(self) -> str:
-        """Which boundaries it has crossed, one of `KINDS`: each says little of the next."""
+        """Which boundaries it has crossed, one of `KINDS`: none predicts the next."""
         return KINDS[0] if self.num_gpus == 1 else KINDS[min(self.num_nodes, 3)]

@@ -1,4 +1,4 @@
-"""What a stored advice predicts of step times: read once, then asked for plans."""
+"""The step times that stored advice predicts for plans."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from workbench.advisor.stored_advice import Interval, finite, mapping, rows
+from workbench.advisor.stored_advice import Interval, finite, mapping, rows, stored_plan
+from workbench.advisor.variants import Variant, read_plan, variant_of
 from workbench.events import PlanMeasured
+from workbench.plan import PartialPlan, Plan
 
-Usual = tuple[Any, Any]
-# Of a step; what claims more was not measured.
-MOST_SAMPLES = 1e12
+# Per step; a larger number cannot be a measurement.
+MAX_SAMPLES = 1e12
 
 
 @dataclass(frozen=True)
 class CurveStep:
-    """A step of the stored curve: one micro batch a worker, gradients exchanged after it."""
+    """A step of the stored curve: one micro batch per worker, then an exchange of gradients."""
 
     workers: int
     micro_batch: int
@@ -27,10 +28,10 @@ class CurveStep:
 
 
 class Predictions:
-    """Step times as an advice predicts them."""
+    """The step times that advice predicts."""
 
     def __init__(self, advice: Mapping[str, Any]) -> None:
-        """Read an advice; an empty one predicts nothing."""
+        """Read stored advice; empty advice predicts nothing."""
         candidates = [mapping(advice.get(name)) for name in ("choice", "runner_up", "reference")]
         self._candidates = [each for each in (*candidates, *rows(advice.get("others"))) if each]
         self._usual = usual_of(mapping(advice.get("choice")), ())
@@ -38,17 +39,15 @@ class Predictions:
         found = [step for row in stored if (step := _curve_step(row)) is not None]
         self.curve = sorted(found, key=lambda step: (step.workers, step.micro_batch))
 
-    def of_plan(self, plan: Mapping[str, Any]) -> Interval | None:
-        """Return the predicted step time of a plan; None where the advice says nothing about it."""
-        names = ("workers", "micro_batch", "accumulation", "precision", "strategy")
-        wanted = [plan.get(name) for name in names]
-        for candidate in self._candidates:
-            if wanted == [mapping(candidate.get("plan")).get(name) for name in names]:
-                return _time(Interval.of(candidate.get("step_time_s")))
-        workers, micro_batch = finite(plan.get("workers")), finite(plan.get("micro_batch"))
-        if workers is None or micro_batch is None or not is_usual(plan, self._usual):
+    def of_plan(self, stored: PartialPlan) -> Interval | None:
+        """Return the predicted step time of a plan, or None if the advice does not cover it."""
+        plan = stored.complete()
+        if plan is None:
             return None
-        return self._on_curve(workers, micro_batch)
+        for candidate in self._candidates:
+            if stored_plan(candidate).complete() == plan:
+                return _time(Interval.of(candidate.get("step_time_s")))
+        return self._on_curve(plan.workers, plan.micro_batch) if is_usual(plan, self._usual) else None
 
     def _on_curve(self, workers: float, micro_batch: float) -> Interval | None:
         line = [row for row in self.curve if row.workers == workers]
@@ -63,17 +62,16 @@ class Predictions:
         return Interval(value, low, high, nearest.step.extrapolated)
 
 
-def usual_of(choice: Mapping[str, Any], measured: Sequence[PlanMeasured]) -> Usual:
-    """Return the precision and recomputation that curves are about: the choice's, else the first measured."""
-    plan = mapping(choice.get("plan")) or (measured[0].plan if measured else {})
-    return plan.get("precision"), plan.get("recompute", "none")
+def usual_of(choice: Mapping[str, Any], measured: Sequence[PlanMeasured]) -> Variant | None:
+    """Return the variant that the curves describe: that of the choice, else the first one measured."""
+    stored = mapping(choice.get("plan")) or (measured[0].plan if measured else {})
+    plan = read_plan(stored)
+    return None if plan is None else variant_of(plan)
 
 
-def is_usual(plan: Mapping[str, Any], usual: Usual) -> bool:
-    """Tell whether a plan makes steps as curves show them: that precision, gradients exchanged each time."""
-    return (
-        plan.get("accumulation", 1) == 1 and (plan.get("precision"), plan.get("recompute", "none")) == usual
-    )
+def is_usual(plan: Plan | None, usual: Variant | None) -> bool:
+    """Return whether the curves describe a plan: its variant matches and it does not accumulate gradients."""
+    return plan is not None and plan.accumulation == 1 and variant_of(plan) == usual
 
 
 def _curve_step(row: Mapping[str, Any]) -> CurveStep | None:
@@ -84,7 +82,7 @@ def _curve_step(row: Mapping[str, Any]) -> CurveStep | None:
     )  # fmt: skip
     if not (workers and micro_batch and step) or min(workers, micro_batch) < 1:
         return None
-    if workers * micro_batch > MOST_SAMPLES:
+    if workers * micro_batch > MAX_SAMPLES:
         return None
     return CurveStep(int(workers), int(micro_batch), step)
 

@@ -1,4 +1,4 @@
-"""The record of an advice: what a run measured and recommended, and the gradient noise of its trials.
+"""The record of advice: what a run measured and recommended, and the gradient noise of its trials.
 
 A projection of events, as `history` and `series` are. What a figure shows of it is left to `prepare_advice`
 and `prepare_learning`.
@@ -24,7 +24,7 @@ from workbench.events import (
     TrialReported,
 )
 from workbench.experiment import Experiment
-from workbench.history.reports import Reports, Told
+from workbench.history.reports import NumberColumn, Reports
 from workbench.performance.noise import GradientMoments
 from workbench.plots.series import THROUGHPUT, Curve, RunSeries
 
@@ -32,7 +32,7 @@ NOISE_SCALE = "noise_scale"
 
 
 class AdviceRecord:
-    """What belongs to advice among the events of a run."""
+    """The events of a run that concern advice."""
 
     def __init__(self, experiment: Experiment) -> None:
         """Begin before the first event of a run of `experiment`."""
@@ -41,11 +41,11 @@ class AdviceRecord:
         self.rate_tests: list[RatesTested] = []
         self.candidates: list[CandidateTried] = []
         self.advice: Mapping[str, Any] = {}
-        # Columns of their own, so that the noise is thinned and taken back with lost attempts as metrics are.
+        # Separate columns, so that noise is thinned, and rewound after lost attempts, like metrics.
         self._noise = RunSeries(experiment)
 
     def add(self, event: Event) -> None:
-        """Take in the next event of the run."""
+        """Process the next event of the run."""
         match event:
             case AdviceRequested():
                 self.requested = event
@@ -58,23 +58,23 @@ class AdviceRecord:
             case AdviceGiven():
                 self.advice = event.advice
             case TrialReported() if event.gradient_noise is not None:
-                self.hear(event.trial, Reports.of([event.model_dump()]))
+                self.take_reports(event.trial, Reports.of([event.model_dump()]))
             case _:
                 pass
 
     @property
     def exists(self) -> bool:
-        """Whether anything was measured for an advice, or one was asked for or given."""
+        """Whether advice was requested, measured for or given."""
         told = self.measured or self.rate_tests or self.candidates or self.advice
         return self.requested is not None or bool(told)
 
     @property
     def choice(self) -> Mapping[str, Any]:
-        """What is recommended; an empty mapping until something is."""
+        """The recommendation; empty until there is one."""
         return mapping(self.advice.get("choice"))
 
     def of_one_setting(self) -> list[PlanMeasured]:
-        """Return the measurements that belong together: those of the setting that was measured most often."""
+        """Return the measurements of the setting that was measured most often; only those are comparable."""
         often = Counter(event.setting for event in self.measured).most_common(1)
         return [event for event in self.measured if event.setting == often[0][0]]
 
@@ -82,18 +82,18 @@ class AdviceRecord:
         """Return the noise scale in samples of every trial that reported one, by trial number."""
         return self._noise.curves(NOISE_SCALE)
 
-    def hear(self, trial: int, reports: Reports) -> None:
-        """Take in the next reports of one trial."""
+    def take_reports(self, trial: int, reports: Reports) -> None:
+        """Add the next reports of one trial."""
         signals, noises = reports.numbers["gradient_signal_sqr"], reports.numbers["gradient_noise"]
-        told = np.flatnonzero(signals.is_told & noises.is_told)
+        places = np.flatnonzero(signals.is_known & noises.is_known)
         scales = np.full(len(reports), np.nan)
-        for place in told:
+        for place in places:
             moments = GradientMoments(float(signals.values[place]), float(noises.values[place]))
             scales[place] = math.nan if (scale := moments.noise_scale()) is None else scale
         finite = np.flatnonzero(np.isfinite(scales))
         if len(finite):
             found = reports.at(finite)
-            nothing = Told(scales[finite], np.zeros(len(finite), dtype=np.bool_))
+            nothing = NumberColumn(scales[finite], np.zeros(len(finite), dtype=np.bool_))
             numbers = {**found.numbers, THROUGHPUT: nothing}
-            values = {NOISE_SCALE: Told(scales[finite], np.ones(len(finite), dtype=np.bool_))}
+            values = {NOISE_SCALE: NumberColumn(scales[finite], np.ones(len(finite), dtype=np.bool_))}
             self._noise.add_reports(trial, Reports(found.attempts, numbers, values, {}))

@@ -1,6 +1,6 @@
-"""Figures: prepared data drawn with plotly, all in one look.
+"""Figures: prepared data drawn with plotly, all in one style.
 
-The only room that knows plotly. `FIGURES` names every figure; each takes a run and returns a plotly figure
+The only modules that use plotly. `FIGURES` names every figure; each takes a run and returns a plotly figure
 that works in a notebook, on a page and on paper: light background, colours that colour-blind readers can
 tell apart, nothing that needs WebGL. What is shown is decided in `prepare`.
 """
@@ -14,6 +14,7 @@ import numpy as np
 import plotly.graph_objects as go
 from plotly.offline import get_plotlyjs
 
+from workbench.formatting import format_number
 from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.figures_trials import (
     draw_importance,
@@ -21,21 +22,6 @@ from workbench.plots.figures_trials import (
     draw_pareto,
     draw_slice,
     draw_timeline,
-)
-from workbench.plots.look import (
-    BLUE,
-    GREEN,
-    INK,
-    MUTED,
-    ORANGE,
-    SKY,
-    TEMPLATE,
-    VERMILLION,
-    floats,
-    joined,
-    new_figure,
-    plain,
-    say_empty,
 )
 from workbench.plots.prepare import (
     CurvesData,
@@ -51,6 +37,21 @@ from workbench.plots.prepare_trials import (
     prepare_timeline,
 )
 from workbench.plots.run_data import RunData
+from workbench.plots.theme import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    ORANGE,
+    SKY,
+    TEMPLATE,
+    VERMILLION,
+    floats,
+    joined,
+    new_figure,
+    plain,
+    show_message,
+)
 
 
 def convergence(run: RunData, **options: Any) -> go.Figure:
@@ -75,12 +76,12 @@ def slices(run: RunData) -> go.Figure:
 
 
 def importance(run: RunData, *, importance: Mapping[str, float]) -> go.Figure:
-    """Draw how much each parameter matters, as `study` has computed it."""
+    """Draw the importance of each parameter, as computed by `study`."""
     return draw_importance(prepare_importance(importance), run.experiment.objectives[0].metric)
 
 
 def pareto(run: RunData) -> go.Figure:
-    """Draw the trials that nobody beats in every objective, and those that they beat."""
+    """Draw the Pareto front and the trials behind it."""
     return draw_pareto(prepare_pareto(run))
 
 
@@ -102,7 +103,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
 
 
 def javascript() -> str:
-    """Return plotly's own JavaScript, for pages that have to work offline."""
+    """Return plotly's JavaScript, for pages that must work offline."""
     return get_plotlyjs()
 
 
@@ -120,10 +121,10 @@ def for_page(figure: go.Figure) -> tuple[str, int, str]:
 
 
 def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
-    """Draw curves: one thin line a trial, the best one thick, the best so far as a stair."""
+    """Draw curves: a thin line per trial, a thick one for the best, and a step line for the best so far."""
     figure = new_figure(title)
     if not data.lines:
-        return say_empty(figure, "No trial has reported this yet.")
+        return show_message(figure, "No trial has reported this yet.")
     if data.band:
         _add_band(figure, data)
     others = [line for line in data.lines if line.trial != data.best_trial]
@@ -153,7 +154,7 @@ def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
             y=data.target,
             line={"color": VERMILLION, "width": 1.2, "dash": "dash"},
             annotation={
-                "text": f"target {data.target:g}",
+                "text": f"target {format_number(data.target)}",
                 "font": {"size": 12, "color": "#a84400"},
                 "bgcolor": "rgba(255,255,255,0.8)",
             },
@@ -199,7 +200,7 @@ def _add_lines(
     opacity: float,
     width: float,
 ) -> None:
-    """Draw many trials as one trace with gaps, which a browser draws far faster than many traces."""
+    """Draw many trials as one trace with gaps, which browsers draw far faster than many traces."""
     if not lines:
         return
     lonely = all(len(line.x) == 1 for line in lines)

@@ -1,6 +1,6 @@
-"""Figures of advice: what plans cost, how predictions held, how batches and rates learn.
+"""Figures of advice: the cost of plans, the accuracy of predictions, the effect of batches and rates.
 
-`ADVICE_FIGURES` names them; `figures` lists them with all others. The same rules hold.
+`ADVICE_FIGURES` names them; `figures` lists them with all others. The same rules apply.
 """
 
 from __future__ import annotations
@@ -11,17 +11,8 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from workbench.formatting import format_count, format_number, format_percent
 from workbench.plots.figures_learning import draw_candidates, draw_noise, draw_rates, draw_time_to_target
-from workbench.plots.look import (
-    BLUE,
-    CROSSED,
-    FAINT,
-    INK,
-    MUTED,
-    VERMILLION,
-    new_figure,
-    say_empty,
-)
 from workbench.plots.marks import (
     SERIES_COLOURS,
     add_fit,
@@ -53,11 +44,21 @@ from workbench.plots.prepare_scaling import (
     prepare_scaling,
 )
 from workbench.plots.run_data import RunData
+from workbench.plots.theme import (
+    BLUE,
+    CROSSED,
+    FAINT,
+    INK,
+    MUTED,
+    VERMILLION,
+    new_figure,
+    show_message,
+)
 
 
 @dataclass(frozen=True)
 class AdviceFigure:
-    """A figure of advice: what it shows of a run, and how that is drawn."""
+    """A figure of advice: how its data is prepared and drawn."""
 
     prepare: Callable[[RunData], Any]
     draw_prepared: Callable[[Any], go.Figure]
@@ -71,10 +72,10 @@ def draw_by_batch(data: BatchData) -> go.Figure:
     """Draw a line per number of workers: measured points, the fitted curve and its interval."""
     figure = new_figure(data.title, data.subtitle)
     if data.empty:
-        return say_empty(figure, data.empty)
+        return show_message(figure, data.empty)
     for index, group in enumerate(data.groups):
         colour = SERIES_COLOURS[index % len(SERIES_COLOURS)]
-        name = f"{group.workers} worker{'' if group.workers == 1 else 's'}"
+        name = f"{format_count(group.workers, 'worker')}"
         add_fit(figure, group.fit, colour, name, legend=not group.measured.x)
         add_points(figure, group.measured, name, {"color": colour, "size": 8})
         add_points(
@@ -91,16 +92,16 @@ def draw_by_batch(data: BatchData) -> go.Figure:
         for column in (group.measured, group.otherwise, group.fit)
         for x in column.x
     ]
-    figure.update_xaxes(ticks_at(batches), title_text="Micro batch (samples a worker and micro step)")
+    figure.update_xaxes(ticks_at(batches), title_text="Micro batch (samples per worker and micro step)")
     figure.update_yaxes(title_text=data.y_title, rangemode="tozero")
     return figure
 
 
 def draw_scaling(data: ScalingData) -> go.Figure:
-    """Draw efficiency against workers: the ideal, what was measured, what is predicted."""
+    """Draw efficiency against workers: ideal, measured and predicted."""
     figure = new_figure("Scale efficiency", data.subtitle)
     if data.empty:
-        return say_empty(figure, data.empty)
+        return show_message(figure, data.empty)
     ends = [data.workers[0], data.workers[-1]]
     figure.add_scatter(
         x=ends, y=[1.0, 1.0], mode="lines", name="ideal", line={"color": INK, "width": 1.2, "dash": "dot"},
@@ -111,6 +112,8 @@ def draw_scaling(data: ScalingData) -> go.Figure:
         name = f"micro batch {line.micro_batch}"
         add_fit(figure, line.predicted, colour, f"{name}, predicted", legend=not line.measured.x)
         add_points(figure, line.measured, f"{name}, measured", {"color": colour, "size": 9}, digits=".1%")
+        of_trials = {"color": colour, "size": 9, "symbol": "circle-open"}
+        add_points(figure, line.trials, f"{name}, trials", of_trials, digits=".1%")
     figure.update_xaxes(ticks_at(data.workers), title_text="Workers")
     fewest = data.workers[0]
     against = "" if fewest == 1 else f" against {fewest} workers"
@@ -119,10 +122,10 @@ def draw_scaling(data: ScalingData) -> go.Figure:
 
 
 def draw_memory(data: MemoryData) -> go.Figure:
-    """Draw the peak of a worker: the estimate as a line, what was measured as points, the limit above."""
+    """Draw the peak memory of a worker: the estimate as a line, measurements as points, and the limit."""
     figure = new_figure("Memory by micro batch", data.subtitle)
     if data.empty:
-        return say_empty(figure, data.empty)
+        return show_message(figure, data.empty)
     if data.estimated.x:
         figure.add_scatter(
             x=data.estimated.x,
@@ -137,19 +140,19 @@ def draw_memory(data: MemoryData) -> go.Figure:
     how = "measured" if data.choice_is_measured else "estimated"
     add_points(figure, data.choice, f"recommended, {how}", marked())
     if data.limit is not None:
-        note_level(figure, data.limit, f"the device has {data.limit:.3g} {data.unit}")
+        note_level(figure, data.limit, f"device memory {format_number(data.limit)} {data.unit}")
     columns = (data.estimated, data.measured, data.too_large)
     batches = [x for points in columns for x in points.x]
-    figure.update_xaxes(ticks_at(batches), title_text="Micro batch (samples a worker and micro step)")
+    figure.update_xaxes(ticks_at(batches), title_text="Micro batch (samples per worker and micro step)")
     figure.update_yaxes(title_text=f"Peak memory of a worker ({data.unit})", rangemode="tozero")
     return figure
 
 
 def draw_predictions(data: PredictionData) -> go.Figure:
-    """Draw predicted over measured step times around the diagonal."""
+    """Draw predicted against measured step times."""
     figure = new_figure("Predicted and measured step time", data.subtitle)
     if data.empty:
-        return say_empty(figure, data.empty)
+        return show_message(figure, data.empty)
     found = [
         value
         for points in (data.probes, data.trials)
@@ -162,10 +165,15 @@ def draw_predictions(data: PredictionData) -> go.Figure:
     figure.add_scatter(x=ends, y=[(1 - BAND) * end for end in ends], showlegend=False, **edge)
     figure.add_scatter(
         x=ends, y=[(1 + BAND) * end for end in ends], fill="tonexty", fillcolor="rgba(152,163,174,0.25)",
-        name=f"within {BAND:.0%}", **edge,
+        name=f"within {format_percent(BAND)}", **edge,
     )  # fmt: skip
     figure.add_scatter(
-        x=ends, y=ends, mode="lines", name="came true", line={"color": FAINT, "width": 1.4}, hoverinfo="skip"
+        x=ends,
+        y=ends,
+        mode="lines",
+        name="exact prediction",
+        line={"color": FAINT, "width": 1.4},
+        hoverinfo="skip",
     )
     add_points(figure, data.probes, "probes of the advice", {"color": BLUE, "size": 8})
     add_points(figure, data.trials, "trials", {"color": VERMILLION, "size": 8, "symbol": "diamond"})

@@ -1,23 +1,13 @@
-"""Figures of how batches and rates learn: noise, time to target, rate tests, candidates.
+"""Figures of the effect of batches and rates: noise, time to target, rate tests, candidates.
 
-Split from `figures_advice`, which lists them, to keep files short; the same rules hold.
+Split from `figures_advice`, which lists them; the same rules apply.
 """
 
 from __future__ import annotations
 
 import plotly.graph_objects as go
 
-from workbench.plots.look import (
-    BLUE,
-    GREEN,
-    INK,
-    MUTED,
-    VERMILLION,
-    joined,
-    new_figure,
-    plain,
-    say_empty,
-)
+from workbench.formatting import format_count, format_number
 from workbench.plots.marks import (
     SERIES_COLOURS,
     add_fit,
@@ -29,15 +19,26 @@ from workbench.plots.marks import (
     ticks_at,
 )
 from workbench.plots.prepare_learning import CandidatesData, NoiseData, RatesData, TargetData
+from workbench.plots.theme import (
+    BLUE,
+    GREEN,
+    INK,
+    MUTED,
+    VERMILLION,
+    joined,
+    new_figure,
+    plain,
+    show_message,
+)
 
-_MOST_LEVELS = 3
+_MAX_LEVELS = 3
 
 
 def draw_noise(data: NoiseData) -> go.Figure:
     """Draw the noise scale of trials, the critical batch of one, and the global batches in use as levels."""
     figure = new_figure("Gradient noise scale", data.subtitle)
     if data.empty:
-        return say_empty(figure, data.empty)
+        return show_message(figure, data.empty)
     others = [line for line in data.lines if line.trial != data.shown_trial]
     if others:
         figure.add_scatter(
@@ -54,14 +55,16 @@ def draw_noise(data: NoiseData) -> go.Figure:
             )  # fmt: skip
     if data.critical_x:
         figure.add_scatter(
-            x=data.critical_x, y=data.critical, mode="lines", name="critical batch, up to here",
+            x=data.critical_x, y=data.critical, mode="lines", name="critical batch so far",
             line={"color": GREEN, "width": 1.8, "dash": "dash"},
             hovertemplate="%{y:,.0f} samples<extra>critical batch</extra>",
         )  # fmt: skip
-    for batch in data.batches[-_MOST_LEVELS:]:
-        note_level(figure, batch, f"global batch {batch:,}", INK, log=True, right=True)
+    for batch in data.batches[-_MAX_LEVELS:]:
+        note_level(figure, batch, f"global batch {format_count(batch)}", INK, log=True, right=True)
     if data.advised is not None and data.advised > 0:
-        note_level(figure, data.advised, f"the advice rests on {data.advised:,.0f}", MUTED, log=True)
+        note_level(
+            figure, data.advised, f"the advice is based on {format_count(data.advised)}", MUTED, log=True
+        )
     figure.update_xaxes(title_text=data.x_title, rangemode="tozero")
     figure.update_yaxes(title_text="Samples", type="log", minor={"showgrid": False}, nticks=6, tickformat=",")
     return figure
@@ -71,23 +74,23 @@ def draw_time_to_target(data: TargetData) -> go.Figure:
     """Draw the time to the target over the global batch, and where the candidates lie."""
     figure = new_figure("Time to target by global batch", data.subtitle)
     if data.empty:
-        return say_empty(figure, data.empty)
+        return show_message(figure, data.empty)
     add_fit(figure, data.fit, BLUE, "predicted, with interval", legend=True)
     looks = {"choice": marked(), "runner-up": {**open_marks(VERMILLION), "size": 12}}
     for name, points in data.marks:
         look = looks.get(name, {"color": MUTED, "size": 9, "symbol": "diamond"})
         add_points(figure, points, name, look)
     batches = [*data.fit.x, *(x for _, points in data.marks for x in points.x)]
-    figure.update_xaxes(ticks_at(batches), title_text="Global batch (samples a step)")
+    figure.update_xaxes(ticks_at(batches), title_text="Global batch (samples per step)")
     figure.update_yaxes(title_text=f"Time to target ({data.unit})", rangemode="tozero")
     return figure
 
 
 def draw_rates(data: RatesData) -> go.Figure:
-    """Draw the loss over rates that rise, with the suggestion and the highest stable rate."""
+    """Draw the loss over rising learning rates, with the suggestion and the highest stable rate."""
     figure = new_figure("Learning rate range test", data.subtitle)
     if data.empty:
-        return say_empty(figure, data.empty)
+        return show_message(figure, data.empty)
     for index, line in enumerate(data.lines):
         colour = SERIES_COLOURS[index % len(SERIES_COLOURS)]
         figure.add_scatter(
@@ -97,11 +100,11 @@ def draw_rates(data: RatesData) -> go.Figure:
         if line.suggested is not None:
             figure.add_scatter(
                 x=[line.suggested], y=[line.suggested_loss], mode="markers", marker=marked(),
-                name=f"suggested {line.suggested:.3g}",
+                name=f"suggested {format_number(line.suggested)}",
                 hovertemplate="suggested rate %{x:.3g}<extra></extra>",
             )  # fmt: skip
         if line.highest_stable is not None:
-            said = f"highest stable {line.highest_stable:.3g}"
+            said = f"highest stable {format_number(line.highest_stable)}"
             note_place(figure, line.highest_stable, said, colour, row=index)
     figure.update_xaxes(title_text="Learning rate", type="log", minor={"showgrid": False}, exponentformat="e")
     figure.update_yaxes(title_text="Training loss (smoothed)", range=data.y_range)
@@ -109,10 +112,10 @@ def draw_rates(data: RatesData) -> go.Figure:
 
 
 def draw_candidates(data: CandidatesData) -> go.Figure:
-    """Draw the objective of candidates over their seconds of training."""
+    """Draw the objective of candidates over their training time."""
     figure = new_figure("Candidates side by side", data.subtitle)
     if data.empty:
-        return say_empty(figure, data.empty)
+        return show_message(figure, data.empty)
     for index, line in enumerate(data.lines):
         is_named = index < len(SERIES_COLOURS)
         colour = SERIES_COLOURS[index] if is_named else MUTED
@@ -130,7 +133,7 @@ def draw_candidates(data: CandidatesData) -> go.Figure:
                 hovertemplate="target reached after %{x:.3g}<extra></extra>",
             )  # fmt: skip
     if data.target is not None:
-        note_level(figure, data.target, f"target {data.target:g}")
+        note_level(figure, data.target, f"target {format_number(data.target)}")
     figure.update_xaxes(title_text=data.x_title, rangemode="tozero")
     figure.update_yaxes(title_text=plain(data.y_title))
     return figure

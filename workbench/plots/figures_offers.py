@@ -1,4 +1,4 @@
-"""Machines that could be rented, on one page: what a run would cost on each, and how long it would take."""
+"""Machines for rent on one page: the estimated cost and duration of a run on each."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from workbench.advisor.quantities import format_duration
-from workbench.plots.look import BLUE, GREEN, MUTED, ORANGE, SKY, VERMILLION, new_figure, plain, say_empty
+from workbench.formatting import format_duration, format_money
 from workbench.plots.marks import log_axis, marked, note_level, note_place
 from workbench.plots.prepare import time_unit
+from workbench.plots.theme import BLUE, GREEN, MUTED, ORANGE, SKY, VERMILLION, new_figure, plain, show_message
 
 _COLOURS = {"aws": ORANGE, "gcp": BLUE, "azure": GREEN, "lambda": "#cc79a7", "runpod": SKY}
-_MOST_NAMES = 6
+_MAX_NAMES = 6
 _NEAR = 0.12
-"""Part of an axis within which two names would lie on each other."""
+"""Fraction of an axis within which two labels would overlap."""
 _FAR = 3.0
-"""How many times beyond all offers a wish is left out, which would squeeze them into a corner."""
+"""A limit this many times beyond all offers is not drawn: it would squeeze them into a corner."""
 _CLEARLY = 0.98
 _PALE = 0.35
 _SYMBOLS = {"on demand": "circle", "spot": "diamond"}
@@ -31,17 +31,17 @@ def draw_offers(
     """Draw time over cost, both with their intervals.
 
     Args:
-        offers: What each line of the comparison says, as plain values, the best first.
+        offers: The lines of the comparison as plain values, best first.
         deadline_s: When the run should have ended.
         budget_usd: What it may cost.
     """
     known = [each for each in offers if each["run_s"] and each["cost_usd"] and each["fits"] is not False]
     title, about = (
-        "What the run would take",
-        "hollow: extrapolated, not measured on this device and so many workers",
+        "Estimated time and cost of the run",
+        "hollow: extrapolated, not measured on this device with this many workers",
     )
     if not known:
-        return say_empty(new_figure(title, about), "Of no machine are both the time and the price known.")
+        return show_message(new_figure(title, about), "No machine has both a known time and a known price.")
     unit, unit_s = time_unit(max(each["run_s"]["value"] for each in known))
     times, costs = (
         (min(each[name]["low"] for each in known), max(each[name]["high"] for each in known))
@@ -52,7 +52,7 @@ def draw_offers(
         beyond.append(f"the deadline ({format_duration(deadline_s)})")
         deadline_s = None
     if budget_usd is not None and not _is_near(budget_usd, costs):
-        beyond.append(f"the budget (${budget_usd:,.2f})")
+        beyond.append(f"the budget ({format_money(budget_usd)})")
         budget_usd = None
     verb = "lies" if len(beyond) == 1 else "lie"
     figure = new_figure(title, f"{about}; {' and '.join(beyond)} {verb} beyond" if beyond else about)
@@ -80,7 +80,7 @@ def draw_offers(
     if offers[0] is known[0] and known[0]["recommendable"]:
         figure.add_scatter(
             x=[known[0]["cost_usd"]["value"]], y=[known[0]["run_s"]["value"] / unit_s], mode="markers",
-            marker=marked(), name="best by cost within the wishes", hoverinfo="skip",
+            marker=marked(), name="best by cost within the limits", hoverinfo="skip",
         )  # fmt: skip
     if deadline_s is not None:
         note_level(figure, deadline_s / unit_s, "deadline", log=True)
@@ -99,7 +99,7 @@ def draw_offers(
 
 
 def write_offers(path: Path, offers: Sequence[Mapping[str, Any]], **wishes: float | None) -> None:
-    """Write the figure as a page that needs nothing else; arguments as in `draw_offers`."""
+    """Write the figure as a self-contained page; arguments as in `draw_offers`."""
     draw_offers(offers, **wishes).write_html(path, include_plotlyjs=True)
 
 
@@ -118,7 +118,7 @@ def _with(wish: float | None, ends: tuple[float, float]) -> tuple[float, float]:
 def _worth_a_name(
     offers: Sequence[Mapping[str, Any]], times: tuple[float, float], costs: tuple[float, float]
 ) -> list[Mapping[str, Any]]:
-    """Return those that no other beats in both time and cost, as far apart as names need."""
+    """Return the Pareto-optimal offers, spaced widely enough for labels."""
     found: list[Mapping[str, Any]] = []
     fastest_s = math.inf
     for each in sorted(offers, key=lambda offer: (offer["cost_usd"]["value"], offer["run_s"]["value"])):
@@ -131,7 +131,7 @@ def _worth_a_name(
             if high > low
         ):
             found.append(each)
-    return found[:_MOST_NAMES]
+    return found[:_MAX_NAMES]
 
 
 def _groups(offers: Sequence[Mapping[str, Any]]) -> dict[tuple[str, str], list[Mapping[str, Any]]]:

@@ -1,6 +1,6 @@
 """Figures of trials as wholes: parallel coordinates, slices, importance, Pareto front, timeline.
 
-Split from `figures`, which lists them, to keep files short; the same rules hold.
+Split from `figures`, which lists them; the same rules apply.
 """
 
 from __future__ import annotations
@@ -12,7 +12,17 @@ import plotly.graph_objects as go
 from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
-from workbench.plots.look import (
+from workbench.formatting import format_number, format_percent
+from workbench.plots.prepare_trials import (
+    ImportanceData,
+    ParallelData,
+    ParallelLine,
+    ParetoData,
+    SliceData,
+    SlicePanel,
+    TimelineData,
+)
+from workbench.plots.theme import (
     ABSENT,
     BLUE,
     CROSSED,
@@ -26,26 +36,17 @@ from workbench.plots.look import (
     colour_scale,
     joined,
     new_figure,
-    say_empty,
     short,
-)
-from workbench.plots.prepare_trials import (
-    ImportanceData,
-    ParallelData,
-    ParallelLine,
-    ParetoData,
-    SliceData,
-    SlicePanel,
-    TimelineData,
+    show_message,
 )
 
 
 def draw_parallel(data: ParallelData) -> go.Figure:
-    """Draw parallel coordinates as plain lines: they print, and need no WebGL as plotly's own would."""
+    """Draw parallel coordinates as plain lines, which print and, unlike plotly's own, need no WebGL."""
     figure = new_figure("Parallel coordinates")
     with_result = [line for line in data.lines if line.value is not None]
     if not with_result or len(data.axes) < 2:
-        return say_empty(figure, "Nothing to compare: no complete trial, or no parameter that varies.")
+        return show_message(figure, "Nothing to compare: no complete trial, or no parameter that varies.")
     scale = colour_scale(data.goal)
     low, high = data.colour_range
     shades: dict[int, list[ParallelLine]] = {}
@@ -99,7 +100,8 @@ def _add_parallel_lines(
     ]
     size = len(rows[0])
     hover = [
-        f"trial {line.trial}" + ("" if line.value is None else f"<br>{line.value:.6g}") for line in lines
+        f"trial {line.trial}" + ("" if line.value is None else f"<br>{format_number(line.value)}")
+        for line in lines
     ]
     figure.add_scatter(
         x=joined(tuple(float(index) for index in range(size)) for _ in rows),
@@ -114,9 +116,9 @@ def _add_parallel_lines(
 
 
 def draw_slice(data: SliceData) -> go.Figure:
-    """Draw one panel a parameter: complete trials filled, pruned ones hollow, the best ringed."""
+    """Draw one panel per parameter: complete trials filled, pruned ones hollow, the best ringed."""
     if not data.panels:
-        return say_empty(new_figure("Slices"), "No parameter varies among the finished trials.")
+        return show_message(new_figure("Slices"), "No parameter varies among the finished trials.")
     num_columns = min(3, len(data.panels))
     num_rows = -(-len(data.panels) // num_columns)
     figure = make_subplots(
@@ -169,16 +171,16 @@ def _add_slice_points(
 
 
 def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
-    """Draw one bar a parameter, the most important on top."""
+    """Draw one bar per parameter, the most important on top."""
     figure = new_figure("Parameter importance")
     if not data.names:
-        return say_empty(figure, "Too few complete trials to tell parameters apart.")
+        return show_message(figure, "Too few complete trials to compare parameters.")
     figure.add_bar(
         x=data.shares[::-1],
         y=[short(name, 30) for name in data.names[::-1]],
         orientation="h",
         marker={"color": BLUE},
-        text=[f"{share:.0%}" if share >= 0.005 else "< 1%" for share in data.shares[::-1]],
+        text=[format_percent(share) for share in data.shares[::-1]],
         textposition="outside",
         width=0.62,
         cliponaxis=False,
@@ -195,16 +197,16 @@ def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
 
 
 def draw_pareto(data: ParetoData) -> go.Figure:
-    """Draw the front as a stair in front of the trials that it beats, one panel a pair of objectives."""
+    """Draw the front as a step line and the trials behind it, one panel per pair of objectives."""
     if not (data.front or data.infeasible):
-        return say_empty(new_figure("Pareto front"), "No trial has finished with all objectives.")
+        return show_message(new_figure("Pareto front"), "No trial has finished with all objectives.")
     figure = make_subplots(1, len(data.pairs), horizontal_spacing=0.3 / (len(data.pairs) + 1))
     figure.update_layout(template=TEMPLATE, title_text="Pareto front")
     for column, (first, second) in enumerate(data.pairs, start=1):
         line = "lines+markers" if len(data.titles) == 2 else "markers"
         for name, points, mode, marker in (
             ("beaten", data.beaten, "markers", HOLLOW),
-            ("breaks a constraint", data.infeasible, "markers", CROSSED),
+            ("violates a constraint", data.infeasible, "markers", CROSSED),
             ("Pareto front", data.front, line, {"color": BLUE, "size": 10}),
         ):
             if points:
@@ -228,10 +230,10 @@ def draw_pareto(data: ParetoData) -> go.Figure:
 
 
 def draw_timeline(data: TimelineData) -> go.Figure:
-    """Draw one bar a trial from its start to its end, coloured by how it ended."""
+    """Draw one bar per trial from its start to its end, coloured by its final state."""
     figure = new_figure("Timeline of trials")
     if not data.bars:
-        return say_empty(figure, "No trial has started.")
+        return show_message(figure, "No trial has started.")
     for state, colour in STATE_COLOURS.items():
         bars = [bar for bar in data.bars if bar.state == state]
         if bars:

@@ -8,25 +8,25 @@ from typing import Any
 
 import plotly.graph_objects as go
 
-from workbench.plots.look import BLUE, GREEN, INK, MUTED, ORANGE, VERMILLION, plain
 from workbench.plots.prepare import Values
 from workbench.plots.prepare_advice import Fit, Points
+from workbench.plots.theme import BLUE, GREEN, INK, MUTED, ORANGE, VERMILLION, plain
 
 SERIES_COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, "#cc79a7", "#56b4e9")
-_MOST_TICKS = 12
+_MAX_TICKS = 12
 _NOTE: dict[str, Any] = {
     "showarrow": False, "font": {"size": 12, "color": MUTED}, "bgcolor": "rgba(255,255,255,0.75)",
 }  # fmt: skip
 
 
 def add_fit(figure: go.Figure, fit: Fit, colour: str, name: str, *, legend: bool) -> None:
-    """Draw a fitted curve: its interval as a band, dashed where it is beyond what was measured."""
+    """Draw a fitted curve with its interval as a band, dashed where it is extrapolated."""
     if not fit.x:
         return
     edge: dict[str, Any] = {"mode": "lines", "line": {"width": 0}, "hoverinfo": "skip", "showlegend": False}
     figure.add_scatter(x=fit.x, y=fit.low, **edge)
     figure.add_scatter(
-        x=fit.x, y=fit.high, fill="tonexty", fillcolor=_faded(colour), name=f"{name}: nine of ten", **edge,
+        x=fit.x, y=fit.high, fill="tonexty", fillcolor=_faded(colour), name=f"{name}: 90 % interval", **edge,
     )  # fmt: skip
     links = range(1, len(fit.x))
     for dash, wanted, said in (("solid", False, "fitted"), ("dash", True, "beyond what was measured")):
@@ -58,7 +58,7 @@ def add_points(
     legend: bool = True,
     digits: str = ".4g",
 ) -> None:
-    """Draw points, with their spread where it is known."""
+    """Draw points, with their spread if it is known."""
     if not points.x:
         return
     spread: dict[str, Any] = {}
@@ -91,7 +91,7 @@ def marked() -> dict[str, Any]:
 
 
 def open_marks(colour: str) -> dict[str, Any]:
-    """Return the marker of what does not belong to a curve of that colour but comes near."""
+    """Return the marker of points that are close to a curve of that colour but not part of it."""
     return {"color": "rgba(0,0,0,0)", "size": 7, "line": {"color": colour, "width": 1.4}}
 
 
@@ -104,7 +104,7 @@ def note_level(
     log: bool = False,
     right: bool = False,
 ) -> None:
-    """Draw a level across the figure, with what it is; `log` says of which kind the axis is."""
+    """Draw a labelled level across the figure; `log` states whether the axis is logarithmic."""
     figure.add_shape(
         type="line",
         xref="paper",
@@ -122,7 +122,7 @@ def note_level(
 
 
 def note_place(figure: go.Figure, at: float, text: str, colour: str, *, row: int) -> None:
-    """Draw a place on a logarithmic horizontal axis, with what it is; rows of several do not overlap."""
+    """Draw a labelled position on a logarithmic horizontal axis; labels in different rows do not overlap."""
     figure.add_shape(
         type="line",
         yref="paper",
@@ -139,9 +139,9 @@ def note_place(figure: go.Figure, at: float, text: str, colour: str, *, row: int
 
 
 def ticks_at(places: Sequence[float | None]) -> dict[str, Any]:
-    """Return a logarithmic axis whose ticks are the numbers that occur, or an even choice of them."""
+    """Return a logarithmic axis whose ticks are the numbers that occur, or an evenly spaced subset."""
     known = sorted({place for place in places if place is not None and place > 0})
-    shown = known[:: max(1, math.ceil(len(known) / _MOST_TICKS))]
+    shown = known[:: max(1, math.ceil(len(known) / _MAX_TICKS))]
     axis: dict[str, Any] = {
         "type": "log",
         "tickvals": shown,

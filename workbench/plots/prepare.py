@@ -1,7 +1,7 @@
-"""Prepare: exactly what a figure shows, as plain values that can be compared.
+"""Prepare exactly what a figure shows, as plain values that can be compared.
 
-One frozen type a figure, and one function that fills it from a run. Everything that needs thought (which
-trials, which order, which scale, what is cut off) is decided here; drawing is left to `figures`.
+One frozen type per figure, and one function that fills it from a run. Every decision (which
+trials, which order, which scale, what is cut off) is made here; drawing is left to `figures`.
 A value that is not finite is None.
 """
 
@@ -17,7 +17,7 @@ import numpy as np
 from workbench.errors import ExperimentError
 from workbench.events import TrialState
 from workbench.history import History
-from workbench.plots.bundling import bundle
+from workbench.plots.curve_bands import bundle
 from workbench.plots.run_data import RunData
 from workbench.plots.series import AXES, THROUGHPUT, Axis, Curve, Floats, Goal
 
@@ -36,7 +36,7 @@ class Line:
 
 @dataclass(frozen=True)
 class BandData:
-    """What the middle 80 % of all trials did."""
+    """The range of the middle 80 % of all trials."""
 
     x: Values
     low: Values
@@ -53,17 +53,17 @@ class CurvesData:
         x_title: Title of the horizontal axis, with its unit.
         y_title: Title of the vertical axis, with its unit or direction.
         lines: Trials one by one, worst first, so that the best is drawn last.
-        best_trial: The trial to stand out, if it is among the lines.
+        best_trial: The trial to highlight, if it is among the lines.
         best_x: Where the best value so far changes.
         best_y: The best value so far from there on.
         goal: Which way is better.
-        target: The value that was asked for.
+        target: The target value of the objective.
         band: All trials, where there are too many for lines.
-        y_range: What the axis shows, where some values would squeeze all others flat.
+        y_range: The range of the axis, if outliers would compress all other values.
         num_cut: Points outside `y_range`.
         num_trials: Trials with such a curve, drawn or not.
         axis: What they are drawn over.
-        x_unit: How long the unit of the horizontal axis is, in steps, epochs or seconds.
+        x_unit: Length of one unit of the horizontal axis, in steps, epochs or seconds.
     """
 
     metric: str
@@ -98,7 +98,7 @@ def prepare_convergence(
         axis: "step", "epoch" or "time"; the default is epochs where they are known, else steps.
         metric: A reported metric; the default is the first objective.
         max_curves: How many trials are drawn one by one.
-        chosen: Trials that are among them however bad they are.
+        chosen: Trials that are always drawn.
 
     Raises:
         ExperimentError: If the axis or the metric is unknown.
@@ -131,13 +131,13 @@ def prepare_convergence(
 def prepare_throughput(
     run: RunData, *, axis: Axis = "time", max_curves: int = 60, chosen: Sequence[int] = ()
 ) -> CurvesData:
-    """Prepare the samples per second of all trials, or of an even sample of very many.
+    """Prepare the samples per second of all trials, or of an evenly spaced subset if there are very many.
 
     Args:
         run: The run.
         axis: "step", "epoch" or "time".
         max_curves: How many trials are drawn one by one.
-        chosen: Trials that are among them whatever happens.
+        chosen: Trials that are always drawn.
     """
     best = run.history.best()
     curves = run.series.curves(THROUGHPUT)
@@ -160,7 +160,7 @@ def prepare_throughput(
 
 
 def default_axis(curves: Sequence[Curve]) -> Axis:
-    """Return epochs where most reports tell them, else steps."""
+    """Return "epoch" if most reports contain the epoch, else "step"."""
     epochs = np.concatenate([curve.x("epoch") for curve in curves]) if curves else np.empty(0)
     return "epoch" if len(epochs) and np.isfinite(epochs).mean() > 0.5 else "step"
 
@@ -176,12 +176,12 @@ def time_unit(longest_s: float) -> tuple[str, float]:
 def readable_range(
     values: Floats, goal: Goal, target: float | None
 ) -> tuple[tuple[float, float] | None, int]:
-    """Cut off the bad side of an axis where a few values there would squeeze all others flat.
+    """Cut off the bad side of an axis if a few outliers there would compress all other values.
 
     Args:
         values: What is drawn; NaN and infinity do not count.
-        goal: Which side is the bad one.
-        target: A value that has to stay in sight.
+        goal: Which direction is better.
+        target: A value that must stay visible.
 
     Returns:
         The range to show and how many values lie outside, or None and 0 where all fit well.
@@ -219,8 +219,9 @@ def _curves_data(
         raise ExperimentError(f"unknown axis {axis!r}", field="axis", allowed=AXES)
     always = (*chosen, *(() if best_trial is None else (best_trial,)))
     bounded = bundle(
-        curves, axis, goal, max_curves=max_curves, always=always, never_best=_never_best(run.history)
-    )
+        curves, axis, goal, max_curves=max_curves, always=always, never_best=_never_best(run.history),
+        values=_values_of_complete(run.history, curves[0].metric) if curves else {},
+    )  # fmt: skip
     x_title, scale = {"step": ("Step", 1.0), "epoch": ("Epoch", 1.0)}.get(axis) or _time_title(curves)
     band = [] if bounded.band is None else [bounded.band.low, bounded.band.high]
     drawn = np.concatenate([*(curve.value for curve in bounded.curves), *band, np.empty(0)])
@@ -261,12 +262,21 @@ def _curves_data(
 
 
 def _never_best(history: History) -> list[int]:
-    """Return the trials that can be no run's best any more, whatever they had reported."""
+    """Return the trials that can no longer be the best of a run, regardless of their reports."""
     return [
         trial.number
         for trial in history.in_state("failed", "complete")
         if trial.state == "failed" or not history.is_feasible(trial)
     ]
+
+
+def _values_of_complete(history: History, metric: str) -> dict[int, float]:
+    """Return the values of complete trials, by number."""
+    return {
+        trial.number: trial.values[metric]
+        for trial in history.in_state("complete")
+        if math.isfinite(trial.values.get(metric, math.nan))
+    }
 
 
 def _without_best(data: CurvesData) -> CurvesData:

@@ -1,7 +1,7 @@
-"""Prepare the figures of what plans cost: throughput, step time and memory against the micro batch.
+"""Prepare the figures of the cost of plans: throughput, step time and memory against the micro batch.
 
-Same rules as `prepare`: frozen plain values, every decision taken here, None for what is not finite. `empty`
-says what would bring data, and is "" where there is some; `subtitle` says what a person should see.
+As in `prepare`: frozen plain values, all decisions made here, None for values that are not finite. `empty`
+states how to obtain data ("" if there is some); `subtitle`, how to read the figure.
 """
 
 from __future__ import annotations
@@ -10,18 +10,20 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from workbench.advisor.stored_advice import Interval, finite, mapping, rows, write_batch
+from workbench.advisor.stored_advice import Interval, finite, mapping, rows, stored_plan
+from workbench.advisor.variants import read_plan
 from workbench.events import PlanMeasured
-from workbench.plots.advice_predictions import MOST_SAMPLES, CurveStep, Predictions, is_usual, usual_of
+from workbench.plan import PartialPlan
+from workbench.plots.advice_predictions import MAX_SAMPLES, CurveStep, Predictions, is_usual, usual_of
 from workbench.plots.prepare import Values
 from workbench.plots.run_data import RunData
 
-_TO_MEASURE = "No plan has been measured yet; an advice measures some."
+_TO_MEASURE = "No plan has been measured yet; request advice to measure some."
 _UNITS = (("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10))
 
 
 class Point(NamedTuple):
-    """One point, where the truth may lie, and what it is."""
+    """A point, its interval, and its label."""
 
     x: float | None
     y: float | None
@@ -42,7 +44,7 @@ class Points:
 
     @classmethod
     def of(cls, found: Iterable[Point]) -> Points:
-        """Make columns in order of x; points without a place are left out."""
+        """Make columns in order of x; points without coordinates are left out."""
         placed = [point for point in found if point.x is not None and point.y is not None]
         placed.sort(key=lambda point: point.x or 0.0)
         return cls(*(tuple(column) for column in zip(*placed, strict=True)))  # type: ignore[arg-type]
@@ -50,7 +52,7 @@ class Points:
 
 @dataclass(frozen=True)
 class Fit:
-    """A fitted curve with its interval; `beyond` where it leaves what was measured."""
+    """A fitted curve with its interval; `beyond` where it is extrapolated."""
 
     x: Values = ()
     y: Values = ()
@@ -73,7 +75,7 @@ class Fit:
 
 @dataclass(frozen=True)
 class WorkersGroup:
-    """The plans of one number of workers: measured as the advice would compute, otherwise, and fitted."""
+    """The plans of one number of workers: measured with the advised variant, with others, and fitted."""
 
     workers: int
     measured: Points
@@ -108,22 +110,22 @@ class MemoryData:
     empty: str = ""
 
 
-# From seconds per step, and samples per step, to what the axis shows.
+# Converts seconds per step and samples per step to the unit of the axis.
 _Shown = Callable[[Interval, float], Interval]
 
 
 def prepare_step_time(run: RunData) -> BatchData:
-    """Prepare seconds per step against the micro batch, a line per number of workers."""
+    """Prepare seconds per step against the micro batch, one line per number of workers."""
     events, curve = run.advice.of_one_setting(), Predictions(run.advice.advice).curve
     unit, unit_s = time_unit_of_steps(
         [*(event.step_time_s for event in events), *(row.step.value for row in curve)]
     )
     choice = run.advice.choice
-    # Over accumulated micro steps a step takes longer than what the curves show.
-    is_comparable = mapping(choice.get("plan")).get("accumulation") == 1
+    # With accumulated micro steps, a step takes longer than the curves show.
+    is_comparable = stored_plan(choice).accumulation == 1
     return BatchData(
         title="Step time by micro batch",
-        subtitle="Flat while there is room to spare, then rising" + _of_dashes(curve),
+        subtitle="Flat while the device has spare capacity, then rising" + _of_dashes(curve),
         y_title=f"Step time ({unit})",
         groups=(groups := _groups(run, lambda step, _: scaled(step, 1.0 / unit_s))),
         choice=choice_points(choice, choice.get("step_time_s") if is_comparable else None, unit_s),
@@ -132,12 +134,12 @@ def prepare_step_time(run: RunData) -> BatchData:
 
 
 def prepare_throughput_by_batch(run: RunData) -> BatchData:
-    """Prepare samples per second against the micro batch, a line per number of workers."""
+    """Prepare samples per second against the micro batch, one line per number of workers."""
     choice, curve = run.advice.choice, Predictions(run.advice.advice).curve
     groups = _groups(run, lambda step, samples: inverse(step, samples))
     return BatchData(
         title="Throughput by micro batch",
-        subtitle="A larger micro batch pays until its line goes flat" + _of_dashes(curve),
+        subtitle="A larger micro batch raises throughput until its line flattens" + _of_dashes(curve),
         y_title="Throughput (samples/s)",
         groups=groups,
         choice=choice_points(choice, choice.get("samples_per_s"), 1.0),
@@ -156,7 +158,7 @@ def prepare_memory(run: RunData) -> MemoryData:
     unit, unit_bytes = next((pair for pair in _UNITS if largest >= 2 * pair[1]), _UNITS[-1])
 
     def place(event: PlanMeasured) -> Point:
-        # Where memory ran out, nobody could see how much was wanted: more than there is.
+        # If memory ran out, the demand is unknown, except that it exceeds what there is.
         peak = finite(event.peak_bytes) or (None if event.fits else limit)
         return Point(size_of(event, "micro_batch"), _over(peak, unit_bytes), text=describe(event))
 
@@ -167,7 +169,7 @@ def prepare_memory(run: RunData) -> MemoryData:
     too_large = Points.of(place(event) for event in events if not event.fits)
     known = measured.x or estimated.x or too_large.x
     return MemoryData(
-        subtitle="The peak of a worker has to stay below what its device has.",
+        subtitle="The peak memory of a worker must stay below that of its device.",
         unit=unit,
         estimated=estimated,
         measured=measured,
@@ -175,7 +177,7 @@ def prepare_memory(run: RunData) -> MemoryData:
         choice=choice_points(choice, held, unit_bytes),
         choice_is_measured=held.get("measured") is True,
         limit=_over(limit, unit_bytes),
-        empty="" if known else "No plan has told how much memory it takes yet; an advice finds out.",
+        empty="" if known else "No plan has reported its memory yet; request advice to measure it.",
     )
 
 
@@ -194,31 +196,31 @@ def scaled(step: Interval, factor: float) -> Interval:
 
 
 def inverse(step: Interval, numerator: float) -> Interval:
-    """Return what is done per second where it takes an interval of seconds."""
+    """Return the rate per second of work that takes an interval of seconds."""
     return Interval(numerator / step.value, numerator / step.high, numerator / step.low, step.extrapolated)
 
 
 def choice_points(choice: Mapping[str, Any], stored: Any, unit: float) -> Points:
     """Return the recommended plan as a point over its micro batch, or none."""
-    found, plan = Interval.of(stored), mapping(choice.get("plan"))
+    found, plan = Interval.of(stored), stored_plan(choice)
     if found is None:
         return Points()
     shown = scaled(found, 1.0 / unit)
-    text = f"recommended: {write_batch(plan)}"
-    return Points.of([Point(finite(plan.get("micro_batch")), shown.value, shown.low, shown.high, text)])
+    text = f"recommended: {plan.batch_text}"
+    return Points.of([Point(plan.micro_batch, shown.value, shown.low, shown.high, text)])
 
 
 def size_of(event: PlanMeasured, name: str) -> int | None:
-    """Return a number of a measured plan, such as its workers."""
-    value = finite(event.plan.get(name))
-    return int(value) if value is not None and 1 <= value <= MOST_SAMPLES else None
+    """Return a numeric field of a measured plan, such as its workers."""
+    plan = PartialPlan.from_json(event.plan)
+    value = plan.global_batch if name == "global_batch" else plan.get(name)
+    return value if isinstance(value, int) and value <= MAX_SAMPLES else None
 
 
 def describe(event: PlanMeasured) -> str:
-    """Say what was measured."""
-    plan = event.plan
-    words = [write_batch(plan), *(str(plan[name]) for name in ("precision", "strategy") if plan.get(name))]
-    return ", ".join(words if event.fits else [*words, event.message or "does not fit"])
+    """Return a short description of the measured plan."""
+    words = PartialPlan.from_json(event.plan).describe()
+    return words if event.fits else f"{words}, {event.message or 'does not fit'}"
 
 
 def time_unit_of_steps(times_s: Iterable[float | None]) -> tuple[str, float]:
@@ -240,7 +242,7 @@ def _groups(run: RunData, shown: _Shown) -> tuple[WorkersGroup, ...]:
                 found = shown(step, samples)
                 at = size_of(event, "micro_batch")
                 point = Point(at, found.value, found.low, found.high, describe(event))
-                points[is_usual(event.plan, usual)].append(point)
+                points[is_usual(read_plan(event.plan), usual)].append(point)
         fit = Fit.of(
             (float(row.micro_batch), shown(row.step, row.micro_batch * workers))
             for row in curve

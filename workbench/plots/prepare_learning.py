@@ -1,6 +1,6 @@
-"""Prepare the figures of how batches and rates learn: noise, time to target, rate tests, candidates.
+"""Prepare the figures of the effect of batches and rates: noise, time to target, rate tests, candidates.
 
-Same rules as `prepare_advice`.
+The same rules as in `prepare_advice` apply.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from workbench.advisor.quantities import format_short_time
-from workbench.advisor.stored_advice import Interval, finite, mapping, rows, write_batch
+from workbench.advisor.stored_advice import Interval, finite, mapping, rows, stored_plan
 from workbench.events import CandidateTried
+from workbench.formatting import format_duration, format_number
 from workbench.performance.noise import critical_batch
+from workbench.plan import PartialPlan
 from workbench.plots.prepare import Values, time_unit
 from workbench.plots.prepare_advice import Fit, Point, Points, scaled
 from workbench.plots.run_data import RunData
 from workbench.plots.series import Curve, Floats, Goal
 
-MOST_TRIALS = 20
+MAX_TRIALS = 20
 
 
 @dataclass(frozen=True)
@@ -36,15 +37,15 @@ class NoiseLine:
 
 @dataclass(frozen=True)
 class NoiseData:
-    """The noise scale over training; the critical batch of one trial, for all of it up to there.
+    """The noise scale over training, and the critical batch of one trial up to each point.
 
     Attributes:
-        lines: The trials, the one that stands out last.
-        shown_trial: The one that stands out.
-        critical_x: Where the critical batch is told.
+        lines: The trials, the highlighted one last.
+        shown_trial: The highlighted trial.
+        critical_x: Positions at which the critical batch is known.
         critical: The critical batch of the training up to there, in samples.
         batches: The global batches in use, ascending.
-        advised: The noise scale that the advice rests on.
+        advised: The noise scale that the advice is based on.
     """
 
     subtitle: str
@@ -93,7 +94,7 @@ class RatesData:
 
 @dataclass(frozen=True)
 class CandidateLine:
-    """One candidate that was trained for a while; `reached` are the places where it met the target."""
+    """A candidate that was trained briefly; `reached` are the points at which it met the target."""
 
     name: str
     x: Values
@@ -104,7 +105,7 @@ class CandidateLine:
 
 @dataclass(frozen=True)
 class CandidatesData:
-    """The objective of candidates against their seconds of training."""
+    """The objective of candidates against their training time in seconds."""
 
     subtitle: str
     x_title: str
@@ -115,23 +116,23 @@ class CandidatesData:
 
 
 def prepare_noise(run: RunData) -> NoiseData:
-    """Prepare the noise scale over epochs, or over steps where epochs are not told."""
+    """Prepare the noise scale over epochs, or over steps if epochs are unknown."""
     curves = [curve for curve in run.advice.noise_scales() if len(curve)]
     noise = mapping(run.advice.advice.get("noise"))
     subtitle = "A global batch far below the noise scale wastes steps, one far above it wastes samples."
     axis = "epoch" if curves and all(np.isfinite(curve.x("epoch")).all() for curve in curves) else "step"
     x_title = "Epoch" if axis == "epoch" else "Step"
     if not curves:
-        empty = "No trial has reported gradient noise yet; that takes two workers, or two micro steps a step."
+        empty = "No trial has reported gradient noise yet; it needs two workers, or two micro steps per step."
         return NoiseData(subtitle, x_title, (), empty=empty)
     best = run.history.best()
     shown = next((curve for curve in curves if best and curve.trial == best.number), None)
     shown = shown or max(curves, key=lambda curve: float(curve.x("step")[-1]))
     others = [curve for curve in curves if curve is not shown]
-    spread = np.unique(np.linspace(0, len(others) - 1, MOST_TRIALS - 1).astype(int)) if others else []
+    spread = np.unique(np.linspace(0, len(others) - 1, MAX_TRIALS - 1).astype(int)) if others else []
     drawn = [*(others[index] for index in spread), shown]
-    batches = {finite(run.history.trials[curve.trial].plan.get("global_batch")) for curve in drawn}
-    batch = finite(run.history.trials[shown.trial].plan.get("global_batch"))
+    batches = {run.history.trials[curve.trial].plan.global_batch for curve in drawn}
+    batch = run.history.trials[shown.trial].plan.global_batch
     thin = shown.thinned(500)
     return NoiseData(
         subtitle,
@@ -143,7 +144,7 @@ def prepare_noise(run: RunData) -> NoiseData:
         shown_trial=shown.trial,
         critical_x=_values(thin.x(axis)) if batch else (),
         critical=_critical_batches(thin, batch) if batch else (),
-        batches=tuple(sorted(int(each) for each in batches if each)),
+        batches=tuple(sorted(each for each in batches if each)),
         advised=finite(noise.get("scale_samples")),
     )
 
@@ -186,12 +187,12 @@ def prepare_time_to_target(run: RunData) -> TargetData:
         [time_s.value for _, time_s in found] + [time_s.value for *_, time_s in times], default=0.0
     )
     unit, unit_s = time_unit(longest_s)
-    subtitle = "Its lowest point is the best trade: small batches need many steps, large ones long steps."
+    subtitle = "The lowest point is the best trade-off: small batches need many steps, large ones long steps."
     marks = []
     for name, candidate, time_s in times:
-        plan, shown = mapping(candidate.get("plan")), scaled(time_s, 1.0 / unit_s)
-        text = f"{write_batch(plan)}: {format_short_time(time_s.value)}"
-        at = finite(plan.get("global_batch"))
+        plan, shown = stored_plan(candidate), scaled(time_s, 1.0 / unit_s)
+        text = f"{plan.batch_text}: {format_duration(time_s.value)}"
+        at = plan.global_batch
         marks.append((name, Points.of([Point(at, shown.value, shown.low, shown.high, text)])))
     return TargetData(
         subtitle=subtitle,
@@ -200,7 +201,7 @@ def prepare_time_to_target(run: RunData) -> TargetData:
         marks=tuple((name, points) for name, points in marks if points.x),
         empty=""
         if found or marks
-        else "No time to the target is predicted yet; that takes an advice and an objective with a target.",
+        else "No time to the target is predicted yet; it needs advice and an objective with a target.",
     )
 
 
@@ -229,12 +230,12 @@ def prepare_rates(run: RunData) -> RatesData:
         subtitle="The suggestion lies where the loss falls steeply, below the highest stable rate.",
         lines=tuple(lines),
         y_range=_loss_range(lines),
-        empty="" if lines else "No range of learning rates has been tested with a finite loss yet.",
+        empty="" if lines else "No learning rate range test has had a finite loss yet.",
     )
 
 
 def prepare_candidates(run: RunData) -> CandidatesData:
-    """Prepare the first objective of the candidates that were tried beside each other."""
+    """Prepare the first objective of the candidates that were compared side by side."""
     objective = run.experiment.objectives[0]
     by_candidate: dict[str, list[CandidateTried]] = {}
     for event in run.advice.candidates:
@@ -254,12 +255,12 @@ def prepare_candidates(run: RunData) -> CandidatesData:
     lines.sort(key=rank)
     side = "higher" if goal == "maximize" else "lower"
     return CandidatesData(
-        subtitle=f"At the same second, the {side} line has come further; a star reached the target.",
+        subtitle=f"At the same time, the {side} line is ahead; a star marks the target being reached.",
         x_title=f"Training time ({unit})",
         y_title=f"{objective.metric} ({side} is better)",
         lines=tuple(lines),
         target=objective.target,
-        empty="" if lines else "No candidates have been trained beside each other yet.",
+        empty="" if lines else "No candidates have been trained side by side yet.",
     )
 
 
@@ -278,7 +279,7 @@ def _candidate_line(events: Sequence[CandidateTried], metric: str, unit_s: float
         if event.reached_target and value is not None:
             reached.append((at / unit_s, value))
     return CandidateLine(
-        f"{write_batch(events[0].plan)}, lr {events[0].lr:.3g}",
+        f"{PartialPlan.from_json(events[0].plan).batch_text}, lr {format_number(events[0].lr)}",
         tuple(x),
         tuple(y),
         tuple(at for at, _ in reached),
@@ -297,7 +298,7 @@ def _loss_at(pairs: Sequence[tuple[float, float]], rate: float) -> float | None:
 
 
 def _loss_range(lines: Sequence[RateLine]) -> tuple[float, float] | None:
-    """Cut off losses that explode: show as far above the first loss as the test fell below it."""
+    """Cut off exploding losses: show as much above the first loss as the test fell below it."""
     first, lowest, highest = -math.inf, math.inf, -math.inf
     for line in lines:
         losses = [loss for loss in line.losses if loss is not None]

@@ -1,6 +1,6 @@
 """Prepare figures that show trials as wholes: parallel coordinates, slices, importance, Pareto, timeline.
 
-Same rules as `prepare`: frozen plain values, every decision taken here, None for what is not finite or
+As in `prepare`: frozen plain values, all decisions made here, None for what is not finite or
 does not exist.
 """
 
@@ -19,6 +19,7 @@ from pydantic import JsonValue
 from workbench.errors import ExperimentError
 from workbench.events import TrialState
 from workbench.experiment import Objective
+from workbench.formatting import format_number, format_value
 from workbench.history import Trial
 from workbench.plots.prepare import Values, readable_range, time_unit
 from workbench.plots.run_data import RunData
@@ -64,7 +65,7 @@ class ParallelData:
     Attributes:
         lines: Worst first, so that the best is drawn last; trials without a result before them.
         colour_range: Objective values at the ends of the colour scale.
-        num_left_out: Complete and pruned trials that are not drawn, to keep the picture light.
+        num_left_out: Complete and pruned trials that are not drawn, to keep the figure small.
     """
 
     metric: str
@@ -81,7 +82,7 @@ class SlicePanel:
     """The objective over one parameter.
 
     Attributes:
-        tick_every: Distance of the ticks where it must be said: whole numbers, powers of ten.
+        tick_every: Distance between ticks if it must be set: for whole numbers and powers of ten.
     """
 
     name: str
@@ -117,10 +118,10 @@ class ParetoData:
     """Trials in the space of objectives.
 
     Attributes:
-        titles: One a metric, with the direction that is better.
-        front: (trial, values) of those that nobody beats, by the first objective.
-        beaten: (trial, values) of the other feasible ones.
-        infeasible: (trial, values) of those that break a constraint.
+        titles: One per metric, with the direction that is better.
+        front: (trial, values) of the Pareto-optimal trials, by the first objective.
+        beaten: (trial, values) of the other feasible trials.
+        infeasible: (trial, values) of those that violate a constraint.
         pairs: Indices of the two objectives of each panel.
     """
 
@@ -227,7 +228,7 @@ def prepare_pareto(run: RunData) -> ParetoData:
     objectives = run.experiment.objectives
     if len(objectives) < 2:
         raise ExperimentError(
-            "one objective has a best trial, not a front",
+            "a single objective has a best trial, not a front",
             field="objectives",
             next_step="Draw convergence or slice instead.",
         )
@@ -280,20 +281,13 @@ def title_of(objective: Objective) -> str:
 
 
 def searched(space: Space, trials: Sequence[Trial]) -> list[str]:
-    """Return the parameters that really vary, in the order of the space, at most `MAX_PARAMETERS`."""
+    """Return the parameters that vary, in the order of the space, at most `MAX_PARAMETERS`."""
     names = []
     for name, domain in space.root.items():
         values = {json.dumps(trial.params[name]) for trial in trials if name in trial.params}
         if not isinstance(domain, Fixed) and domain.values() != [None] and len(values) > 1:
             names.append(name)
     return names[:MAX_PARAMETERS]
-
-
-def label(value: JsonValue) -> str:
-    """Write a parameter's value as briefly as it can be read."""
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return value if isinstance(value, str) else json.dumps(value)
 
 
 class _Layout:
@@ -306,8 +300,8 @@ class _Layout:
         present = [trial.params[name] for trial in trials if name in trial.params]
         conditional = len(present) < len(trials)
         if isinstance(domain, Choice | Fixed):
-            known = [label(value) for value in domain.values()]
-            self.categories = tuple(dict.fromkeys([*known, *(label(value) for value in present)]))
+            known = [format_value(value) for value in domain.values()]
+            self.categories = tuple(dict.fromkeys([*known, *(format_value(value) for value in present)]))
             last = max(len(self.categories) - 1, 1)
             ticks = tuple((index / last, text) for index, text in enumerate(self.categories))
             self.axis = ParameterAxis(name, "category", ticks, conditional)
@@ -334,7 +328,7 @@ class _Layout:
         self.low, self.high, self.log = low, high, log
         marks = _log_marks(low, high) if log else _linear_marks(low, high)
         marks = [mark for mark in marks if not whole or mark.is_integer()]
-        ticks = tuple((self.place(mark), f"{mark:.4g}") for mark in marks)
+        ticks = tuple((self.place(mark), format_number(mark)) for mark in marks)
         self.axis = ParameterAxis(self.name, "log" if log else "linear", ticks, conditional)
 
     def place(self, value: float) -> float:
@@ -349,11 +343,11 @@ class _Layout:
         if self.name not in trial.params:
             return None
         if self.categories:
-            return self.categories.index(label(value)) / max(len(self.categories) - 1, 1)
+            return self.categories.index(format_value(value)) / max(len(self.categories) - 1, 1)
         return self.place(float(value)) if isinstance(value, int | float) else None
 
     def coordinate(self, value: JsonValue) -> float | str:
-        return float(value) if not self.categories and isinstance(value, int | float) else label(value)
+        return float(value) if not self.categories and isinstance(value, int | float) else format_value(value)
 
 
 def _evenly(trials: Sequence[Trial], most: int) -> list[Trial]:
@@ -364,7 +358,7 @@ def _evenly(trials: Sequence[Trial], most: int) -> list[Trial]:
 
 
 def _colour_range(values: Sequence[float], goal: Goal) -> tuple[float, float]:
-    """Spend the colours on good values: what lies far behind the median shares the last colour."""
+    """Reserve the colours for good values: everything far worse than the median shares the last colour."""
     if not values:
         return 0.0, 1.0
     low, middle, high = (float(edge) for edge in np.quantile(values, (0.0, 0.5, 1.0)))

@@ -1,14 +1,13 @@
 """The report: a run as one HTML page that works offline, in any browser and on paper.
 
-The answer comes first, then the pictures, then the tables, then what is needed to do it again. Everything
-that a person wrote is escaped. Figures come from `figures`; numbers from `history`; importance, which
+The answer comes first, then the pictures, then the tables, then how to reproduce the run. Everything
+that a user wrote is escaped. Figures come from `figures`; numbers from `history`; importance, which
 needs a study, from the caller.
 """
 
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
@@ -17,25 +16,24 @@ from workbench.errors import ExperimentError
 from workbench.events import AlertRaised, AttemptEnded, Event, Noted
 from workbench.experiment import Experiment
 from workbench.experiment.changing import describe_changes
+from workbench.experiment.trial_value import describe_value
+from workbench.formatting import MISSING, format_count, format_duration, format_number, format_time
 from workbench.plots.figures import FIGURES, for_page, javascript
 from workbench.plots.figures_advice import ADVICE_FIGURES
-from workbench.plots.look import STATE_COLOURS
 from workbench.plots.prepare import default_axis
 from workbench.plots.prepare_learning import prepare_noise
 from workbench.plots.report_advice import advice_answer, advice_card
 from workbench.plots.report_tables import (
     best_trials,
-    counted,
-    duration,
     environment,
     failures,
-    number,
     pairs,
     space,
     text,
 )
 from workbench.plots.run_data import RunData
 from workbench.plots.series import THROUGHPUT
+from workbench.plots.theme import STATE_COLOURS
 
 NUM_BEST = 20
 NUM_FAILURES = 20
@@ -56,9 +54,9 @@ def report_html(
     Args:
         experiment: What the run tunes.
         events: Everything that happened in the run, oldest first.
-        importance: Share of each parameter, from 0 to 1, if somebody has computed it.
-        run_id: The run's name in its store, for the commands that the page shows.
-        energy_wh: What its trials used, where somebody metered it.
+        importance: Share of each parameter, from 0 to 1, if it was computed.
+        run_id: The run id, for the commands that the page shows.
+        energy_wh: Energy that its trials used, in watt-hours, if it was metered.
 
     Returns:
         An HTML document without references to anything outside itself.
@@ -102,7 +100,7 @@ def _noting(events: Iterable[Event], notes: list[str]) -> Iterator[Event]:
             notes.append(event.message)
         elif isinstance(event, AttemptEnded) and event.reason not in ("stopped", "resized"):
             attempt = f"Trial {event.trial}, attempt {event.attempt + 1}, ended early ({event.reason})"
-            notes.append(f"{attempt}: {event.message}. It went on with the next attempt.")
+            notes.append(f"{attempt}: {event.message}. It continued with the next attempt.")
         yield event
 
 
@@ -115,7 +113,7 @@ class _Figures:
         self.drawn: dict[str, str] = {}
 
     def advice(self) -> list[str]:
-        """Return the section on advice, with those of its figures that have something to show."""
+        """Return the section on advice, with the figures that have data."""
         if not self.run.advice.exists:
             return []
         parts = ["<h2>Advice</h2>", *advice_card(self.run)]
@@ -132,7 +130,7 @@ class _Figures:
         parts: list[str] = []
         if len(run.experiment.objectives) > 1:
             parts += [
-                "<h2>What cannot be had together</h2>",
+                "<h2>Trade-offs between objectives</h2>",
                 self._figure("pareto", "No other trial beats those on the front in every objective."),
             ]
         if curves:
@@ -152,19 +150,19 @@ class _Figures:
             parts.append(self._figure("noise", text(prepare_noise(run).subtitle)))
         if run.history.ranked():
             parts += [
-                "<h2>What made the difference</h2>",
+                "<h2>What influenced the result</h2>",
                 self._importance(),
                 self._figure(
                     "parallel",
                     "Each line is one trial, from its parameters to its result. Grey lines were pruned; "
                     "<em>not set</em> means that the parameter does not exist in that configuration.",
                 ),
-                self._figure("slice", f"{text(objective.metric)} over each parameter, one dot a trial."),
+                self._figure("slice", f"{text(objective.metric)} over each parameter, one dot per trial."),
             ]
         if any(trial.attempts for trial in run.history.trials.values()):
             parts += [
                 "<h2>Where the time went</h2>",
-                self._figure("timeline", "One bar a trial, from its start to its end."),
+                self._figure("timeline", "One bar per trial, from its start to its end."),
             ]
         if run.series.curves(THROUGHPUT):
             parts.append(self._figure("throughput", "Training speed of each trial while it ran."))
@@ -173,7 +171,7 @@ class _Figures:
     def _importance(self) -> str:
         if not self.importance:
             return ""
-        caption = "How much of the differences between trials each parameter explains."
+        caption = "How much of the variance between trials each parameter explains."
         return self._figure("importance", caption, importance=self.importance)
 
     def _figure(self, kind: str, caption: str, *, name: str | None = None, **options: object) -> str:
@@ -197,7 +195,7 @@ def _header(run: RunData, run_id: str | None) -> str:
     )
     goals = " and ".join(f"{item.goal} {item.metric}" for item in experiment.objectives)
     begun = run.history.started_unix_s
-    when = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(begun)) if begun else "not started"
+    when = format_time(begun) if begun else "not started"
     changes = describe_changes(experiment, run.history.in_force)
     if run.history.replay_of is not None:
         when += f". A replay of {text(run.history.replay_of)}"
@@ -206,8 +204,9 @@ def _header(run: RunData, run_id: str | None) -> str:
     return (
         f"<header><h1>{text(experiment.name)}</h1>"
         f"<p>{text(goals.capitalize())}: {text(tuned)}, over "
-        f"{counted(len(experiment.search.root), 'parameter')}</p>"
-        f"<p>{f'Run {text(run_id)}, ' if run_id else ''}{when}</p></header>"
+        f"{format_count(len(experiment.search.root), 'parameter')}</p>"
+        f"<p>{f'Run {text(run_id)}, ' if run_id else ''}{when}</p>"
+        f"<p>The value of a trial: {text(describe_value(experiment))}.</p></header>"
     )
 
 
@@ -222,12 +221,14 @@ def _answer(run: RunData) -> str:
         return _front_answer(run)
     objective = history.objectives[0]
     others = [
-        f"{text(name)} {number(value)}" for name, value in best.values.items() if name != objective.metric
+        f"{text(name)} {format_number(value)}"
+        for name, value in best.values.items()
+        if name != objective.metric
     ]
     beside = f" ({', '.join(others)})" if others else ""
     return (
         '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best result</h2>'
-        f'<div class="value">{number(best.values[objective.metric])}</div>'
+        f'<div class="value">{format_number(best.values[objective.metric])}</div>'
         f'<div class="metric">{text(objective.metric)}, trial {best.number}'
         f"{beside}</div>{_target(run)}</div>"
         f"<div><h3>Its configuration</h3>{pairs(best.params)}</div></section>"
@@ -241,13 +242,13 @@ def _front_answer(run: RunData) -> str:
     for objective in history.objectives:
         choose = max if objective.goal == "maximize" else min
         trial = choose(front, key=lambda trial, metric=objective.metric: trial.values[metric])
-        shown = f"{number(trial.values[objective.metric])} in trial {trial.number}"
+        shown = f"{format_number(trial.values[objective.metric])} in trial {trial.number}"
         extremes.append(f'<tr><th scope="row">best {text(objective.metric)}</th><td>{shown}</td></tr>')
     return (
         '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best results</h2>'
         f'<div class="value">{len(front)}</div><div class="metric">'
-        f"{'trial that is' if len(front) == 1 else 'trials that are'} beaten by no other in every objective"
-        f"</div>{_target(run)}</div><div><h3>At the ends of the front</h3>"
+        f"{'trial' if len(front) == 1 else 'trials'} on the Pareto front"
+        f"</div>{_target(run)}</div><div><h3>Extremes of the front</h3>"
         f"<table><tbody>{''.join(extremes)}</tbody></table></div></section>"
     )
 
@@ -265,7 +266,7 @@ def _target(run: RunData) -> str:
     if not targets:
         return ""
     reached = run.history.target_reached()
-    wanted = " and ".join(f"{item.metric} {number(item.target or 0.0)}" for item in targets)
+    wanted = " and ".join(f"{item.metric} {format_number(item.target or 0.0)}" for item in targets)
     return (
         f'<p class="{"reached" if reached else "missed"}">Target {text(wanted)} '
         f"{'reached' if reached else 'not reached'}</p>"
@@ -276,11 +277,11 @@ def _facts(run: RunData, energy_wh: float | None) -> str:
     history = run.history
     states = Counter(trial.state for trial in history.trials.values())
     begun = history.started_unix_s
-    wall = "-" if begun is None else duration((history.ended_unix_s or run.last_unix_s) - begun)
+    wall = MISSING if begun is None else format_duration((history.ended_unix_s or run.last_unix_s) - begun)
     why = f", ended by {history.reason}" if history.reason else ""
     facts = [(f"Run{why}", history.state), ("Wall time", wall)]
     if energy_wh is not None:
-        facts.append(("Energy", f"{number(energy_wh)} Wh"))
+        facts.append(("Energy", f"{format_number(energy_wh)} Wh"))
     if run.advice.requested is None:
         facts.append(("Trials", str(states.total())))
     parts = [f"<div><dt>{text(name)}</dt><dd>{text(value)}</dd></div>" for name, value in facts]
@@ -303,20 +304,20 @@ def _notices(run: RunData, notes: Sequence[str]) -> list[str]:
         f'<p class="notice">{text(message)}{f" ({count} times)" if count > 1 else ""}</p>'
         for message, count in Counter(said).most_common(10)
     ]
-    return ["<h2>Worth knowing</h2>", *shown] if shown else []
+    return ["<h2>Notes</h2>", *shown] if shown else []
 
 
 def _again(run: RunData, run_id: str | None) -> list[str]:
     experiment = run.experiment
     safe = "-".join(re.findall(r"[A-Za-z0-9_]+", experiment.name)) or "experiment"
     parts = [
-        "<h2>Do it again</h2>",
+        "<h2>Reproduce this run</h2>",
         f"<p>Save the experiment below as <code>{safe}.yaml</code> and run:</p>",
         f"<pre>workbench {'sweep' if run.advice.requested is None else 'advise'} {safe}.yaml</pre>",
     ]
     if run_id and run.history.best():
         parts += [
-            "<p>The best trial with its weights and the command that retrains it:</p>",
+            "<p>Export the best trial with its weights and the command that retrains it:</p>",
             f"<pre>workbench export {text(run_id)} --to {safe}-best</pre>",
         ]
     try:

@@ -1,6 +1,6 @@
-"""The advice on the report: the card as a table of candidates, and what it rests on.
+"""The advice on the report: the card as a table of candidates, and what it is based on.
 
-Everything returned is HTML, escaped. What a candidate's rows say is left to the card of the advisor.
+Everything returned is HTML, escaped. The rows of a candidate come from the card of the advisor.
 """
 
 from __future__ import annotations
@@ -9,22 +9,22 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.advisor.card import compare, describe_noise, goal_of, rows_of, yaml_lines
-from workbench.advisor.quantities import format_duration
-from workbench.advisor.stored_advice import finite, mapping, rows, texts, write_batch
+from workbench.advisor.stored_advice import finite, mapping, rows, stored_plan, texts
+from workbench.formatting import format_duration
 from workbench.plots.report_tables import pairs, table, text
 from workbench.plots.run_data import RunData
 
-_MOST_OTHERS = 2
+_MAX_OTHERS = 2
 
 
 def advice_answer(run: RunData) -> str:
-    """Return the answer at the top of the page of a run that asked for nothing but an advice."""
+    """Return the answer at the top of the page of a run that only requested advice."""
     choice = run.advice.choice
     found = dict(rows_of(choice)) if choice else {}
-    value = write_batch(mapping(choice.get("plan"))) if choice else "none"
+    value = stored_plan(choice).batch_text if choice else "none"
     said = "global batch = micro batch x accumulation x workers" if choice else "Nothing is recommended yet."
     beside = {name: found[name] for name in ("learning rate", "samples/s", "time to target") if name in found}
-    shown = f"<div><h3>With it</h3>{pairs(beside)}</div>" if beside else ""
+    shown = f"<div><h3>Predicted for this plan</h3>{pairs(beside)}</div>" if beside else ""
     return (
         '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Recommended</h2>'
         f'<div class="value">{text(value)}</div><div class="metric">{said}</div></div>{shown}</section>'
@@ -35,7 +35,7 @@ def advice_card(run: RunData) -> list[str]:
     """Return what was recommended, or that nothing is yet; the heading is left to the page."""
     record = run.advice
     if not record.advice:
-        return ["<p>Plans are measured; nothing is recommended yet.</p>"]
+        return ["<p>Plans are being measured; nothing is recommended yet.</p>"]
     advice = record.advice
     parts = [f"<p>For {text(goal_of(advice))}, this is recommended:</p>", _candidates(advice)]
     for title, said in (
@@ -48,19 +48,19 @@ def advice_card(run: RunData) -> list[str]:
     facts = {"gradient noise scale": describe_noise(advice)}
     cost_s = finite(advice.get("cost_s"))
     if cost_s is not None:
-        facts["measuring took"] = format_duration(cost_s)
+        facts["measurement time"] = format_duration(cost_s)
     parts.append(f'<div class="compact">{pairs(facts)}</div>')
     settings = yaml_lines(mapping(advice.get("settings")))
     if settings:
-        parts.append(f"<h3>To write into the experiment</h3><pre>{text(chr(10).join(settings))}</pre>")
+        parts.append(f"<h3>Settings for the experiment file</h3><pre>{text(chr(10).join(settings))}</pre>")
     return parts
 
 
 def _candidates(advice: Mapping[str, Any]) -> str:
-    """Return a column a candidate, the choice first."""
+    """Return the table of candidates, one column each, the choice first."""
     choice = mapping(advice.get("choice"))
     named = [("Recommended", choice), ("Runner-up", mapping(advice.get("runner_up")))]
-    named += [("Another", each) for each in rows(advice.get("others"))[:_MOST_OTHERS]]
+    named += [("Another", each) for each in rows(advice.get("others"))[:_MAX_OTHERS]]
     named.append(("Without advice", mapping(advice.get("reference"))))
     shown = [(name, candidate) for name, candidate in named if candidate]
     columns = [dict(rows_of(candidate)) for _, candidate in shown]
@@ -69,7 +69,7 @@ def _candidates(advice: Mapping[str, Any]) -> str:
     compared = [compare(candidate, choice, objective) for _, candidate in shown]
     body = [_row(name, [column.get(name, "-") for column in columns]) for name in names]
     if len(shown) > 1:
-        body.append(_row("against the choice", ["-", *compared[1:]]))
+        body.append(_row("compared with the choice", ["-", *compared[1:]]))
     heads = [("", ""), *((name, "") for name, _ in shown)]
     shown_as = "Global batches are written as micro batch x accumulation x workers"
     return f'<div class="card">{table(heads, body, shown_as)}</div>'

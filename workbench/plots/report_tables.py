@@ -1,4 +1,4 @@
-"""The tables of the report, and how it writes numbers, durations and a person's words.
+"""The tables of the report, and how it formats numbers, durations and user text.
 
 Everything returned is HTML, escaped.
 """
@@ -6,11 +6,12 @@ Everything returned is HTML, escaped.
 from __future__ import annotations
 
 import html
-import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
+from workbench.formatting import MISSING, format_count, format_duration, format_value
 from workbench.history import Trial
-from workbench.plots.prepare_trials import label, searched
+from workbench.plots.prepare_trials import searched
 from workbench.plots.run_data import RunData
 from workbench.space import Choice, Fixed, describe, describe_condition
 
@@ -35,13 +36,13 @@ def best_trials(run: RunData) -> list[str]:
     ]
     rows = []
     for rank, trial in enumerate(shown):
-        values = [_cell(number(trial.values.get(name, math.nan)), "number") for name in metrics]
-        params = [_cell(label(trial.params[name]) if name in trial.params else "-") for name in names]
+        values = [_cell(_value(trial.values, name), "number") for name in metrics]
+        params = [_cell(_value(trial.params, name)) for name in names]
         took = (trial.ended_unix_s or run.last_unix_s) - (trial.started_unix_s or trial.proposed_unix_s)
         rows.append(
             f"<tr{_class('first' if rank == 0 and not several else '')}>"
             f'<th scope="row" class="number">{trial.number}</th>{"".join(values)}{"".join(params)}'
-            f"{_cell(duration(took), 'number')}{_cell(str(trial.last_step), 'number')}</tr>"
+            f"{_cell(format_duration(took), 'number')}{_cell(str(trial.last_step), 'number')}</tr>"
         )
     heads = [("Trial", "number"), *((name, "number") for name in metrics), *((name, "") for name in names)]
     heads += [("Time", "number"), ("Steps", "number")]
@@ -52,7 +53,7 @@ def best_trials(run: RunData) -> list[str]:
 
 
 def failures(run: RunData) -> list[str]:
-    """Return the table of failures, alike ones together."""
+    """Return the table of failures, grouped by kind."""
     groups: dict[tuple[str, str], list[Trial]] = {}
     for trial in run.history.in_state("failed"):
         message = (trial.message or "").strip()
@@ -72,7 +73,7 @@ def failures(run: RunData) -> list[str]:
             f"<td>{text(message[:500])}{details}</td></tr>"
         )
     heads = [("Reason", ""), ("Count", "number"), ("Trials", ""), ("Message", "")]
-    caption = f"{len(rows)} of {counted(len(groups), 'kind')} of failure, most frequent first"
+    caption = f"{len(rows)} of {format_count(len(groups), 'kind')} of failure, most frequent first"
     return ["<h2>Failures</h2>", table(heads, rows, caption)]
 
 
@@ -81,19 +82,19 @@ def space(run: RunData) -> list[str]:
     rows = []
     for name, domain in run.experiment.search.root.items():
         listed = isinstance(domain, Choice | Fixed)
-        scale = "one of a list" if isinstance(domain, Choice) else "fixed" if listed else "even"
+        scale = "categorical" if isinstance(domain, Choice) else "fixed" if listed else "linear"
         if not listed and domain.log:
             scale = "logarithmic"
         rows.append(
             f'<tr><th scope="row">{text(name)}</th>{_cell(describe(domain)[:1000])}{_cell(scale)}'
             f"{_cell(describe_condition(domain.when) if domain.when else 'always')}</tr>"
         )
-    heads = [("Parameter", ""), ("Values", ""), ("Scale", ""), ("Exists when", "")]
-    return ["<h2>What was searched</h2>", table(heads, rows, None)] if rows else []
+    heads = [("Parameter", ""), ("Values", ""), ("Scale", ""), ("Active when", "")]
+    return ["<h2>Search space</h2>", table(heads, rows, None)] if rows else []
 
 
 def environment(run: RunData) -> list[str]:
-    """Return where the run ran, and with which versions."""
+    """Return the environment of the run: its machine and package versions."""
     if not run.history.drivers:
         return []
     driver = run.history.drivers[-1]
@@ -106,20 +107,24 @@ def environment(run: RunData) -> list[str]:
 def pairs(values: Mapping[str, object]) -> str:
     """Return names and values as a table of two columns."""
     rows = "".join(
-        f'<tr><th scope="row">{text(name)}</th><td>{text(label(value))}</td></tr>'  # type: ignore[arg-type]
+        f'<tr><th scope="row">{text(name)}</th><td>{text(format_value(value))}</td></tr>'  # type: ignore[arg-type]
         for name, value in values.items()
     )
     return f"<table><tbody>{rows}</tbody></table>"
 
 
 def table(heads: Sequence[tuple[str, str]], rows: Sequence[str], caption: str | None) -> str:
-    """Return rows, which are HTML, under heads of (text, class)."""
+    """Return a table of HTML rows under column headers given as (text, class)."""
     head = "".join(f'<th scope="col"{_class(kind)}>{text(name)}</th>' for name, kind in heads)
     title = f"<caption>{text(caption)}</caption>" if caption else ""
     return (
         f'<div class="scroll" tabindex="0"><table>{title}<thead><tr>{head}</tr></thead>'
         f"<tbody>{''.join(rows)}</tbody></table></div>"
     )
+
+
+def _value(values: Mapping[str, Any], name: str) -> str:
+    return format_value(values[name]) if name in values else MISSING
 
 
 def _cell(content: str, kind: str = "") -> str:
@@ -130,27 +135,6 @@ def _class(kind: str) -> str:
     return f' class="{kind}"' if kind else ""
 
 
-def duration(seconds: float) -> str:
-    """Write a duration as people say it: 0.8 s, 4 min 10 s, 2 h 5 min."""
-    if seconds < 60:
-        return f"{max(seconds, 0.0):.3g} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min"
-
-
-def number(value: float) -> str:
-    """Write a result with five digits; what is not finite as a dash."""
-    return f"{value:.5g}" if math.isfinite(value) else "-"
-
-
-def counted(many: int, noun: str) -> str:
-    """Write a number of things."""
-    return f"{many} {noun}{'' if many == 1 else 's'}"
-
-
 def text(written: object) -> str:
-    """Escape what a person wrote."""
+    """Escape user text."""
     return html.escape(str(written), quote=True)

@@ -16,13 +16,13 @@ _MANY = 8
 
 
 class ReadRows(NamedTuple):
-    """Rows of a store, read but not taken in: needs no run, and can be done while others look at it.
+    """Rows of a store that were read but not yet added; reading them does not touch the run data.
 
     Attributes:
-        reports: Reports of which there are many.
-        num_reports: How many they are.
-        others: All else: how many of them came before, the trial if it is about one, its number, the event.
-        last_unix_s: When the last of them was stored; None where there are none.
+        reports: Reports, as columns where a trial has many.
+        num_reports: Number of reports.
+        others: All other events: (number of preceding reports, trial or None, seq, event).
+        last_unix_s: Time at which the last row was stored; None if there are no rows.
     """
 
     reports: Batch
@@ -53,7 +53,7 @@ def read_rows(rows: Sequence[Sequence[Any]]) -> ReadRows:
 
 
 class RunData:
-    """Everything that figures are drawn from, kept up with the events of a run."""
+    """Everything that figures are drawn from, updated event by event."""
 
     def __init__(self, experiment: Experiment) -> None:
         """Begin before the first event of a run of `experiment`."""
@@ -64,7 +64,7 @@ class RunData:
 
     @classmethod
     def of(cls, experiment: Experiment, events: Iterable[Event]) -> Self:
-        """Read all of it off the events of a run, oldest first."""
+        """Build the data from the events of a run, oldest first."""
         run = cls(experiment)
         for event in events:
             run.add(event)
@@ -76,35 +76,35 @@ class RunData:
         return self.history.experiment
 
     def add(self, event: Event) -> None:
-        """Take in the next event."""
+        """Process the next event."""
         self.history.apply(event)
         self.series.add((event,))
         self.advice.add(event)
         self.last_unix_s = event.time_unix_s
 
     def add_rows(self, rows: Sequence[Sequence[Any]]) -> list[tuple[int, Event]]:
-        """Take in the next rows of a store; reports, of which there may be a million, many at a time.
+        """Process the next rows of a store; reports, of which there may be a million, in bulk.
 
         Args:
             rows: As `read_rows` takes them.
 
         Returns:
-            The events that are no reports, each with its number.
+            The events that are not reports, each with its number.
         """
         return self.add_read(read_rows(rows))
 
     def add_read(self, read: ReadRows) -> list[tuple[int, Event]]:
-        """Take in what `read_rows` has read; as `add_rows`."""
-        # What happens to a trial comes after its reports so far; what happens to the run after all.
+        """Process what `read_rows` returned; like `add_rows`."""
+        # An event of a trial follows the reports of that trial so far; an event of the run follows all.
         for place, trial, _, event in read.others:
-            self._hear(read.reports.take(trial, place))
+            self._take_reports(read.reports.take(trial, place))
             self.add(event)
-        self._hear(read.reports.take(None, read.num_reports))
+        self._take_reports(read.reports.take(None, read.num_reports))
         self.last_unix_s = read.last_unix_s or self.last_unix_s
         return [(seq, event) for _, _, seq, event in read.others if event.type != "trial_reported"]
 
-    def _hear(self, reports: Iterable[tuple[int, Reports]]) -> None:
-        for trial, heard in reports:
-            self.history.hear(trial, heard)
-            self.series.add_reports(trial, heard)
-            self.advice.hear(trial, heard)
+    def _take_reports(self, reports: Iterable[tuple[int, Reports]]) -> None:
+        for trial, taken in reports:
+            self.history.take_reports(trial, taken)
+            self.series.add_reports(trial, taken)
+            self.advice.take_reports(trial, taken)

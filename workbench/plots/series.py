@@ -1,4 +1,4 @@
-"""Series: the events of a run turned into columns, as they come.
+"""Series: the events of a run turned into columns as they arrive.
 
 Every (trial, metric) has one column of (step, epoch, time, value). Columns are thinned while they grow, so
 that memory stays bounded however long a run is, and thinned again when they are read, so that what is
@@ -18,8 +18,8 @@ import numpy as np
 
 from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
-from workbench.history.reports import Floats, Reports, Told
-from workbench.plots.thinning import FEWEST_POINTS, thin_indices
+from workbench.history.reports import Floats, NumberColumn, Reports
+from workbench.plots.thinning import MIN_POINTS, thin_indices
 
 Axis = Literal["step", "epoch", "time"]
 Goal = Literal["maximize", "minimize"]
@@ -39,7 +39,7 @@ class Curve:
     Attributes:
         trial: Number of the trial.
         metric: Name of the metric.
-        points: One row a report: step, epoch (NaN where unknown), seconds since the run began, value.
+        points: One row per report: step, epoch (NaN where unknown), seconds since the run began, value.
     """
 
     trial: int
@@ -64,7 +64,7 @@ class Curve:
 
 
 class Place(NamedTuple):
-    """How far somebody has seen a curve."""
+    """How far a reader has seen a curve."""
 
     generation: int
     num_points: int
@@ -82,7 +82,7 @@ class _Column:
         self.buffer = array("d")
         self.capacity = capacity
         self.attempt = attempt
-        self.generation = 0  # how often points have gone that somebody may have seen
+        self.generation = 0  # incremented when points that a reader may have seen are removed
 
     def points(self) -> Floats:
         return np.array(self.buffer, dtype=np.float64).reshape(-1, _WIDTH)
@@ -93,7 +93,7 @@ class _Column:
         self.buffer = array("d", points[thin_indices(points[:, _VALUE], max_points)].tobytes())
 
     def rewind(self, attempt: int, step: float) -> None:
-        """Forget what a later attempt, which resumes from an earlier step, does again."""
+        """Remove the points that a later attempt, which resumes from an earlier step, repeats."""
         self.attempt = attempt
         self.generation += 1
         points = self.points()
@@ -109,7 +109,7 @@ class RunSeries:
         """Make empty columns.
 
         Args:
-            experiment: What the run tunes; its objectives say which way is better.
+            experiment: What the run tunes; its objectives define which direction is better.
             column_capacity: Points that one column may hold before it is thinned to half.
             total_capacity: Points that all columns may hold; each point takes 32 bytes.
         """
@@ -117,7 +117,7 @@ class RunSeries:
         self.start_unix_s: float | None = None
         self._metrics: dict[str, dict[int, _Column]] = {}
         self._throughput: dict[int, _Column] = {}
-        self._column_capacity = max(column_capacity, 2 * FEWEST_POINTS)
+        self._column_capacity = max(column_capacity, 2 * MIN_POINTS)
         self._total_capacity = total_capacity
         self._num_appended = 0
 
@@ -135,7 +135,7 @@ class RunSeries:
         return sum(len(column.buffer) for column in self._columns()) // _WIDTH
 
     def add(self, events: Iterable[Event]) -> None:
-        """Take in the next events of the run, in their order."""
+        """Process the next events of the run, in order."""
         for event in events:
             if self.start_unix_s is None:
                 self.start_unix_s = event.time_unix_s
@@ -151,11 +151,11 @@ class RunSeries:
                 )
 
     def add_reports(self, trial: int, reports: Reports) -> None:
-        """Take in the next reports of one trial: for a million of them."""
+        """Process the next reports of one trial in bulk; fast enough for a million of them."""
         times = reports.numbers["time_unix_s"].values
         if self.start_unix_s is None:
             self.start_unix_s = float(times[0])
-        # Attempt by attempt, as each takes back what it does again.
+        # Attempt by attempt, because each one replaces the points that it repeats.
         edges = np.flatnonzero(np.diff(reports.attempts)) + 1
         if len(edges):
             for places in np.split(np.arange(len(reports)), edges):
@@ -164,19 +164,19 @@ class RunSeries:
         attempt = int(reports.attempts[0])
         step, epoch = reports.numbers["step"].values, reports.numbers["epoch"].values
         places = np.column_stack((step, epoch, times - self.start_unix_s))
-        for name, told in reports.values.items():
-            if told.is_told.any():
-                self._put_many(self._metrics.setdefault(name, {}), trial, attempt, places, told)
+        for name, numbers in reports.values.items():
+            if numbers.is_known.any():
+                self._put_many(self._metrics.setdefault(name, {}), trial, attempt, places, numbers)
         throughput = reports.numbers[THROUGHPUT]
-        if throughput.is_told.any():
+        if throughput.is_known.any():
             self._put_many(self._throughput, trial, attempt, places, throughput)
 
     def _put_many(
-        self, columns: dict[int, _Column], trial: int, attempt: int, places: Floats, told: Told
+        self, columns: dict[int, _Column], trial: int, attempt: int, places: Floats, numbers: NumberColumn
     ) -> None:
-        values = told.values
-        if not told.is_told.all():
-            places, values = places[told.is_told], values[told.is_told]
+        values = numbers.values
+        if not numbers.is_known.all():
+            places, values = places[numbers.is_known], values[numbers.is_known]
         column = columns.get(trial)
         if column is None:
             column = columns[trial] = _Column(self._column_capacity, attempt)
@@ -200,16 +200,16 @@ class RunSeries:
         return [Curve(trial, metric, columns[trial].points()) for trial in sorted(columns)]
 
     def since(self, metric: str, trial: int, place: Place) -> tuple[Floats, Place]:
-        """Return what a curve has got since somebody looked at it.
+        """Return the points that were added to a curve since it was last read.
 
         Args:
             metric: A metric, or `THROUGHPUT`.
             trial: Number of the trial.
-            place: What the last look returned; `BEGINNING` at first.
+            place: What the last call returned; `BEGINNING` at first.
 
         Returns:
-            The new points, and where the next look begins. Where points that were seen have changed since,
-            as by thinning, the new place is of another generation, and the points are all there are.
+            The new points, and where the next call starts. If points that were seen have changed since,
+            for example by thinning, the new place has another generation, and all points are returned.
         """
         column = self._columns_of(metric).get(trial)
         if column is None:
@@ -269,9 +269,9 @@ class RunSeries:
             self._make_room()
 
     def _make_room(self) -> None:
-        """Halve what columns may hold until all of them together fit in half of the capacity."""
-        while self.num_points > self._total_capacity // 2 and self._column_capacity > 2 * FEWEST_POINTS:
-            self._column_capacity = max(self._column_capacity // 2, 2 * FEWEST_POINTS)
+        """Halve the column capacity until all columns together fit in half of the total capacity."""
+        while self.num_points > self._total_capacity // 2 and self._column_capacity > 2 * MIN_POINTS:
+            self._column_capacity = max(self._column_capacity // 2, 2 * MIN_POINTS)
             for column in self._columns():
                 column.capacity = self._column_capacity
                 if len(column.buffer) > column.capacity * _WIDTH:

@@ -1,7 +1,7 @@
-"""A small still picture of curves, as SVG text: for places where neither plotly nor the live view is.
+"""A small static picture of curves, as SVG text, for places without plotly and the live view.
 
-It is what remains of a run in a saved notebook for whoever reads it on a web site, so it is a few kilobytes
-and holds no script. What it shows is prepared by `prepare`, as for the figures.
+Readers of a saved notebook on a web site see it in place of the live view, so it is a few kilobytes
+and contains no script. What it shows is prepared by `prepare`, as for the figures.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from workbench.plots.thinning import thin_indices
 
 WIDTH, HEIGHT = 640, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 24, 34
-_MOST_POINTS = 40
-# The colours of `look`, which cannot be asked here because it loads plotly.
+_MAX_POINTS = 40
+# The colours of `theme`, which cannot be imported here because it loads plotly.
 _INK, _MUTED, _GRID, _FAINT, _BLUE, _ORANGE = "#1b1f24", "#57606a", "#e6e9ec", "#aab4be", "#0072b2", "#e69f00"
 _FONT = "font-family=\"Inter,'Helvetica Neue',Helvetica,Arial,'DejaVu Sans',sans-serif\" font-size=\"11\""
 
@@ -33,7 +33,7 @@ def curves_svg(data: CurvesData) -> str:
         data: What is shown; its lines are drawn in their order, thinned to what this size can show.
 
     Returns:
-        An `<svg>` element, or nothing where no point is finite.
+        An `<svg>` element, or an empty string if no point is finite.
     """
     lines = {line.trial: _points(line.x, line.y) for line in data.lines}
     stair = _stair(_points(data.best_x, data.best_y))
@@ -106,12 +106,12 @@ def _text(x: float, y: float, value: float, anchor: str) -> str:
 
 def _points(x: Values, y: Values) -> list[Point]:
     found = [(a, b) for a, b in zip(x, y, strict=True) if a is not None and b is not None]
-    kept: Iterable[int] = thin_indices(np.array([point[1] for point in found]), _MOST_POINTS)
+    kept: Iterable[int] = thin_indices(np.array([point[1] for point in found]), _MAX_POINTS)
     return [found[index] for index in kept]
 
 
 def _stair(points: Sequence[Point]) -> list[Point]:
-    """Go along first and up then: a best value holds until the next one."""
+    """Return the corners of a step line: a best value holds until the next one."""
     corners = [(after[0], before[1]) for before, after in pairwise(points)]
     return [point for pair in zip(points, [*corners, *points[-1:]], strict=True) for point in pair]
 

@@ -1,4 +1,4 @@
-"""Thinning: fewer points that look the same when they are drawn."""
+"""Thinning: fewer points that look the same when drawn."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from workbench.errors import ExperimentError
 
-FEWEST_POINTS = 8
+MIN_POINTS = 8
 
 
 def thin_indices(values: NDArray[np.float64], max_points: int) -> NDArray[np.intp]:
@@ -26,11 +26,11 @@ def thin_indices(values: NDArray[np.float64], max_points: int) -> NDArray[np.int
     Raises:
         ExperimentError: If `max_points` is below 8.
     """
-    if max_points < FEWEST_POINTS:
+    if max_points < MIN_POINTS:
         raise ExperimentError(
             f"{max_points} points cannot hold ends, extremes and gaps",
             field="max_points",
-            allowed=f"at least {FEWEST_POINTS}",
+            allowed=f"at least {MIN_POINTS}",
         )
     count = len(values)
     if count <= max_points:

@@ -1,13 +1,13 @@
 """What hardware there is and what it is doing: CPUs, memory, disks, GPUs, and the nodes of a cluster.
 
-NVIDIA's management library has one door here, `nvml`; a machine without it has no GPUs and a reason why.
-Looks are attributed to workers and trials, and thinned with age; who looks when is decided elsewhere.
+`nvml` is the only access to NVIDIA's management library; without it a machine has no GPUs, and a reason why.
+Samples are attributed to workers and trials, and aggregated with age; when to sample is decided elsewhere.
 Who gets which hardware is decided elsewhere. Importing this loads neither torch nor ray.
 """
 
 from __future__ import annotations
 
-from workbench.resources.attribution import Tenure, TrialEnergy
+from workbench.resources.attribution import Assignment, TrialEnergy
 from workbench.resources.cluster import (
     ClusterInventory,
     NodeInventory,
@@ -20,12 +20,12 @@ from workbench.resources.gpu_meter import GpuMeter, GpuUsage
 from workbench.resources.inventory import Inventory, inventory
 from workbench.resources.memory import num_memory_kills, resident_bytes
 from workbench.resources.nvml import Gpu
-from workbench.resources.sampler import Employed, NodeSample, Sampler, WorkerUsage
-from workbench.resources.spans import Span
+from workbench.resources.rollups import Rollup
+from workbench.resources.sampler import NodeSample, Sampler, WatchedWorker, WorkerUsage
 
 __all__ = [
+    "Assignment",
     "ClusterInventory",
-    "Employed",
     "EnergyCounter",
     "Gpu",
     "GpuMeter",
@@ -33,10 +33,10 @@ __all__ = [
     "Inventory",
     "NodeInventory",
     "NodeSample",
+    "Rollup",
     "Sampler",
-    "Span",
-    "Tenure",
     "TrialEnergy",
+    "WatchedWorker",
     "WorkerUsage",
     "cluster_inventory",
     "energy_between_j",

@@ -1,4 +1,4 @@
-"""Which trial used how much energy, from what machines and their GPUs used and who held them when."""
+"""Attributes the energy of machines and their GPUs to trials, by which worker held them when."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ JOULES_PER_WH = 3600.0
 
 
 @dataclass(frozen=True)
-class Tenure:
-    """One worker's time with one trial.
+class Assignment:
+    """The time that one worker spent on one trial.
 
     Attributes:
         trial: The trial.
         rank: The worker's number in it.
         pid: Its process.
-        node: What the cluster calls its node.
+        node: The cluster's id of its node.
         gpus: The GPUs that it holds, by UUID or by number.
-        gpu_share: How much of each of them is its own.
+        gpu_share: Its share of each of them.
         began_unix_s: When it began.
         ended_unix_s: When it ended; None while it lasts.
     """
@@ -35,7 +35,7 @@ class Tenure:
     ended_unix_s: float | None = None
 
     def part_of(self, begin_unix_s: float, end_unix_s: float) -> float:
-        """Return the part of a time that it takes, from 0 to 1."""
+        """Return the fraction of a time range that it covers, from 0 to 1."""
         ended = end_unix_s if self.ended_unix_s is None else self.ended_unix_s
         shared_s = min(ended, end_unix_s) - max(self.began_unix_s, begin_unix_s)
         return max(0.0, shared_s) / (end_unix_s - begin_unix_s) if end_unix_s > begin_unix_s else 0.0
@@ -43,11 +43,11 @@ class Tenure:
 
 @dataclass(frozen=True)
 class TrialEnergy:
-    """What a trial has used, as far as somebody metered it; None is not known, and not 0.
+    """The energy that a trial has used, as far as it was metered; None means unknown, not 0.
 
     Attributes:
-        gpu_j: By its share of the GPUs that it held; 0 where it held none.
-        cpu_j: By its part of the time that processors were busy.
+        gpu_j: Its share of the energy of the GPUs that it held, in joules; 0 if it held none.
+        cpu_j: Its share of the energy of the processors, by busy time, in joules.
     """
 
     gpu_j: float | None = None
@@ -60,29 +60,29 @@ class TrialEnergy:
 
     @property
     def total_wh(self) -> float | None:
-        """All of it in watt-hours; without that of processors where that is not metered beside GPUs."""
+        """The total in watt-hours; without the processors if only GPUs are metered."""
         if self.gpu_j is None or not self.is_known:
             return None
         return (self.gpu_j + (self.cpu_j or 0.0)) / JOULES_PER_WH
 
     def plus(self, gpu_j: float | None, cpu_j: float | None) -> TrialEnergy:
-        """Return it with more; what is not known adds nothing."""
+        """Return the sum with more energy; unknown amounts add nothing."""
         return TrialEnergy(_sum(self.gpu_j, gpu_j), _sum(self.cpu_j, cpu_j))
 
 
 def attribute(
-    node: str, sample: NodeSample, tenures: Iterable[Tenure], so_far: Mapping[int, TrialEnergy]
+    node: str, sample: NodeSample, tenures: Iterable[Assignment], so_far: Mapping[int, TrialEnergy]
 ) -> dict[int, TrialEnergy]:
-    """Return what trials have used, with one more look at a node.
+    """Return what trials have used, including one more sample of a node.
 
     Args:
-        node: What the cluster calls it.
-        sample: The look.
-        tenures: Who served which trial since the look before, on any node.
-        so_far: What trials have used.
+        node: The cluster's id of the node.
+        sample: The sample.
+        tenures: The assignments of workers to trials since the previous sample, on any node.
+        so_far: What trials had used before.
 
     Returns:
-        The trials that used some of the node since the look before.
+        The trials that used some of the node since the previous sample.
     """
     begin, end = sample.time_unix_s - sample.elapsed_s, sample.time_unix_s
     parts = [(tenure, tenure.part_of(begin, end)) for tenure in tenures if tenure.node == node]
@@ -104,8 +104,8 @@ def attribute(
     return used
 
 
-def in_all(energies: Iterable[TrialEnergy]) -> TrialEnergy:
-    """Return what all of them have used, as far as it is known."""
+def total_energy(energies: Iterable[TrialEnergy]) -> TrialEnergy:
+    """Return the total, as far as it is known."""
     total = TrialEnergy()
     for one in energies:
         total = total.plus(one.gpu_j, one.cpu_j)

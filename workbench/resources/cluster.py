@@ -1,4 +1,4 @@
-"""What a connected Ray cluster offers, node by node, and what one of this machine alone would offer."""
+"""The resources of the connected Ray cluster by node, or those that a cluster of this machine would have."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 from workbench.errors import ResourcesError
 from workbench.resources.inventory import inventory
 
-# As Ray reads a type off the name that the driver gives, so that both name measurements alike.
+# Ray derives the type from the driver's name in the same way, so measurements have the same names.
 _GPU_TYPE = re.compile(r"\w+\s+((?:[A-Z]+\s+)*[A-Z0-9]*\d[A-Z0-9]*)")
 
 
@@ -54,10 +54,10 @@ class ClusterInventory:
 
 
 def cluster_inventory() -> ClusterInventory:
-    """Look at the cluster that this process is connected to.
+    """Return the inventory of the cluster that this process is connected to.
 
     Raises:
-        ResourcesError: If it is connected to none.
+        ResourcesError: If it is not connected to a cluster.
     """
     import ray
 
@@ -69,16 +69,16 @@ def cluster_inventory() -> ClusterInventory:
 
 
 def loaded_ray() -> Any:
-    """Return Ray where this process has loaded it, else None: who is not attached need not pay for it."""
+    """Return Ray if this process has loaded it, else None, so that callers never pay for the import."""
     if "ray" not in sys.modules:
         return None
-    import ray  # waits where another thread is loading it just now
+    import ray  # blocks while another thread is importing it
 
     return ray
 
 
 def likely_cluster() -> ClusterInventory:
-    """Return the cluster that this process is connected to, or else the one that this machine would be."""
+    """Return the connected cluster, or the one that this machine alone would form."""
     ray = loaded_ray()
     if ray is not None and ray.is_initialized():
         return cluster_inventory()

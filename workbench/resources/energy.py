@@ -1,7 +1,7 @@
-"""The energy that devices have used, as their own counters tell it.
+"""The energy that devices have used, by their own counters.
 
 NVIDIA's GPUs count since the driver was loaded, Intel's and AMD's processors in files of the kernel that
-often only root may read. A counter tells of everybody who uses the device. What follows is left to others.
+often only root may read. A counter covers all users of the device; attribution is left to others.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from workbench.resources.nvml import gpu_energy_j
 
 _POWERCAP = Path("/sys/class/powercap")
 _PACKAGES = "intel-rapl:[0-9]*"
-"""Packages of processors, also AMD's; their parts have a second number, which is in the package's."""
+"""Processor packages, also AMD's; subzones have a second number and are included in their package."""
 
 
 @dataclass(frozen=True)
 class EnergyCounter:
-    """What one device has used.
+    """The energy counter of one device.
 
     Attributes:
-        energy_j: Joules since some moment in the past.
-        wraps_at_j: Where it begins at 0 again; None where it never does.
+        energy_j: Joules since an arbitrary moment in the past.
+        wraps_at_j: The value at which it wraps to 0; None if it never does.
     """
 
     energy_j: float
@@ -32,10 +32,10 @@ class EnergyCounter:
 
 
 def processor_counters(folder: Path = _POWERCAP, host: str | None = None) -> dict[str, EnergyCounter]:
-    """Read the counters of this machine's processors, by name; empty where there are none to read.
+    """Read the counters of this machine's processors, by name; empty if none can be read.
 
     Args:
-        folder: Where the kernel shows them.
+        folder: The kernel's folder of counters.
         host: Name of the machine.
     """
     found: dict[str, EnergyCounter] = {}
@@ -44,7 +44,7 @@ def processor_counters(folder: Path = _POWERCAP, host: str | None = None) -> dic
             if ":" in zone.name.partition(":")[2]:
                 continue
             used, most = ((zone / name).read_text() for name in ("energy_uj", "max_energy_range_uj"))
-        except OSError:  # only root may read them since they were found to tell secrets
+        except OSError:  # only root may read them, because they leak secrets
             continue
         found[f"{host or platform.node()}/{zone.name}"] = EnergyCounter(int(used) * 1e-6, int(most) * 1e-6)
     return found
@@ -57,11 +57,11 @@ def gpu_counter(uuid: str) -> dict[str, EnergyCounter]:
 
 
 def energy_between_j(before: Mapping[str, EnergyCounter], after: Mapping[str, EnergyCounter]) -> float | None:
-    """Return what all devices used between two looks, in joules; None where one could not be read twice.
+    """Return what all devices used between two readings, in joules; None if one could not be read twice.
 
     Args:
-        before: The first look.
-        after: The second, less than one wrap later.
+        before: The first reading.
+        after: The second reading, less than one wrap later.
     """
     if not before or before.keys() != after.keys():
         return None

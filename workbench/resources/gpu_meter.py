@@ -1,6 +1,6 @@
-"""What the GPUs of this machine are doing, asked again and again; what one does not tell is None.
+"""Reads the usage of this machine's GPUs; values that a GPU does not report are None.
 
-Rates are means over the time between two looks, where the card counts; a card that is gone has a state.
+Rates are means between two readings if the card has counters; a card that is gone has a state.
 """
 
 from __future__ import annotations
@@ -16,32 +16,32 @@ from workbench.resources.nvml import Gpu, GpuState, open_library, text_of
 _MAX_XIDS = 16
 _ALL_LINKS = 0xFFFFFFFF
 _SLOWED_BY = {0x4: "power limit", 0x8: "hardware", 0x20: "heat", 0x40: "heat", 0x80: "power brake"}
-"""Bits of the reasons for which a card runs slower than it could; being idle is none of them."""
+"""Bits of NVML's throttle reasons; being idle does not count."""
 _VALUE_NAMES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 
 
 @dataclass(frozen=True)
 class GpuUsage:
-    """A moment of a GPU; what its driver does not tell is None.
+    """The usage of a GPU at one moment; values that its driver does not report are None.
 
     Attributes:
-        state: Whether it answers.
-        utilisation: Part of the time in which a kernel ran, from 0 to 1.
-        memory_used_bytes: Memory that is in use.
+        state: Whether it responds.
+        utilisation: Fraction of the time in which a kernel ran, from 0 to 1.
+        memory_used_bytes: Memory in use.
         power_w: Power that it draws.
         temperature_c: Its temperature in degrees Celsius.
-        clock_mhz: Clock of its processors.
+        clock_mhz: Clock of its multiprocessors.
         memory_clock_mhz: Clock of its memory.
-        slowed_by: Why it runs slower than it could: "power limit", "heat", "hardware", "power brake".
-        ecc_corrected: Memory errors since its driver was loaded that were corrected.
-        ecc_uncorrected: Those that were not.
-        xids: Numbers of the errors (Xid) that the driver has reported since the last look.
-        pcie_sent_bytes_per_s: What it sends over PCIe.
-        pcie_received_bytes_per_s: What it receives over PCIe.
-        nvlink_sent_bytes_per_s: What it sends over all its NVLinks.
-        nvlink_received_bytes_per_s: What it receives over them.
-        energy_j: What it has used since the last look: by its counter, else by its power.
-        processes: (pid, bytes of its memory) of who computes on it; None where the bytes are not told.
+        slowed_by: Why it is throttled: "power limit", "heat", "hardware", "power brake".
+        ecc_corrected: Corrected memory errors since its driver was loaded.
+        ecc_uncorrected: Uncorrected memory errors since then.
+        xids: Numbers of the errors (Xid) that the driver has reported since the last reading.
+        pcie_sent_bytes_per_s: Bytes that it sends over PCIe.
+        pcie_received_bytes_per_s: Bytes that it receives over PCIe.
+        nvlink_sent_bytes_per_s: Bytes that it sends over all its NVLinks.
+        nvlink_received_bytes_per_s: Bytes that it receives over them.
+        energy_j: Energy used since the last reading: from its counter, else estimated from its power.
+        processes: (pid, bytes of GPU memory) of each compute process; None if the bytes are not reported.
     """
 
     state: GpuState = "ok"
@@ -65,7 +65,7 @@ class GpuUsage:
 
 @dataclass(frozen=True)
 class _Counts:
-    """What a GPU had counted at a look."""
+    """The counters of a GPU at one reading."""
 
     time_s: float
     energy_j: float | None
@@ -74,10 +74,10 @@ class _Counts:
 
 
 class GpuMeter:
-    """Looks at GPUs with the library kept open in between, because opening it takes long."""
+    """Reads GPUs repeatedly; keeps the library open in between, because opening it is slow."""
 
     def __init__(self, gpus: Sequence[Gpu]) -> None:
-        """Prepare to look.
+        """Prepare to read.
 
         Args:
             gpus: As `list_gpus` found them.
@@ -88,22 +88,22 @@ class GpuMeter:
         self._before: dict[str, _Counts] = {}
         self._events: Any = None
 
-    def look(self) -> tuple[GpuUsage, ...]:
+    def read(self) -> tuple[GpuUsage, ...]:
         """Return what the GPUs are doing, in their order."""
         if self._gpus and self._nvml is None:
             self._nvml, _, _ = open_library()
             if self._nvml is not None:
-                self._listen()
+                self._register_xid_events()
         if self._nvml is None:
             return tuple(GpuUsage(state="no driver") for _ in self._gpus)
         xids = self._new_xids()
-        usages = tuple(self._look_at(gpu, xids.get(gpu.uuid, ())) for gpu in self._gpus)
+        usages = tuple(self._read_gpu(gpu, xids.get(gpu.uuid, ())) for gpu in self._gpus)
         if any(usage.state == "no driver" for usage in usages):
-            self.close()  # opened anew at the next look
+            self.close()  # reopened at the next reading
         return usages
 
     def close(self) -> None:
-        """Let go of the library."""
+        """Close the library."""
         nvml, self._nvml = self._nvml, None
         if nvml is None:
             return
@@ -115,8 +115,8 @@ class GpuMeter:
         self._events = None
         self._handles.clear()
 
-    def _listen(self) -> None:
-        """Have errors of the driver reported, by those cards that can."""
+    def _register_xid_events(self) -> None:
+        """Register for the driver's error events (Xid) of the cards that support them."""
         nvml = self._nvml
         try:
             self._events = nvml.nvmlEventSetCreate()
@@ -132,23 +132,23 @@ class GpuMeter:
         nvml = self._nvml
         if self._events is None:
             return found
-        with contextlib.suppress(nvml.NVMLError):  # among them: that there are no more
+        with contextlib.suppress(nvml.NVMLError):  # also raised if there are no more events
             for _ in range(_MAX_XIDS):
                 event = nvml.nvmlEventSetWait(self._events, 0)
                 uuid = text_of(nvml.nvmlDeviceGetUUID(event.device))
                 found[uuid] = (*found.get(uuid, ()), int(event.eventData))
         return found
 
-    def _look_at(self, gpu: Gpu, xids: tuple[int, ...]) -> GpuUsage:
+    def _read_gpu(self, gpu: Gpu, xids: tuple[int, ...]) -> GpuUsage:
         nvml = self._nvml
         states: list[GpuState] = []
 
-        def ask(question: Callable[[], Any]) -> Any:
-            """Ask once; a card that is gone is asked nothing else."""
+        def query(call: Callable[[], Any]) -> Any:
+            """Make one NVML call; a card that is gone is not queried again."""
             if states:
                 return None
             try:
-                return question()
+                return call()
             except nvml.NVMLError as error:
                 if (state := _state_after(nvml, error)) is not None:
                     states.append(state)
@@ -161,27 +161,27 @@ class GpuMeter:
             except nvml.NVMLError as error:
                 gone = "lost" if error.value == nvml.NVML_ERROR_NOT_FOUND else "failed"
                 return GpuUsage(state=_state_after(nvml, error) or gone, xids=xids)
-        used = ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used)
-        busy = ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
-        power_w = _scaled(ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle)), 1e-3)
-        energy_j = _scaled(ask(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle)), 1e-3)
-        slowed = ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)) or 0
+        used = query(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).used)
+        busy = query(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+        power_w = _scaled(query(lambda: nvml.nvmlDeviceGetPowerUsage(handle)), 1e-3)
+        energy_j = _scaled(query(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle)), 1e-3)
+        slowed = query(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)) or 0
         usage = GpuUsage(
             utilisation=_scaled(busy, 1e-2),
             memory_used_bytes=None if used is None else int(used),
             power_w=power_w,
-            temperature_c=ask(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
-            clock_mhz=ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
-            memory_clock_mhz=ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
+            temperature_c=query(lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)),
+            clock_mhz=query(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
+            memory_clock_mhz=query(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
             slowed_by=tuple(dict.fromkeys(word for bit, word in _SLOWED_BY.items() if slowed & bit)),
-            ecc_corrected=ask(lambda: _ecc_errors(nvml, handle, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED)),
-            ecc_uncorrected=ask(lambda: _ecc_errors(nvml, handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)),
+            ecc_corrected=query(lambda: _ecc_errors(nvml, handle, nvml.NVML_MEMORY_ERROR_TYPE_CORRECTED)),
+            ecc_uncorrected=query(lambda: _ecc_errors(nvml, handle, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED)),
             xids=xids,
             processes=tuple(
                 (process.pid, process.usedGpuMemory)
-                for process in ask(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle)) or ()
+                for process in query(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle)) or ()
             ),
-            **self._since_last(gpu.uuid, handle, ask, energy_j, power_w),
+            **self._since_last(gpu.uuid, handle, query, energy_j, power_w),
         )
         if states:
             self._handles.pop(gpu.uuid, None)
@@ -190,10 +190,10 @@ class GpuMeter:
         return usage
 
     def _since_last(
-        self, uuid: str, handle: Any, ask: Callable[..., Any], energy_j: float | None, power_w: float | None
+        self, uuid: str, handle: Any, query: Callable[..., Any], energy_j: float | None, power_w: float | None
     ) -> dict[str, Any]:
-        """Return the energy used, and the bytes a second, since the last look."""
-        ways = self._count_bytes(handle, ask)
+        """Return the energy used and the bytes per second since the last reading."""
+        ways = self._count_bytes(handle, query)
         now = _Counts(time.monotonic(), energy_j, power_w, ways)
         before = self._before.get(uuid)
         self._before[uuid] = now
@@ -205,15 +205,15 @@ class GpuMeter:
             used_j = _rise(before.energy_j, energy_j)
             if used_j is None and power_w is not None:
                 used_j = (power_w + (power_w if before.power_w is None else before.power_w)) / 2 * elapsed_s
-        if ways[0] is None and ways[1] is None:  # it does not count, but measures for 20 ms
-            rates[:2] = self._measure_pcie(handle, ask)
+        if ways[0] is None and ways[1] is None:  # no counters: measure for 20 ms instead
+            rates[:2] = self._measure_pcie(handle, query)
         names = ("pcie_sent", "pcie_received", "nvlink_sent", "nvlink_received")
         return {f"{name}_bytes_per_s": rate for name, rate in zip(names, rates, strict=True)} | {
             "energy_j": used_j
         }
 
-    def _count_bytes(self, handle: Any, ask: Callable[..., Any]) -> tuple[float | None, ...]:
-        """Return the bytes so far, sent and received over PCIe, sent and received over NVLinks."""
+    def _count_bytes(self, handle: Any, query: Callable[..., Any]) -> tuple[float | None, ...]:
+        """Return the byte counters: PCIe sent and received, NVLink sent and received."""
         nvml = self._nvml
         fields = [
             nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES,
@@ -221,7 +221,7 @@ class GpuMeter:
             (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, _ALL_LINKS),
             (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, _ALL_LINKS),
         ]
-        values = ask(lambda: nvml.nvmlDeviceGetFieldValues(handle, fields))
+        values = query(lambda: nvml.nvmlDeviceGetFieldValues(handle, fields))
         if values is None:
             return (None,) * len(fields)
         units = (1, 1, 1024, 1024)
@@ -230,10 +230,10 @@ class GpuMeter:
             for value, unit in zip(values, units, strict=True)
         )
 
-    def _measure_pcie(self, handle: Any, ask: Callable[..., Any]) -> tuple[float | None, float | None]:
+    def _measure_pcie(self, handle: Any, query: Callable[..., Any]) -> tuple[float | None, float | None]:
         nvml = self._nvml
-        sent = ask(lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_TX_BYTES))
-        received = ask(lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_RX_BYTES))
+        sent = query(lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_TX_BYTES))
+        received = query(lambda: nvml.nvmlDeviceGetPcieThroughput(handle, nvml.NVML_PCIE_UTIL_RX_BYTES))
         return _scaled(sent, 1024), _scaled(received, 1024)
 
 
@@ -242,7 +242,7 @@ def _ecc_errors(nvml: Any, handle: Any, kind: int) -> int:
 
 
 def _state_after(nvml: Any, error: Any) -> GpuState | None:
-    """Name what an error says about the card; None where it is about one value only."""
+    """Return the state that an error implies for the card; None if it concerns one value only."""
     if error.value in (nvml.NVML_ERROR_GPU_IS_LOST, nvml.NVML_ERROR_GPU_NOT_FOUND):
         return "lost"
     if error.value == nvml.NVML_ERROR_RESET_REQUIRED:
@@ -262,7 +262,7 @@ def _scaled(value: float | None, factor: float) -> float | None:
 
 
 def _rise(before: float | None, now: float | None) -> float | None:
-    """Return by how much a counter rose; None where it began anew."""
+    """Return by how much a counter rose; None if it was reset."""
     return None if before is None or now is None or now < before else now - before
 
 

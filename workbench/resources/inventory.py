@@ -1,4 +1,4 @@
-"""What this machine offers to this process: less than it has, where a container or affinity says so."""
+"""The resources of this machine that this process may use, within container limits and CPU affinity."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Inventory:
         memory_bytes: Memory that this process may fill.
         gpus: GPUs that the driver knows.
         no_gpus_because: Why there are no GPUs, or not all of them.
-        gpus_state: The same in a word or two that programs can rely on.
+        gpus_state: The same as a fixed word or two for programs.
     """
 
     host: str
@@ -38,10 +38,10 @@ class Inventory:
 
 
 def inventory() -> Inventory:
-    """Look at this machine.
+    """Return the inventory of this machine.
 
     Returns:
-        What there is. A machine without an NVIDIA driver has no GPUs and a reason; that is no error.
+        The inventory. A machine without an NVIDIA driver has no GPUs and a reason; that is not an error.
     """
     folders = cgroup_folders(_CGROUPS, _MEMBERSHIP)
     found = list_gpus()
@@ -56,7 +56,7 @@ def inventory() -> Inventory:
 
 
 def cgroup_folders(root: Path, membership: Path) -> list[Path]:
-    """Return the folders whose limits hold for this process, from its own up to the root.
+    """Return the folders whose limits apply to this process, from its own up to the root.
 
     Args:
         root: Where the control groups are mounted.
@@ -79,7 +79,7 @@ def cgroup_folders(root: Path, membership: Path) -> list[Path]:
                 own = mounts[controller] / path.lstrip("/")
                 steps = len(own.relative_to(mounts[controller]).parts)
                 folders += [own, *list(own.parents)[:steps]]
-    # Inside a container the path is often that of the host, while the mount already is our own group.
+    # Inside a container the path is often that of the host, while the mount is already its own group.
     folders += mounts.values()
     return [folder for folder in dict.fromkeys(folders) if folder.is_dir()]
 

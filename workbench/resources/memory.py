@@ -1,4 +1,4 @@
-"""What memory this process holds, and whether the system has ended processes for want of it."""
+"""What memory this process holds, and how many processes the system has killed for lack of it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""The one door to NVIDIA's management library: which GPUs there are, and how they are linked.
+"""The only access to NVIDIA's management library: which GPUs there are, and how they are linked.
 
-Whatever is missing has a name and is no exception: `GpusState` of all of them, `GpuState` of one. What
-they are doing is asked in `gpu_meter`, through this door.
+Missing parts are states, not exceptions: `GpusState` for all GPUs, `GpuState` for one. Their usage is
+read in `gpu_meter`, through this module.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 GpusState = Literal["ok", "no library", "no driver", "wrong driver", "no gpu", "failed"]
-"""Whether this machine has GPUs, or what there is not: Python's library, a driver, a driver that fits its own
-library, a GPU; "failed" is all else."""
+"""Whether this machine has GPUs, or what is missing: Python's library, a driver, a driver that matches its
+library, a GPU; "failed" is everything else."""
 GpuState = Literal["ok", "lost", "needs reset", "no driver", "failed"]
-"""Whether a GPU answers, or why not: it fell off the bus, must be reset, or its driver is gone."""
+"""Whether a GPU responds, or why not: it fell off the bus, must be reset, or its driver is gone."""
 
 _TOPOLOGY = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}
 _MAX_NVLINKS = 36
@@ -28,12 +28,12 @@ class Gpu:
 
     Attributes:
         index: Its number in NVML, from 0, in the order of the PCI bus.
-        name: What the vendor calls it.
+        name: The vendor's name for it.
         memory_bytes: Its memory in total.
-        uuid: What names it for good, also in CUDA_VISIBLE_DEVICES.
-        links: The way to each GPU of the machine, in their order, as `nvidia-smi topo` writes it: NV and the
-            number of NVLinks; else, ever longer: PIX, PXB (switches of PCIe), PHB (its host bridge), NODE
-            (one socket), SYS (between sockets); X is itself, empty what cannot be known.
+        uuid: Its permanent id, also in CUDA_VISIBLE_DEVICES.
+        links: The link to each GPU of the machine, in their order, as `nvidia-smi topo` writes it: NV and the
+            number of NVLinks; else, ever farther: PIX, PXB (PCIe switches), PHB (its host bridge), NODE
+            (one socket), SYS (between sockets); X is itself; empty: unknown.
     """
 
     index: int
@@ -44,7 +44,7 @@ class Gpu:
 
 
 class FoundGpus(NamedTuple):
-    """The GPUs of this machine, whether there are any, and why none or not all of them."""
+    """The GPUs of this machine, their overall state, and why some or all are missing."""
 
     gpus: tuple[Gpu, ...]
     state: GpusState
@@ -74,7 +74,7 @@ def list_gpus() -> FoundGpus:
 
 
 def gpu_energy_j(uuid: str) -> float | None:
-    """Return the joules that a GPU has used since its driver was loaded; None where it does not count them.
+    """Return the joules that a GPU has used since its driver was loaded; None if it does not count them.
 
     Args:
         uuid: As in `Gpu`.
@@ -105,14 +105,14 @@ def open_library() -> tuple[Any, GpusState, str | None]:
         if code in (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED):
             return None, "no driver", f"there is no NVIDIA driver here: {error}"
         if code == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
-            return None, "wrong driver", f"the NVIDIA driver was changed and not loaded again: {error}"
+            return None, "wrong driver", f"the NVIDIA driver was updated but not reloaded: {error}"
         return None, "failed", f"the NVIDIA driver does not answer: {error}"
     return pynvml, "ok", None
 
 
 @contextlib.contextmanager
 def session() -> Iterator[tuple[Any, GpusState, str | None]]:
-    """Open the library for one look; yields what `open_library` returns."""
+    """Open the library for one use; yields what `open_library` returns."""
     nvml, state, reason = open_library()
     try:
         yield nvml, state, reason
@@ -123,7 +123,7 @@ def session() -> Iterator[tuple[Any, GpusState, str | None]]:
 
 
 def text_of(value: str | bytes) -> str:
-    """Return what the library answered as text, whichever version of it did."""
+    """Return a library string as text; older versions return bytes."""
     return value.decode() if isinstance(value, bytes) else value
 
 
@@ -137,7 +137,7 @@ def _describe(nvml: Any, index: int, handle: Any) -> Gpu:
 
 
 def _linked(nvml: Any, found: list[tuple[Gpu, Any]]) -> tuple[Gpu, ...]:
-    """Return the GPUs with the ways between them; one alone has none."""
+    """Return the GPUs with the links between them; a single GPU has none."""
     if len(found) < 2:
         return tuple(gpu for gpu, _ in found)
     ends = [_nvlink_ends(nvml, handle) for _, handle in found]
@@ -170,11 +170,11 @@ def _nvlink_ends(nvml: Any, handle: Any) -> list[str | None]:
         try:
             if not nvml.nvmlDeviceGetNvLinkState(handle, link):
                 continue
-        except nvml.NVMLError:  # it has no more of them
+        except nvml.NVMLError:  # it has no more links
             break
         try:
             kind = nvml.nvmlDeviceGetNvLinkRemoteDeviceType(handle, link)
-        except nvml.NVMLError:  # an old driver, from before there were switches
+        except nvml.NVMLError:  # a driver older than NVLink switches
             kind = nvml.NVML_NVLINK_DEVICE_TYPE_GPU
         is_switch = kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
         bus = _bus_of(lambda link=link: nvml.nvmlDeviceGetNvLinkRemotePciInfo(handle, link), nvml)

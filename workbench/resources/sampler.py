@@ -1,7 +1,7 @@
-"""What this machine is doing, look after look: processors, memory, disk, network, GPUs, and whose it is.
+"""Samples the usage of this machine: processors, memory, disk, network, GPUs, and the share of workers.
 
-A look is cheap enough to be taken every second or two beside a training: what costs, such as finding the
-processes that a worker has started, is done more rarely. Where looks go is left to others.
+A sample is cheap enough to take every second or two beside a training: expensive work, such as finding the
+child processes of a worker, is done less often. Where samples go is left to others.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from workbench.resources.gpu_meter import GpuMeter, GpuUsage
 from workbench.resources.inventory import Inventory, inventory
 
 NodeState = Literal["ok", "silent", "gone"]
-"""Whether a node answers, has not for a while, or is no part of the cluster any more."""
-FIND_OFFSPRING_S = 10.0
+"""Whether a node responds, has not done so for a while, or is no longer part of the cluster."""
+FIND_CHILDREN_S = 10.0
 FIND_GPUS_S = 60.0
 
 
 @dataclass(frozen=True)
-class Employed:
+class WatchedWorker:
     """A worker and the trial that it serves.
 
     Attributes:
@@ -43,17 +43,17 @@ class Employed:
 
 @dataclass(frozen=True)
 class WorkerUsage:
-    """What a worker, with all processes that it started, uses.
+    """The resource usage of a worker and its child processes.
 
     Attributes:
         pid: Its process.
         trial: The trial that it served last.
         rank: Its number in the trial.
-        cpus: Processors that it kept busy since the last look.
-        memory_bytes: Memory that it holds, pages that processes share counted in each.
+        cpus: Processors that it kept busy since the last sample.
+        memory_bytes: Resident memory; shared pages count for each process.
         gpus: UUIDs of the GPUs that it holds.
-        gpu_memory_bytes: What it holds of their memory; None where their driver does not tell.
-        cpu_energy_j: Its part of what the processors used since the last look, by its part of their time.
+        gpu_memory_bytes: GPU memory that it holds; None if the driver does not report it.
+        cpu_energy_j: Its share of the processors' energy since the last sample, by its share of their time.
     """
 
     pid: int
@@ -68,24 +68,24 @@ class WorkerUsage:
 
 @dataclass(frozen=True)
 class NodeSample:
-    """A moment of a machine, or what several moments come to; what is not known is None.
+    """A sample of a machine, or the mean of several samples; unknown values are None.
 
     Attributes:
-        machine: What there is.
-        time_unix_s: When it was looked at, by its own clock.
-        state: Whether it answers.
-        elapsed_s: Since the look before; 0 at the first.
-        cpu_utilisation: Part of its processors that was busy since the last look, from 0 to 1.
-        memory_used_bytes: Memory that is in use.
-        disk_used_bytes: What is taken of the disk of its root folder.
+        machine: Its inventory.
+        time_unix_s: When the sample was taken, by the machine's clock.
+        state: Whether it responds.
+        elapsed_s: Seconds since the previous sample; 0 for the first.
+        cpu_utilisation: Fraction of its processors that was busy since the last sample, from 0 to 1.
+        memory_used_bytes: Memory in use.
+        disk_used_bytes: Used space of the disk of its root folder.
         disk_bytes: The size of that disk.
-        disk_read_bytes_per_s: What is read from all its disks.
-        disk_written_bytes_per_s: What is written to them.
-        network_sent_bytes_per_s: What it sends, itself excepted.
-        network_received_bytes_per_s: What it receives.
-        cpu_energy_j: What its processors have used since the last look.
-        gpus: One a GPU, in the order of the machine.
-        workers: Those of the run that asked.
+        disk_read_bytes_per_s: Bytes read from all its disks.
+        disk_written_bytes_per_s: Bytes written to them.
+        network_sent_bytes_per_s: Bytes sent, except over loopback.
+        network_received_bytes_per_s: Bytes received, except over loopback.
+        cpu_energy_j: Energy that its processors have used since the last sample.
+        gpus: One entry per GPU, in the order of the machine.
+        workers: The watched workers.
     """
 
     machine: Inventory
@@ -107,7 +107,7 @@ class NodeSample:
 
 @dataclass(frozen=True)
 class _Counts:
-    """What the machine had counted at a look; rates are what it has risen by since."""
+    """The counters of the machine at one sample; rates are computed from their increase."""
 
     time_s: float
     busy_s: float
@@ -117,8 +117,8 @@ class _Counts:
 
 
 @dataclass
-class _Family:
-    """A worker with the processes that it started, and the processor time that each had used."""
+class _ProcessTree:
+    """A worker with its child processes, and the processor time that each had used."""
 
     processes: dict[int, psutil.Process]
     used_s: dict[int, float] = field(default_factory=dict)
@@ -127,21 +127,21 @@ class _Family:
 
 
 class Sampler:
-    """Looks at this machine again and again; each look is against the one before."""
+    """Samples this machine repeatedly; rates refer to the time since the previous sample."""
 
     def __init__(self) -> None:
-        """Find out what there is."""
+        """Take the inventory of the machine."""
         self._machine = inventory()
         self._found_s = time.monotonic()
         self._gpus = GpuMeter(self._machine.gpus)
         self._before: _Counts | None = None
-        self._families: dict[int, _Family] = {}
+        self._process_trees: dict[int, _ProcessTree] = {}
 
-    def look(self, employed: Sequence[Employed] = ()) -> NodeSample:
-        """Return what this machine is doing.
+    def sample(self, employed: Sequence[WatchedWorker] = ()) -> NodeSample:
+        """Return a sample of this machine.
 
         Args:
-            employed: The workers to tell of; those that have ended are left out.
+            employed: The workers to include; those that have ended are left out.
         """
         self._find_gpus()
         before, now = self._before, _count()
@@ -158,10 +158,10 @@ class Sampler:
             if now.total_s > before.total_s:
                 part = busy_s / (now.total_s - before.total_s)
         memory = psutil.virtual_memory()
-        gpus = self._gpus.look()
+        gpus = self._gpus.read()
         workers = [
             _with_energy(worker, energy_j, busy_s, elapsed_s)
-            for worker in self._look_at_workers(employed, gpus, elapsed_s)
+            for worker in self._measure_workers(employed, gpus, elapsed_s)
         ]
         disk = None
         with contextlib.suppress(OSError):
@@ -184,7 +184,7 @@ class Sampler:
         )
 
     def close(self) -> None:
-        """Let go of the driver's library."""
+        """Close the driver's library."""
         self._gpus.close()
 
     def _find_gpus(self) -> None:
@@ -196,45 +196,45 @@ class Sampler:
         self._machine = inventory()
         self._gpus = GpuMeter(self._machine.gpus)
 
-    def _look_at_workers(
-        self, employed: Sequence[Employed], gpus: Sequence[GpuUsage], elapsed_s: float
+    def _measure_workers(
+        self, employed: Sequence[WatchedWorker], gpus: Sequence[GpuUsage], elapsed_s: float
     ) -> list[WorkerUsage]:
-        # One process serves many trials: those that have ended since the last look say nothing of it now.
+        # One process serves many trials: only its latest trial counts.
         latest = {worker.pid: worker for worker in employed}
-        for pid in self._families.keys() - latest.keys():
-            del self._families[pid]
-        found = (self._look_at_worker(worker, gpus, elapsed_s) for worker in latest.values())
+        for pid in self._process_trees.keys() - latest.keys():
+            del self._process_trees[pid]
+        found = (self._measure_worker(worker, gpus, elapsed_s) for worker in latest.values())
         return [usage for usage in found if usage is not None]
 
-    def _look_at_worker(
-        self, worker: Employed, gpus: Sequence[GpuUsage], elapsed_s: float
+    def _measure_worker(
+        self, worker: WatchedWorker, gpus: Sequence[GpuUsage], elapsed_s: float
     ) -> WorkerUsage | None:
         try:
-            family = self._family(worker.pid)
+            tree = self._process_tree(worker.pid)
         except psutil.Error:
-            self._families.pop(worker.pid, None)
+            self._process_trees.pop(worker.pid, None)
             return None
         used_s, memory_bytes = 0.0, 0
-        for pid, process in list(family.processes.items()):
+        for pid, process in list(tree.processes.items()):
             try:
                 with process.oneshot():
                     times, resident = process.cpu_times(), process.memory_info().rss
             except psutil.Error:
-                del family.processes[pid]
-                family.used_s.pop(pid, None)
+                del tree.processes[pid]
+                tree.used_s.pop(pid, None)
                 continue
             spent_s = times.user + times.system
-            used_s += spent_s - family.used_s.get(pid, spent_s if family.is_new else 0.0)
-            family.used_s[pid] = spent_s
+            used_s += spent_s - tree.used_s.get(pid, spent_s if tree.is_new else 0.0)
+            tree.used_s[pid] = spent_s
             memory_bytes += resident
-        if worker.pid not in family.processes:
+        if worker.pid not in tree.processes:
             return None
-        is_new, family.is_new = family.is_new, False
+        is_new, tree.is_new = tree.is_new, False
         on_gpus = [
             num_bytes
             for usage in gpus
             for pid, num_bytes in usage.processes
-            if pid in family.processes and num_bytes is not None
+            if pid in tree.processes and num_bytes is not None
         ]
         return WorkerUsage(
             pid=worker.pid,
@@ -246,22 +246,22 @@ class Sampler:
             gpu_memory_bytes=sum(on_gpus) if on_gpus else None,
         )
 
-    def _family(self, pid: int) -> _Family:
-        """Return a worker with its processes, found anew every few looks.
+    def _process_tree(self, pid: int) -> _ProcessTree:
+        """Return a worker with its processes, refreshed every few samples.
 
         Raises:
             psutil.Error: If it has ended.
         """
-        family, now_s = self._families.get(pid), time.monotonic()
-        if family is not None and pid in family.processes and now_s - family.found_s < FIND_OFFSPRING_S:
-            return family
+        tree, now_s = self._process_trees.get(pid), time.monotonic()
+        if tree is not None and pid in tree.processes and now_s - tree.found_s < FIND_CHILDREN_S:
+            return tree
         process = psutil.Process(pid)
         members = [process, *process.children(recursive=True)]
-        if family is None or family.processes.get(pid, process) != process:
-            family = self._families[pid] = _Family({})
-        family.processes |= {member.pid: member for member in members}
-        family.found_s = now_s
-        return family
+        if tree is None or tree.processes.get(pid, process) != process:
+            tree = self._process_trees[pid] = _ProcessTree({})
+        tree.processes |= {member.pid: member for member in members}
+        tree.found_s = now_s
+        return tree
 
 
 def uuids_of(machine: Inventory, named: Iterable[str]) -> tuple[str, ...]:
@@ -281,7 +281,7 @@ def _count() -> _Counts:
     total_s = float(sum(times))
     idle_s = float(times.idle + getattr(times, "iowait", 0.0))
     rising: list[float | None] = [None] * 4
-    with contextlib.suppress(OSError, RuntimeError):  # a system that does not count
+    with contextlib.suppress(OSError, RuntimeError):  # a system without these counters
         if (disks := psutil.disk_io_counters()) is not None:
             rising[:2] = disks.read_bytes, disks.write_bytes
     with contextlib.suppress(OSError, RuntimeError):

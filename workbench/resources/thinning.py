@@ -1,6 +1,6 @@
-"""Which spans of a machine are kept for how long: the older, the fewer, and never more than so many.
+"""How long rollups of a machine are kept: the older, the coarser, and bounded in number.
 
-It decides, and leaves to the caller where they lie.
+Where they are stored is left to the caller.
 """
 
 from __future__ import annotations
@@ -9,16 +9,16 @@ import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from workbench.resources.spans import Span, merge
+from workbench.resources.rollups import Rollup, merge
 
 
 class Level(NamedTuple):
-    """How spans of one length are kept."""
+    """How rollups of one length are kept."""
 
     span_s: int
-    """Their length; 0 for single looks."""
+    """Their length; 0 for single samples."""
     kept_s: float
-    """The age at which they become longer ones, or are given up."""
+    """The age at which they are merged into longer ones, or deleted."""
 
 
 LEVELS = (
@@ -31,34 +31,34 @@ LEVELS = (
 
 
 class Moment(NamedTuple):
-    """Which span it is: of which node, and when it begins (for a look, when it was taken)."""
+    """The node of a rollup and when it begins (for a single sample, when it was taken)."""
 
     node: str
     time_unix_s: float
 
 
 def outdated_before(level: Level, now_unix_s: float) -> float:
-    """Return the moment before which spans of a level are to become longer ones.
+    """Return the time before which rollups of a level must be merged into longer ones.
 
-    It lies between two of the longer spans, so none of them is made of what is only a part of it.
+    It is a boundary between two longer rollups, so none of them is built from incomplete parts.
     """
     longer = _longer(level)
     before = now_unix_s - level.kept_s
     return before if longer is None else math.floor(before / longer.span_s) * longer.span_s
 
 
-def lengthen(level: Level, spans: Iterable[tuple[Moment, Span]]) -> dict[Moment, Span]:
-    """Return the longer spans that outdated ones come to; none where these are the longest.
+def aggregate(level: Level, spans: Iterable[tuple[Moment, Rollup]]) -> dict[Moment, Rollup]:
+    """Merge outdated rollups into longer ones; returns none if these are already the longest.
 
     Args:
-        level: The level that they are of.
-        spans: All spans before `outdated_before`, and whatever there is already of the longer ones that they
+        level: Their level.
+        spans: All rollups before `outdated_before`, and any existing longer ones that they
             become part of.
     """
     longer = _longer(level)
     if longer is None:
         return {}
-    gathered: dict[Moment, list[tuple[float, Span]]] = {}
+    gathered: dict[Moment, list[tuple[float, Rollup]]] = {}
     for moment, span in spans:
         begins = math.floor(moment.time_unix_s / longer.span_s) * longer.span_s
         gathered.setdefault(Moment(moment.node, float(begins)), []).append((moment.time_unix_s, span))
@@ -69,7 +69,7 @@ def lengthen(level: Level, spans: Iterable[tuple[Moment, Span]]) -> dict[Moment,
 
 
 def next_span_s(level: Level) -> int | None:
-    """Return the length of the spans that those of a level become; None where they are given up."""
+    """Return the length of the next longer rollups; None if those of this level are deleted."""
     longer = _longer(level)
     return None if longer is None else longer.span_s
 

@@ -1,9 +1,9 @@
-"""The Jupyter server extension: what a browser sees of runs, and what it may ask of them.
+"""The Jupyter server extension: shows runs in a browser, and carries out the actions that a browser requests.
 
-One watch reads the store for all browsers; each browser says what it shows and is sent what changed in
-that. Everything asked of a run goes the way that the command line goes. Who may look and who may ask is
-decided by the Jupyter server. Drawing is left to the front end in `extensions/`, figures to the plots.
-Importing this room loads neither torch nor ray nor optuna.
+One feed reads the store for all browsers; each browser subscribes to what it shows and receives only what
+changed in it. Actions are carried out as on the command line. The Jupyter server decides who may read and
+change runs. The front end in `extensions/` draws, and `workbench.plots` builds the figures. Importing
+this package loads neither torch nor ray nor optuna.
 """
 
 from __future__ import annotations

@@ -14,10 +14,10 @@ from tornado import web
 from tornado.ioloop import IOLoop
 from tornado.websocket import WebSocketClosedError, WebSocketHandler
 
-from workbench.errors import ExperimentError
-from workbench.server.requests import RESOURCE
-from workbench.watch.session import MAX_MESSAGE_BYTES, TICK_S, Session
-from workbench.watch.watch import Watch
+from workbench.errors import ArgumentError
+from workbench.live_feed.feed import Feed
+from workbench.live_feed.session import MAX_MESSAGE_BYTES, TICK_S, Session
+from workbench.server.routes import RESOURCE
 
 _PATIENCE_S = 120.0
 _GOING_AWAY = 1001
@@ -31,7 +31,7 @@ class LiveSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):  # pyright: 
     auth_resource = RESOURCE
 
     def initialize(self) -> None:
-        """Begin without anybody to send to."""
+        """Create a connection that has no session yet."""
         self._sockets: set[LiveSocket] = self.settings["workbench_live"]
         self._woken = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -39,43 +39,43 @@ class LiveSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):  # pyright: 
 
     @property
     def max_message_size(self) -> int:
-        """What a browser says is short."""
+        """The largest accepted message; messages of browsers are short."""
         return MAX_MESSAGE_BYTES
 
     def set_default_headers(self) -> None:
-        """Set none: they are for pages."""
+        """Set no headers; they only apply to pages."""
 
     @ws_authenticated
     async def get(self, *arguments: Any, **options: Any) -> None:
-        """Take the connection, if this person may look."""
+        """Accept the connection if the user may read runs."""
         allowed = self.authorizer.is_authorized(self, self.current_user, "read", RESOURCE)
         if not (await allowed if asyncio.iscoroutine(allowed) else allowed):
             raise web.HTTPError(403)
         await super().get(*arguments, **options)
 
     def open(self, *_: Any, **__: Any) -> None:
-        """Begin to listen to what changes."""
+        """Start the session, and listen for changes."""
         super().open()
-        watch: Watch = self.settings["workbench_watch"]
+        feed: Feed = self.settings["workbench_feed"]
         loop = IOLoop.current()
-        self._session = Session(watch)
-        self._end_listening = watch.listen(lambda: loop.add_callback(self._woken.set))
+        self._session = Session(feed)
+        self._end_listening = feed.listen(lambda: loop.add_callback(self._woken.set))
         self._task = asyncio.create_task(self._send_what_changes())
         self._sockets.add(self)
-        # Not when the browser goes: its task has then still to end.
+        # Not when the browser disconnects, because its task has yet to end.
         self._task.add_done_callback(lambda _: self._sockets.discard(self))
 
     def on_message(self, message: str | bytes) -> None:
-        """Take in what the browser says."""
+        """Handle a message of the browser."""
         try:
-            self._session.hear(message)
-        except ExperimentError as error:
+            self._session.receive(message)
+        except ArgumentError as error:
             self.close(_POLICY_VIOLATION, error.problem)
             return
         self._woken.set()
 
     def on_close(self) -> None:
-        """Listen no more."""
+        """Stop listening for changes."""
         super().on_close()
         if self._end_listening is not None:
             self._end_listening()
@@ -83,8 +83,8 @@ class LiveSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):  # pyright: 
             self._task.cancel()
 
     async def end(self) -> None:
-        """Close the connection, and return when nothing of it runs any more."""
-        self.close(_GOING_AWAY, "the server ends")
+        """Close the connection, and return when its tasks have ended."""
+        self.close(_GOING_AWAY, "the server is shutting down")
         if self._end_listening is not None:
             self._end_listening()
         if self._task is not None:
@@ -99,7 +99,7 @@ class LiveSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):  # pyright: 
                 await asyncio.wait_for(self._woken.wait(), TICK_S)
             self._woken.clear()
             if self._session.unread_s > _PATIENCE_S:
-                self.close(_POLICY_VIOLATION, "nothing was read for too long")
+                self.close(_POLICY_VIOLATION, "the browser did not read for too long")
                 return
             if self._session.unread_s:
                 continue
@@ -107,9 +107,9 @@ class LiveSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):  # pyright: 
             try:
                 frame = await loop.run_in_executor(threads, self._session.next_frame)
             except Exception:
-                # The page comes back by itself, with a session that knows nothing of what went wrong.
-                self.log.exception("a frame could not be painted")
-                self.close(_INTERNAL_ERROR, "a frame could not be painted")
+                # The page reconnects by itself, with a new session.
+                self.log.exception("a frame could not be built")
+                self.close(_INTERNAL_ERROR, "a frame could not be built")
                 return
             if frame is not None:
                 try:

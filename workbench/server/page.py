@@ -1,4 +1,4 @@
-"""The stand-alone page: the same view as everywhere, for a browser without JupyterLab."""
+"""The stand-alone page: the live view for a browser without JupyterLab."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import JupyterHandler
 from tornado import web
 
-from workbench.server.requests import RESOURCE
+from workbench.server.routes import RESOURCE
 
 STATIC = Path(__file__).parent / "static"
 _NOT_BUILT = "The front end was not built with this installation: pip install it again with network access."
@@ -37,8 +37,8 @@ class PageHandler(JupyterHandler):
     @web.authenticated
     @authorized(action="read", resource=RESOURCE)
     async def get(self) -> None:
-        """Answer the page."""
-        # Looking at it sets the cookie that the page's own script sends back with whatever changes something.
+        """Respond with the page."""
+        # Reading the token sets the XSRF cookie that the page's script sends with every action.
         _ = self.xsrf_token
         built = (STATIC / "view.js").is_file()
         page = _PAGE.format(
@@ -51,7 +51,7 @@ class PageHandler(JupyterHandler):
         await self.finish(page)
 
     def static_url_of(self, name: str) -> str:
-        """Return the address of a built file, with what tells a new one from an old one in a cache."""
+        """Return the URL of a built file, with a version that invalidates what browsers have cached."""
         path = STATIC / name
         version = int(path.stat().st_mtime) if path.is_file() else 0
         return f"{self.base_url}static/workbench/{name}?v={version}"

@@ -1,4 +1,4 @@
-"""The way to the database: its engine and pragmas, its schema, its errors in our words.
+"""The connection to the database: its engine and pragmas, its schema, and the translation of its errors.
 
 Whatever is special about SQLite is here and nowhere else; what is about PostgreSQL is in `postgresql`.
 """
@@ -57,7 +57,7 @@ class Database:
 
     engine: Engine
     url: URL
-    """All that another process needs to open it, its password included."""
+    """What another process needs to open it, including its password."""
     clock_ahead_s: float = 0.0
 
     @property
@@ -66,13 +66,13 @@ class Database:
         return describe(self.engine.url)
 
     def now_unix_s(self) -> float:
-        """Return the time by the clock that all who use the database share: leases end by it."""
+        """Return the time by the clock that all users of the database share: leases end by it."""
         return time.time() + self.clock_ahead_s
 
-    def tell(self, connection: Connection) -> None:
-        """Tell who listens that there is news, once this transaction is committed, where the database can."""
+    def notify_listeners(self, connection: Connection) -> None:
+        """Notify listeners once this transaction is committed, if the database supports it."""
         if self.engine.dialect.name == "postgresql":
-            postgresql.tell(connection)
+            postgresql.notify_listeners(connection)
 
 
 def connect(url: URL) -> Database:
@@ -91,7 +91,7 @@ def connect(url: URL) -> Database:
         with translated(engine):
             with engine.connect() as connection:
                 ready = _is_ready(connection)
-                database = _look_at(connection)
+                database = _inspect(connection)
             if not ready:
                 with _migration_lock(engine):
                     _migrate(engine)
@@ -101,7 +101,7 @@ def connect(url: URL) -> Database:
     return database
 
 
-def _look_at(connection: Connection) -> Database:
+def _inspect(connection: Connection) -> Database:
     engine = connection.engine
     if engine.dialect.name != "postgresql":
         return Database(engine, engine.url)
@@ -135,7 +135,7 @@ def _make_engine(url: URL) -> Engine:
             next_step=f"Install it: {install_it}.",
         ) from error
     except (NoSuchModuleError, ArgumentError) as error:
-        raise StoreError(f"no database is called {url.drivername!r}", field="store") from error
+        raise StoreError(f"{url.drivername!r} is not a known kind of database", field="store") from error
     except OSError as error:
         raise _translate(error, url) from error
     event.listen(engine, "connect", _set_pragmas)
@@ -144,10 +144,12 @@ def _make_engine(url: URL) -> Engine:
 
 
 def _make_file(path: Path) -> None:
-    """Make a database that is not there for its owner only, and the folders that are missing."""
+    """Create a missing database, readable by its owner only, and its missing folders."""
     make_private(path.parent)
-    with contextlib.suppress(OSError):  # what is in the way is SQLite's to say
-        os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
+    # An existing file must not even be opened: closing it would drop the locks that SQLite holds on it in
+    # this process, and another process could then corrupt it.
+    with contextlib.suppress(OSError):  # SQLite reports the error
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
 
 
 def _make_sqlite_engine(url: URL) -> Engine:
@@ -163,7 +165,7 @@ def _make_sqlite_engine(url: URL) -> Engine:
 
 
 def _can_only_be_read(path: Path) -> bool:
-    """Tell whether a database lies whole on a file system that is mounted read-only."""
+    """Return whether a complete database lies on a read-only file system."""
     try:
         read_only = bool(os.statvfs(path).f_flag & os.ST_RDONLY)
         return read_only and not path.with_name(f"{path.name}-wal").exists()
@@ -172,9 +174,9 @@ def _can_only_be_read(path: Path) -> bool:
 
 
 def _watch_file(engine: Engine, path: Path) -> None:
-    """Refuse to go on when the file was moved or removed.
+    """Refuse to continue if the file was moved or removed.
 
-    SQLite would go on in the file that it opened, where nobody looks, or begin a new one in its place.
+    SQLite would continue in the file that it opened, which nobody reads, or create a new one in its place.
     """
     opened: list[tuple[int, int]] = []
 
@@ -242,7 +244,7 @@ def _migration_lock(engine: Engine) -> Iterator[None]:
             yield
     except filelock.Timeout as error:
         raise StoreUnavailableError(
-            f"another process keeps changing the schema of {engine.url.database}",
+            f"another process is changing the schema of {engine.url.database}",
             next_step="Try again when it is done.",
         ) from error
 
@@ -273,7 +275,7 @@ def _refuse_foreign(connection: Connection, script: ScriptDirectory) -> None:
     version, place = _read_version(connection), describe(connection.engine.url)
     if version is None and sa.inspect(connection).has_table(runs.name):
         raise StoreError(
-            f"{place} holds a table {runs.name!r} of another program",
+            f"{place} contains a table {runs.name!r} of another program",
             field="store",
             next_step="Name another store with --store.",
         )
@@ -297,11 +299,11 @@ def _translate(error: SQLAlchemyError | OSError, url: URL) -> StoreError:
         code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
         if code in _DAMAGED_CODES:
             return StoreError(
-                f"{place} is damaged or no store: {cause}",
+                f"{place} is damaged or not a store: {cause}",
                 field="store",
                 next_step="Save what can still be read, and name that with --store: "
                 f"sqlite3 {shlex.quote(place)} .recover | sqlite3 recovered.sqlite "
-                "(.dump, where sqlite3 knows no .recover)",
+                "(use .dump if sqlite3 does not support .recover)",
             )
         if code in _PASSING_CODES:
             return StoreUnavailableError(

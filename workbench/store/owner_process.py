@@ -1,7 +1,7 @@
 """Whether the process that owns a lease is still the same and alive, where that can be known.
 
 A process is known by more than its pid, because pids come back: by the boot, the pid namespace and the
-start time, all three from /proc. Without /proc only a pid that is gone tells something; about processes
+start time, all three from /proc. Without /proc only a missing pid is conclusive; about processes
 of other machines nothing is known, and the heartbeat decides.
 """
 
@@ -14,14 +14,14 @@ from pathlib import Path
 
 
 def describe_process(pid: int) -> str | None:
-    """Return what tells a process from every other: boot, pid namespace, start time; None without /proc."""
+    """Return the identity of a process: boot, pid namespace, start time; None without /proc."""
     status = _read_status(pid)
     place = _read_place()
     return f"{place} {status[1]}" if status and place else None
 
 
 def is_known_dead(pid: int, host: str, described: str | None) -> bool:
-    """Say whether a process is certainly gone.
+    """Return whether a process has certainly ended.
 
     Args:
         pid: Its pid.
@@ -29,7 +29,7 @@ def is_known_dead(pid: int, host: str, described: str | None) -> bool:
         described: What `describe_process` said about it while it lived.
 
     Returns:
-        True if it is gone; False if it lives or nobody here can know.
+        True if it is gone; False if it lives or that is unknown.
     """
     if described is not None:
         place, _, start = described.rpartition(" ")

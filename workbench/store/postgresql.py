@@ -1,4 +1,4 @@
-"""Whatever is special about PostgreSQL: how a session begins, who tells of news, its errors in our words."""
+"""Whatever is specific to PostgreSQL: session setup, notifications, and the translation of its errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ INSTALL_IT = "pip install 'workbench[postgresql]'"
 CHANNEL = "workbench"
 LOCK_TIMEOUT_S = 5.0
 _MIGRATION_LOCK = 0x776F726B  # any number that all versions agree on
-# A server or a machine that vanishes without a word is given up after half a minute, on either side.
+# A server or machine that vanishes silently is given up after half a minute, on either side.
 _CONNECT = {
     "connect_timeout": 10, "keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3,
     "tcp_user_timeout": 25_000, "fallback_application_name": "workbench",
@@ -43,30 +43,33 @@ _LASTING = {
         "Give it by PGPASSWORD, by the file ~/.pgpass, or in the URL: postgresql://USER:PASSWORD@HOST/DATABASE.",
     ),
     "28000": (
-        "the server does not let this user in from here",
-        "Name another user in the URL, or have the user created and allowed in pg_hba.conf.",
+        "the server does not allow this user to connect from here",
+        "Name another user in the URL, or have an administrator create it and allow it in pg_hba.conf.",
     ),
     "3D000": ("there is no such database", "Have it created: createdb --encoding UTF8 NAME."),
     "42501": (
-        "this user may not do that",
-        "Let the user own the database, or: GRANT CREATE ON SCHEMA public TO the user.",
+        "this user does not have the permission",
+        "Make the user the owner of the database, or: GRANT CREATE ON SCHEMA public TO the user.",
     ),
 }
 _PASSING = {
-    "host": ("the host is not known", "Check the host in the URL."),
-    "53300": ("the server has no connection left", "Raise its max_connections, or end what is not needed."),
-    "53100": ("the disk of the server is full", "Make room there."),
-    "57P03": ("the server is about to start or to stop", "Try again in a moment."),
-    "25006": ("the database can only be read, as a standby can", "Name the primary server."),
+    "host": ("the host name cannot be resolved", "Check the host in the URL."),
+    "53300": (
+        "the server has no free connection",
+        "Raise its max_connections, or close connections that are not needed.",
+    ),
+    "53100": ("the disk of the server is full", "Free space on it."),
+    "57P03": ("the server is starting or stopping", "Try again in a moment."),
+    "25006": ("the database is read-only, as a standby is", "Name the primary server."),
     "55P03": ("another process keeps the database locked", "Find it in pg_stat_activity."),
 }
 _ELSE = ("the server cannot be reached", "Check that it is up, and the host and port in the URL.")
 _PASSING_CLASSES = ("08", "40", "53", "55", "57", "58")
-_BUSY = ("the server cannot do it now", "Look into its log.")
+_BUSY = ("the server cannot process the request now", "Check its log.")
 
 
 def make_engine(url: URL) -> Engine:
-    """Make the way to a database.
+    """Make the engine of a database.
 
     Args:
         url: Its URL; options of libpq in it are followed.
@@ -131,8 +134,8 @@ def lock_for_migration(connection: Connection, timeout_s: float) -> None:
     connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
 
 
-def tell(connection: Connection) -> None:
-    """Tell all who listen that there is news, once this transaction is committed."""
+def notify_listeners(connection: Connection) -> None:
+    """Notify all listeners once this transaction is committed."""
     connection.exec_driver_sql(f"NOTIFY {CHANNEL}")
 
 
@@ -149,7 +152,7 @@ def _driver_connection(connection: Connection) -> Any:
 
 
 def translate(cause: BaseException, place: str, *, is_lost: bool) -> StoreError | None:
-    """Say what an error of the driver means.
+    """Translate an error of the driver.
 
     Args:
         cause: The error.
@@ -157,7 +160,7 @@ def translate(cause: BaseException, place: str, *, is_lost: bool) -> StoreError 
         is_lost: Whether the connection is gone, or there never was one.
 
     Returns:
-        The error in our words; None where it is none that a person can do something about.
+        The translated error; None if the user can do nothing about it.
     """
     said = str(cause).strip()
     code = getattr(cause, "sqlstate", None)

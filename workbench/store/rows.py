@@ -1,4 +1,4 @@
-"""What the store hands out: runs, stored events, commands, as plain frozen values."""
+"""What the store returns: runs, stored events and commands, as plain frozen values."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class StoredEvent(NamedTuple):
 
 @dataclass(frozen=True)
 class Command:
-    """What somebody asked the driver of a run to do."""
+    """A request to the driver of a run."""
 
     number: int
     kind: str
@@ -58,19 +58,19 @@ class Command:
 
 
 def to_run(row: Any, now_unix_s: float, deaf_unix_s: float = -math.inf) -> RunRow:
-    """Make what the store hands out of a row of the table of runs.
+    """Convert a row of the table of runs.
 
     Args:
         row: The row.
         now_unix_s: The time by the clock of the store.
-        deaf_unix_s: When the store could not be read last: until then no driver could say that it lives.
+        deaf_unix_s: When the store could not be read last: until then no driver could send a heartbeat.
     """
     state = row.state
     if state in _DRIVEN_STATES and row.heartbeat_unix_s is not None:
         silent_s = now_unix_s - max(row.heartbeat_unix_s, deaf_unix_s)
         state = "lost" if silent_s > row.lease_timeout_s else state
     elif state == "waiting" and now_unix_s - row.created_unix_s > START_PATIENCE_S:
-        state = "lost"  # whoever created it ended before a driver took it
+        state = "lost"  # its creator ended before a driver took it
     return RunRow(
         run_id=row.run_id, name=row.name, state=state, experiment_hash=row.experiment_hash,
         created_unix_s=row.created_unix_s, changed_unix_s=row.changed_unix_s, last_seq=row.last_seq,

@@ -18,7 +18,7 @@ _ALLOWED = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,119}")
 
 
 def can_name_run(run_id: str) -> bool:
-    """Say whether a text can be a run id: a name for a folder that does not mean the newest run."""
+    """Return whether a text can be a run id: a name for a folder that does not mean the newest run."""
     return _ALLOWED.fullmatch(run_id) is not None and run_id not in NEWEST
 
 
@@ -43,7 +43,7 @@ def make_run_id(name: str, ticks: int) -> str:
     """Make the run id of a name and a time.
 
     Args:
-        name: What people call it; of it, letters and digits remain.
+        name: Name of the run; only its letters and digits are kept.
         ticks: What `count_ticks` returned. Seven digits to the base 36 hold it until the year 2101, and
             texts of equal length sort as the numbers do.
     """
@@ -55,15 +55,15 @@ def make_run_id(name: str, ticks: int) -> str:
 
 
 def words_of(name: str) -> str:
-    """Return what of a name can stand at the beginning of a run id."""
+    """Return the part of a name that can start a run id."""
     return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40].strip("-") or "run"
 
 
 def hint(run_id: str, known: Sequence[str]) -> str:
-    """Say what somebody may have meant who asked for a run that there is not.
+    """Return a hint for a run id that does not exist.
 
     Args:
-        run_id: What they asked for.
+        run_id: The requested run id.
         known: The runs that there are, the newest first.
     """
     near = difflib.get_close_matches(run_id, known, n=3)

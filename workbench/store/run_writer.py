@@ -1,4 +1,4 @@
-"""The one who may write a run: takes its lease, keeps it alive, and appends events.
+"""The writer of a run: takes its lease, keeps it alive, and appends events.
 
 The lease is a token in the run's row. Every write names the token, so a writer that was taken over while
 it slept writes nothing more, however late it wakes up.
@@ -19,6 +19,7 @@ from sqlalchemy.engine import Connection
 
 from workbench.errors import LeaseError, StoreError
 from workbench.events import Event, RunStateChanged, to_json
+from workbench.formatting import format_duration
 from workbench.store.connection import Database, translated
 from workbench.store.owner_process import describe_process, is_known_dead
 from workbench.store.tables import events, runs
@@ -44,7 +45,7 @@ class RunWriter:
     def __init__(
         self, database: Database, run_id: str, run_key: int, token: str, lease_timeout_s: float
     ) -> None:
-        """Go on from a lease that `take_lease` got.
+        """Continue from a lease that `take_lease` obtained.
 
         Args:
             database: Where the run is.
@@ -138,7 +139,7 @@ class RunWriter:
         connection = self._connect()
         try:
             if self._last_seq is None:
-                # Locked: a commit that nobody heard the end of may be under way on the server still.
+                # Locked: a commit with an unknown outcome may still be in progress on the server.
                 query = sa.select(runs.c.last_seq).where(runs.c.key == self._run_key).with_for_update()
                 self._last_seq = int(connection.execute(query).scalar_one())
             if not rows:
@@ -155,10 +156,10 @@ class RunWriter:
             if state is not None:
                 change = {**self._held, "new_state": state.state, "now": state.time_unix_s}
                 connection.execute(_CHANGE_STATE, change)
-            self._database.tell(connection)
+            self._database.notify_listeners(connection)
             connection.commit()
         except BaseException:
-            # Whether a failed commit reached the disk is for the database to say: ask it next time.
+            # Only the database knows whether a failed commit reached the disk: query it next time.
             self._last_seq = None
             self._disconnect()
             raise
@@ -274,7 +275,7 @@ def _claim(row: Any) -> sa.Update:
 
 
 def is_held(row: Any, now_unix_s: float) -> bool:
-    """Tell from the row of a run whether its lease is held by somebody who may be alive."""
+    """Return whether the lease in the row of a run is held by a process that may be alive."""
     if row.lease_token is None or now_unix_s - row.heartbeat_unix_s > row.lease_timeout_s:
         return False
     return not is_known_dead(row.owner_pid, row.owner_host, row.owner_process)
@@ -283,6 +284,6 @@ def is_held(row: Any, now_unix_s: float) -> bool:
 def _held_by_another(row: Any, now_unix_s: float) -> LeaseError:
     return LeaseError(
         f"run {row.run_id} is driven by process {row.owner_pid} on {row.owner_host}, "
-        f"heard of {max(0.0, now_unix_s - row.heartbeat_unix_s):.1f} s ago",
+        f"whose last heartbeat was {format_duration(now_unix_s - row.heartbeat_unix_s)} ago",
         next_step=f"Follow it, or wait: its lease ends {row.lease_timeout_s:g} s after its last beat.",
     )

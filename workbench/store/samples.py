@@ -1,4 +1,4 @@
-"""What is stored of a run beside its events: what machines did, and the energy that its trials used.
+"""Stored data of a run besides its events: machine samples, and the energy of its trials.
 
 Samples are texts here, each of a node, a moment and a span; what is in them, and how long which are kept,
 is for those who write them. The writer of the run writes them, too; anybody may read.
@@ -18,18 +18,18 @@ from workbench.store.tables import energy, samples
 
 
 class SampleRow(NamedTuple):
-    """What a machine did for a while."""
+    """A stored sample or rollup of a machine."""
 
     span_s: int
-    """For how long; 0 for one look."""
+    """Its length in seconds; 0 for a single sample."""
     time_unix_s: float
-    """When it began, by the clock of the driver: the same for all nodes that were looked at together."""
+    """When it began, by the clock of the driver: the same for all nodes that were sampled together."""
     node: str
     payload: str
 
 
 class EnergyRow(NamedTuple):
-    """What a trial used, in joules; None where nobody knows."""
+    """The energy that a trial used, in joules; None if unknown."""
 
     trial: int
     gpu_j: float | None
@@ -61,7 +61,7 @@ def keep_samples(
 def replace_samples(
     writer: RunWriter, before: Mapping[int, tuple[float, float]], new: Collection[SampleRow]
 ) -> None:
-    """Put other samples in the place of some.
+    """Replace samples by others.
 
     Args:
         writer: The writer of the run.
@@ -102,7 +102,7 @@ def read_samples(
 
 
 def read_newest_samples(store: Store, run_id: str) -> list[SampleRow]:
-    """Return what was seen of each node when they were looked at last; empty where nobody has looked.
+    """Return the newest sample of each node; empty if there is none.
 
     Raises:
         RunNotFoundError: If there is no such run.
@@ -113,7 +113,7 @@ def read_newest_samples(store: Store, run_id: str) -> list[SampleRow]:
 
 
 def read_energy(store: Store, run_id: str) -> list[EnergyRow]:
-    """Return what the trials of a run have used, by number; those that nobody metered are missing.
+    """Return what the trials of a run have used, by number; unmetered ones are missing.
 
     Raises:
         RunNotFoundError: If there is no such run.

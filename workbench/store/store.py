@@ -1,4 +1,4 @@
-"""The store as everybody sees it: create and find runs, read and follow events, leave commands."""
+"""The store: create and find runs, read and follow events, leave commands."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from workbench.errors import (
 from workbench.events import FINISHED_RUN_STATES, from_json
 from workbench.experiment import Experiment
 from workbench.store.connection import Database, connect, translated
-from workbench.store.news import Listener, News
+from workbench.store.notifications import Listener, Notifications
 from workbench.store.objects import read_objects, write_objects
 from workbench.store.rows import Command, EventRow, RunRow, StoredEvent, to_run
 from workbench.store.run_ids import NEWEST, check_run_id, count_ticks, hint, make_run_id
@@ -39,7 +39,7 @@ _ROW_COLUMNS = [column for column in runs.c if column.name != "experiment"]
 
 
 class Store:
-    """All runs of a person or a team, in one database; every method may be called from any thread."""
+    """All runs of a user or a team, in one database; every method may be called from any thread."""
 
     def __init__(self, database: Database, artifacts: Artifacts) -> None:
         """Use an open database; `Store.open` is the usual way.
@@ -49,13 +49,13 @@ class Store:
             artifacts: The place under which each run has its own folder.
         """
         self.url = database.url.render_as_string(hide_password=False)
-        """All that another process needs to open it, its password included."""
+        """What another process needs to open it, including its password."""
         self.place = database.place
         """Where it is, as it may be shown."""
         self.artifacts = artifacts
         self._database = database
         self._engine = database.engine
-        self._news = News(database)
+        self._notifications = Notifications(database)
         self._deaf_unix_s = -math.inf
 
     @classmethod
@@ -63,15 +63,17 @@ class Store:
         """Open a store, creating it or bringing its schema up to date where needed.
 
         Args:
-            url: A SQLAlchemy URL or the path of a SQLite file; None for what WORKBENCH_STORE names, or
-                else a file in the user's data folder.
-            artifacts: The path or URL where files of runs are kept, such as `s3://bucket/runs`; None for
-                what WORKBENCH_ARTIFACTS names, or else a folder beside the SQLite file or in the user's data.
+            url: A SQLAlchemy URL or the path of a SQLite file; None for WORKBENCH_STORE or the user's own.
+            artifacts: A path or URL for files of runs, such as `s3://bucket/runs`; None for
+                WORKBENCH_ARTIFACTS, or a folder beside the SQLite file or in the user's data.
 
         Raises:
             StoreError: If it is no store, damaged, or newer than this version.
             StoreUnavailableError: If it cannot be reached or written.
             ArtifactsError: If the place of the artifacts cannot be meant.
+
+        Example:
+            >>> store = wb.Store.open("runs.sqlite")
         """
         resolved = resolve_url(url)
         place = artifacts or os.environ.get("WORKBENCH_ARTIFACTS") or usual_artifacts(resolved)
@@ -79,7 +81,7 @@ class Store:
 
     def close(self) -> None:
         """Close the connections; writers must be closed before."""
-        self._news.close()
+        self._notifications.close()
         self._engine.dispose()
 
     def __enter__(self) -> Self:
@@ -166,7 +168,7 @@ class Store:
                 f"the experiment of run {row.run_id} cannot be read by this version: {error}",
                 next_step="A newer version of the workbench may have written it: update this one.",
             ) from error
-        # Who only looks at a run needs none of them; who trains is told by whatever loads them.
+        # Readers of a run need none of them; in training, loading reports those that are missing.
         with contextlib.suppress(ArtifactsError):
             objects = read_objects(self.artifacts.below(row.run_id), experiment.payload_hashes())
             return experiment.with_payloads(objects)
@@ -269,8 +271,8 @@ class Store:
         Args:
             run_id: The run.
             after: Only events with a greater number.
-            poll_s: Seconds between two looks; more while nothing happens, where the database tells of news.
-            until: Asked whenever there is nothing new: ends the following when it returns true.
+            poll_s: Seconds between polls; more while nothing happens, if the database sends notifications.
+            until: Called whenever there is nothing new; stops following when it returns true.
 
         Raises:
             RunNotFoundError: If there is no such run.
@@ -291,7 +293,7 @@ class Store:
 
     def listen(self) -> Listener:
         """Wait for new events of any run, with what this returns and until that is closed."""
-        return self._news.listen()
+        return self._notifications.listen()
 
     def command(self, run_id: str, kind: str, arguments: Mapping[str, Any]) -> int:
         """Leave a command for the driver of a run.
@@ -340,7 +342,7 @@ class Store:
     def writer(
         self, run_id: str, *, owner_pid: int, owner_host: str, lease_timeout_s: float = LEASE_TIMEOUT_S
     ) -> RunWriter:
-        """Become the one who writes a run.
+        """Take the lease of a run and return its writer.
 
         Args:
             run_id: The run.
@@ -358,7 +360,7 @@ class Store:
         )  # fmt: skip
 
     def is_driven(self, run_id: str) -> bool:
-        """Tell whether somebody holds the lease of a run and lives, as far as can be known from here.
+        """Return whether a live process holds the lease of a run, as far as can be known here.
 
         Args:
             run_id: The run.

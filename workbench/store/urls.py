@@ -1,4 +1,4 @@
-"""Which database is meant, and how its address may be shown."""
+"""Resolves the address of a database, and hides passwords for display."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _PASSWORD_OPTION = re.compile(r"([?&](?:ssl)?password=)[^&]*")
 
 
 def user_data_folder() -> Path:
-    """Return the folder in which the workbench keeps a person's data."""
+    """Return the folder in which the workbench keeps the user's data."""
     import platformdirs
 
     return Path(platformdirs.user_data_dir("workbench", appauthor=False))
 
 
 def usual_artifacts(url: URL) -> Path:
-    """Return where the files of runs are kept unless somebody says where."""
+    """Return the default place of the files of runs."""
     beside_it = url.get_backend_name() == "sqlite"
     return (Path(str(url.database)).parent if beside_it else user_data_folder()) / "artifacts"
 
@@ -39,12 +39,12 @@ def hide_password(url: str) -> str:
 
 
 def is_shared(url: str) -> bool:
-    """Say whether a store is a database server, which other machines reach, too."""
+    """Return whether a store is a database server, which other machines reach, too."""
     return not url.startswith("sqlite")
 
 
 def without_password(url: URL) -> tuple[str, bool]:
-    """Return the URL of a database as anybody may read it, and whether that leaves a password out."""
+    """Return the URL of a database without its password, and whether it had one."""
     query = {name: value for name, value in url.query.items() if name not in ("password", "sslpassword")}
     kept = URL.create(
         url.get_backend_name(), url.username, None, url.host, url.port, url.database, query
@@ -54,7 +54,7 @@ def without_password(url: URL) -> tuple[str, bool]:
 
 
 def as_typed(given: str) -> str:
-    """Return how a person may name a store once more: a password is left to PGPASSWORD or ~/.pgpass."""
+    """Return a store address to type again; the password is left to PGPASSWORD or ~/.pgpass."""
     return without_password(sa.make_url(given))[0] if "://" in given else given
 
 
@@ -72,7 +72,7 @@ def describe(url: URL) -> str:
 
 
 def resolve_url(given: str | None) -> URL:
-    """Say which database is meant.
+    """Resolve the URL of a database.
 
     Args:
         given: A SQLAlchemy URL or the path of a SQLite file; None for WORKBENCH_STORE or the default.
@@ -88,13 +88,13 @@ def resolve_url(given: str | None) -> URL:
         text = f"sqlite:///{text}"
     try:
         url = sa.make_url(name_driver(text))
-    except (ArgumentError, ValueError) as error:  # a port that is no number
+    except (ArgumentError, ValueError) as error:  # a port that is not a number
         raise StoreError(
-            f"{hide_password(text)!r} names no store", field="store", allowed=_ALLOWED
+            f"{hide_password(text)!r} does not name a store", field="store", allowed=_ALLOWED
         ) from error
     if url.get_backend_name() == "postgresql" and url.drivername != _DRIVER:
         raise StoreError(
-            f"a store is not reached through {url.drivername}",
+            f"a store cannot use the driver {url.drivername}",
             field="store",
             allowed="postgresql://USER@HOST/DATABASE, which uses psycopg",
         )

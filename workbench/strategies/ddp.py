@@ -12,12 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from workbench.strategies.capabilities import BUILT_IN
 from workbench.strategies.group import Group
 from workbench.strategies.single import Single
 
 
 class DataParallel(Single):
     """The step of `single`, shared by N workers through torch's DistributedDataParallel."""
+
+    capabilities = BUILT_IN["ddp"]
 
     def train(self, mode: bool) -> None:
         """Switch dropout and batch statistics on or off; see Strategy.train."""
@@ -31,11 +34,11 @@ class DataParallel(Single):
         return super().state()
 
     def alone_bytes(self) -> int:
-        """Return the size of gradients beside those in the buffers; see Strategy.alone_bytes."""
+        """Return the size of gradients beside those in the buffers; see Probeable.alone_bytes."""
         return sum(parameter.nbytes for parameter in self._parameters)
 
     def _place(self, model: nn.Module) -> nn.Module:
-        self._num_averaged = self._num_holders = self._worker.num_workers
+        self._num_averaged = self._num_holders = self._worker.num_replicas
         return DistributedDataParallel(
             model,
             process_group=self._worker.group.torch_group(),

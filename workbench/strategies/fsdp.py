@@ -17,6 +17,7 @@ from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils._pytree import tree_map_only
 
+from workbench.strategies.capabilities import BUILT_IN
 from workbench.strategies.ddp import DataParallel
 
 MIN_BLOCK_PARAMETERS = 100_000
@@ -26,7 +27,7 @@ MIN_BLOCK_PARAMETERS = 100_000
 class FullySharded(DataParallel):
     """The step of `ddp`, with everything that training remembers cut into shards."""
 
-    holds_whole_model = False
+    capabilities = BUILT_IN["fsdp"]
 
     def predict(self, inputs: Tensor) -> Tensor:
         """Return the outputs for a batch; see Strategy.predict.
@@ -57,12 +58,12 @@ class FullySharded(DataParallel):
         super().load({**state, "model": model, "optimizer": optimizer})
 
     def alone_bytes(self) -> int:
-        """Return the size of all parameters and gradients; see Strategy.alone_bytes."""
+        """Return the size of all parameters and gradients; see Probeable.alone_bytes."""
         return 2 * sum(parameter.numel() * parameter.element_size() for parameter in self._parameters)
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Compute on parameters that were gathered before; see Strategy.alone.
+        """Compute on parameters that were gathered before; see Probeable.alone.
 
         Parameters and gradients are held whole meanwhile. There must have been a step before.
         """
@@ -92,7 +93,7 @@ class FullySharded(DataParallel):
         super().close()
 
     def _place(self, model: nn.Module) -> nn.Module:
-        self._num_averaged = self._worker.num_workers
+        self._num_averaged = self._worker.num_replicas
         self._exchanges = True
         self._whole_parameters: list[Tensor] = []
         mesh = self._worker.group.mesh()
@@ -112,7 +113,7 @@ class FullySharded(DataParallel):
         return self._whole_parameters
 
     def _exchange_gradients(self, now: bool) -> None:
-        if now != self._exchanges:  # saying it visits every module of the model
+        if now != self._exchanges:  # the call visits every module of the model
             assert isinstance(self._trained, FSDPModule)
             self._trained.set_requires_gradient_sync(now)
             self._exchanges = now
@@ -127,7 +128,7 @@ def _cut(value: Any, like: Any) -> Any:
 
 
 def _blocks(model: nn.Module) -> Iterator[nn.Module]:
-    """Yield what is worth gathering apart, innermost first: large members of lists and sequences."""
+    """Yield what to gather separately, innermost first: large members of lists and sequences."""
     owners = Counter(id(parameter) for module in model.modules() for parameter in module._parameters.values())
     for module in reversed(list(model.modules())):
         if not isinstance(module, nn.ModuleList | nn.Sequential):

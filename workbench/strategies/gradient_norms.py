@@ -2,7 +2,7 @@
 
 A part is one micro batch of one worker. Its own gradient is seen by a hook where it flows into a parameter,
 before anything is added to it or exchanged, so nothing is copied and the step stays what it is, bit for bit.
-What the norms say, and how often they are worth taking, is left to others.
+What follows from the norms, and how often to take them, is left to others.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.distributed.tensor import DTensor
 
 from workbench.strategies.strategy import MicroBatch, StepBatch
 
-MOST_HELD_BYTES = 4 << 20
+MAX_HELD_BYTES = 4 << 20
 """Norms of many small gradients are taken at once, and no more memory than that is kept from being freed."""
 
 
@@ -92,7 +92,7 @@ class WatchedBatch:
         dense = _dense(gradient)
         self._held.append(dense)
         self._held_bytes += dense.nbytes
-        if self._held_bytes > MOST_HELD_BYTES:
+        if self._held_bytes > MAX_HELD_BYTES:
             self._let_go()
 
     def _let_go(self) -> None:

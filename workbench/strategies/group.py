@@ -22,6 +22,8 @@ import torch.distributed.nn.functional
 from torch import Tensor
 from torch.distributed import distributed_c10d
 
+from workbench.errors import ExperimentError
+
 dist: Any = torch.distributed  # some of its names are made in C++, without types
 
 MEETING_TIMEOUT = datetime.timedelta(seconds=120)
@@ -32,6 +34,8 @@ COLLECTIVE_TIMEOUT = datetime.timedelta(hours=1)
 """Rank 0 may wait for a decision about its report; who died is found out by others, much sooner."""
 
 _opened: tuple[str, Any] | None = None
+_is_joined = False
+"""Whether this process is in the group of a trial."""
 _left: Any = None
 """The group that was left last. A strategy that is dropped must not be what ends it: that would happen with
 Python's lock held, which the group's threads may wait for at that moment, and neither would ever go on."""
@@ -70,6 +74,7 @@ class Group:
     Attributes:
         rank: From 0 to num_workers - 1.
         num_workers: Workers of the trial.
+        store: Where the workers met, for what they exchange without a collective; None for one worker.
     """
 
     def __init__(
@@ -93,9 +98,11 @@ class Group:
         self.rank, self.num_workers = rank, num_workers
         self._device = device or torch.device("cpu")
         self._joined = False
+        self.store: Any = None
         if num_workers > 1:
             assert meeting is not None, "several workers need a place to meet"
-            self._join(_connect(meeting))
+            self.store = _connect(meeting)
+            self._join(self.store)
 
     def mesh(self) -> Any:
         """Return the group as a one-dimensional device mesh."""
@@ -138,20 +145,21 @@ class Group:
 
         The others notice once it is let go of, too: see `let_go`.
         """
-        global _left
-        if self._joined:
-            self._joined = False
+        global _left, _is_joined
+        was_joined, self._joined = self._joined, False
+        _is_joined = _is_joined and not was_joined
+        if was_joined and dist.is_initialized():  # scripts end with leaving it themselves
             _left = dist.group.WORLD
             dist.destroy_process_group()
 
     def _join(self, store: Any) -> None:
-        global _left
+        global _left, _is_joined
         _left = None
         on_gpu = self._device.type == "cuda"
         _wait_for_all(store, self.num_workers)
         for attempt in range(CONNECT_ATTEMPTS):
             try:
-                dist.init_process_group(
+                _init_process_group(
                     "cpu:gloo,cuda:nccl" if on_gpu else "gloo",
                     store=dist.PrefixStore(str(attempt), store),
                     rank=self.rank,
@@ -164,7 +172,33 @@ class Group:
                 if attempt == CONNECT_ATTEMPTS - 1:
                     raise
         distributed_c10d._set_pg_timeout(COLLECTIVE_TIMEOUT)
-        self._joined = True
+        _is_joined = self._joined = True
+
+
+def _init_unless_joined(*arguments: Any, **options: Any) -> None:
+    """Join a process group as torch does; in the group of a trial it is joined already, and nothing happens.
+
+    Scripts for several processes begin with this call, and torch refuses the second one.
+
+    Raises:
+        ExperimentError: If another group than that of the trial is meant.
+    """
+    if not (_is_joined and dist.is_initialized()):
+        _init_process_group(*arguments, **options)
+        return
+    for name, known in (("world_size", dist.get_world_size()), ("rank", dist.get_rank())):
+        if options.get(name, -1) not in (-1, known):
+            raise ExperimentError(
+                f"init_process_group is called with {name}={options[name]}, "
+                f"but the workers of the trial have a group with {name}={known}",
+                field="train",
+                next_step=f"Leave {name} out, or call torch.distributed.destroy_process_group() before.",
+            )
+
+
+# For good, because modules that outlive a trial keep the function that they imported.
+_init_process_group = distributed_c10d.init_process_group
+distributed_c10d.init_process_group = dist.init_process_group = _init_unless_joined
 
 
 def _wait_for_all(store: Any, num_workers: int) -> None:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from workbench.errors import ExperimentError
+from workbench.strategies.capabilities import BUILT_IN
 from workbench.strategies.gradient_norms import WatchedBatch
 from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.strategy import MeasuredStep, OptimizerFactory, StepBatch, StepSettings, Worker
@@ -25,7 +26,7 @@ class Single:
     _num_averaged = 1
     """Over how many workers the exchange of gradients takes the mean, where the step needs the sum."""
     _is_alone = False
-    holds_whole_model = True
+    capabilities = BUILT_IN["single"]
     _num_holders = 1
     """How many workers hold each gradient of the step after the exchange."""
 
@@ -70,14 +71,14 @@ class Single:
         return step_loss
 
     def measure(self, batch: StepBatch) -> MeasuredStep:
-        """Compute the gradient of a step and take norms; see Strategy.measure."""
+        """Compute the gradient of a step and take norms; see NoiseMeasuring.measure."""
         watched = WatchedBatch(batch, self._leaves())
         with watched:
             loss = self.forward_backward(watched)
         sqr_norms = watched.sqr_norms(self._parameters, self._worker.device)
-        num_workers = self._worker.num_workers
-        if num_workers > 1:
-            shares = [1.0 / (self._num_averaged**2 * num_workers), 1.0 / self._num_holders]
+        num_replicas = self._worker.num_replicas
+        if num_replicas > 1:
+            shares = [1.0 / (self._num_averaged**2 * num_replicas), 1.0 / self._num_holders]
             sqr_norms *= torch.tensor(shares, dtype=torch.float64).to(sqr_norms.device, non_blocking=True)
         if self._scaler is not None:
             one = torch.ones((), dtype=torch.float64, device=sqr_norms.device)
@@ -126,12 +127,12 @@ class Single:
             self._scaler.load_state_dict(state["scaler"])
 
     def alone_bytes(self) -> int:
-        """Return what this worker holds more while it is alone; see Strategy.alone_bytes."""
+        """Return what this worker holds more while it is alone; see Probeable.alone_bytes."""
         return 0
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        """Compute without the other workers for a while; see Strategy.alone."""
+        """Compute without the other workers for a while; see Probeable.alone."""
         self._is_alone = True
         try:
             yield
@@ -154,7 +155,7 @@ class Single:
         return self._parameters
 
     def _exchange_gradients(self, now: bool) -> None:
-        """Say whether the next backward pass ends with an exchange of gradients."""
+        """Set whether the next backward pass ends with an exchange of gradients."""
 
     def _forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
         if self._dtype is None:

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from workbench.strategies.capabilities import Capabilities
 from workbench.strategies.group import Group
 
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
@@ -25,12 +26,24 @@ class Worker:
         num_workers: Workers that share each optimizer step.
         device: Where this worker computes.
         group: What the workers exchange something through.
+        workers_per_replica: Workers that hold one copy of the model together and so see the same samples.
     """
 
     rank: int = 0
     num_workers: int = 1
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     group: Group = field(default_factory=Group)
+    workers_per_replica: int = 1
+
+    @property
+    def replica(self) -> int:
+        """Which copy of the model this worker belongs to, from 0; samples and seeds follow it."""
+        return self.rank // self.workers_per_replica
+
+    @property
+    def num_replicas(self) -> int:
+        """Copies of the model, among which the samples of a step are divided."""
+        return self.num_workers // self.workers_per_replica
 
 
 @dataclass(frozen=True)
@@ -39,14 +52,14 @@ class StepSettings:
 
     Attributes:
         loss: (outputs, targets) -> mean over the samples of a batch.
-        precision: Type of the arithmetic.
+        precision: Type of the arithmetic: fp32, bf16 or fp16.
         clip_norm: Gradients are scaled down to at most this norm.
         recompute: Whether the activations of the model's blocks are computed again in the backward pass.
         mark: Called at the end of each part of a step with its name: data, forward, backward, update.
     """
 
     loss: Callable[[Tensor, Tensor], Tensor]
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    precision: str = "fp32"
     clip_norm: float | None = None
     recompute: bool = False
     mark: Callable[[str], None] = lambda part: None
@@ -74,7 +87,7 @@ class StepBatch(Protocol):
 
 
 class MeasuredStep(NamedTuple):
-    """What a step says of the noise of gradients, besides its loss."""
+    """The loss of a step and the norms from which the gradient noise follows."""
 
     loss: Tensor
     """This worker's share of the mean loss of the step."""
@@ -86,8 +99,8 @@ class MeasuredStep(NamedTuple):
 class Strategy(Protocol):
     """How workers make one step. Made with the settings of a step, then set up once."""
 
-    holds_whole_model: bool
-    """Whether each worker holds all parameters, so that it can compute while the others do not."""
+    capabilities: ClassVar[Capabilities]
+    """What it can do, which is known before it is made."""
 
     def __init__(self, settings: StepSettings) -> None: ...
 
@@ -113,16 +126,6 @@ class Strategy(Protocol):
         Returns:
             This worker's share of the mean loss of the step, a detached scalar on the device: the shares
             of all workers add up to the mean.
-        """
-        ...
-
-    def measure(self, batch: StepBatch) -> MeasuredStep:
-        """Do what `forward_backward` does, bit for bit, and take norms of gradients.
-
-        Norms are those before clipping, free of the loss scale. All workers call it for the same steps.
-
-        Args:
-            batch: This worker's micro batches; all of them have samples.
         """
         ...
 
@@ -155,6 +158,30 @@ class Strategy(Protocol):
         """Take over what `state` returned, in this strategy or another one."""
         ...
 
+    def close(self) -> None:
+        """Give back everything, so that the worker can serve another trial."""
+        ...
+
+
+@runtime_checkable
+class NoiseMeasuring(Protocol):
+    """A strategy that can take the norms of gradients from which the gradient noise follows; optional."""
+
+    def measure(self, batch: StepBatch) -> MeasuredStep:
+        """Do what `forward_backward` does, bit for bit, and take norms of gradients.
+
+        Norms are those before clipping, free of the loss scale. All workers call it for the same steps.
+
+        Args:
+            batch: This worker's micro batches; all of them have samples.
+        """
+        ...
+
+
+@runtime_checkable
+class Probeable(Protocol):
+    """A strategy that can make steps without the other workers, so that probes see their costs; optional."""
+
     def alone_bytes(self) -> int:
         """Return what this worker may hold more while it is alone than in other steps."""
         ...
@@ -164,10 +191,6 @@ class Strategy(Protocol):
 
         Meant for measurements whose parameters are thrown away. Inside, `forward_backward` and `update`
         concern this worker only; gradients that are left at the end are dropped. Every worker must enter
-        and leave it, which is no exchange where `holds_whole_model` is true.
+        and leave it, which exchanges nothing where each worker holds the whole model.
         """
-        ...
-
-    def close(self) -> None:
-        """Give back everything, so that the worker can serve another trial."""
         ...

@@ -1,4 +1,4 @@
-"""What can be read off a study: the best trials, what mattered, and a copy for Optuna's own tools."""
+"""Results of a study: the best trials, the importance of parameters, and a copy for Optuna's tools."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from workbench.errors import ExperimentError, StoreError
 from workbench.experiment import Experiment
 from workbench.store.urls import hide_password, name_driver
+from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
-from workbench.study.quiet import quiet
 from workbench.study.records import ConfigurationRecord, Outcome, TrialRecord, better
 
 FEWEST_TRIALS_FOR_IMPORTANCE = 10
@@ -78,7 +78,7 @@ def _complete_trials(record: ConfigurationRecord, metrics: Sequence[str]) -> lis
 
 
 def _values(trial: TrialRecord) -> dict[str, float]:
-    return (trial.ended.values if trial.ended else {}) or trial.result
+    return (trial.ended.values if trial.ended else {}) or trial.value.result()
 
 
 def importance(
@@ -172,12 +172,12 @@ def copy_study_file(path: Path, url: str) -> None:
 
 @contextlib.contextmanager
 def _writing(url: str, name: str) -> Iterator[None]:
-    """Say in our words what keeps a study from being written to a storage."""
+    """Translate errors of writing a study to a storage."""
     try:
         yield
     except DuplicatedStudyError as error:
         raise ExperimentError(
-            f"{hide_password(url)} has a study {name!r} already",
+            f"{hide_password(url)} already has a study {name!r}",
             field="name",
             next_step="Choose another name, or remove that study with `optuna delete-study`.",
         ) from error

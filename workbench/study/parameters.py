@@ -1,7 +1,7 @@
-"""A search space in Optuna's terms, and configurations there and back.
+"""Translate a search space and its configurations to Optuna's terms and back.
 
-Fixed parameters and parameters whose condition does not hold never reach Optuna. Choices that Optuna
-cannot keep apart or cannot store (lists, mappings, true beside 1) travel as their JSON text.
+Fixed parameters and parameters whose condition does not hold never reach Optuna. Choices that Optuna cannot
+distinguish or store (lists, mappings, true beside 1) are passed as their JSON text.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Parameters:
                 return CategoricalDistribution(self._keys[name])
 
     def always(self) -> dict[str, BaseDistribution] | None:
-        """Return the distributions that have several values, None where conditions decide which exist."""
+        """Return the distributions with several values; None if conditions decide which exist."""
         if any(domain.when for domain in self._space.root.values()):
             return None
         return {name: found for name, found in sorted(self._distributions.items()) if not found.single()}
@@ -89,7 +89,7 @@ class Parameters:
         return {name: self._distributions[name] for name in params if name in self._distributions}
 
     def to_optuna(self, params: Mapping[str, JsonValue]) -> dict[str, CategoricalChoiceType]:
-        """Return the searched parameters of a configuration with the values that Optuna knows."""
+        """Return the searched parameters of a configuration with their values in Optuna."""
         translated: dict[str, CategoricalChoiceType] = {}
         for name in self.distributions(params):
             domain, value = self._space.root[name], params[name]

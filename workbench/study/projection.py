@@ -1,7 +1,7 @@
 """The Optuna study behind the workbench's: one Optuna trial for each configuration, in memory.
 
-It is told means over repeats, limits and what the workbench means by out of memory or diverged, in the
-form in which each sampler learns from it.
+It receives means over repeats, limits, and failures such as out of memory or divergence, in the form from
+which each sampler learns.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from workbench.experiment import Experiment
 from workbench.space import Params
 from workbench.study import samplers
+from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
 from workbench.study.pruners import make_pruner
-from workbench.study.quiet import quiet
 from workbench.study.records import Outcome, describe_limit
 
 # Hyperband derives a trial's bracket from the study's name.
@@ -29,10 +29,10 @@ _STUDY_NAME = "study"
 
 
 class _Memory(InMemoryStorage):
-    """Optuna's storage in memory, without what samplers note there for other processes.
+    """Optuna's storage in memory, without what samplers record there for other processes.
 
-    TPE and GP note a proposal's parameters before all of them are known, among them parameters whose
-    condition does not hold. Nobody reads a half-made proposal here, and a replay could not repeat it.
+    TPE and GP record a proposal's parameters before all of them are known, including parameters whose
+    condition does not hold. Nothing reads a partial proposal here, and a replay could not reproduce it.
     """
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
@@ -41,16 +41,16 @@ class _Memory(InMemoryStorage):
 
 
 class Projection:
-    """Samples configurations, judges intermediate values, learns from outcomes."""
+    """Samples configurations, judges intermediate values, and learns from outcomes."""
 
     def __init__(self, experiment: Experiment) -> None:
-        """Begin without any trial.
+        """Start without any trial.
 
         Args:
             experiment: What to tune.
 
         Raises:
-            ExperimentError: If the sampler cannot do what is asked of it.
+            ExperimentError: If the sampler cannot handle the experiment.
         """
         self._experiment = experiment
         self._metrics = [objective.metric for objective in experiment.objectives]
@@ -72,26 +72,25 @@ class Projection:
         self._study_id = self._storage.get_study_id_from_name(_STUDY_NAME)
 
     def begin(self, configuration: int, params: Params | None, *, sampled: bool) -> Params:
-        """Begin a configuration.
+        """Start a configuration.
 
         Args:
             configuration: Its number, from 0.
-            params: The configuration, None where the sampler is to choose it.
+            params: The configuration; None if the sampler should choose it.
             sampled: Whether the sampler chooses it now, or chose it when it was first proposed.
 
         Returns:
             The configuration.
         """
-        name = self._experiment.sampler.name
         with quiet():
-            asks = sampled and (params is None or name in samplers.WITH_MEMORY)
-            if asks:
+            uses_sampler = sampled and (params is None or self._experiment.sampler.kind.keeps_notes)
+            if uses_sampler:
                 self._study.sampler = samplers.make_sampler(
                     self._experiment, configuration, self.parameters.always(), tuple(self._priors)
                 )
             trial = self._study.ask()
-            if asks:
-                # Reading it makes the sampler sample, and note what it must remember, in a replay too.
+            if uses_sampler:
+                # Reading it makes the sampler sample and record its state, in a replay too.
                 _ = trial.relative_params
             if params is None:
                 params = self.parameters.suggest(trial)
@@ -110,15 +109,15 @@ class Projection:
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, trial.number)
 
     def judge(self, configuration: int, step: int, value: float) -> bool:
-        """Note an intermediate value of a running configuration and ask the pruner about it.
+        """Record an intermediate value of a running configuration, and query the pruner.
 
         Args:
             configuration: Number of the configuration.
-            step: Rung, or number of the repeat; none twice.
+            step: Rung, or number of the repeat; each only once.
             value: A finite value of the objective.
 
         Returns:
-            True where the pruner would stop it.
+            Whether the pruner would stop it.
         """
         trial_id = self._id(self._running[configuration])
         self._storage.set_trial_intermediate_value(trial_id, step, value)
@@ -128,16 +127,16 @@ class Projection:
             return self._pruner.prune(self._study, self._storage.get_trial(trial_id))
 
     def finish(self, configuration: int, outcome: Outcome) -> None:
-        """Let the sampler learn how a configuration turned out.
+        """Report the outcome of a configuration to the sampler.
 
         Args:
-            configuration: Number of the configuration; it runs no more from here on.
+            configuration: Number of the configuration, which is no longer running.
             outcome: The outcome over its repeats.
         """
         trial = self._running.pop(configuration)
         violations = outcome.violations(self._experiment.constraints)
-        if self._experiment.sampler.name == "gp":
-            # Optuna's gp wants the same limits of every trial, and learns enough from the worst value.
+        if self._experiment.sampler.kind.needs_every_limit:
+            # Optuna's gp needs the same limits in every trial, and learns enough from the worst value.
             limits = [describe_limit(constraint) for constraint in self._experiment.constraints]
             violations = {limit: violations[limit] for limit in limits if limit in violations}
         state, values = self._translate(outcome)
@@ -157,19 +156,19 @@ class Projection:
             ]
             return TrialState.COMPLETE, values
         if outcome.reason in ("oom", "diverged"):
-            if self._worst and self._experiment.sampler.name in samplers.LEARN_FROM_COMPLETE_ONLY:
-                # Left out, it would be proposed again and again: these samplers see complete trials only.
+            if self._worst and self._experiment.sampler.kind.learns_from_complete_only:
+                # Without it, it would be proposed again and again: these samplers use complete trials only.
                 return TrialState.COMPLETE, self._worst
             return TrialState.PRUNED, None
         return (TrialState.PRUNED if outcome.state == "pruned" else TrialState.FAIL), None
 
     def add_prior(self, params: Params, outcome: Outcome, reports: Sequence[tuple[int, float]]) -> None:
-        """Let the sampler learn from a trial of an earlier run.
+        """Add a trial of an earlier run for the sampler to learn from.
 
         Args:
             params: A configuration of the space.
-            outcome: How it turned out; complete only with finite values of all objectives.
-            reports: Rung and value of the objective, as reported then.
+            outcome: Its outcome; complete only with finite values of all objectives.
+            reports: Pairs of rung and value of the objective, as reported then.
         """
         complete = outcome.state == "complete"
         with quiet():

@@ -1,4 +1,4 @@
-"""The pruners by their names, with the settings of an experiment's `early_stop`."""
+"""Make the pruner of an experiment from its `early_stop`; what each reads is in `workbench.experiment`."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial
 
 from workbench.experiment import Experiment
+from workbench.experiment.pruners import PrunerOptions
+from workbench.registry import load_object
 from workbench.space import Choice, Fixed
 
 
 class PatiencePruner(BasePruner):
     """Stops a trial that has not improved on its own best value for some rungs.
 
-    Optuna's PatientPruner counts reports where this one counts rungs, and lets a trial that stands
-    still go on for ever.
+    Optuna's PatientPruner counts reports instead of rungs, and never stops a trial whose value is constant.
     """
 
     def __init__(self, patience: int) -> None:
@@ -35,7 +36,7 @@ class PatiencePruner(BasePruner):
         self._patience = patience
 
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
-        """Tell whether the last improvement lies `patience` rungs back."""
+        """Return whether the last improvement is `patience` rungs back."""
         values = trial.intermediate_values
         if not values:
             return False
@@ -51,35 +52,56 @@ def make_pruner(experiment: Experiment) -> BasePruner:
         experiment: The experiment; `early_stop` holds the settings.
 
     Returns:
-        A pruner that has seen nothing yet. That no trial stops before `grace` is left to the caller
-        where the pruner has no such setting.
+        A pruner that has not seen any trial. For pruners without such a setting, the caller ensures that
+        no trial stops before `grace`.
     """
+    kind = experiment.early_stop.kind
+    make = load_object(kind.factory, field="early_stop.pruner")
+    return make(experiment, kind.model_validate(experiment.early_stop.options))
+
+
+def make_none(experiment: Experiment, options: PrunerOptions) -> BasePruner:
+    """Make the pruner that stops nothing."""
+    return NopPruner()
+
+
+def make_asha(experiment: Experiment, options: PrunerOptions) -> BasePruner:
+    """Make Optuna's asynchronous successive halving."""
     settings = experiment.early_stop
-    match settings.pruner:
-        case "none":
-            return NopPruner()
-        case "asha":
-            return SuccessiveHalvingPruner(
-                min_resource=settings.grace, reduction_factor=settings.reduction_factor
-            )
-        case "hyperband":
-            return HyperbandPruner(
-                min_resource=settings.grace,
-                max_resource=_longest_epochs(experiment),
-                reduction_factor=settings.reduction_factor,
-            )
-        case "median":
-            return MedianPruner(n_startup_trials=settings.startup_trials, n_warmup_steps=settings.grace)
-        case "percentile":
-            return PercentilePruner(
-                settings.percentile,
-                n_startup_trials=settings.startup_trials,
-                n_warmup_steps=settings.grace,
-            )
-        case "patience":
-            return PatiencePruner(settings.patience)
-        case "wilcoxon":
-            return WilcoxonPruner(p_threshold=settings.p_threshold)
+    return SuccessiveHalvingPruner(min_resource=settings.grace, reduction_factor=settings.reduction_factor)
+
+
+def make_hyperband(experiment: Experiment, options: PrunerOptions) -> BasePruner:
+    """Make Optuna's Hyperband."""
+    settings = experiment.early_stop
+    return HyperbandPruner(
+        min_resource=settings.grace, max_resource=_longest_epochs(experiment),
+        reduction_factor=settings.reduction_factor,
+    )  # fmt: skip
+
+
+def make_median(experiment: Experiment, options: PrunerOptions) -> BasePruner:
+    """Make Optuna's median pruner."""
+    settings = experiment.early_stop
+    return MedianPruner(n_startup_trials=settings.startup_trials, n_warmup_steps=settings.grace)
+
+
+def make_percentile(experiment: Experiment, options: PrunerOptions) -> BasePruner:
+    """Make Optuna's percentile pruner."""
+    settings = experiment.early_stop
+    return PercentilePruner(
+        settings.percentile, n_startup_trials=settings.startup_trials, n_warmup_steps=settings.grace
+    )
+
+
+def make_patience(experiment: Experiment, options: PrunerOptions) -> BasePruner:
+    """Make the pruner of trials that no longer improve."""
+    return PatiencePruner(experiment.early_stop.patience)
+
+
+def make_wilcoxon(experiment: Experiment, options: PrunerOptions) -> BasePruner:
+    """Make Optuna's Wilcoxon pruner."""
+    return WilcoxonPruner(p_threshold=experiment.early_stop.p_threshold)
 
 
 def _longest_epochs(experiment: Experiment) -> int | str:

@@ -1,4 +1,4 @@
-"""What the study knows of each trial and each configuration, in the workbench's own terms (no Optuna)."""
+"""The study's records of trials and configurations, independent of Optuna."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Literal
 
 from workbench.events import Reason, TrialEnded, TrialProposed
 from workbench.experiment import Constraint, Experiment
+from workbench.experiment.trial_value import TrialValue
 from workbench.space import Params
 
 
 @dataclass(frozen=True)
 class Proposal:
-    """One training that the study asks for."""
+    """One training that the study proposes."""
 
     trial: int
     params: Params
@@ -40,9 +41,9 @@ class TrialRecord:
     """One training: what was proposed, what it reported, how it ended."""
 
     proposal: Proposal
+    value: TrialValue
     proposed_unix_s: float | None = None
     reports: dict[int, float] = field(default_factory=dict)
-    result: dict[str, float] = field(default_factory=dict)
     prune: bool = False
     ended: TrialEnded | None = None
 
@@ -54,7 +55,7 @@ class TrialRecord:
         """
         if self.ended is None:
             return None
-        values = self.ended.values or self.result
+        values = self.ended.values or self.value.result()
         if self.ended.state == "complete":
             if not all(metric in values for metric in metrics):
                 return Outcome("failed", values, "error")
@@ -68,7 +69,7 @@ class TrialRecord:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a training, or a configuration over all its trainings, turned out."""
+    """The outcome of a training, or of a configuration over all its trainings."""
 
     state: Literal["complete", "pruned", "failed"]
     values: Mapping[str, float]
@@ -76,10 +77,10 @@ class Outcome:
     fits: bool = True
 
     def violations(self, constraints: Sequence[Constraint]) -> dict[str, float]:
-        """Return by how much each limit is broken, by the limit's text; at most 0 where it is kept.
+        """Return by how much each limit is broken, by the limit's text; at most 0 if it is kept.
 
-        A training that never reported the metric of a limit breaks it, but for one that was stopped early
-        and may not have come so far. Running out of memory and diverging break a limit of their own.
+        A training that never reported the metric of a limit breaks it, unless it was stopped early and may
+        not have got that far. Running out of memory and diverging each break a separate limit.
 
         Args:
             constraints: The limits of the experiment.
@@ -100,7 +101,7 @@ class Outcome:
 
 @dataclass
 class ConfigurationRecord:
-    """One configuration: its trainings and what the sampler was told about it."""
+    """One configuration: its trainings, and the outcome that was reported to the sampler."""
 
     number: int
     params: Params
@@ -136,7 +137,7 @@ class ConfigurationRecord:
 
 
 def better(experiment: Experiment, first: float, second: float) -> bool:
-    """Tell whether `first` is strictly better than `second` for the first objective."""
+    """Return whether `first` is strictly better than `second` for the first objective."""
     return first > second if experiment.objectives[0].goal == "maximize" else first < second
 
 

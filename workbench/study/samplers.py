@@ -1,7 +1,7 @@
-"""The samplers by their names: which options they take, which spaces they can handle, how they are made.
+"""Check the sampler of an experiment and make Optuna's; its options are in `workbench.experiment.samplers`.
 
-A sampler is made anew for every configuration and seeded from the experiment's seed and the number of
-the configuration, so that what it proposes depends on the history alone.
+A new sampler is made for every configuration and seeded from the experiment's seed and the number of the
+configuration, so that what it proposes depends on the history alone.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -24,47 +25,17 @@ from optuna.samplers import (
     TPESampler,
 )
 from optuna.trial import FrozenTrial
-from pydantic import Field, NonNegativeInt, PositiveInt, TypeAdapter, ValidationError
+from pydantic import ValidationError
 
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.refusals import refusal
+from workbench.experiment.samplers import samplers_for
+from workbench.formatting import format_count
+from workbench.registry import load_object
 from workbench.space import Choice, Fixed
-from workbench.study.quiet import quiet
+from workbench.study.optuna_logging import quiet
 
-_Probability = Annotated[float, Field(ge=0, le=1)]
-_GENETIC = {
-    "population_size": Annotated[int, Field(ge=2)],
-    "mutation_prob": _Probability,
-    "crossover_prob": _Probability,
-    "swapping_prob": _Probability,
-}
-OPTIONS: dict[str, dict[str, Any]] = {
-    "tpe": {
-        "n_startup_trials": NonNegativeInt,
-        "n_ei_candidates": PositiveInt,
-        "multivariate": bool,
-        "group": bool,
-        "constant_liar": bool,
-    },
-    "random": {},
-    "grid": {},
-    "qmc": {"qmc_type": Literal["sobol", "halton"], "scramble": bool},
-    "gp": {"n_startup_trials": PositiveInt, "deterministic_objective": bool},
-    "cmaes": {
-        "n_startup_trials": NonNegativeInt,
-        "popsize": Annotated[int, Field(ge=2)],
-        "consider_pruned_trials": bool,
-        "use_separable_cma": bool,
-        "with_margin": bool,
-        "lr_adapt": bool,
-    },
-    "nsga2": _GENETIC,
-    "nsga3": {**_GENETIC, "dividing_parameter": PositiveInt},
-}
-# These keep what they know in attributes of trials and of the study while they sample.
-WITH_MEMORY = frozenset({"qmc", "cmaes", "nsga2", "nsga3"})
-LEARN_FROM_COMPLETE_ONLY = frozenset({"gp", "cmaes", "nsga2", "nsga3"})
 LARGEST_GRID = 100_000
 
 
@@ -85,62 +56,62 @@ def training_seed(seed: int, repeat: int) -> int:
 
 
 def check(experiment: Experiment) -> None:
-    """Refuse an experiment whose sampler cannot do what is asked.
+    """Check that the sampler of an experiment knows its options and can handle the space.
 
     Args:
-        experiment: The experiment, before anything of it starts.
+        experiment: The experiment, before it starts.
 
     Raises:
-        ExperimentError: If the sampler does not know an option, or cannot handle the space.
+        ExperimentError: If an option is wrong, or the sampler cannot handle the space.
     """
     _check_options(experiment)
     _check_space(experiment)
-    if experiment.sampler.name == "grid":
+    if experiment.sampler.kind.enumerates_grid:
         _check_grid(experiment)
     try:
         with quiet():
             make_sampler(experiment, 0)
     except ValueError as error:
         raise ExperimentError(
-            f"these options do not go together: {error}",
+            f"these options cannot be combined: {error}",
             field="sampler.options",
             next_step="Remove one of them.",
         ) from error
 
 
 def _check_options(experiment: Experiment) -> None:
-    name, known = experiment.sampler.name, OPTIONS[experiment.sampler.name]
-    for option, value in experiment.sampler.options.items():
-        field = f"sampler.options.{option}"
-        if option not in known:
+    kind = experiment.sampler.kind
+    for option in experiment.sampler.options:
+        if option not in kind.model_fields:
             raise ExperimentError(
-                f"the sampler {name} has no such option", field=field, allowed=list(known) or "no options"
-            )
-        try:
-            TypeAdapter(known[option]).validate_python(value, strict=True)
-        except ValidationError as error:
-            raise refusal(error, at=field) from error
+                f"the sampler {experiment.sampler.name} has no such option",
+                field=f"sampler.options.{option}", allowed=list(kind.model_fields) or "no options",
+            )  # fmt: skip
+    try:
+        kind.model_validate(experiment.sampler.options)
+    except ValidationError as error:
+        raise refusal(error, at="sampler.options") from error
 
 
 def _check_space(experiment: Experiment) -> None:
-    name = experiment.sampler.name
-    if name not in ("cmaes", "qmc", "gp"):
-        return
-    searched = {
-        key: domain
-        for key, domain in experiment.search.root.items()
+    name, kind = experiment.sampler.name, experiment.sampler.kind
+    searched = [
+        domain
+        for domain in experiment.search.root.values()
         if not isinstance(domain, Fixed) and not domain.when and len(domain.values() or (0, 1)) > 1
-    }
-    ranges = [key for key, domain in searched.items() if not isinstance(domain, Choice)]
-    if name == "cmaes" and len(ranges) < 2:
+    ]
+    num_ranges = sum(not isinstance(domain, Choice) for domain in searched)
+    allowed = ", ".join(samplers_for(len(searched), num_ranges)) + " for this space"
+    if num_ranges < kind.min_ranges:
         raise ExperimentError(
-            "cmaes needs at least two ranges that always exist", field="sampler.name",
-            allowed="tpe, random, qmc, gp, nsga2, nsga3 for this space",
+            f"{name} needs at least {format_count(kind.min_ranges, 'range')} in every configuration",
+            field="sampler.name", allowed=allowed,
         )  # fmt: skip
-    if not searched:
+    if len(searched) < kind.min_parameters:
         raise ExperimentError(
-            f"{name} needs at least one parameter that always exists and has several values",
-            field="sampler.name", allowed="tpe, random, nsga2, nsga3 for this space",
+            f"{name} needs at least {format_count(kind.min_parameters, 'parameter')} with several values "
+            "in every configuration",
+            field="sampler.name", allowed=allowed,
         )  # fmt: skip
 
 
@@ -157,10 +128,10 @@ def _check_grid(experiment: Experiment) -> None:
 
 
 class _Knowing(BaseSampler):
-    """A sampler that is told which parameters there are.
+    """A sampler that receives the parameters of the space.
 
-    Optuna's samplers look for them in every trial of the past, which costs a sampler made anew more than
-    all else that it does.
+    Optuna's samplers collect them from all earlier trials, which takes a new sampler longer than everything
+    else that it does.
     """
 
     searched: Mapping[str, BaseDistribution]
@@ -191,13 +162,18 @@ class _KnowingNSGA3(_Knowing, NSGAIIISampler):
     pass
 
 
-_CLASSES: dict[str, tuple[Callable[..., BaseSampler], Callable[..., _Knowing]]] = {
-    "tpe": (TPESampler, _KnowingTPE),
-    "gp": (GPSampler, _KnowingGP),
-    "cmaes": (CmaEsSampler, _KnowingCmaEs),
-    "nsga2": (NSGAIISampler, _KnowingNSGA2),
-    "nsga3": (NSGAIIISampler, _KnowingNSGA3),
-}
+@dataclass(frozen=True)
+class SamplerRequest:
+    """What a sampler is made for."""
+
+    seed: int
+    """The seed for this configuration."""
+    experiment_seed: int
+    """The seed of the experiment, the same for all configurations."""
+    searched: dict[str, BaseDistribution] | None = None
+    """The parameters of the space; None if conditions decide which exist."""
+    priors: tuple[FrozenTrial, ...] = ()
+    """Complete trials of earlier runs."""
 
 
 def make_sampler(
@@ -211,38 +187,78 @@ def make_sampler(
     Args:
         experiment: The experiment.
         configuration: Number of the configuration, from 0.
-        searched: The parameters of the space, None where conditions decide which exist.
-        priors: Complete trials of earlier runs, from which cmaes takes its first distribution.
+        searched: The parameters of the space; None if conditions decide which exist.
+        priors: Complete trials of earlier runs, from which some samplers take their first distribution.
 
     Returns:
-        An Optuna sampler that has seen nothing yet.
+        An Optuna sampler that has not seen any trial.
     """
+    make = load_object(experiment.sampler.kind.factory, field="sampler.name")
     seed = stable_seed("sampler", experiment.seed, configuration)
-    name, options = experiment.sampler.name, dict[str, Any](experiment.sampler.options)
-    if name in ("random", "grid"):
-        return RandomSampler(seed)
-    if name == "qmc":
-        return QMCSampler(
-            seed=stable_seed("qmc", experiment.seed), independent_sampler=RandomSampler(seed),
-            scramble=options.pop("scramble", True), warn_independent_sampling=False, **options,
-        )  # fmt: skip
-    if name == "tpe":
-        options.setdefault("multivariate", True)
-        options.setdefault("group", searched is None and options["multivariate"])
-        searched = searched if options["multivariate"] and not options["group"] else None
-    if name == "cmaes":
-        searched = searched and {key: found for key, found in searched.items() if _is_range(found)}
-        if priors and not options.get("use_separable_cma"):
-            options["source_trials"] = list(priors)
-    if name in ("gp", "cmaes"):
-        options["warn_independent_sampling"] = False
-    plain, knowing = _CLASSES[name]
+    options = dict[str, Any](experiment.sampler.options)
+    return make(options, SamplerRequest(seed, experiment.seed, searched, priors))
+
+
+def make_random(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make Optuna's random sampler."""
+    return RandomSampler(request.seed)
+
+
+def make_qmc(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make Optuna's quasi-Monte Carlo sampler; all configurations share one sequence."""
+    return QMCSampler(
+        seed=stable_seed("qmc", request.experiment_seed),
+        independent_sampler=RandomSampler(request.seed), warn_independent_sampling=False,
+        **{"scramble": True, **options},
+    )  # fmt: skip
+
+
+def make_tpe(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make Optuna's TPE sampler; multivariate, and by groups where conditions decide what exists."""
+    multivariate = options.setdefault("multivariate", True)
+    grouped = options.setdefault("group", request.searched is None and multivariate)
+    searched = request.searched if multivariate and not grouped else None
+    return _known(TPESampler, _KnowingTPE, request.seed, searched, options)
+
+
+def make_gp(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make Optuna's Gaussian-process sampler."""
+    options["warn_independent_sampling"] = False
+    return _known(GPSampler, _KnowingGP, request.seed, request.searched, options)
+
+
+def make_cmaes(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make Optuna's CMA-ES sampler, which samples ranges and starts from priors."""
+    searched = request.searched and {
+        name: found
+        for name, found in request.searched.items()
+        if not isinstance(found, CategoricalDistribution)
+    }
+    if request.priors and not options.get("use_separable_cma"):
+        options["source_trials"] = list(request.priors)
+    options["warn_independent_sampling"] = False
+    return _known(CmaEsSampler, _KnowingCmaEs, request.seed, searched, options)
+
+
+def make_nsga2(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make Optuna's NSGA-II sampler."""
+    return _known(NSGAIISampler, _KnowingNSGA2, request.seed, request.searched, options)
+
+
+def make_nsga3(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make Optuna's NSGA-III sampler."""
+    return _known(NSGAIIISampler, _KnowingNSGA3, request.seed, request.searched, options)
+
+
+def _known(
+    plain: Callable[..., BaseSampler],
+    knowing: Callable[..., _Knowing],
+    seed: int,
+    searched: dict[str, BaseDistribution] | None,
+    options: dict[str, Any],
+) -> BaseSampler:
     if searched is None:
         return plain(seed=seed, **options)
     sampler = knowing(seed=seed, **options)
     sampler.searched = searched
     return sampler
-
-
-def _is_range(distribution: BaseDistribution) -> bool:
-    return not isinstance(distribution, CategoricalDistribution)

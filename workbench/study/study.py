@@ -22,6 +22,7 @@ from workbench.events import (
     TrialReported,
 )
 from workbench.experiment import Experiment
+from workbench.experiment.trial_value import TrialValue
 from workbench.space import Params
 from workbench.study import export, samplers
 from workbench.study.projection import Projection
@@ -30,25 +31,24 @@ from workbench.study.records import (
     Outcome,
     Proposal,
     TrialRecord,
-    better,
 )
 
 
 class Study:
-    """Proposes configurations, decides which trainings stop early, learns from how they end."""
+    """Proposes configurations, decides which trainings stop early, and learns from their results."""
 
     def __init__(self, experiment: Experiment) -> None:
-        """Begin without any trial.
+        """Start without any trial.
 
         Args:
             experiment: What to tune.
 
         Raises:
-            ExperimentError: If the sampler cannot do what is asked of it.
+            ExperimentError: If the sampler cannot handle the experiment.
         """
         self.experiment = experiment
         self._metrics = [objective.metric for objective in experiment.objectives]
-        self._repeats_test = experiment.repeats > 1 and experiment.early_stop.pruner == "wilcoxon"
+        self._repeats_test = experiment.repeats > 1 and experiment.early_stop.kind.compares_repeats
         self._trials: dict[int, TrialRecord] = {}
         self._configurations: list[ConfigurationRecord] = []
         self._waiting_repeats: deque[tuple[int, int]] = deque()
@@ -57,7 +57,7 @@ class Study:
         self._num_recorded: Counter[int] = Counter()
         self._projection = Projection(experiment)
         self._tried: set[str] = set()
-        self._grid = self._shuffled_grid() if experiment.sampler.name == "grid" else None
+        self._grid = self._shuffled_grid() if experiment.sampler.kind.enumerates_grid else None
         self._next_on_grid = 0
 
     def _shuffled_grid(self) -> list[Params]:
@@ -67,14 +67,14 @@ class Study:
 
     @classmethod
     def rebuild(cls, experiment: Experiment, events: Iterable[Event]) -> Study:
-        """Build the study that has lived through `events`.
+        """Build a study from the events of a run.
 
         Args:
-            experiment: What is tuned.
-            events: The events of a run, in their order.
+            experiment: The experiment.
+            events: The events of a run, in order.
 
         Returns:
-            A study that will propose what the live one would have proposed.
+            A study that proposes what the live one would have proposed.
         """
         study = cls(experiment)
         for event in events:
@@ -82,12 +82,12 @@ class Study:
         return study
 
     def apply(self, event: Event) -> None:
-        """Live through one stored event; events that are none of the study's business do nothing."""
+        """Apply one stored event; events that do not concern the study do nothing."""
         match event:
             case TrialProposed():
                 self._replay(event)
             case TrialReported():
-                self.report(event.trial, event.rung, event.values)
+                self.take_report(event)
             case TrialEnded():
                 self.tell(event.trial, event)
             case TrialEnqueued():
@@ -113,7 +113,7 @@ class Study:
 
     @property
     def exhausted(self) -> bool:
-        """Whether `ask` has nothing left to propose, now and for ever."""
+        """Whether `ask` will never propose anything again."""
         if self._replayed is not None:
             return not self._replayed
         if self._grid is None or self._enqueued or self._waiting_repeats:
@@ -129,10 +129,10 @@ class Study:
         configurations, then the sampler's. A replay proposes what was recorded, in that order.
 
         Args:
-            repeats_only: Begin no new configuration, because the budget has no room for one.
+            repeats_only: Propose no new configuration, because the budget has no room for one.
 
         Returns:
-            The proposal, or None where there is nothing to propose at the moment.
+            The proposal, or None if there is nothing to propose at the moment.
         """
         if self._replayed is not None:
             return self._ask_replayed(repeats_only)
@@ -157,7 +157,7 @@ class Study:
         return self._grid[self._next_on_grid] if self._next_on_grid < len(self._grid) else None
 
     def _configure(self, chosen: Params | None, source: str) -> ConfigurationRecord:
-        """Begin a configuration: the one given, or one of the sampler's choice."""
+        """Start a configuration: the given one, or one that the sampler chooses."""
         number = len(self._configurations)
         sampled = source == "sampler" and self._replayed is None
         params = self._projection.begin(number, chosen, sampled=sampled)
@@ -183,16 +183,16 @@ class Study:
             seed=seed,
             source=source,
         )
-        record = TrialRecord(proposal)
+        record = TrialRecord(proposal, TrialValue(self.experiment))
         configuration.trials.append(record)
         self._trials[proposal.trial] = record
         return proposal
 
     def replay(self, proposals: Iterable[TrialProposed]) -> None:
-        """Propose what another study of the experiment proposed, in that order, and then nothing.
+        """Propose what another study of the experiment proposed, in the same order, and nothing else.
 
         Args:
-            proposals: The recorded proposals, all that there were, by number of the trial.
+            proposals: All recorded proposals, by number of the trial.
 
         Raises:
             RunError: If this study has proposed something already.
@@ -235,7 +235,7 @@ class Study:
         self._trials[event.trial].proposed_unix_s = event.time_unix_s
 
     def report(self, trial: int, rung: int, values: Mapping[str, float]) -> bool:
-        """Take note of what a trial reported.
+        """Record a report of a trial.
 
         Args:
             trial: Number of the trial.
@@ -244,30 +244,31 @@ class Study:
             values: Metrics by name.
 
         Returns:
-            True where the trial should stop now.
+            Whether the trial should stop now.
         """
-        record = self._record(trial)
-        objectives = [values.get(metric, math.nan) for metric in self._metrics]
-        if record.ended is not None or not all(math.isfinite(value) for value in objectives):
+        return self.take_report(TrialReported(trial=trial, step=rung, epoch=None, values=dict(values)))
+
+    def take_report(self, event: TrialReported) -> bool:
+        """Record a report in its stored form, and return whether the trial should stop now."""
+        record, rung = self._record(event.trial), event.rung
+        if record.ended is not None:
             return record.prune
-        single = len(objectives) == 1
-        best = record.result.get(self._metrics[0])
-        if not single or best is None or better(self.experiment, objectives[0], best):
-            record.result = dict(values)
-        if not single or rung in record.reports:
+        record.value.report(event.values, step=event.step, attempt=event.attempt, returned=event.returned)
+        value = event.values.get(self._metrics[0], math.nan)
+        if len(self._metrics) > 1 or not math.isfinite(value) or rung in record.reports:
             return record.prune
-        record.reports[rung] = objectives[0]
+        record.reports[rung] = value
         if record.proposal.repeat == 0 and not self._repeats_test:
-            stop = self._projection.judge(record.proposal.configuration, rung, objectives[0])
+            stop = self._projection.judge(record.proposal.configuration, rung, value)
             record.prune = record.prune or (stop and rung >= self.experiment.early_stop.grace)
         return record.prune
 
     def tell(self, trial: int, outcome: TrialEnded) -> None:
-        """Take note of how a trial ended.
+        """Record how a trial ended.
 
         Args:
             trial: Number of the trial.
-            outcome: Its state, its reason where it failed, and its values.
+            outcome: Its state, the reason if it failed, and its values.
         """
         record = self._record(trial)
         if record.ended is not None:
@@ -304,17 +305,17 @@ class Study:
 
     def _record(self, trial: int) -> TrialRecord:
         if trial not in self._trials:
-            raise RunError(f"the study has proposed no trial {trial}")
+            raise RunError(f"the study has not proposed a trial {trial}")
         return self._trials[trial]
 
     def enqueue(self, params: Mapping[str, JsonValue]) -> None:
-        """Have a configuration tried next, after those that were enqueued before.
+        """Enqueue a configuration to be tried next, after those enqueued before.
 
         Args:
             params: A configuration; fixed values may be left out.
 
         Raises:
-            ExperimentError: If it is no configuration of the space, or the study is a replay.
+            ExperimentError: If it is not a configuration of the space, or the study is a replay.
         """
         if self._replayed is not None:
             raise ExperimentError("a replay tries only what was recorded", next_step="Start another run.")
@@ -327,16 +328,16 @@ class Study:
             raise error.at("params") from error
 
     def add_prior(self, event: PriorTrialAdded) -> None:
-        """Let the sampler learn from a trial of an earlier run.
+        """Add a trial of an earlier run for the sampler to learn from.
 
-        nsga2, nsga3 and grid learn nothing from it, because Optuna's count generations of this run only;
-        pruners compare with it at the rungs that it reported.
+        nsga2, nsga3 and grid learn nothing from it: the first two only count generations of this run. Pruners
+        compare with it at the rungs that it reported.
 
         Args:
             event: The trial; its parameters must be a configuration of this space.
 
         Raises:
-            ExperimentError: If it is no configuration of the space, or lacks an objective.
+            ExperimentError: If it is not a configuration of the space, or lacks an objective.
         """
         params = self._checked(event.params)
         outcome = Outcome(event.state, event.values)
@@ -348,16 +349,15 @@ class Study:
         self._projection.add_prior(params, outcome, event.reports)
 
     def result(self, trial: int) -> dict[str, float]:
-        """Return the values that a trial stands for.
+        """Return the values of a trial.
 
         Args:
             trial: Number of the trial.
 
         Returns:
-            With one objective, the metrics of the report at which it was best; with several, those of
-            the last report. Reports with an objective that is not finite do not count.
+            Its values so far, according to the objectives' `value`.
         """
-        return dict(self._record(trial).result)
+        return self._record(trial).value.result()
 
     def best_trials(self) -> list[int]:
         """Return the best feasible trial, or with several objectives the Pareto front.
@@ -369,10 +369,10 @@ class Study:
         return export.best_trials(self.experiment, list(self._outcomes()))
 
     def importance(self) -> dict[str, float]:
-        """Return how much each searched parameter mattered, the most important first.
+        """Return the importance of each searched parameter, the most important first.
 
         Returns:
-            Shares that sum to 1, by PED-ANOVA over complete trials; empty where there are too few, or
+            Shares that sum to 1, by PED-ANOVA over complete trials; empty with too few trials or
             several objectives.
         """
         return export.importance(self.experiment, self._projection.parameters, self._outcomes())

@@ -1,8 +1,8 @@
-"""The driver of a run, and how it uses Ray Tune: proposals out, results in, everything stored.
+"""The driver of a run: it sends proposals to Ray Tune, receives results, and stores everything.
 
-`preflight` refuses what cannot work before anything starts; `launchers` put a `driver` somewhere; the
-driver hands orders to Tune through thin adapters, and a `coordinator` carries each out on leased workers.
-What to propose is left to the study, training to the workers, showing to the faces.
+`preflight` refuses what cannot work before anything starts; `launchers` start a `driver`; the driver passes
+orders to Tune through thin adapters, and a `coordinator` carries out each one on leased workers. What to
+propose is left to the study, training to the workers, display to the user interfaces.
 """
 
 from __future__ import annotations

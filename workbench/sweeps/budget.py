@@ -1,6 +1,6 @@
-"""When a run ends: a pure judgement over its history, by the limits that are in force.
+"""Decide when a run ends, from its history and the limits that are in force.
 
-The limit on trials ends no run at once: it only keeps new configurations from being proposed.
+The limit on trials does not end a run at once: it only keeps new configurations from being proposed.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from typing import Any
 
 from workbench.errors import ExperimentError
 from workbench.experiment.changing import values_of
+from workbench.formatting import format_duration
 from workbench.history import History
 
 LIMITS = ("budget.trials", "budget.time", "budget.plateau")
@@ -29,7 +30,7 @@ def reason_to_end(history: History, now_unix_s: float) -> tuple[str, str] | None
         assert best is not None
         return "target", f"trial {best.number} reached the target"
     if budget.time is not None and history.active_s(now_unix_s) >= budget.time:
-        return "time", f"{budget.time:.0f} s are over"
+        return "time", f"the time budget of {format_duration(budget.time)} is used up"
     if budget.plateau is not None:
         without = num_configurations_without_improvement(history)
         if without >= budget.plateau:
@@ -38,7 +39,7 @@ def reason_to_end(history: History, now_unix_s: float) -> tuple[str, str] | None
 
 
 def has_room(history: History, num_promised: int = 0) -> bool:
-    """Tell whether the limit on trials allows another configuration.
+    """Return whether the limit on trials allows another configuration.
 
     Args:
         history: The run so far.
@@ -49,21 +50,21 @@ def has_room(history: History, num_promised: int = 0) -> bool:
 
 
 def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> dict[str, Any]:
-    """Return the limits of a run that is to go on for longer.
+    """Return the limits of a run that is to be extended.
 
     Args:
         history: The run so far.
-        more: What to add to which limit, by its dotted path; trials are configurations, time is in s.
+        more: What to add to each limit, by dotted path; trials are configurations, time is in seconds.
         now_unix_s: The time now, in seconds since 1970.
 
     Returns:
         The new values of these limits. What was used up counts where a limit was lowered below it.
 
     Raises:
-        ExperimentError: If the run has no such limit, nothing is added, or it would end at once all the same.
+        ExperimentError: If the run has no such limit, nothing is added, or it would still end at once.
     """
     if history.replay_of is not None:
-        raise ExperimentError(f"it replays {history.replay_of} and has nothing else to try")
+        raise ExperimentError(f"it replays {history.replay_of} and has no other configuration to try")
     if history.reason == "exhausted":
         raise ExperimentError("every configuration of its grid has been tried")
     if not more:
@@ -80,9 +81,9 @@ def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> 
         if in_force[path] is None:
             raise ExperimentError("the run has no such limit to extend", field=path)
         found[path] = max(in_force[path], used[path]) + added
-    goes_on = any(not trial.finished or trial.interrupted for trial in history.trials.values())
+    is_unfinished = any(not trial.finished or trial.interrupted for trial in history.trials.values())
     for path in (path for path in LIMITS if path not in found and in_force[path] is not None):
-        if used[path] >= in_force[path] and not (path == "budget.trials" and goes_on):
+        if used[path] >= in_force[path] and not (path == "budget.trials" and is_unfinished):
             unit = " s" if path == "budget.time" else ""
             raise ExperimentError(
                 f"the run would end at once: its {path} of {in_force[path]:g}{unit} is used up",

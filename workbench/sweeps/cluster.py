@@ -1,4 +1,4 @@
-"""What the cluster can give to a run, and what each of its trials will use of that."""
+"""What the cluster can provide to a run, and what each of its trials will use."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import platform
 import socket
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from pydantic import JsonValue
 
 from workbench.errors import ResourcesError, WorkbenchError
 from workbench.events import DriverStarted
 from workbench.experiment import Experiment
+from workbench.plan import PartialPlan
+from workbench.planning.settings import resolve
 from workbench.resources import ClusterInventory, cluster_inventory
-from workbench.training.settings import resolve
 from workbench.workers.admission import Placement, Request
 from workbench.workers.capacity import capacity_of
 
@@ -67,7 +67,7 @@ def share_of(
             f"cluster with {cluster.num_cpus:g} CPUs and {cluster.num_gpus:g} GPUs holds {places}",
             field=workers_field(experiment),
             allowed=f"at most {places}",
-            next_step="Ask for fewer or smaller workers, or attach to a larger cluster.",
+            next_step="Request fewer or smaller workers, or attach to a larger cluster.",
         )
     wanted = places // least if resources.concurrency == "auto" else resources.concurrency
     request = Request(
@@ -107,7 +107,7 @@ def workers_wanted(experiment: Experiment, advised_workers: int = 1) -> tuple[in
     """
     domain = experiment.search.root.get("workers") if experiment.model is not None else None
     if domain is None:
-        fixed = advised_workers if experiment.plan.workers == "auto" else experiment.plan.workers
+        fixed = experiment.plan.decided.workers or advised_workers
         return fixed, fixed
     values = domain.values() or [getattr(domain, "low", 1), getattr(domain, "high", 1)]
     numbers = [value if isinstance(value, int) else 1 for value in values]
@@ -115,14 +115,12 @@ def workers_wanted(experiment: Experiment, advised_workers: int = 1) -> tuple[in
 
 
 def workers_field(experiment: Experiment) -> str:
-    """Return the dotted field in which a person said how many workers a trial has."""
+    """Return the dotted field that sets how many workers a trial has."""
     is_searched = experiment.model is not None and "workers" in experiment.search.root
     return "search.workers" if is_searched else "plan.workers"
 
 
-def known_plan(
-    experiment: Experiment, params: Mapping[str, JsonValue], decided: Mapping[str, JsonValue]
-) -> dict[str, Any]:
+def known_plan(experiment: Experiment, params: Mapping[str, JsonValue], decided: PartialPlan) -> PartialPlan:
     """Return what is certain about the plan of a trial before its data is loaded.
 
     Args:
@@ -132,13 +130,13 @@ def known_plan(
     """
     least, _ = workers_wanted(experiment)
     if experiment.train is not None:
-        return {"workers": least}
+        return PartialPlan.of(workers=least)
     try:
         settings = resolve(experiment, params, decided=decided)
-    except WorkbenchError:  # the trial will fail with it, and say so
-        return {"workers": least}
-    plan = settings.plan()
-    given = {**experiment.plan.model_dump(), **params, **decided}
-    if settings.training.global_batch == "auto" and given.get("micro_batch", "auto") == "auto":
-        del plan["global_batch"], plan["micro_batch"]  # bounded by the size of the train set
+    except WorkbenchError:  # the trial will fail with this error and report it
+        return PartialPlan.of(workers=least)
+    plan = PartialPlan.of_plan(settings.plan)
+    is_given = "micro_batch" in experiment.plan.decided | decided or "micro_batch" in params
+    if settings.training.global_batch == "auto" and not is_given:
+        return plan.without("micro_batch")  # bounded by the size of the train set
     return plan

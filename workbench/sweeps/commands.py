@@ -1,7 +1,7 @@
-"""What people ask of a run that is under way, and the answers: each is stored as an event.
+"""Carry out users' commands on a running run; each answer is stored as an event.
 
-What a command brings about is stored together with its answer, so that a driver that replaces a killed
-one carries no command out twice.
+The effects of a command are stored together with its answer, so that a driver that replaces a killed one
+carries out no command twice.
 """
 
 from __future__ import annotations
@@ -12,22 +12,26 @@ from typing import Any, Protocol
 
 from pydantic import JsonValue
 
-from workbench.errors import ExperimentError, WorkbenchError
+from workbench.actions import ACTIONS, check_payload
+from workbench.errors import ArgumentError, RunError, WorkbenchError
 from workbench.events import CommandHandled, Event, RunState, SettingsChanged, TrialEnqueued
 from workbench.experiment.changing import CHANGEABLE, change, values_of
-from workbench.space import Params
+from workbench.formatting import format_count, format_duration
 from workbench.store import Command, Store
 from workbench.sweeps.budget import has_room
 from workbench.sweeps.ledger import Ledger
-from workbench.sweeps.prior import prior_trials, recorded_proposals
+from workbench.sweeps.warm_start import prior_trials, recorded_proposals
 
 logger = logging.getLogger(__name__)
 
-_KINDS = "stop, stop_trial, enqueue, set, extend, warm_start, replay"
+_FROM_DRIVER = ("warm_start", "replay")
+"""Commands that are stored when a run is launched, not sent by users."""
+
+Arguments = Mapping[str, Any]
 
 
 class Steered(Protocol):
-    """What commands ask of a driver."""
+    """What commands need from a driver."""
 
     @property
     def is_ending(self) -> bool:
@@ -39,23 +43,23 @@ class Steered(Protocol):
         ...
 
     def stop_trial(self, number: int) -> None:
-        """Stop one trial, or refuse with an ExperimentError."""
+        """Stop one trial; raise an ExperimentError if it cannot be stopped."""
         ...
 
     def describe_concurrency(self, wanted: JsonValue) -> str:
-        """Say how many trials run at once if `wanted` is in force."""
+        """Describe how many trials run at once if `wanted` is in force."""
         ...
 
     def follow_settings(self) -> None:
-        """Act by the settings that are in force now."""
+        """Apply the settings that are in force now."""
         ...
 
 
 class Commands:
-    """Carries commands out on one run."""
+    """Carries out the commands of one run."""
 
     def __init__(self, store: Store, ledger: Ledger, driver: Steered) -> None:
-        """Steer `driver`, and answer in `ledger`."""
+        """Apply commands to `driver`, and record the answers in `ledger`."""
         self._store = store
         self._ledger = ledger
         self._driver = driver
@@ -65,10 +69,10 @@ class Commands:
         for command in self._ledger.new_commands():
             events: list[Event] = []
             try:
-                done, message = True, self._obey(command, events)
+                done, message = True, self._execute(command, events)
             except WorkbenchError as error:
                 done, message = False, str(error)
-            except Exception as error:  # what a person sends must not end the run
+            except Exception as error:  # what a user sends must not end the run
                 logger.exception("command %d cannot be carried out", command.number)
                 done, message = False, f"{type(error).__name__}: {error}"
             handled = CommandHandled(command=command.number, kind=command.kind, done=done, message=message)
@@ -76,76 +80,81 @@ class Commands:
             if any(isinstance(event, SettingsChanged) for event in events):
                 self._driver.follow_settings()
             if command.kind == "replay" and not done:
-                # Without its recorded proposals it would go on as a run that nobody asked for.
+                # Without its recorded proposals it would continue as a run that nobody requested.
                 self._driver.end("failed", "error", message)
 
-    def _obey(self, command: Command, events: list[Event]) -> str:
-        """Carry out one command, add what it brings about to `events`, and return the answer."""
-        arguments = command.arguments
-        match command.kind:
-            case "stop":
-                self._driver.end("stopped", "person", "stopped by a person")
-                return "the run is stopping"
-            case "stop_trial":
-                number = arguments.get("trial")
-                if not isinstance(number, int):
-                    raise ExperimentError(f"{number!r} is no trial", field="trial", allowed="a number")
-                self._driver.stop_trial(number)
-                return f"trial {number} is stopping"
-            case "enqueue":
-                params = self._check_params(arguments.get("params"))
-                if not has_room(self._ledger.history, self._ledger.study.num_enqueued):
-                    raise ExperimentError(
-                        "the limit on trials leaves no room for another configuration",
-                        field="budget.trials",
-                        next_step=f"First: workbench extend {self._ledger.run_id} --trials 1",
-                    )
-                self._ledger.study.enqueue(params)
-                events.append(TrialEnqueued(params=params))
-                return "the configuration is next in the queue"
-            case "set":
-                return self._change(arguments, events)
-            case "extend":  # by limits that count from the beginning, so that twice is like once
-                if self._driver.is_ending:
-                    raise ExperimentError("the run is about to end", next_step="Extend it when it has ended.")
-                return self._change(arguments, events)
-            case "warm_start":
-                return self._learn_from(str(arguments.get("run_id", "")), events)
-            case "replay":
-                planned = recorded_proposals(self._store, str(arguments.get("run_id", "")))
-                self._ledger.study.replay(planned.proposals)
-                events.append(planned)
-                return f"{len(planned.proposals)} proposals of {planned.of_run_id} are tried again"
-            case _:
-                raise ExperimentError(f"unknown command {command.kind!r}", allowed=_KINDS)
+    def _execute(self, command: Command, events: list[Event]) -> str:
+        """Carry out one command, add its effects to `events`, and return the answer."""
+        carry_out = getattr(self, f"_{command.kind}", None) if command.kind in _kinds() else None
+        if carry_out is None:
+            raise ArgumentError(f"unknown command {command.kind!r}", allowed=_kinds())
+        if (action := ACTIONS.get(command.kind)) is not None and command.kind not in _FROM_DRIVER:
+            check_payload(action.arguments, command.arguments)
+        return carry_out(command.arguments, events)
 
-    def _check_params(self, given: JsonValue) -> Params:
-        if not isinstance(given, dict):
-            raise ExperimentError(f"{given!r} is no configuration", field="params", allowed="values by name")
-        return self._ledger.experiment.search.check(given)
+    def _stop(self, _arguments: Arguments, _events: list[Event]) -> str:
+        self._driver.end("stopped", "person", "stopped by the user")
+        return "the run is stopping"
+
+    def _stop_trial(self, arguments: Arguments, _events: list[Event]) -> str:
+        self._driver.stop_trial(arguments["trial"])
+        return f"trial {arguments['trial']} is stopping"
+
+    def _enqueue(self, arguments: Arguments, events: list[Event]) -> str:
+        params = self._ledger.experiment.search.check(arguments["params"])
+        if not has_room(self._ledger.history, self._ledger.study.num_enqueued):
+            raise ArgumentError(
+                "the limit on trials leaves no room for another configuration", field="budget.trials",
+                next_step="Extend the run by one trial first.",
+            )  # fmt: skip
+        self._ledger.study.enqueue(params)
+        events.append(TrialEnqueued(params=params))
+        return "the configuration is next in the queue"
+
+    def _set(self, arguments: Arguments, events: list[Event]) -> str:
+        return self._change(arguments, events)
+
+    def _extend(self, arguments: Arguments, events: list[Event]) -> str:
+        # The limits count from the beginning of the run, so that carrying it out twice changes nothing.
+        if self._driver.is_ending:
+            raise RunError("the run is about to end", next_step="Extend it when it has ended.")
+        return self._change(arguments, events)
+
+    def _warm_start(self, arguments: Arguments, events: list[Event]) -> str:
+        run_id = str(arguments.get("run_id", ""))
+        priors = prior_trials(self._store, run_id, self._ledger.experiment)
+        for event in priors:
+            self._ledger.study.add_prior(event)
+        events += priors
+        return f"{len(priors)} trials of {run_id} were added to the sampler"
+
+    def _replay(self, arguments: Arguments, events: list[Event]) -> str:
+        planned = recorded_proposals(self._store, str(arguments.get("run_id", "")))
+        self._ledger.study.replay(planned.proposals)
+        events.append(planned)
+        return f"{len(planned.proposals)} proposals of {planned.of_run_id} will be tried again"
 
     def _change(self, settings: Mapping[str, Any], events: list[Event]) -> str:
         values = values_of(change(self._ledger.history.in_force, settings))
         settings = {path: values[path] for path in CHANGEABLE if path in settings}
-        said = [
+        descriptions = [
             self._driver.describe_concurrency(value) if path == "resources.concurrency"
             else _describe_limit(path, value)
             for path, value in settings.items()
         ]  # fmt: skip
         events.append(SettingsChanged(settings=settings))
-        return "; ".join(said)
+        return "; ".join(descriptions)
 
-    def _learn_from(self, run_id: str, events: list[Event]) -> str:
-        priors = prior_trials(self._store, run_id, self._ledger.experiment)
-        for event in priors:
-            self._ledger.study.add_prior(event)
-        events += priors
-        return f"{len(priors)} trials of {run_id} teach the sampler"
+
+def _kinds() -> list[str]:
+    """Return the kinds of commands that a driver carries out: those of the action table and of launching."""
+    from_table = [kind for kind, action in ACTIONS.items() if action.done_by == "driver"]
+    return list(dict.fromkeys([*from_table, "extend", *_FROM_DRIVER]))
 
 
 def _describe_limit(path: str, value: float) -> str:
     if path == "budget.trials":
-        return f"at most {value} configurations"
+        return f"at most {format_count(value, 'configuration')}"
     if path == "budget.time":
-        return f"at most {value:.0f} s"
+        return f"at most {format_duration(value)}"
     return f"until {value} configurations in a row are no better"

@@ -1,8 +1,8 @@
-"""The Tune trainable of a trial: leases workers, passes their events on, trains nothing.
+"""The Tune trainable of a trial: leases workers and forwards their events, but does not train.
 
-A coordinator imports no torch, sees no GPU and allocates nothing, so whatever a trial does to its workers
-leaves the coordinator alive to tell of it. Tune uses one coordinator for many trials in a row. It answers
-Tune at least once in `PATIENCE_S`, so that a decision of the driver never waits for a silent trial.
+A coordinator imports no torch, sees no GPU and allocates nothing, so whatever a trial does to its workers,
+the coordinator survives to report it. Tune uses one coordinator for many trials in a row. It answers Tune
+at least every `PATIENCE_S` seconds, so that a decision of the driver never waits for a silent trial.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from ray import tune
 
 from workbench.errors import ArtifactsError, WorkbenchError
 from workbench.events import AttemptEnded, Event, Noted, Reason, TrialEnded, TrialPlanned, TrialStarted
-from workbench.sweeps.order import EVENTS_KEY, ORDER_KEY, Order
-from workbench.training.settings import smaller_micro_batch
+from workbench.plan import PartialPlan
+from workbench.planning.batch_division import smaller_micro_batch
+from workbench.sweeps.messages import EVENTS_KEY, ORDER_KEY, Order
 from workbench.workers.gang import Gang
 from workbench.workers.worker import Progress
 
@@ -42,7 +43,7 @@ class Coordinator(tune.Trainable):
         return True
 
     def cleanup(self) -> None:
-        """Give the workers back."""
+        """Return the workers."""
         self._release()
 
     def step(self) -> dict[str, Any]:
@@ -56,7 +57,7 @@ class Coordinator(tune.Trainable):
             self._release()
             events = [self._failed("error", str(error))]
         except Exception as error:
-            # Tune would try it again on a new coordinator, and tell the driver nothing.
+            # Tune would retry it on a new coordinator without notifying the driver.
             self._release()
             events = [self._failed("error", f"{type(error).__name__}: {error}", traceback.format_exc())]
         return {EVENTS_KEY: events, "done": bool(events) and isinstance(events[-1], TrialEnded)}
@@ -66,8 +67,8 @@ class Coordinator(tune.Trainable):
         self._attempt = order.task.attempt
         self._retries_left = order.max_retries
         self._may_shrink = order.may_shrink
-        self._decided_plan = dict(order.task.plan)
-        self._plan: dict[str, Any] = {}
+        self._decided_plan = order.task.plan
+        self._plan = PartialPlan()
         self._started_s: float | None = None
         self._spent_s = 0.0  # on attempts that have ended
 
@@ -99,7 +100,7 @@ class Coordinator(tune.Trainable):
             hosts=[worker.host for worker in gang.workers],
             nodes=[worker.node for worker in gang.workers],
             gpus=[list(worker.gpus) for worker in gang.workers],
-            plan={**order.plan, **self._decided_plan},
+            plan=(order.plan | self._decided_plan).to_json(),
             resumed_from=last,
         )
 
@@ -108,12 +109,12 @@ class Coordinator(tune.Trainable):
         if progress.ended is None and progress.lost is None and self._is_out_of_time():
             progress = gang.stop(GRACE_S)
             self._release()
-            message = "it took longer than resources.trial_time allows"
+            message = "it exceeded resources.trial_time"
             return [*progress.events, self._failed("timeout", message)]
         events: list[Event] = list(progress.events)
         for event in events:
             if isinstance(event, TrialPlanned):
-                self._plan = event.plan
+                self._plan = PartialPlan.from_json(event.plan)
         if progress.unfit is not None:
             note = f"replaced after trial {self._order.task.trial}: {progress.unfit}"
             events.append(Noted(level="warning", message=note, trial=self._order.task.trial))
@@ -126,7 +127,7 @@ class Coordinator(tune.Trainable):
         return events
 
     def _after_loss(self, reason: Reason, progress: Progress) -> AttemptEnded | TrialEnded:
-        """Try again from the last checkpoint where that may help."""
+        """Retry from the last checkpoint if that may help."""
         failed = self._failed(reason, progress.message or "a worker was lost")
         if reason == "oom":
             return self._after_end(failed)
@@ -136,22 +137,23 @@ class Coordinator(tune.Trainable):
         return self._next_attempt(failed)
 
     def _after_end(self, ended: TrialEnded) -> AttemptEnded | TrialEnded:
-        """Try once with a smaller micro batch what ran out of memory: the step stays the same."""
+        """Retry once with a smaller micro batch after running out of memory; the step stays the same."""
         smaller = smaller_micro_batch(self._plan) if ended.reason == "oom" and self._may_shrink else None
         if smaller is None:
             return ended
         self._may_shrink = False
         self._decided_plan |= smaller
-        message = "{message}; goes on with micro batches of {micro_batch} instead of {before}".format(
-            message=ended.message, before=self._plan["micro_batch"], **smaller
+        message = (
+            f"{ended.message}; continues with micro batches of {smaller.micro_batch} instead of "
+            f"{self._plan.micro_batch}"
         )
         return self._next_attempt(ended.model_copy(update={"message": message}), smaller)
 
-    def _next_attempt(self, failed: TrialEnded, changes: dict[str, Any] | None = None) -> AttemptEnded:
+    def _next_attempt(self, failed: TrialEnded, changes: PartialPlan | None = None) -> AttemptEnded:
         assert failed.reason is not None
         ended = AttemptEnded(
             trial=failed.trial, attempt=self._attempt, reason=failed.reason, message=failed.message or "",
-            is_retry=failed.reason == "lost", next_plan=changes or {},
+            is_retry=failed.reason == "lost", next_plan={} if changes is None else changes.to_json(),
         )  # fmt: skip
         self._attempt += 1
         self._spent_s += self._attempt_s()
@@ -165,7 +167,7 @@ class Coordinator(tune.Trainable):
         )
 
     def _attempt_s(self) -> float:
-        """Return for how long the attempt trains."""
+        """Return how long the attempt has trained, in seconds."""
         return 0.0 if self._started_s is None else time.monotonic() - self._started_s
 
     def _failed(self, reason: Reason, message: str, trace: str | None = None) -> TrialEnded:

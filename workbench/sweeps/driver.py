@@ -1,9 +1,9 @@
 """The driver of a run: owns it, decides what happens in it, and alone writes its events.
 
 It holds the run's lease in the store, keeps the study and the history as projections of the events, and
-lets Ray Tune carry trials out. Everything is stored before anything follows from it, so a driver that
-dies can be replaced by another one that reads the events and goes on. What a trial does on its workers is
-left to the coordinator; what to propose and when to prune, to the study.
+lets Ray Tune execute trials. Everything is stored before it takes effect, so a driver that dies can be
+replaced by another one that reads the events and continues. What a trial does on its workers is left to the
+coordinator; what to propose and when to prune, to the study.
 """
 
 from __future__ import annotations
@@ -23,29 +23,30 @@ from pydantic import JsonValue
 from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.events import AttemptEnded, Event, RunState, RunStateChanged, TrialEnded
 from workbench.experiment.changing import values_of
+from workbench.formatting import format_count
 from workbench.history import Trial
 from workbench.resources import ClusterInventory
 from workbench.store import Store
-from workbench.sweeps.alerting import Alerting
+from workbench.sweeps.artifact_outage import Pause
 from workbench.sweeps.budget import has_room, reason_to_end
 from workbench.sweeps.cluster import driver_started, known_plan
 from workbench.sweeps.commands import Commands
-from workbench.sweeps.growth import Growth, given_back
-from workbench.sweeps.hardware import Hardware
+from workbench.sweeps.elastic import ElasticTrials, given_back
 from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.messages import Order
 from workbench.sweeps.monitor import Monitor
-from workbench.sweeps.order import Order
+from workbench.sweeps.node_changes import Hardware
 from workbench.sweeps.origin_file import read_origin
-from workbench.sweeps.pause import Pause
-from workbench.sweeps.referee import Referee, attempt_ended
 from workbench.sweeps.retention import Retention
+from workbench.sweeps.run_alerts import Alerting
 from workbench.sweeps.trial_plans import TrialPlans
+from workbench.sweeps.trial_reports import Referee, attempt_ended
 from workbench.sweeps.tuner import fit
 from workbench.sweeps.waiting import Waiting
 from workbench.training import TrialTask
 from workbench.workers.gang import prepare
 from workbench.workers.nodes import RETURN_S
-from workbench.workers.requests import cancel
+from workbench.workers.pool_client import cancel
 
 logger = logging.getLogger(__name__)
 
@@ -61,8 +62,8 @@ class Driver:
         Args:
             store: The store that holds the run.
             run_id: The run.
-            replaces_a_killed_one: Whether nobody asked to go on with the run, so that one that was being
-                stopped is stopped.
+            replaces_a_killed_one: Whether this driver replaces a killed one and nobody resumed the run:
+                then a run that was being stopped is stopped.
 
         Raises:
             RunNotFoundError: If the store holds no such run.
@@ -83,7 +84,7 @@ class Driver:
         self._retention = Retention(self._ledger, self._artifacts)
         self._alerting = Alerting(self._ledger, self._artifacts)
         self._monitor = Monitor(store, self._ledger)
-        self._monitor.listeners.append(self._alerting.see)
+        self._monitor.listeners.append(self._alerting.on_round)
         self._store = store
         self._replaces_a_killed_one = replaces_a_killed_one
         self._unfinished: deque[int] = deque()
@@ -91,7 +92,7 @@ class Driver:
         self._num_orders = 0
         self._stop_trials: set[int] = set()
         self._plans = TrialPlans(store, self._ledger)
-        self._growth = Growth(store, self._ledger) if self.experiment.resources.elastic else None
+        self._growth = ElasticTrials(store, self._ledger) if self.experiment.resources.elastic else None
         self._leaving: Any = None  # there once the last trial that begins again has left its workers
         self._ending: RunStateChanged | None = None
         self._fatal: Exception | None = None
@@ -105,8 +106,8 @@ class Driver:
 
         Raises:
             LeaseError: If another driver holds the run.
-            ResourcesError: If the cluster can never give what the run asks for.
-            WorkbenchError: Whatever else kept the run from going on.
+            ResourcesError: If the cluster can never provide what the run requests.
+            WorkbenchError: If something else keeps the run from continuing.
         """
         host = socket.gethostname()
         with (
@@ -132,7 +133,7 @@ class Driver:
             return self._finish()
 
     def _fit(self) -> None:
-        """Let Tune work until no trial is left, also after what the last commands have added."""
+        """Run Tune until no trial is left, including those that the last commands have added."""
         settings = None
         while self.history.in_force is not settings:
             settings = self.history.in_force
@@ -144,7 +145,7 @@ class Driver:
                 break
 
     def _take_over(self, cluster: ClusterInventory) -> None:
-        """Put what was left unfinished first in the queue, and say that the run is driven again."""
+        """Put unfinished trials first in the queue, and record that the run is driven again."""
         if self.history.state == "stopping" and self._replaces_a_killed_one:
             self._ending = RunStateChanged(
                 state="stopped" if self.history.reason == "person" else "complete",
@@ -188,7 +189,7 @@ class Driver:
         return self._order(self.history.trials[number])
 
     def is_over(self) -> bool:
-        """Tell whether no further trial will start."""
+        """Return whether no further trial will start."""
         if self._ending or self._fatal:
             return True
         if self._running or self._unfinished or self.study.has_waiting_repeats:
@@ -196,16 +197,16 @@ class Driver:
         return not has_room(self.history) or self.study.exhausted
 
     def receive(self, trial: int, events: list[Event]) -> bool:
-        """Take in what a trial reported, store it, and tell whether the trial must stop."""
+        """Store what a trial reported, and return whether the trial must stop."""
         if self._fatal or trial not in self._running:
             return True
         try:
             is_unwanted = trial in self._stop_trials or trial in self._ledger.alerts.to_stop
             stop = "trial" if is_unwanted else "run" if self._ending else None
             ended = self._referee.take_in(trial, events, stop=stop)
-            self._pause.hear(events)
-            self._retention.hear(trial, events)
-            self._plans.hear(trial, events)
+            self._pause.on_events(events)
+            self._retention.on_events(trial, events)
+            self._plans.record_speeds()
             if ended is None and self._ending is None:
                 return self._growth is not None and self._grow(self._growth, trial, events)
             self._running.discard(trial)
@@ -222,8 +223,8 @@ class Driver:
             self._fatal = error
             return True
 
-    def _grow(self, growth: Growth, trial: int, events: list[Event]) -> bool:
-        """Let a trial go on with more workers where that pays, and tell whether it must stop for that."""
+    def _grow(self, growth: ElasticTrials, trial: int, events: list[Event]) -> bool:
+        """Restart a trial with more workers where that pays off; return whether it must stop for that."""
         growth.measure(trial)
         if not growth.decide(trial, events, self._share.request.shape, self._num_workers_wanted()):
             return False
@@ -233,7 +234,7 @@ class Driver:
         return True
 
     def _num_workers_wanted(self) -> int:
-        """Return how many workers trials need that have none, and those that will start now."""
+        """Return how many workers are needed by trials that have none, and by those that will start now."""
         least = self._share.request.num_workers
         waiting = [number for number in self._running if self.history.trials[number].state == "waiting"]
         free = max(0, self._share.concurrency - len(self._running))
@@ -243,13 +244,13 @@ class Driver:
         return least * (len(waiting) + (free if may_start else 0))
 
     def lose(self, trial: int, message: str) -> None:
-        """Take note that Tune gave a trial up."""
+        """Handle that Tune has given up a trial."""
         if not self.history.trials[trial].finished:
             lost = self._referee.ended(self.history.trials[trial], "failed", reason="lost", message=message)
             self.receive(trial, [lost])
 
     def tick(self) -> None:
-        """Look after commands and limits, at most every `TICK_S` seconds."""
+        """Handle commands and limits, at most every `TICK_S` seconds."""
         now_s = time.monotonic()
         if now_s < self._next_tick_s or self._fatal:
             return
@@ -269,7 +270,7 @@ class Driver:
     # Proposals.
 
     def _start_together(self) -> None:
-        """Have workers for the trials that can start now, and let these wait for each other.
+        """Prepare workers for the trials that can start now, and let these wait for each other.
 
         Tune ends a coordinator that is starting when another one becomes free, so where trials are shorter
         than that start it would never get a second one.
@@ -291,7 +292,7 @@ class Driver:
         return proposal.trial
 
     def _order(self, trial: Trial) -> Order:
-        decided = {**self._plans.plan_for(trial.params), **trial.decided_plan}
+        decided = self._plans.plan_for(trial.params) | trial.decided_plan
         task = TrialTask(
             run_id=self.run_id,
             trial=trial.number,
@@ -312,7 +313,7 @@ class Driver:
             task=task,
             request=self._alerting.allowed(
                 dataclasses.replace(
-                    self._share.request, trial=trial.number, num_workers=plan["workers"], together=together
+                    self._share.request, trial=trial.number, num_workers=plan.workers or 1, together=together
                 )
             ),
             blocking=self.experiment.early_stop.pruner != "none",
@@ -326,10 +327,10 @@ class Driver:
     # Limits and the end.
 
     def stop_trial(self, number: int) -> None:
-        """Stop one trial: at once where it waits for its turn, else at its next sign of life.
+        """Stop one trial: at once where it waits in the queue, else at its next report.
 
         Raises:
-            ExperimentError: If it is not under way.
+            ExperimentError: If it is not running.
         """
         trial = self.history.trials.get(number)
         if trial is None or trial.finished:
@@ -348,19 +349,18 @@ class Driver:
         return self._ending is not None
 
     def describe_concurrency(self, wanted: JsonValue) -> str:
-        """Say how many trials run at once if `wanted` is in force."""
+        """Describe how many trials run at once if `wanted` is in force."""
         fitting, num_running = self._share.num_fitting, len(self._running)
-        wanted = fitting if wanted == "auto" else wanted
-        assert isinstance(wanted, int)
-        said = f"{wanted} trial{'' if wanted == 1 else 's'} at once"
+        wanted = wanted if isinstance(wanted, int) else fitting
+        said = f"{format_count(wanted, 'trial')} at once"
         if wanted < num_running:
-            said += f", once {num_running - wanted} of the {num_running} under way have ended"
+            said += f", once {num_running - wanted} of the {num_running} running ones have ended"
         if wanted > fitting:
-            said += f"; the hardware holds {fitting}, so the others wait for workers"
+            said += f"; the hardware has room for {fitting}, so the others wait for workers"
         return said
 
     def follow_settings(self) -> None:
-        """Act by the settings that are in force now."""
+        """Apply the settings that are in force now."""
         before = self._share.concurrency
         self._share = self._plans.share(self.history.in_force)
         logger.info("the settings in force are now %s", values_of(self.history.in_force))
@@ -373,7 +373,7 @@ class Driver:
             self.end("complete", *reason)
 
     def end(self, state: RunState, reason: str, message: str) -> None:
-        """End the run in `state`; trials under way are interrupted, and the first reason counts."""
+        """End the run in `state`; running trials are interrupted, and the first reason counts."""
         if self._ending is None:
             self._ending = RunStateChanged(state=state, reason=reason, message=message)
             if self._running:
@@ -383,7 +383,7 @@ class Driver:
         if self._ending is None:
             replayed = self.history.replay_of
             reason = "exhausted" if self.study.exhausted and replayed is None else "trials"
-            message = None if replayed is None else f"everything that {replayed} proposed was tried"
+            message = None if replayed is None else f"all proposals of {replayed} have been tried"
             self._ending = RunStateChanged(state="complete", reason=reason, message=message)
         self._retention.end()
         self._monitor.end()

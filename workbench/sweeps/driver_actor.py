@@ -1,7 +1,7 @@
 """The driver as a detached, named actor that Ray restarts after a kill.
 
-The actor begins to drive when it is made, and so also when Ray makes it again: it then finds the run in
-the store and goes on. It ends itself when the run has ended. Its log goes to the run's folder.
+The actor starts to drive when it is created, also when Ray recreates it: it then finds the run in the store
+and continues. It ends itself when the run has ended. Its log goes to the run's folder.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
 from workbench.alerts.settings import VARIABLE as SETTINGS_VARIABLE
 from workbench.errors import RunError, StoreUnavailableError, WorkbenchError
 from workbench.events import FINISHED_RUN_STATES
+from workbench.head.local_head import QUIET
+from workbench.remote.code_origin import Origin
 from workbench.store import Store
 from workbench.store.urls import is_shared
 from workbench.sweeps.origin_file import read_origin
-from workbench.workers.head import QUIET
-from workbench.workers.origin import Origin
-from workbench.workers.places import ON_HEAD, on_node
+from workbench.workers.placement import ON_HEAD, on_node
 
 logger = logging.getLogger(__name__)
 
 LOG_NAME = "driver.log"
 NAMESPACE = "workbench"
-FAREWELL_S = 2.0
+LINGER_S = 2.0
 HEAD_USE_S = 5.0
 
 
@@ -43,18 +43,18 @@ class DriverActor:
     def __init__(
         self, store_url: str, artifacts: str, run_id: str, launch_id: str, settings: str | None = None
     ) -> None:
-        """Begin to drive the run.
+        """Start to drive the run.
 
         Args:
             store_url: Where the store is.
             artifacts: Path or URL under which the runs' files are kept.
             run_id: The run.
-            launch_id: What asks for its failure.
-            settings: Where the settings are that its alerts go by; None for the usual place.
+            launch_id: The launch that may query its failure.
+            settings: Path of the settings for its alerts; None for the default path.
         """
         if settings is not None:
             os.environ[SETTINGS_VARIABLE] = settings
-        os.environ.update(QUIET)  # a cluster that others started was told nothing of this
+        os.environ.update(QUIET)  # a cluster that others started lacks these settings
         self._launch_id = launch_id
         self._failure: WorkbenchError | None = None
         self._actor = ray.get_runtime_context().current_actor
@@ -62,25 +62,25 @@ class DriverActor:
         threading.Thread(target=self._drive, args=(store_url, artifacts, run_id), daemon=True).start()
 
     def failure(self, launch_id: str) -> WorkbenchError | None:
-        """Return what kept the driver from going on, or None while all is well.
+        """Return the error that stopped the driver, or None while there is none.
 
         Args:
-            launch_id: The launch that asks; the failure of an earlier one is not told.
+            launch_id: The launch that queries; the failure of an earlier launch is not returned.
         """
         return self._failure if launch_id == self._launch_id else None
 
     def _keep_head(self) -> None:
-        from workbench.workers import head
+        from workbench.head import local_head
 
         while True:
-            head.keep_alive()
+            local_head.keep_alive()
             time.sleep(HEAD_USE_S)
 
     def _drive(self, store_url: str, artifacts: str, run_id: str) -> None:
         try:
             restarted = bool(ray.get_runtime_context().was_current_actor_reconstructed)
             with _open(store_url, artifacts, waits=restarted) as store, _kept_log(store, run_id):
-                _go_to(read_origin(store.artifacts_of(run_id)).on_this_machine())
+                _extend_search_path(read_origin(store.artifacts_of(run_id)).on_this_machine())
                 if not (restarted and store.run(run_id).state in FINISHED_RUN_STATES):
                     from workbench.sweeps.driver import Driver
 
@@ -91,13 +91,13 @@ class DriverActor:
                 if isinstance(error, WorkbenchError)
                 else RunError(f"the driver of {run_id} broke: {type(error).__name__}: {error}")
             )
-            time.sleep(FAREWELL_S)  # so that who started it can ask why
+            time.sleep(LINGER_S)  # so that the launch can query the failure
         ray.kill(self._actor, no_restart=True)
 
 
 def _open(store_url: str, artifacts: str, *, waits: bool) -> Store:
-    """Open the store; after a kill nobody stands by who could try again once it is back."""
-    from workbench.sweeps.ledger import RETRY_S, STORE_PATIENCE_S  # with it comes all that drives a run
+    """Open the store; with `waits`, retry until it is back: after a kill nobody else would."""
+    from workbench.sweeps.ledger import RETRY_S, STORE_PATIENCE_S  # this imports all that drives a run
 
     until_s = time.monotonic() + STORE_PATIENCE_S
     while True:
@@ -109,13 +109,13 @@ def _open(store_url: str, artifacts: str, *, waits: bool) -> Store:
             time.sleep(RETRY_S)
 
 
-def _go_to(origin: Origin) -> None:
+def _extend_search_path(origin: Origin) -> None:
     sys.path[:] = dict.fromkeys([*origin.search_path, *sys.path])
 
 
 @contextlib.contextmanager
 def _kept_log(store: Store, run_id: str) -> Iterator[None]:
-    """Log into the run's folder, and keep the log where its other files are."""
+    """Log into the run's folder, and copy the log to the run's artifacts at the end."""
     artifacts, path = store.artifacts_of(run_id), store.folder(run_id) / LOG_NAME
     _log_to(path)
     try:
@@ -130,7 +130,7 @@ def _kept_log(store: Store, run_id: str) -> Iterator[None]:
 
 
 class _LogFile(logging.FileHandler):
-    """A log that is given up, line by line, where the disk does not take it: the run goes on."""
+    """A log that drops the lines that the disk does not take: the run continues."""
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -144,13 +144,13 @@ def _log_to(path: Path) -> None:
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.getLogger().addHandler(handler)
     logging.getLogger("workbench").setLevel(logging.INFO)
-    ray_logger = logging.getLogger("ray")  # it does not pass on what it hears
+    ray_logger = logging.getLogger("ray")  # it does not propagate its records
     ray_logger.setLevel(logging.WARNING)
     ray_logger.addHandler(handler)
 
 
 def exists(run_id: str) -> bool:
-    """Tell whether the run has a driver actor; this process must be attached to the cluster.
+    """Return whether the run has a driver actor; this process must be attached to the cluster.
 
     Args:
         run_id: The run.
@@ -163,12 +163,12 @@ def exists(run_id: str) -> bool:
 
 
 def start(store: Store, run_id: str, launch_id: str) -> Any:
-    """Make the run's driver actor, or return the one that there is.
+    """Create the run's driver actor, or return the existing one.
 
     Args:
         store: The store that holds the run.
         run_id: The run.
-        launch_id: Names this launch; `failure` is asked with it.
+        launch_id: Identifies this launch in calls of `failure`.
 
     Returns:
         The actor's handle; this process must be attached to the cluster.
@@ -189,17 +189,17 @@ def start(store: Store, run_id: str, launch_id: str) -> Any:
 
 
 def _where_the_store_is(store: Store) -> dict[str, Any]:
-    """Keep a driver on this node where its store is a file, which no other has; else it lives on the head."""
+    """Keep a driver on this node if its store is a file, which no other node has; else put it on the head."""
     return ON_HEAD if is_shared(store.url) else on_node(ray.get_runtime_context().get_node_id())
 
 
 def failure(actor: Any, launch_id: str, timeout_s: float) -> WorkbenchError | None:
-    """Ask a driver actor what keeps it from going on.
+    """Return the error that stopped a driver actor, or None while there is none.
 
     Args:
         actor: The actor's handle.
-        launch_id: The launch that asks.
-        timeout_s: How long to wait for an answer; without one all is well.
+        launch_id: The launch that queries.
+        timeout_s: How long to wait for an answer, in seconds; no answer counts as no error.
 
     Raises:
         RunError: If the actor has ended.

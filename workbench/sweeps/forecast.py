@@ -1,4 +1,4 @@
-"""How long a run should take, what its checkpoints grow to, and which limit ends it, from measured steps."""
+"""Forecast from measured steps how long a run takes, what its checkpoints use, and which limit ends it."""
 
 from __future__ import annotations
 
@@ -9,30 +9,32 @@ from typing import Any, Literal
 
 from workbench.advisor.advice import Estimate
 from workbench.advisor.choices import base_params, drawn_params
-from workbench.advisor.measurements import read_measurements, setting_of
-from workbench.advisor.plans import Knowledge, PlanChoice, plan_of
-from workbench.advisor.quantities import format_bytes, format_duration, format_short_time
+from workbench.advisor.plans import Knowledge
+from workbench.advisor.speed_history import hardware_of, read_measurements, setting_of
+from workbench.advisor.variants import variant_of
 from workbench.experiment import Experiment
+from workbench.formatting import format_bytes, format_duration, format_range
+from workbench.plan import Plan
+from workbench.planning.settings import resolve
 from workbench.resources import ClusterInventory
 from workbench.store import Store
-from workbench.training.settings import resolve
 from workbench.workers.capacity import capacity_of
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a run should take, early stopping apart.
+    """What a run should take without early stopping.
 
     Attributes:
         plan: How a trial trains: global batch = micro batch x accumulation x workers.
-        at_once: Trials beside each other.
+        at_once: Number of concurrent trials.
         trial_s: Seconds of the steps of one training.
-        num_trainings: Trainings of the run, repeats counted; None where only time ends it.
-        run_s: Seconds of all of them; None where only time ends it.
-        worker_hours: What they use; None where only time ends it.
-        checkpoints_bytes: What checkpoints grow to, at most; None where nobody knows.
-        checkpoints_of: Whether that is meant of the run, or of each of any number of trials.
-        ends_by: Which limit is met first; None where there is none.
+        num_trainings: Number of trainings, repeats included; None if only time ends the run.
+        run_s: Seconds of all of them; None if only time ends the run.
+        worker_hours: Hours of all workers; None if only time ends the run.
+        checkpoints_bytes: Upper bound on the size of checkpoints; None if unknown.
+        checkpoints_of: Whether that is the size for the run or for each trial.
+        ends_by: Which limit is reached first; None without limits.
         on_gpu: Whether workers compute on GPUs.
     """
 
@@ -48,22 +50,22 @@ class Forecast:
     on_gpu: bool
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain values, and in words."""
+        """Return the forecast as plain values, and as text."""
         return dataclasses.asdict(self) | {"words": str(self)}
 
     def __str__(self) -> str:
-        said = (
+        text = (
             f"trials train as {self.plan}, {self.at_once} at once; "
-            f"one takes about {format_short_time(self.trial_s.value)} "
-            f"({format_short_time(self.trial_s.low)} to {format_short_time(self.trial_s.high)}) of steps"
+            f"one takes about {format_duration(self.trial_s.value)} "
+            f"({format_range(self.trial_s.low, self.trial_s.high, format_duration)}) of steps"
         )
         disk = "" if self.checkpoints_bytes is None else f"; checkpoints take {self._disk()}"
         if self.run_s is None or self.worker_hours is None:
-            return f"{said}{disk}" + ("; the run ends by its time" if self.ends_by == "time" else "")
+            return f"{text}{disk}" + ("; the run ends by its time" if self.ends_by == "time" else "")
         return (
-            f"{said}; {self.num_trainings} of them without early stopping take about "
+            f"{text}; {self.num_trainings} of them without early stopping take about "
             f"{format_duration(self.run_s.value)} "
-            f"({format_duration(self.run_s.low)} to {format_duration(self.run_s.high)}) and "
+            f"({format_range(self.run_s.low, self.run_s.high, format_duration)}) and "
             f"{self.worker_hours:.2g} {'GPU' if self.on_gpu else 'worker'} hours{disk}; "
             f"the run ends by its {self.ends_by}"
         )
@@ -71,23 +73,23 @@ class Forecast:
     def _disk(self) -> str:
         assert self.checkpoints_bytes is not None
         written = format_bytes(self.checkpoints_bytes)
-        return f"{written} a trial" if self.checkpoints_of == "trial" else f"up to {written}"
+        return f"{written} per trial" if self.checkpoints_of == "trial" else f"up to {written}"
 
 
 def forecast_of(
-    experiment: Experiment, plan: PlanChoice, step_s: Estimate, *, num_train_samples: int, num_places: int,
+    experiment: Experiment, plan: Plan, step_s: Estimate, *, num_train_samples: int, num_places: int,
     on_gpu: bool, state_bytes: int | None,
 ) -> Forecast:  # fmt: skip
-    """Say what a run should take whose trials train by one plan.
+    """Forecast a run whose trials all train by one plan.
 
     Args:
-        experiment: What is tuned.
+        experiment: The experiment.
         plan: How its trials train.
         step_s: Seconds of a step of that plan.
-        num_train_samples: Samples of the training data.
-        num_places: Workers that there can be at once.
+        num_train_samples: Number of training samples.
+        num_places: Number of workers that can run at once.
         on_gpu: Whether they compute on GPUs.
-        state_bytes: What a checkpoint takes; None where nobody knows.
+        state_bytes: Size of a checkpoint; None if unknown.
     """
     epochs = resolve(experiment, drawn_params(experiment)).training.epochs
     trial_s = step_s.times(math.ceil(num_train_samples / plan.global_batch) * epochs)
@@ -103,7 +105,7 @@ def forecast_of(
         ends_by = "trials" if budget_s is None or run_s.value < budget_s else "time"
     is_endless = trainings is None and experiment.resources.keep_best == "all"
     return Forecast(
-        plan=plan.text,
+        plan=plan.batch_text,
         at_once=at_once,
         trial_s=trial_s,
         num_trainings=trainings,
@@ -117,7 +119,7 @@ def forecast_of(
 
 
 def _disk(experiment: Experiment, trainings: int | None, at_once: int, state_bytes: int) -> int:
-    """Return what checkpoints grow to: the last and the best one of each trial that keeps them."""
+    """Return an upper bound on the bytes of checkpoints: the last and the best one of each trial kept."""
     kept, limit = experiment.resources.keep_best, experiment.resources.max_checkpoints_size
     if kept == "all":
         num_kept = 1 if trainings is None else trainings
@@ -128,15 +130,15 @@ def _disk(experiment: Experiment, trainings: int | None, at_once: int, state_byt
 
 
 def expected(store: Store, experiment: Experiment, cluster: ClusterInventory) -> Forecast | None:
-    """Say what a run should take, from what was measured on like hardware before; nothing is measured now.
+    """Forecast a run from earlier measurements on the same kind of hardware; measures nothing.
 
     Args:
         store: The store with earlier measurements.
-        experiment: What is to be tuned, as it stands.
-        cluster: Where.
+        experiment: The experiment.
+        cluster: The cluster that it would run on.
 
     Returns:
-        The forecast; None where nothing was measured that tells of it.
+        The forecast; None without a measurement that applies.
 
     Raises:
         ExperimentError: If settings of the experiment exclude each other.
@@ -150,15 +152,12 @@ def expected(store: Store, experiment: Experiment, cluster: ClusterInventory) ->
     if samples is None:
         return None
     on_gpu = capacity.shape.gpus > 0
-    has_bf16 = any(each.plan.get("precision") == "bf16" for each in measured)
-    plan = plan_of(
-        resolve(
-            experiment, drawn_params(experiment), num_train_samples=samples,
-            device="cuda" if on_gpu else "cpu", has_bf16=has_bf16,
-        ).plan()
-    )  # fmt: skip
+    plan = resolve(
+        experiment, drawn_params(experiment), num_train_samples=samples,
+        hardware=hardware_of(measured, has_gpu=on_gpu),
+    ).plan  # fmt: skip
     knowledge = Knowledge(measured, capacity.workers_per_node, placement=capacity.placement, limit_bytes=None)
-    if plan.variant not in knowledge.variants:
+    if variant_of(plan) not in knowledge.variants:
         return None
     return forecast_of(
         experiment, plan, knowledge.step_times([plan])[0], num_train_samples=samples,

@@ -1,7 +1,7 @@
 """Where a run's driver lives: in this process, or in an actor of a Ray cluster.
 
-A launcher starts a driver on a run that is in the store, or asks the one that is there to stop. What a
-driver does is left to `driver`; other places to run come in by entry points.
+A launcher starts a driver for a stored run, or requests that the current one stop. What a driver does is
+left to `driver`; other packages add launchers through entry points.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from workbench.actions import suggest
 from workbench.errors import ArtifactsError, LeaseError, RunError, StoreError, WorkbenchError
 from workbench.events import RunStateChanged
 from workbench.registry import Registry
 from workbench.sweeps.origin_file import FILE_NAME, read_origin, write_origin
 
-if TYPE_CHECKING:  # a coordinator imports this room and needs no database
+if TYPE_CHECKING:  # a coordinator imports this package and needs no database
     from workbench.artifacts import Artifacts
     from workbench.store import Store
 
@@ -41,11 +42,11 @@ class Launcher(Protocol):
     """Starts and stops the drivers of runs; made from a store and the address of a cluster."""
 
     def start(self, run_id: str) -> None:
-        """Start a driver on the run, or leave the one that is alive alone."""
+        """Start a driver for the run, unless it has a live one."""
         ...
 
     def stop(self, run_id: str) -> None:
-        """Ask the run's driver to stop the run."""
+        """Request that the run's driver stop the run."""
         ...
 
 
@@ -55,7 +56,7 @@ class _StoreCommands:
         self._address = address
 
     def stop(self, run_id: str) -> None:
-        """Ask the run's driver to stop the run."""
+        """Request that the run's driver stop the run."""
         self._store.command(run_id, "stop", {})
 
 
@@ -67,31 +68,31 @@ class InlineLauncher(_StoreCommands):
 
         Raises:
             LeaseError: If another driver holds the run.
-            ResourcesError: If the cluster can never give what the run asks for.
+            ResourcesError: If the cluster can never provide what the run requests.
         """
+        from workbench.head import local_head
         from workbench.sweeps.driver import Driver
-        from workbench.workers import head
 
-        with head.attached(self._address):
-            for name in ("ray.tune", "ray.air", "ray.train"):  # this process's output belongs to the person
+        with local_head.attached(self._address):
+            for name in ("ray.tune", "ray.air", "ray.train"):  # this process's output belongs to the user
                 logging.getLogger(name).setLevel(logging.ERROR)
             Driver(self._store, run_id).run()
 
 
 class RayLauncher(_StoreCommands):
-    """Drives the run in a detached actor, which survives this process and comes back after a kill."""
+    """Drives the run in a detached actor, which survives this process and is restarted after a kill."""
 
     def start(self, run_id: str) -> None:
         """Start the run's actor and wait until it holds the run.
 
         Raises:
             LeaseError: If a driver elsewhere holds the run.
-            ResourcesError: If the cluster can never give what the run asks for.
+            ResourcesError: If the cluster can never provide what the run requests.
             RunError: If the actor does not take the run in time, or Ray is lost meanwhile.
         """
-        from workbench.workers import head
+        from workbench.head import local_head
 
-        with head.attached(self._address):
+        with local_head.attached(self._address):
             from ray.exceptions import RayError
 
             try:
@@ -99,7 +100,7 @@ class RayLauncher(_StoreCommands):
             except RayError as error:
                 raise RunError(
                     f"Ray was lost while {run_id} was started: {str(error).splitlines()[0]}",
-                    next_step=f"When it is back: workbench resume {run_id}",
+                    next_step=suggest("resume", run_id, lead="When Ray is back"),
                 ) from error
 
     def _start(self, run_id: str) -> None:
@@ -112,7 +113,7 @@ class RayLauncher(_StoreCommands):
         actor = driver_actor.start(self._store, run_id, launch_id)
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
-            # Not just any event: one that has ended may still store what became of its alerts.
+            # Not just any event: a driver that has ended may still store how its alerts were delivered.
             if self._store.events(run_id, after=before.last_seq, types=["driver_started"], limit=1):
                 return
             try:
@@ -124,7 +125,7 @@ class RayLauncher(_StoreCommands):
                 raise failure
         raise RunError(
             f"the driver of {run_id} did not start within {START_TIMEOUT_S:.0f} s",
-            next_step=f"Look into {self._store.folder(run_id) / 'driver.log'}.",
+            next_step=f"Read {self._store.folder(run_id) / 'driver.log'}.",
         )
 
 
@@ -137,29 +138,30 @@ def launch(
     warm_start: Sequence[str] = (),
     replay_of: str | None = None,
 ) -> None:
-    """Start the driver of a run, new or left unfinished.
+    """Start the driver of a new or unfinished run.
 
     Args:
         store: The store that holds the run.
         run_id: The run.
-        launcher: Name of a launcher: "ray" returns once the driver holds the run, "inline" at its end.
+        launcher: Name of a launcher: "ray" returns once the driver holds the run, "inline" when it has ended.
         address: Address of a Ray cluster; the local head if None.
-        warm_start: Earlier runs whose finished trials teach the sampler.
-        replay_of: A run whose proposals a new run tries again, instead of proposing anything itself.
+        warm_start: Earlier runs from whose finished trials the sampler learns.
+        replay_of: A run whose proposals the new run tries again, instead of proposing its own.
 
     Raises:
         UnknownNameError: If there is no such launcher.
         RunNotFoundError: If the store does not hold one of the runs.
-        RunError: If the run is an advice.
+        RunError: If the run is an advice, which has no driver.
         LeaseError: If a driver elsewhere holds the run.
-        ResourcesError: If the cluster can never give what the run asks for.
-        ArtifactsError: If the place of the run's files cannot be written.
+        ResourcesError: If the cluster can never provide what the run requests.
+        ArtifactsError: If the run's files cannot be written.
     """
     chosen: Launcher = LAUNCHERS.load(launcher, field="launcher")(store, address)
     run_id = store.run(run_id).run_id
     if store.events(run_id, types=["advice_requested"], limit=1):
         raise RunError(
-            f"{run_id} is an advice, which nobody drives", next_step="Ask for another: workbench advise FILE."
+            f"{run_id} is an advice, which has no driver",
+            next_step=suggest("advise", "FILE", lead="To get another"),
         )
     for earlier in warm_start:
         store.command(run_id, "warm_start", {"run_id": store.run(earlier).run_id})
@@ -167,7 +169,7 @@ def launch(
         store.command(run_id, "replay", {"run_id": replay_of})
     try:
         artifacts = store.artifacts_of(run_id)
-        _refuse_to_begin_anew(store, run_id, artifacts)
+        _refuse_to_start_over(store, run_id, artifacts)
         origin = None if replay_of is None else read_origin(store.artifacts_of(replay_of))
         write_origin(artifacts, origin)
         chosen.start(run_id)
@@ -178,18 +180,18 @@ def launch(
         raise
 
 
-def _refuse_to_begin_anew(store: Store, run_id: str, artifacts: Artifacts) -> None:
-    """Refuse where checkpoints were saved and none can be there: without them trials would start over."""
+def _refuse_to_start_over(store: Store, run_id: str, artifacts: Artifacts) -> None:
+    """Refuse to start where saved checkpoints are missing: without them trials would start over."""
     if artifacts.exists(FILE_NAME) or not store.events(run_id, types=["checkpoint_saved"], limit=1):
         return
     raise ArtifactsError(
         f"the files of run {run_id} are not at {artifacts}",
-        next_step="Put them back, or name the place where they are with WORKBENCH_ARTIFACTS.",
+        next_step="Put them back, or set WORKBENCH_ARTIFACTS to their location.",
     )
 
 
 def _fail_undriven(store: Store, run_id: str, error: WorkbenchError) -> None:
-    """Say in the store why a run was never driven, so that nobody waits for it."""
+    """Record in the store why a run was never driven, so that nobody waits for it."""
     with contextlib.suppress(StoreError):
         if store.run(run_id).state == "waiting":
             with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:

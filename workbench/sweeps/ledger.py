@@ -1,7 +1,7 @@
-"""The events of one run as its driver keeps them, with what follows from them: history, study, alerts.
+"""The events of one run as its driver keeps them, with their projections: history, study, alerts.
 
-Whatever is taken in is stored; while the store cannot be written the run pauses, and a store that does
-not come back ends it. What the events mean for the run is left to the driver.
+Every event is stored; while the store cannot be written the run pauses, and a store that does not come back
+ends it. What the events mean for the run is left to the driver.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Sequence
 
+from workbench.advisor.trial_speeds import TrialSpeeds
 from workbench.alerts import Alerts
 from workbench.errors import StoreUnavailableError
 from workbench.events import CommandHandled, Event, Sink
@@ -21,7 +22,7 @@ from workbench.study import Study
 logger = logging.getLogger(__name__)
 
 STORE_PATIENCE_S = 60.0
-"""How long the run pauses for a store that cannot be written."""
+"""How long the run waits for a store that cannot be written, in seconds."""
 RETRY_S = 0.25
 
 
@@ -42,16 +43,16 @@ def write(writer: RunWriter, events: Sequence[Event], *, after: int, patience_s:
         LeaseError: If somebody else has taken the run over.
     """
     until_s = time.monotonic() + patience_s
-    is_told = False
+    is_logged = False
     while True:
         try:
             return writer.append(*events)
         except StoreUnavailableError as error:
             if time.monotonic() > until_s:
                 raise
-            if not is_told:
+            if not is_logged:
                 logger.warning("the run waits for the store: %s", error)
-            is_told = True
+            is_logged = True
             time.sleep(RETRY_S)
         with contextlib.suppress(StoreUnavailableError):
             last_seq = writer.append()
@@ -77,6 +78,7 @@ class Ledger:
         self.history = History(self.experiment)
         self.study = Study(self.experiment)
         self.alerts = Alerts()
+        self.speeds = TrialSpeeds()
         self.listeners: list[Sink] = []
         """Called with each event that was stored."""
         self._store = store
@@ -85,24 +87,25 @@ class Ledger:
         self._last_command = 0
 
     def replay(self, writer: RunWriter) -> None:
-        """Take in what happened so far, and write through `writer` from now on."""
+        """Read the events so far, and write through `writer` from now on."""
         self._writer = writer
         for stored in self._store.events(self.run_id):
             self._last_seq = stored.seq
             self.history.apply(stored.event)
             self.study.apply(stored.event)
             self.alerts.apply(stored.event)
+            self.speeds.apply(stored.event)
             if isinstance(stored.event, CommandHandled):
                 self._last_command = max(self._last_command, stored.event.command)
 
     def record(self, *events: Event) -> None:
-        """Store events, then let the history follow; the study was told by whoever made them."""
+        """Store events, then apply them to the history; the caller has informed the study."""
         self.append(events)
         for event in events:
             self.history.apply(event)
 
     def append(self, events: Sequence[Event], *, patience_s: float | None = None) -> None:
-        """Store events, and with them what rules say of them; the run pauses while nobody can.
+        """Store events with the alerts that they raise; the run pauses while the store cannot be written.
 
         Args:
             events: Events that the history knows already.
@@ -115,17 +118,18 @@ class Ledger:
         assert self._writer is not None
         patience_s = STORE_PATIENCE_S if patience_s is None else patience_s
         known = set(map(id, events))
-        events = self.alerts.hear(events)
+        events = self.alerts.on_events(events)
         try:
             self._last_seq = write(self._writer, events, after=self._last_seq, patience_s=patience_s)
         except StoreUnavailableError as error:
             raise StoreUnavailableError(
                 f"the run has waited {patience_s:g} s for the store: {error.problem}",
-                next_step=f"When it is back, go on with: workbench resume {self.run_id}",
+                next_step=f"Resume {self._writer.run_id} when the store is back.",
             ) from error
         for event in events:
             if id(event) not in known:
                 self.history.apply(event)
+            self.speeds.apply(event)
             for listener in self.listeners:
                 listener(event)
 

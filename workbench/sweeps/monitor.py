@@ -1,8 +1,8 @@
-"""What the machines of a run's cluster do while it is driven, looked at, stored and thinned with age.
+"""Sample the nodes of a run's cluster while it is driven, store the samples and thin them with age.
 
-A thread of its own does it, so the driver never waits for a node; the driver only begins and ends it. From
-who held which worker when, it adds up the energy of each trial. Nothing here can fail the run: where samples
-cannot be taken or stored, the run goes on without them, and its log says so.
+Sampling happens in a separate thread, so the driver never waits for a node; the driver only starts and stops
+it. The energy of each trial follows from which trial held which worker when. Nothing here can fail the run:
+where samples cannot be taken or stored, the run continues without them, and its log says so.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 from workbench.errors import LeaseError, WorkbenchError
 from workbench.events import AttemptEnded, Event, TrialEnded, TrialStarted
-from workbench.resources import Employed, NodeSample, Span, Tenure, TrialEnergy
+from workbench.resources import Assignment, NodeSample, Rollup, TrialEnergy, WatchedWorker
 from workbench.resources.attribution import attribute
-from workbench.resources.thinning import LEVELS, Level, Moment, lengthen, next_span_s, outdated_before
+from workbench.resources.thinning import LEVELS, Level, Moment, aggregate, next_span_s, outdated_before
 from workbench.store import RunWriter, Store
 from workbench.store.samples import (
     EnergyRow,
@@ -29,40 +29,40 @@ from workbench.store.samples import (
     replace_samples,
 )
 from workbench.sweeps.ledger import Ledger
-from workbench.workers.samplers import Samplers
+from workbench.workers.node_monitors import NodeMonitors
 
 logger = logging.getLogger(__name__)
 
 PERIOD_S = 2.0
 THIN_EVERY_S = 60.0
 ANSWER_S = 1.0
-"""How long a round waits for nodes to answer."""
+"""How long a round waits for nodes to answer, in seconds."""
 LAST_ANSWER_S = 0.3
-"""How long the last one waits: the run has ended."""
+"""How long the last round waits, when the run has ended."""
 END_PATIENCE_S = 5.0
 REMEMBER_S = 60.0
-"""How long a trial that has ended can still be found to have used something."""
+"""How long energy can still be attributed to a trial that has ended."""
 IDLE_S = 2 * PERIOD_S
-"""How long a worker is still looked at when its trial has ended: the next one is about to begin."""
+"""How long a worker is still sampled after its trial has ended: the next one is about to start."""
 
 
 class Round(NamedTuple):
-    """What was seen of all nodes at once."""
+    """The samples of all nodes at one time."""
 
     time_unix_s: float
     nodes: Mapping[str, NodeSample]
-    """By what Ray calls them."""
+    """By Ray's node ID."""
 
 
 class Monitor:
-    """Looks at the nodes of a run's cluster, every `PERIOD_S`, from `begin` to `end`."""
+    """Samples the nodes of a run's cluster every `PERIOD_S` seconds, from `begin` to `end`."""
 
     def __init__(self, store: Store, ledger: Ledger) -> None:
-        """Prepare to look.
+        """Prepare to sample.
 
         Args:
             store: The store that holds the run.
-            ledger: What happens in the run; listened to.
+            ledger: The events of the run, to which the monitor subscribes.
         """
         self.listeners: list[Callable[[Round], None]] = []
         """Called with each round that was stored, in the monitor's thread."""
@@ -71,32 +71,32 @@ class Monitor:
         wanted = ledger.experiment.resources.gpus_per_worker
         self._gpu_share = 1.0 if wanted == "auto" else min(1.0, wanted)
         self._lock = threading.Lock()
-        self._present: dict[int, list[Tenure]] = {}
-        self._past: list[Tenure] = []
+        self._present: dict[int, list[Assignment]] = {}
+        self._past: list[Assignment] = []
         self._energy: dict[int, TrialEnergy] = {}
         self._unsaved: set[int] = set()
         self._thinned_s = time.monotonic()
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
-        ledger.listeners.append(self.hear)
+        ledger.listeners.append(self.on_event)
 
     def begin(self, writer: RunWriter) -> None:
-        """Look from now on, and store through `writer` what is seen."""
+        """Start sampling, and store the samples through `writer`."""
         self._thread = threading.Thread(target=self._watch, args=(writer,), name="monitor", daemon=True)
         self._thread.start()
 
     def end(self) -> None:
-        """Look once more, and then no more."""
+        """Take a last sample and stop."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join(END_PATIENCE_S)
 
-    def hear(self, event: Event) -> None:
-        """Take note of who serves which trial."""
+    def on_event(self, event: Event) -> None:
+        """Note which workers serve which trial."""
         if isinstance(event, TrialStarted):
             workers = zip(event.worker_pids, event.nodes, event.gpus, strict=False)
             begun = [
-                Tenure(event.trial, rank, pid, node, tuple(gpus), self._gpu_share, event.time_unix_s)
+                Assignment(event.trial, rank, pid, node, tuple(gpus), self._gpu_share, event.time_unix_s)
                 for rank, (pid, node, gpus) in enumerate(workers)
             ]
             with self._lock:
@@ -112,37 +112,37 @@ class Monitor:
             self._energy = {
                 row.trial: TrialEnergy(row.gpu_j, row.cpu_j) for row in read_energy(self._store, self._run_id)
             }
-            samplers = Samplers()
-            is_last = was_told = False
+            samplers = NodeMonitors()
+            is_last = was_logged = False
             while not is_last:
                 is_last = self._ended.is_set()
                 began_s = time.monotonic()
                 try:
-                    self._look(samplers, writer)
+                    self._sample(samplers, writer)
                 except LeaseError:
                     raise
                 except Exception:  # a cluster that does not answer now may do so the next time
-                    if not was_told:
-                        logger.exception("a look at the machines of this run failed")
-                    was_told = True
+                    if not was_logged:
+                        logger.exception("the nodes of this run could not be sampled")
+                    was_logged = True
                 self._ended.wait(max(0.0, PERIOD_S - (time.monotonic() - began_s)))
         except LeaseError:
-            pass  # whoever drives the run now looks, too
+            pass  # the driver that holds the run now samples, too
         except Exception:
-            logger.exception("nobody looks at the machines of this run any more")
+            logger.exception("the nodes of this run are no longer sampled")
         finally:
             if samplers is not None:
                 samplers.close()
 
-    def _look(self, samplers: Samplers, writer: RunWriter) -> None:
+    def _sample(self, samplers: NodeMonitors, writer: RunWriter) -> None:
         now_s = time.time()
-        employed: dict[str, list[Employed]] = {}
+        employed: dict[str, list[WatchedWorker]] = {}
         for tenure in self._tenures(now_s):
             if tenure.ended_unix_s is not None and now_s - tenure.ended_unix_s > IDLE_S:
                 continue
-            worker = Employed(tenure.pid, tenure.trial, tenure.rank, tenure.gpus)
+            worker = WatchedWorker(tenure.pid, tenure.trial, tenure.rank, tenure.gpus)
             employed.setdefault(tenure.node, []).append(worker)
-        seen = Round(now_s, samplers.round(employed, LAST_ANSWER_S if self._ended.is_set() else ANSWER_S))
+        seen = Round(now_s, samplers.collect(employed, LAST_ANSWER_S if self._ended.is_set() else ANSWER_S))
         tenures = self._tenures(now_s)  # some may have begun or ended meanwhile
         for node, sample in seen.nodes.items():
             used = attribute(node, sample, tenures, self._energy)
@@ -150,8 +150,8 @@ class Monitor:
             self._unsaved |= {trial for trial in used if used[trial].is_known}
         self._store_round(seen, writer)
 
-    def _tenures(self, now_s: float) -> list[Tenure]:
-        """Return who serves a trial, after those who did not long ago."""
+    def _tenures(self, now_s: float) -> list[Assignment]:
+        """Return the workers that recently served a trial, followed by those that serve one now."""
         with self._lock:
             self._past = [
                 tenure for tenure in self._past if now_s - (tenure.ended_unix_s or now_s) < REMEMBER_S
@@ -160,7 +160,7 @@ class Monitor:
 
     def _store_round(self, seen: Round, writer: RunWriter) -> None:
         now_s = seen.time_unix_s
-        rows = [SampleRow(0, now_s, node, Span(sample).to_json()) for node, sample in seen.nodes.items()]
+        rows = [SampleRow(0, now_s, node, Rollup(sample).to_json()) for node, sample in seen.nodes.items()]
         used = [
             EnergyRow(trial, self._energy[trial].gpu_j, self._energy[trial].cpu_j) for trial in self._unsaved
         ]
@@ -175,19 +175,19 @@ class Monitor:
                     thin(self._store, self._run_id, writer, level, now_s)
         except LeaseError:
             raise
-        except WorkbenchError as error:  # the driver waits for a store that is away; samples need not
-            logger.warning("what the machines do cannot be stored now: %s", error)
+        except WorkbenchError as error:  # the driver waits for an unavailable store; samples need not
+            logger.warning("node samples cannot be stored at the moment: %s", error)
 
 
 def thin(store: Store, run_id: str, writer: RunWriter, level: Level, now_unix_s: float) -> None:
-    """Make longer spans of what is outdated on one level, or give it up where there are none.
+    """Merge outdated samples of one level into longer spans, or delete them on the last level.
 
     Args:
         store: The store that holds the run.
         run_id: The run.
-        writer: Its writer.
+        writer: The run's writer.
         level: The level.
-        now_unix_s: The time.
+        now_unix_s: The time now, in seconds since 1970.
     """
     until_s = outdated_before(level, now_unix_s)
     rows = read_samples(store, run_id, span_s=level.span_s, until_unix_s=until_s)
@@ -198,12 +198,12 @@ def thin(store: Store, run_id: str, writer: RunWriter, level: Level, now_unix_s:
     if longer_s is None:
         replace_samples(writer, replaced, [])
         return
-    # What is there already of the spans that these become part of, after a clock was set back.
+    # Longer spans may exist already where a clock was set back; these samples become part of them.
     since_s = rows[0].time_unix_s // longer_s * longer_s
     rows += read_samples(store, run_id, span_s=longer_s, since_unix_s=since_s, until_unix_s=until_s)
     replaced[longer_s] = (since_s, until_s)
-    spans = ((Moment(row.node, row.time_unix_s), Span.from_json(row.payload)) for row in rows)
-    lengthened = lengthen(level, spans)
+    spans = ((Moment(row.node, row.time_unix_s), Rollup.from_json(row.payload)) for row in rows)
+    lengthened = aggregate(level, spans)
     replace_samples(
         writer,
         replaced,

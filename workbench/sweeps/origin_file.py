@@ -1,6 +1,6 @@
-"""Where a run was started, kept beside it, so that a driver that comes back finds the person's modules.
+"""Store where a run was started among its artifacts, so that a restarted driver finds the user's modules.
 
-What was submitted to a cluster is kept as well: Ray unpacks it on one node, and only for as long as it likes.
+Code that was submitted to a cluster is stored as well: Ray unpacks it on one node, and may remove it later.
 """
 
 from __future__ import annotations
@@ -10,35 +10,39 @@ import hashlib
 import json
 
 from workbench.artifacts import Artifacts
-from workbench.workers import surroundings
-from workbench.workers.code_archive import pack
-from workbench.workers.origin import ARCHIVE_NAME, Origin
+from workbench.head import ray_environment
+from workbench.remote.code_archive import pack
+from workbench.remote.code_origin import ARCHIVE_NAME, Origin
 
 FILE_NAME = "origin.json"
 
 
 def write_origin(artifacts: Artifacts, origin: Origin | None = None) -> None:
-    """Keep where a run was started with its files, unless it is there: here, or where another one was.
+    """Store where a run was started among its artifacts, unless it is stored already.
+
+    Args:
+        artifacts: The artifacts of the run.
+        origin: Where it was started; None for this process.
 
     Raises:
         ArtifactsError: If it cannot be written there.
-        RunError: If the code that was submitted is more than can be kept.
+        RunError: If the submitted code is larger than the limit.
     """
     if artifacts.exists(FILE_NAME):
         return
     kept = origin or _keep_submitted_code(artifacts) or Origin.here()
     if kept.archived is not None and kept.archive_place != artifacts.url:
         artifacts.write(ARCHIVE_NAME, Artifacts.at(kept.archive_place).read(ARCHIVE_NAME))
-    # Where it lies is known to whoever reads it; the URL may hold keys.
+    # The reader knows the location, and the URL may contain credentials.
     fields = {**dataclasses.asdict(kept), "archive_place": ""}
     artifacts.write(FILE_NAME, json.dumps(fields).encode())
 
 
 def read_origin(artifacts: Artifacts) -> Origin:
-    """Return where a run was started; this process's own place where nobody kept it.
+    """Return where a run was started, or the origin of this process if that was not stored.
 
     Raises:
-        ArtifactsError: If the place of the run's files cannot be reached.
+        ArtifactsError: If the run's artifacts cannot be reached.
     """
     if not artifacts.exists(FILE_NAME):
         return Origin.here()
@@ -50,8 +54,8 @@ def read_origin(artifacts: Artifacts) -> Origin:
 
 
 def _keep_submitted_code(artifacts: Artifacts) -> Origin | None:
-    """Keep the folder of the Ray job that this process is, if it is one and has one."""
-    folder = surroundings.job_folder()
+    """Store the working folder of the Ray job that this process is, if it is a job with a folder."""
+    folder = ray_environment.job_folder()
     if folder is None:
         return None
     content = pack(folder, whole=True).content

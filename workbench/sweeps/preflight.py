@@ -1,8 +1,8 @@
-"""What is checked before a run starts, without torch, Ray or Optuna.
+"""Check an experiment before its run starts, without torch, Ray or Optuna.
 
-An experiment knows whether it can be meant; here it is held against the rooms that would carry it out:
-does every name exist, does every searched parameter belong to something, do batches divide, can this
-machine ever give what is asked for. Data is not read and the person's code is not run.
+An experiment checks itself for consistency; here it is compared with the packages that would carry it out:
+whether every name exists, every searched parameter is used, batches divide, and this machine can ever
+provide what is requested. Data is not read and the user's code is not run.
 """
 
 from __future__ import annotations
@@ -19,33 +19,35 @@ from workbench.alerts.settings import check_sinks, read_settings
 from workbench.data import DATASETS, check_options
 from workbench.data.options import existing_path
 from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
-from workbench.experiment import Component, Experiment, Plan, Training
+from workbench.experiment import Component, Experiment, PlanSettings, Training
 from workbench.models import LOSSES, METRICS, MODELS
 from workbench.models.configurations import check_value, configuration_type
+from workbench.planning.batch_division import fixed_of, with_workers
+from workbench.planning.settings import resolve
 from workbench.registry import Registry
 from workbench.resources import inventory
 from workbench.space import Domain
 from workbench.strategies import STRATEGIES
+from workbench.strategies.capabilities import capabilities_of
 from workbench.sweeps.cluster import workers_field, workers_wanted
-from workbench.sweeps.sources import bound_names, find_source, parameters_of
-from workbench.training.settings import fixed_of, resolve, with_workers
+from workbench.sweeps.module_inspection import bound_names, find_source, parameters_of
 
 NUM_SAMPLED_CONFIGURATIONS = 64
-MOST_WORKERS = 1024
+MAX_WORKERS = 1024
 LOOP_METRICS = ("train_loss", "val_loss")
 
 
 def check(experiment: Experiment, *, on_this_machine: bool = True) -> None:
-    """Refuse an experiment that cannot be carried out.
+    """Raise an error if an experiment cannot be carried out.
 
     Args:
         experiment: The experiment.
-        on_this_machine: Whether it is to run here, so that what it asks for is held against this machine.
+        on_this_machine: Whether it is to run here, so that what it requests is compared with this machine.
 
     Raises:
-        ExperimentError: If a name is unknown, a parameter belongs to nothing, or settings exclude each other.
-        DataError: If the data is not where the experiment says.
-        ResourcesError: If this machine can never give what the experiment asks for.
+        ExperimentError: If a name is unknown, a parameter is unused, or settings exclude each other.
+        DataError: If the data is not where the experiment states.
+        ResourcesError: If this machine can never provide what the experiment requests.
     """
     for problem in find_problems(experiment, on_this_machine=on_this_machine):
         raise problem
@@ -58,18 +60,18 @@ def find_problems(experiment: Experiment, *, on_this_machine: bool = True) -> It
         experiment: The experiment.
         on_this_machine: As in `check`.
     """
-    told: set[str | None] = set()
-    for look in _looks(experiment, on_this_machine):
+    seen: set[str | None] = set()
+    for run_check in _checks(experiment, on_this_machine):
         try:
-            look()
+            run_check()
         except WorkbenchError as error:
-            if error.field not in told:
-                told.add(error.field)
+            if error.field not in seen:
+                seen.add(error.field)
                 yield error
 
 
-def _looks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[[], None]]:
-    """Yield what is to be looked at, each by itself."""
+def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[[], None]]:
+    """Yield the checks, each of which raises an error if it finds a problem."""
     if experiment.alerts and on_this_machine:
         yield partial(_check_alerts, experiment)
     if experiment.resources.elastic:
@@ -80,7 +82,7 @@ def _looks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[[
         yield partial(_check_advisable, experiment)
     if experiment.train is not None:
         yield partial(_check_reference, experiment.train, "train")
-        yield partial(_check_asks_for_worker, experiment)
+        yield partial(_check_takes_worker, experiment)
     else:
         yield partial(_check_model, experiment)
         yield partial(_check_data, experiment, on_this_machine)
@@ -88,32 +90,32 @@ def _looks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[[
         yield partial(_check_searched_parameters, experiment)
         yield partial(_check_what_is_reported, experiment)
         yield partial(_check_configurations, experiment)
-    if experiment.sampler.name == "grid":
+    if experiment.sampler.kind.enumerates_grid:
         yield partial(_check_grid, experiment)
     if on_this_machine:
         yield partial(_check_resources, experiment)
 
 
 def _check_alerts(experiment: Experiment) -> None:
-    """Refuse rules that would tell nobody: sinks are those of this machine."""
+    """Refuse rules that name a sink unknown on this machine."""
     check_sinks(experiment.alerts, read_settings().names)
 
 
-def _check_asks_for_worker(experiment: Experiment) -> None:
+def _check_takes_worker(experiment: Experiment) -> None:
     """Refuse several workers for a function that would do the same on all of them."""
     assert experiment.train is not None
-    workers, parameters = experiment.plan.workers, parameters_of(experiment.train)
+    workers, parameters = experiment.plan.decided.workers, parameters_of(experiment.train)
     if "workers" in experiment.search.root and "worker" in (parameters or ()):
         raise ExperimentError(
-            "what a train function searches is its own: it would get this number, and run on plan.workers",
+            "a train function would receive this number, but run on plan.workers",
             field="search.workers",
-            next_step="Remove it, or give it another name.",
+            next_step="Remove it, or rename the parameter.",
         )
-    if workers == "auto" or workers == 1:
+    if workers in (None, 1):
         return
     if parameters is not None and "worker" not in parameters:
         raise ExperimentError(
-            f"{workers} workers would all do the same: the function does not ask which it is",
+            f"{workers} workers would all do the same work: the function has no parameter `worker`",
             field="plan.workers",
             allowed="1, or a function with a parameter named worker",
         )
@@ -162,9 +164,9 @@ def _check_component(component: Component, registry: Registry, field: str) -> No
 
 
 def _check_searched_parameters(experiment: Experiment) -> None:
-    """Every searched parameter must belong to the training, the plan or the model."""
+    """Refuse searched parameters that belong neither to the training nor to the plan or the model."""
     assert experiment.model is not None
-    ours = {**Training.model_fields, **Plan.model_fields}
+    ours = {**Training.model_fields, **PlanSettings.model_fields}
     if experiment.model.is_reference:
         return
     model = experiment.model.name
@@ -172,7 +174,7 @@ def _check_searched_parameters(experiment: Experiment) -> None:
     for name, domain in experiment.search.root.items():
         if name in experiment.model.options:
             raise ExperimentError(
-                f"model.{name} is set to {experiment.model.options[name]!r} and searched at once",
+                f"model.{name} is both set to {experiment.model.options[name]!r} and searched",
                 field=f"search.{name}",
                 next_step="Remove one of the two.",
             )
@@ -195,7 +197,7 @@ def _corners(domain: Domain) -> Iterator[object]:
 
 
 def _check_what_is_reported(experiment: Experiment) -> None:
-    """Objectives and constraints must name something that the training loop reports."""
+    """Refuse objectives and constraints on metrics that the training loop does not report."""
     named = [metric.name for metric in experiment.metrics]
     if any(":" in name for name in named):
         return
@@ -210,12 +212,12 @@ def _check_what_is_reported(experiment: Experiment) -> None:
 
 
 def reported_metrics(named: list[str]) -> list[str]:
-    """Return what the training loop reports, where it computes these metrics; all there are for none."""
+    """Return what the training loop reports with these metrics, or with all known ones if there are none."""
     return [*LOOP_METRICS, *(f"val_{name}" for name in named or METRICS.names())]
 
 
 def _check_configurations(experiment: Experiment) -> None:
-    """Resolve a sample of configurations, so that settings which exclude each other show before a trial."""
+    """Resolve a sample of configurations to find settings that exclude each other before a trial does."""
     rng = random.Random(experiment.seed)
     known = optimizers()
     for _ in range(NUM_SAMPLED_CONFIGURATIONS if experiment.search.root else 1):
@@ -224,59 +226,63 @@ def _check_configurations(experiment: Experiment) -> None:
         if optimizer.lower() not in known:
             field = "search.optimizer" if "optimizer" in experiment.search.root else "training.optimizer"
             raise _unknown(field, f"unknown optimizer {optimizer!r}", sorted(known))
-        if settings.strategy not in STRATEGIES:
-            raise _unknown("plan.strategy", f"unknown strategy {settings.strategy!r}", STRATEGIES.names())
+        if settings.plan.strategy not in STRATEGIES:
+            raise _unknown(
+                "plan.strategy", f"unknown strategy {settings.plan.strategy!r}", STRATEGIES.names()
+            )
 
 
 @functools.cache
 def optimizers() -> frozenset[str]:
-    """Return the names of torch's optimizers, read off its source, which is faster than importing it."""
+    """Return the names of torch's optimizers, parsed from its source, which is faster than importing it."""
     source = find_source("torch.optim")
     names = bound_names(ast.parse(source.read_text(encoding="utf-8"))) if source else ()
     return frozenset(name.lower() for name in names if name[0].isupper() and name != "Optimizer")
 
 
 def _check_elastic(experiment: Experiment) -> None:
-    """Refuse to promise growth where no trial could grow."""
+    """Refuse elastic trials where none could grow."""
     search, strategy = experiment.search.root, experiment.search.root.get("strategy")
-    strategies = [experiment.plan.strategy] if strategy is None else strategy.values() or []
+    written = experiment.plan.decided.get("strategy")
+    strategies = [written] if strategy is None else strategy.values() or []
+    limited = [str(name) for name in strategies if name in STRATEGIES and _is_for_one(str(name))]
     problem = next_step = None
     if experiment.train is not None:
-        problem = "what more workers would bring is not known of a train function"
+        problem = "the effect of more workers is unknown for a train function"
         next_step = "Remove it, or name a model and data instead of the function."
-    elif "single" in strategies:
+    elif limited:
         problem, next_step = (
-            "the strategy single has one worker only",
-            "Let the strategy be auto, ddp or fsdp.",
+            f"the strategy {limited[0]} supports a single worker only",
+            "Set the strategy to auto, ddp or fsdp.",
         )
     elif "workers" in search:
-        problem = "the number of workers is searched, so it is not free to change"
+        problem = "the number of workers is searched, so it cannot change during a trial"
         next_step = "Remove one of the two."
     elif not _could_grow(experiment):
-        problem = "micro batch and accumulation leave no more workers with the same global batch"
-        next_step = "Let plan.micro_batch or plan.accumulation be auto."
+        problem = "micro batch and accumulation allow no more workers for the same global batch"
+        next_step = "Set plan.micro_batch or plan.accumulation to auto."
     if problem is not None:
         raise ExperimentError(problem, field="resources.elastic", allowed="false here", next_step=next_step)
 
 
 def _check_autoscaling(experiment: Experiment) -> None:
-    """Refuse to ask a cluster for as much as there is."""
+    """Refuse autoscaling that would never request more nodes than exist."""
     if experiment.resources.concurrency == "auto":
         raise ExperimentError(
-            "the cluster would never be asked for more than it has",
+            "with resources.concurrency: auto the cluster would never grow",
             field="resources.autoscaling",
             allowed="false, or resources.concurrency as a number",
-            next_step="Say in resources.concurrency how many trials run at once.",
+            next_step="Set resources.concurrency to the number of concurrent trials.",
         )
 
 
 def _check_advisable(experiment: Experiment) -> None:
-    """Refuse to promise measured plans where nobody could act on them."""
+    """Refuse measured plans where they could not be applied."""
     problem = None
     if experiment.train is not None:
-        problem = "what a train function does with a plan is its own"
+        problem = "a train function does not use a measured plan"
     elif experiment.resources.elastic:
-        problem = "trials that grow find their workers by themselves"
+        problem = "elastic trials choose their workers themselves"
     elif experiment.resources.autoscaling:
         problem = "the machines to measure on may not be there yet"
     if problem is not None:
@@ -287,14 +293,15 @@ def _could_grow(experiment: Experiment) -> bool:
     rng = random.Random(experiment.seed)
     for _ in range(NUM_SAMPLED_CONFIGURATIONS if experiment.search.root else 1):
         params = experiment.search.sample(rng)
-        plan, fixed = resolve(experiment, params).plan(), fixed_of(experiment, params)
-        workers, global_batch = plan["workers"], plan["global_batch"]
-        assert isinstance(workers, int)
-        assert isinstance(global_batch, int)
-        more = range(workers + 1, min(global_batch, MOST_WORKERS) + 1)
+        plan, fixed = resolve(experiment, params).plan, fixed_of(experiment, params)
+        more = range(plan.workers + 1, min(plan.global_batch, MAX_WORKERS) + 1)
         if any(with_workers(plan, number, fixed=fixed) for number in more):
             return True
     return False
+
+
+def _is_for_one(strategy: str) -> bool:
+    return capabilities_of(strategy).max_workers == 1
 
 
 def _check_resources(experiment: Experiment) -> None:
@@ -324,7 +331,7 @@ def _check_resources(experiment: Experiment) -> None:
 
 
 def _check_reference(component: Component, field: str) -> None:
-    """Look for `package.module:name` without running any of it."""
+    """Refuse a `package.module:name` that does not exist, without running any of it."""
     if component.payload_hash is not None:
         return
     module_name, _, qualified_name = component.name.partition(":")
@@ -342,7 +349,7 @@ def _check_reference(component: Component, field: str) -> None:
     try:
         tree = ast.parse(source.read_text(encoding="utf-8"))
     except (OSError, SyntaxError, UnicodeDecodeError) as error:
-        raise ExperimentError(f"{source} is no Python source: {error}", field=field) from error
+        raise ExperimentError(f"{source} is not valid Python: {error}", field=field) from error
     names = set(bound_names(tree))
     first = qualified_name.split(".")[0]
     if "*" not in names and "__getattr__" not in names and first not in names:
@@ -350,7 +357,7 @@ def _check_reference(component: Component, field: str) -> None:
 
 
 def _as_import(name: str) -> str:
-    """Return what somebody means who names a file: folder/net.py:build is folder.net:build."""
+    """Return the import path for a file path: folder/net.py:build is folder.net:build."""
     path, _, rest = name.partition(":")
     return f"{path.removesuffix('.py').removeprefix('./').replace('/', '.')}:{rest}"
 

@@ -1,8 +1,8 @@
-"""Which checkpoints of a run stay: those of unfinished trials, and of the best finished ones.
+"""Keep the checkpoints of unfinished trials and of the best finished ones, and delete the others.
 
-A deletion is stored before it is done, so that no history names a missing file; what a crash, or a worker
-that had not yet heard of its trial's end, left behind is removed when the run is driven again or ends.
-Within one trial the last and the best checkpoint are kept by the training.
+A deletion is stored before it is done, so that no history names a missing file; what is left behind by a
+crash, or by a worker that did not yet know that its trial had ended, is removed when the run is resumed or
+ends. Within one trial, the training keeps the last and the best checkpoint.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Literal
 from workbench.artifacts import Artifacts
 from workbench.errors import ArtifactsError
 from workbench.events import CheckpointSaved, CheckpointsDeleted, Event, Noted
+from workbench.formatting import format_bytes
 from workbench.history import Trial
 from workbench.sweeps.ledger import Ledger
 
@@ -26,7 +27,7 @@ class Retention:
     """Keeps the checkpoints of one run within `resources.keep_best` and `resources.max_checkpoints_size`."""
 
     def __init__(self, ledger: Ledger, artifacts: Artifacts) -> None:
-        """Look after the files in `artifacts`, by what `ledger` holds."""
+        """Manage the files in `artifacts` by the events in `ledger`."""
         resources = ledger.experiment.resources
         self._keep_best = None if resources.keep_best == "all" else resources.keep_best
         self._limit_bytes = resources.max_checkpoints_size
@@ -41,12 +42,12 @@ class Retention:
             self._sizes_bytes = self._take_stock()
             self._delete_again()
         except ArtifactsError as error:
-            logger.warning("checkpoints cannot be looked after: %s", error)
+            logger.warning("checkpoints cannot be managed: %s", error)
         else:
             self._enforce()
 
-    def hear(self, number: int, events: Iterable[Event]) -> None:
-        """Follow what happened in a trial; the history knows of it already.
+    def on_events(self, number: int, events: Iterable[Event]) -> None:
+        """Handle events of a trial that the history has applied already.
 
         Args:
             number: The trial.
@@ -59,20 +60,20 @@ class Retention:
         try:
             size_bytes = sum(self._artifacts.sizes(_folder(number)).values())
         except ArtifactsError as error:
-            logger.warning("the checkpoints of trial %d cannot be looked after: %s", number, error)
+            logger.warning("the checkpoints of trial %d cannot be managed: %s", number, error)
             return
         if size_bytes:
             self._sizes_bytes[number] = size_bytes
             self._enforce()
 
     def end(self) -> None:
-        """Remove what workers wrote after their trial was over and its files were deleted."""
+        """Remove what workers wrote after their trial had ended and its files were deleted."""
         try:
             if any(trial.checkpoints_deleted for trial in self._ledger.history.trials.values()):
                 self._sizes_bytes = self._take_stock()
                 self._delete_again()
         except ArtifactsError as error:
-            logger.warning("checkpoints cannot be looked after: %s", error)
+            logger.warning("checkpoints cannot be managed: %s", error)
 
     def _take_stock(self) -> dict[int, int]:
         found: dict[int, int] = {}
@@ -105,7 +106,7 @@ class Retention:
             self._warn()
 
     def _order(self, held: list[Trial]) -> tuple[list[Trial], int]:
-        """Return trials, the most valuable first, and how many of them no other one beats."""
+        """Return trials, the most valuable first, and how many of them no other trial beats."""
         history = self._ledger.history
         numbers = {trial.number for trial in held}
         ranked = [trial for trial in history.ranked() if trial.number in numbers]
@@ -134,8 +135,8 @@ class Retention:
     def _warn(self) -> None:
         message = (
             f"the checkpoints of the best trial and of unfinished ones take "
-            f"{sum(self._sizes_bytes.values()):,} bytes, more than resources.max_checkpoints_size = "
-            f"{self._limit_bytes:,}; they are kept all the same"
+            f"{format_bytes(sum(self._sizes_bytes.values()))}, more than resources.max_checkpoints_size = "
+            f"{format_bytes(self._limit_bytes or 0)}; they are kept all the same"
         )
         logger.warning(message)
         self._ledger.record(Noted(level="warning", message=message))

@@ -1,8 +1,8 @@
-"""The two plug points of Ray Tune, thin: a Searcher and a TrialScheduler that ask the driver.
+"""Thin adapters for Ray Tune: a Searcher and a TrialScheduler that delegate to the driver.
 
-Tune decides when a trial can start and carries results; what to try, when to stop and what to store is
-the driver's business, so nothing here keeps state beyond the names that Tune gives to trials. Tune never
-pickles them: a run is resumed from the store.
+Tune decides when a trial can start, and carries results. What to try, when to stop and what to store is
+left to the driver, so the adapters keep no state beyond Tune's trial names. Tune never pickles them: a run
+is resumed from the store.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from workbench.events import Event
-from workbench.sweeps.order import EVENTS_KEY, ORDER_KEY, Order
+from workbench.sweeps.messages import EVENTS_KEY, ORDER_KEY, Order
 
 logger = logging.getLogger(__name__)
 
 
 class Conductor(Protocol):
-    """What the adapters ask of the driver."""
+    """What the adapters need from the driver."""
 
     def next_order(self) -> Order | None:
         """Return the next trial to start, or None where there is none now."""
         ...
 
     def is_over(self) -> bool:
-        """Tell whether no further trial will start."""
+        """Return whether no further trial will start."""
         ...
 
     def receive(self, trial: int, events: list[Event]) -> bool:
-        """Take in what a trial reported and tell whether it must stop."""
+        """Store what a trial reported, and return whether it must stop."""
         ...
 
     def lose(self, trial: int, message: str) -> None:
-        """Take note that Tune gave a trial up."""
+        """Handle that Tune has given up a trial."""
         ...
 
     def tick(self) -> None:
-        """Do what has to be done regularly; called at least once a second."""
+        """Do periodic work; called at least once a second."""
         ...
 
 
@@ -48,7 +48,7 @@ class StudySearcher(Searcher):
     """Hands the driver's tasks to Tune as configurations."""
 
     def __init__(self, conductor: Conductor) -> None:
-        """Ask `conductor` for tasks."""
+        """Take tasks from `conductor`."""
         super().__init__()
         self._conductor = conductor
         self._trials: dict[str, int] = {}
@@ -65,7 +65,7 @@ class StudySearcher(Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """Take in the last events of a trial, or its loss."""
+        """Pass on the last events of a trial, or its loss."""
         trial = self._trials.pop(trial_id)
         if error:
             self._conductor.lose(trial, "its coordinator was lost")
@@ -76,7 +76,7 @@ class StudySearcher(Searcher):
         return {}
 
     def save(self, checkpoint_path: str) -> None:
-        """Save nothing: the store is the truth."""
+        """Save nothing: everything is in the store."""
 
     def restore(self, checkpoint_path: str) -> None:
         """Refuse: a run is resumed from the store."""
@@ -84,7 +84,7 @@ class StudySearcher(Searcher):
 
 
 class StudyScheduler(FIFOScheduler):
-    """Passes results to the driver and stops the trials that it wants stopped."""
+    """Passes results to the driver, and stops trials when the driver decides so."""
 
     def __init__(self, conductor: Conductor) -> None:
         """Pass results to `conductor`."""
@@ -92,7 +92,7 @@ class StudyScheduler(FIFOScheduler):
         self._conductor = conductor
 
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
-        """Return STOP where the driver wants the trial stopped, else CONTINUE."""
+        """Return STOP if the driver decides that the trial must stop, else CONTINUE."""
         events = result.get(EVENTS_KEY, [])
         self._conductor.tick()
         if self._conductor.receive(trial.config[ORDER_KEY].task.trial, events):
@@ -100,7 +100,7 @@ class StudyScheduler(FIFOScheduler):
         return TrialScheduler.CONTINUE
 
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
-        """Tell the driver why Tune gives a trial up; the searcher hears of it next, without the reason."""
+        """Report to the driver why Tune gives up a trial; the searcher is notified next, without a reason."""
         order, error = trial.config[ORDER_KEY], _last_error(trial)
         if trial.should_recover():
             logger.warning("the coordinator of %s was lost and is replaced: %s", order, error)
@@ -112,9 +112,9 @@ class StudyScheduler(FIFOScheduler):
 
 
 def _last_error(trial: Any) -> str:
-    """Return what Tune wrote down about the last failure of a trial, without its heading."""
+    """Return what Tune recorded about the last failure of a trial, without its heading."""
     try:
         text = Path(trial.error_file).read_text(encoding="utf-8")
     except (OSError, TypeError):
-        return "for a reason that Tune did not write down"
+        return "for a reason that Tune did not record"
     return text.rpartition("Failure # ")[2].partition("\n")[2].strip()

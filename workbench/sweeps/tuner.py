@@ -1,6 +1,6 @@
-"""One quiet `Tuner.fit` for a driver.
+"""Run `Tuner.fit` for a driver, without its output.
 
-Tune's own folders are scratch: loggers, experiment snapshots and restore are off, the store is the truth.
+Tune's own folders are temporary: loggers, experiment snapshots and restore are off; only the store counts.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory
 from workbench.sweeps import ray_guard
 from workbench.sweeps.coordinator import Coordinator
 from workbench.sweeps.tune_adapters import Conductor, StudyScheduler, StudySearcher
-from workbench.workers.places import ON_HEAD
+from workbench.workers.placement import ON_HEAD
 
 COORDINATOR_CPUS = 0.001
-MOST_ON_HEAD = 64
-"""How many coordinators the machine of Ray's head has to hold; more of them are anywhere."""
+MAX_ON_HEAD = 64
+"""The most coordinators that are all placed on Ray's head node; more of them run on any node."""
 MAX_COORDINATOR_DEATHS = 3
 NEVER_S = "1000000000"
 UNLIMITED = "1000000"
 
 
 def fit(conductor: Conductor, name: str, concurrency: int) -> None:
-    """Let Tune carry out trials until there are none left.
+    """Let Tune run trials until there are none left.
 
     Args:
-        conductor: What says which trials to start and when to stop them.
-        name: What Tune calls the run in its own folders.
+        conductor: Decides which trials to start and when to stop them.
+        name: Name of the run in Tune's own folders.
         concurrency: How many trials will run at once.
     """
-    # The conductor says how many trials may start, and wants to be asked also while some of them wait.
+    # The conductor decides how many trials may start, and must be called also while some of them wait.
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = UNLIMITED
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = NEVER_S
     ray_guard.install()
-    # It misses the files of Tune's loggers, once per trial.
+    # It warns once per trial that the files of Tune's loggers are missing.
     logging.getLogger("ray.tune.analysis").setLevel(logging.ERROR)
     prefix, session_folder = _clear_scratch(name)
     with tempfile.TemporaryDirectory(prefix=prefix, dir=session_folder) as scratch:
@@ -67,16 +67,16 @@ def fit(conductor: Conductor, name: str, concurrency: int) -> None:
 
 
 def _resources(concurrency: int) -> dict[str, float]:
-    """Keep coordinators on the head if it can hold them: elsewhere they are lost with their machines."""
-    if concurrency <= MOST_ON_HEAD:
+    """Keep coordinators on the head node if it can hold them: elsewhere they are lost with their nodes."""
+    if concurrency <= MAX_ON_HEAD:
         return ON_HEAD["resources"]
     return {"CPU": COORDINATOR_CPUS}
 
 
 def _clear_scratch(name: str) -> tuple[str, str]:
-    """Remove what an earlier driver of the run left behind when it was killed; say how to name the next.
+    """Remove what a killed driver of the run left behind; return prefix and parent of the next folder.
 
-    It lies in Ray's own folder, so that what nobody removes goes with the cluster.
+    The parent is Ray's own folder, so that what nobody removes disappears with the cluster.
     """
     session: Any = ray_worker._global_node
     folder, prefix = session.get_session_dir_path(), f"workbench-tune-{name}-"

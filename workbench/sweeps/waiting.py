@@ -1,4 +1,4 @@
-"""What keeps a run from its workers: told when it has none, and when its place changes."""
+"""Report what keeps a run from its workers: when it has none for a while, and when its place changes."""
 
 from __future__ import annotations
 
@@ -7,40 +7,41 @@ from collections.abc import Collection
 
 from workbench.events import Noted
 from workbench.sweeps.ledger import Ledger
-from workbench.workers.requests import Obstacle, obstacle
+from workbench.workers.pool_client import Obstacle, obstacle
+from workbench.workers.waiting_note import write_waiting_note
 
-TELL_AFTER_S = 10.0
-"""How long a run waits without a word: as long as workers may take to start."""
+REPORT_AFTER_S = 10.0
+"""How long a run waits before that is reported: as long as workers may take to start."""
 
 
 class Waiting:
-    """Watches the trials of one run that were started, and tells where none of them gets workers."""
+    """Watches the started trials of one run, and reports when none of them gets workers."""
 
     def __init__(self, ledger: Ledger) -> None:
-        """Watch the run of `ledger`, and tell there."""
+        """Watch the run of `ledger`; notes are recorded there."""
         self._ledger = ledger
-        self._ask_s: float | None = None
-        self._told: Obstacle | None = None
+        self._report_s: float | None = None
+        self._reported: Obstacle | None = None
 
     def tick(self, trials: Collection[int]) -> None:
-        """Look whether the run waits, and tell for whom.
+        """Check whether the run waits, and report what for.
 
         Args:
             trials: Numbers of the trials that were started and have not ended.
         """
         known, now_s = self._ledger.history.trials, time.monotonic()
         if not trials or any(known[number].state != "waiting" for number in trials):
-            self._ask_s, self._told = None, None
-        elif self._ask_s is None:
-            self._ask_s = now_s + TELL_AFTER_S
-        elif now_s >= self._ask_s:
-            self._ask_s = now_s + TELL_AFTER_S
+            self._report_s, self._reported = None, None
+        elif self._report_s is None:
+            self._report_s = now_s + REPORT_AFTER_S
+        elif now_s >= self._report_s:
+            self._report_s = now_s + REPORT_AFTER_S
             found = obstacle(self._ledger.run_id)
-            if found is not None and not _is_like(found, self._told):
-                self._told = found
-                self._ledger.record(Noted(level="info", message=f"waits for workers: {found}"))
+            if found is not None and not _is_like(found, self._reported):
+                self._reported = found
+                self._ledger.record(Noted(level="info", message=write_waiting_note("workers", str(found))))
 
 
-def _is_like(found: Obstacle, told: Obstacle | None) -> bool:
-    """Say whether it was told already; what others hold changes with each of their trials."""
-    return told is not None and (found.place, found.missing) == (told.place, told.missing)
+def _is_like(found: Obstacle, reported: Obstacle | None) -> bool:
+    """Return whether it was reported already; what others hold changes with each of their trials."""
+    return reported is not None and (found.place, found.missing) == (reported.place, reported.missing)

@@ -19,11 +19,12 @@ from workbench.experiment import Component, Experiment, Objective
 from workbench.models.adapters import build_model, load_loss, load_metrics
 from workbench.models.metrics import Metric, mean_over_samples
 from workbench.performance.profiler import StepProfiler
+from workbench.plan import Hardware
+from workbench.planning.settings import TrialSettings, resolve
 from workbench.strategies import STRATEGIES
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
-from workbench.training.settings import TrialSettings, resolve
 from workbench.training.source import Source
 from workbench.training.task import TrialTask
 
@@ -63,12 +64,12 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     check_objectives(experiment, metrics)
     _seed(task.seed)
     profiler = profiler or StepProfiler(device.type)
-    strategy: Strategy = STRATEGIES.load(settings.strategy, field="plan.strategy")(
+    strategy: Strategy = STRATEGIES.load(settings.plan.strategy, field="plan.strategy")(
         StepSettings(
             loss=loss_of(experiment, datasets),
-            precision=settings.precision,
+            precision=settings.plan.precision,
             clip_norm=settings.training.clip_norm,
-            recompute=settings.recompute,
+            recompute=settings.plan.recompute == "blocks",
             mark=profiler.mark,
         )
     )
@@ -80,9 +81,9 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         optimizer_factory(settings.training, settings.lr, field=where),
         worker,
     )
-    if task.rank:
-        # Workers begin with the same weights but must not drop the same units.
-        torch.manual_seed(task.seed + task.rank)
+    if worker.replica:
+        # Replicas begin with the same weights but must not drop the same units.
+        torch.manual_seed(task.seed + worker.replica)
     return Parts(
         worker=worker,
         settings=settings,
@@ -107,12 +108,13 @@ def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) ->
     Raises:
         ExperimentError: If settings exclude each other.
     """
+    has_gpu = device.type == "cuda"
+    has_bf16 = has_gpu and torch.cuda.is_bf16_supported(including_emulation=False)
     return resolve(
         task.experiment,
         task.params,
         num_train_samples=len(datasets.train),
-        device=device.type,
-        has_bf16=device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False),
+        hardware=Hardware(has_gpu, has_bf16),
         decided=task.plan,
     )
 

@@ -43,7 +43,7 @@ def save(folder: Artifacts | Path, content: dict[str, Any], *, last: bool, best:
     Args:
         folder: The trial's folder of checkpoints; made if it is missing.
         content: Tensors and plain values.
-        last: Whether a resumed training should go on from it.
+        last: Whether a resumed training should continue from it.
         best: Whether it is the best so far.
 
     Returns:
@@ -97,20 +97,20 @@ def read(path: str | Path) -> dict[str, Any]:
             raise KeyError(f"format {content['format']} is newer than {FORMAT}")
     except UNREADABLE as error:
         raise RunError(
-            f"{path} is no whole checkpoint: {error}",
+            f"{path} is not a complete checkpoint: {error}",
             next_step="Use another checkpoint of the trial, or train it again.",
         ) from error
     return content
 
 
 def read_latest(folder: Artifacts | Path) -> dict[str, Any] | None:
-    """Return the checkpoint to go on from: of the last and the best one, whichever got further.
+    """Return the checkpoint to continue from: of the last and the best one, whichever got further.
 
     Args:
         folder: The trial's folder of checkpoints; what a killed attempt left half written there is removed.
 
     Returns:
-        Its content; None where there is no whole checkpoint.
+        Its content; None where there is not a complete checkpoint.
 
     Raises:
         ArtifactsError: If the folder cannot be reached.

@@ -6,6 +6,9 @@ import torch
 
 from workbench.experiment import Experiment
 from workbench.resources import EnergyCounter, gpu_counter, processor_counters
+from workbench.strategies.group import Group
+from workbench.strategies.strategy import Worker
+from workbench.training.task import TrialTask
 
 CONTEXT_BYTES = 2**30
 """What the driver and its libraries take of a GPU for each process, which no allocator counts."""
@@ -18,6 +21,13 @@ def choose_device(experiment: Experiment) -> torch.device:
     if experiment.resources.gpus_per_worker != 0 and torch.cuda.is_available():
         return torch.device("cuda", torch.cuda.current_device())
     return torch.device("cpu")
+
+
+def join_trial(task: TrialTask) -> Worker:
+    """Return this worker of a trial, met with the others; its group is to be closed at the end."""
+    device = choose_device(task.experiment)
+    group = Group(task.rank, task.num_workers, device, task.meeting)
+    return Worker(task.rank, task.num_workers, device, group)
 
 
 def foreign_bytes() -> int:

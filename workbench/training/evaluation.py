@@ -91,7 +91,7 @@ def measure_own(
     totals: dict[str, torch.Tensor] = {}
     counts = dict.fromkeys(metrics, 0)
     for inputs, targets, weight in WorkerBatch(
-        source, indices, micro_batch=batch, rank=worker.rank, num_workers=worker.num_workers
+        source, indices, micro_batch=batch, replica=worker.replica, num_replicas=worker.num_replicas
     ):
         outputs = strategy.predict(inputs)
         if weight == 0.0:

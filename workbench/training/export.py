@@ -61,9 +61,9 @@ def read_model(
     from safetensors import SafetensorError
     from safetensors.torch import load_file
 
+    from workbench.planning.settings import resolve
     from workbench.training.assembly import build_trial_model
     from workbench.training.loading import load_trial_data
-    from workbench.training.settings import resolve
 
     datasets = load_trial_data(str(weights), experiment)
     settings = resolve(experiment, params, num_train_samples=len(datasets.train))

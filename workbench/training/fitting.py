@@ -19,7 +19,9 @@ from torch import Tensor, nn
 from workbench.data import Datasets, Split
 from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
+from workbench.experiment.trial_value import TrialValue
 from workbench.models.configurations import FittedConfiguration
+from workbench.planning.settings import TrialSettings, fitted_of
 from workbench.strategies.group import Group
 from workbench.strategies.strategy import Worker
 from workbench.training import checkpoint
@@ -27,15 +29,14 @@ from workbench.training.assembly import check_objectives, metrics_of, trial_sett
 from workbench.training.evaluation import Predictor, evaluate
 from workbench.training.loading import load_trial_data
 from workbench.training.outcome import Outcome, diverged, find_divergence
-from workbench.training.settings import TrialSettings, fitted_of
 from workbench.training.source import Source
 from workbench.training.task import TrialTask
 
 Report = Callable[[Event], bool]
 
 _EVALUATED_AT_ONCE = 512
-# Each round looks at all trees that there are, so that many rounds cost more than the trees themselves.
-_MOST_ROUNDS = 10
+# Each round evaluates all trees so far, so that many rounds cost more than the trees themselves.
+_MAX_ROUNDS = 10
 
 
 def fit(task: TrialTask, report: Report) -> Outcome:
@@ -69,7 +70,7 @@ def fit(task: TrialTask, report: Report) -> Outcome:
 
 
 class _Fitting:
-    """One attempt: rounds, and what is told of each."""
+    """One attempt: rounds, and a report of each."""
 
     def __init__(
         self, task: TrialTask, configuration: FittedConfiguration, datasets: Datasets,
@@ -83,14 +84,14 @@ class _Fitting:
         self._worker = Worker(0, 1, torch.device("cpu"), Group(0, 1, torch.device("cpu"), None))
         self._validation = Source(datasets.validation, torch.device("cpu"))
         self._began_s = perf_counter()
-        self._best: float | None = None
+        self._value = TrialValue(task.experiment)
 
     def run(self) -> Outcome:
         task, num_train = self._task, len(self._datasets.train)
         inputs, targets = _all_of(self._datasets.train)
-        planned = TrialPlanned(trial=task.trial, attempt=task.attempt, plan=self._settings.plan())
+        planned = TrialPlanned(trial=task.trial, attempt=task.attempt, plan=self._settings.plan.to_json())
         values: dict[str, float] = {}
-        rounds, step = min(self._epochs, _MOST_ROUNDS), 0
+        rounds, step = min(self._epochs, _MAX_ROUNDS), 0
         stops = bool(self._report(planned))
         grown = self._configuration.grow(
             inputs,
@@ -104,12 +105,15 @@ class _Fitting:
                 break
             step = self._epochs * number // rounds
             values = self._evaluate(model)
-            stops = self._tell(step, values, num_train)
+            stops = self._report_round(step, values, num_train)
             name = find_divergence(task.experiment.objectives, values)
             if name is not None:
                 return diverged(name, values[name], step, values)
-            stops = self._save(model, step, values) or stops
-        return Outcome("stopped" if stops else "complete", step, values)
+            self._check_measured(values)
+            is_best = self._value.report(values, step=step)
+            if is_best if self._value.follows_best else number == rounds:
+                stops = self._save(model, step, values) or stops
+        return Outcome("stopped" if stops else "complete", step, self._value.result())
 
     def _evaluate(self, model: nn.Module) -> dict[str, float]:
         measured = evaluate(
@@ -117,7 +121,16 @@ class _Fitting:
         )
         return {f"val_{name}": value for name, value in measured.items()}
 
-    def _tell(self, step: int, values: dict[str, float], num_train: int) -> bool:
+    def _check_measured(self, values: dict[str, float]) -> None:
+        metric = self._task.experiment.objectives[0].metric
+        if metric not in values:
+            raise ExperimentError(
+                f"{metric!r} is not measured of a model that is fitted at once",
+                field="objectives.0.metric",
+                allowed=values,
+            )
+
+    def _report_round(self, step: int, values: dict[str, float], num_train: int) -> bool:
         elapsed_s = perf_counter() - self._began_s
         return bool(
             self._report(
@@ -134,17 +147,6 @@ class _Fitting:
         )
 
     def _save(self, model: nn.Module, step: int, values: dict[str, float]) -> bool:
-        objective = self._task.experiment.objectives[0]
-        if objective.metric not in values:
-            raise ExperimentError(
-                f"{objective.metric!r} is not measured of a model that is fitted at once",
-                field="objectives.0.metric",
-                allowed=values,
-            )
-        value = values[objective.metric] * (-1.0 if objective.goal == "maximize" else 1.0)
-        if self._best is not None and not value < self._best:
-            return False
-        self._best = value
         content = {"strategy": {"model": model.state_dict()}, "step": step, "values": values}
         path = checkpoint.save(self._task.checkpoints, content, last=False, best=True)
         saved = CheckpointSaved(

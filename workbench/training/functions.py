@@ -1,14 +1,15 @@
-"""The road for any function: other frameworks, other people's loops, black-box objectives.
+"""Training by a custom function: other frameworks, existing loops, black-box objectives.
 
-The function is called as `function(config, report)`. Where it has parameters named `folder` or `seed` it
-is given a folder for its checkpoints, which the next attempt at the same trial finds again, and the seed
-of the trial; one named `worker` says which of several workers it runs on, with torch.distributed ready for
-their exchanges. Then all workers must report equally often: rank 0 is heard, and all are told alike to stop.
+The function is called as `function(config, report)`. If it has parameters named `folder` or `seed`, it
+receives a folder for its checkpoints, which the next attempt at the same trial finds again, and the seed of
+the trial; a parameter named `worker` receives which of several workers it runs on, with torch.distributed
+initialized and the environment variables of torchrun set. Only rank 0's reports count; others may report too.
 Torch is loaded only if the function loads it, or for several workers.
 """
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import numbers
 import random
@@ -19,65 +20,76 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import ExperimentError
-from workbench.events import Event, TrialReported
+from workbench.events import Event, Noted, TrialReported
 from workbench.experiment import Experiment
 from workbench.training.mirror import Mirror
-from workbench.training.outcome import Outcome, diverged, find_divergence
+from workbench.training.outcome import Outcome, diverged, find_divergence, is_failed_exchange
+from workbench.training.ranks import LEAVE_S, STOPPED_S, Ranks
 from workbench.training.task import TrialTask
 
 if TYPE_CHECKING:
     from workbench.strategies.strategy import Worker
 
 
-_ENDED = "ended"
-
-
 def run_function(task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
     """Call the function that an experiment's `train` names.
 
     Args:
-        task: The order.
+        task: The trial to run.
         report: Takes events; returns whether the trial should stop.
 
     Returns:
-        How it ended. A number or a mapping of numbers that the function returns is taken as a last report.
+        How it ended. A number or a mapping of numbers that the function returns is reported, too.
 
     Raises:
-        ExperimentError: If the function cannot be called like this, or reports what is no number.
+        ExperimentError: If the function does not accept the arguments, or reports something not a number.
     """
     experiment = task.experiment
     component = experiment.train
     assert component is not None
     function = component.load(field="train")
     config = {**component.options, **task.params}
-    worker = _join(task) if task.num_workers > 1 or "worker" in _parameters(function) else None
-    reporter = _Reporter(task, experiment, report, worker)
-    try:
+    worker = None
+    if task.num_workers > 1 or "worker" in _parameters(function):
+        from workbench.training.device import join_trial
+
+        worker = join_trial(task)
+    with contextlib.ExitStack() as stack:
+        stack.callback(_leave, worker)
+        if worker is not None:
+            from workbench.training.torchrun import torchrun_variables
+
+            stack.enter_context(torchrun_variables(worker.group, _host(task)))
+        reporter = _Reporter(task, experiment, report, worker)
+        stack.callback(reporter.close_folder)
         arguments = _extra_arguments(function, task, config, reporter, worker)
         _seed(task.seed)
-        returned = function(config, reporter, **arguments)
-        if returned is not None:
+        try:
+            returned = function(config, reporter, **arguments)
+        except Exception as error:
+            return reporter.outcome_of_failure(error)
+        if returned is not None and task.rank == 0:
             reporter.take_returned(returned)
-        reporter.agree(_ENDED)
+        reporter.finish()
         return reporter.outcome()
-    finally:
-        reporter.close_folder()
-        if worker is not None:
-            worker.group.close()
 
 
-def _join(task: TrialTask) -> Worker:
-    from workbench.strategies.group import Group
-    from workbench.strategies.strategy import Worker
-    from workbench.training.device import choose_device
+def _leave(worker: Worker | None) -> None:
+    """Leave the process group of the trial, and any that the function left behind in this process."""
+    if worker is not None:
+        worker.group.close()
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        distributed.destroy_process_group()
 
-    device = choose_device(task.experiment)
-    group = Group(task.rank, task.num_workers, device, task.meeting)
-    return Worker(task.rank, task.num_workers, device, group)
+
+def _host(task: TrialTask) -> str:
+    """Return the address at which rank 0 is reached."""
+    return "127.0.0.1" if task.meeting is None else task.meeting.partition("/")[0].rpartition(":")[0]
 
 
 class _Reporter:
-    """The `report` that a function is given."""
+    """The `report` that a function receives."""
 
     def __init__(
         self,
@@ -87,7 +99,9 @@ class _Reporter:
         worker: Worker | None,
     ) -> None:
         self._task = task
-        self._worker = worker
+        self._ranks: Ranks | None = None
+        if worker is not None and worker.num_workers > 1:
+            self._ranks = Ranks(worker.group)
         self._objectives = experiment.objectives
         self._report = report
         self._started_s = time.perf_counter()
@@ -98,12 +112,12 @@ class _Reporter:
         self._folder: Mirror | None = None
 
     def open_folder(self) -> Path:
-        """Return the folder for checkpoints, with what the attempt before left there."""
+        """Return the folder for checkpoints, with what the previous attempt left there."""
         self._folder = Mirror(self._task.checkpoints)
         return self._folder.open()
 
     def close_folder(self) -> None:
-        """Keep what the function left in its folder."""
+        """Store what the function left in its folder."""
         if self._folder is not None:
             self._folder.close()
 
@@ -111,12 +125,15 @@ class _Reporter:
         """Report metrics at a step.
 
         Args:
-            step: How far the training is: a whole number that does not fall.
+            step: The progress of the training: a whole number that never decreases.
             **metrics: Numbers by name.
 
         Returns:
             Whether the trial should stop: the function should return soon.
         """
+        return self._take(step, metrics)
+
+    def _take(self, step: Any, metrics: Mapping[str, Any], *, returned: bool = False) -> bool:
         self._step = self._check_step(step)
         values = {name: _as_float(name, value) for name, value in metrics.items()}
         self._values |= values
@@ -129,56 +146,67 @@ class _Reporter:
             epoch=None,
             elapsed_s=time.perf_counter() - self._started_s,
             values=values,
+            returned=returned,
         )
-        stop = self._report(event)
-        self._stop = self.agree("stop" if stop else "go on") or self._stop
+        stop = bool(self._report(event))
+        if self._ranks is not None and not returned:
+            stop = self._ranks.decide(stop)
+        self._stop = stop or self._stop
         name = find_divergence(self._objectives, values)
         if name is not None and self._failed is None:
             self._failed = diverged(name, values[name], self._step, dict(self._values))
         return self._stop or self._failed is not None
 
-    def agree(self, word: str) -> bool:
-        """Hear from every worker where it is, and tell whether rank 0 was told to stop.
+    def finish(self) -> None:
+        """Leave the other workers, once the function has returned here."""
+        if self._ranks is None:
+            return
+        self._ranks.leave(wait_s=STOPPED_S if self._stop else LEAVE_S)
+        if self._task.rank == 0 and (unequal := self._ranks.describe_unequal()) is not None:
+            self._report(Noted(level="warning", message=unequal, trial=self._task.trial))
 
-        Args:
-            word: "stop", "go on", or that this worker's function has returned.
+    def outcome_of_failure(self, error: Exception) -> Outcome:
+        """Return how the training ended if an exchange failed because rank 0 stopped on request.
 
         Raises:
-            ExperimentError: If some workers report while the function has returned on others.
+            ExperimentError: If the exchange failed because the function has returned on other workers.
+            Exception: The error itself, if it has another cause.
         """
-        if self._worker is None:
-            return word == "stop"
-        words = self._worker.group.gather(word)
-        if _ENDED in words and set(words) != {_ENDED}:
-            ended = ", ".join(str(rank) for rank, said in enumerate(words) if said == _ENDED)
-            raise ExperimentError(
-                f"the function has returned on rank {ended} while it still reports on others",
-                field="train",
-                allowed="as many reports on every worker",
-            )
-        return words[0] == "stop"
+        if self._ranks is None or not is_failed_exchange(error):
+            raise error
+        if self._ranks.is_stopped():
+            return Outcome("stopped", self._step, self._values)
+        explanation = self._ranks.explain()
+        if explanation is None:
+            raise error
+        raise ExperimentError(
+            explanation,
+            field="train",
+            allowed="as many exchanges on every worker",
+            next_step="Give all workers equally many batches, and stop all of them at the same step.",
+        ) from error
 
     def take_returned(self, returned: Any) -> None:
-        """Take what the function returned as a last report."""
+        """Handle what the function returned as a last report."""
         if isinstance(returned, Mapping):
             metrics = {str(name): value for name, value in returned.items()}
             step = metrics.pop("step", self._step)
         else:
             metrics, step = {self._objectives[0].metric: returned}, self._step
-        # A function that returns what it reported last says nothing new.
+        # A function may return what it reported last.
         if (
             any(self._values.get(name) != _as_float(name, value) for name, value in metrics.items())
             or step != self._step
         ):
-            self(step, **metrics)
+            self._take(step, metrics, returned=True)
 
     def outcome(self) -> Outcome:
         """Return how the training ended, once the function has returned."""
         if self._failed is not None:
             return self._failed
-        known = {**self._task.reported, **self._values}  # the last attempt may have left nothing to do
+        known = {**self._task.reported, **self._values}  # an earlier attempt may have left nothing to do
         missing = [item.metric for item in self._objectives if item.metric not in known]
-        if missing and not self._stop:
+        if missing and not self._stop and self._task.rank == 0:
             raise ExperimentError(
                 f"the function ended without reporting {missing[0]!r}",
                 field="objectives",
@@ -192,7 +220,7 @@ class _Reporter:
             step = step.item()
         if isinstance(step, bool) or not isinstance(step, int) or step < self._step:
             raise ExperimentError(
-                f"{step!r} is no step after {self._step}",
+                f"{step!r} is not a valid step after step {self._step}",
                 field="report.step",
                 allowed=f"a whole number from {self._step} upwards",
             )
@@ -207,7 +235,7 @@ def _as_float(name: str, value: Any) -> float:
     if isinstance(found, numbers.Real):
         return float(found)
     raise ExperimentError(
-        f"{type(value).__name__} is no number",
+        f"{type(value).__name__} is not a number",
         field=f"report.{name}",
         allowed="Python, numpy and torch scalars",
     )
@@ -220,7 +248,7 @@ def _extra_arguments(
     reporter: _Reporter,
     worker: Worker | None,
 ) -> dict[str, Any]:
-    """Return what the function asks for by the names of its parameters."""
+    """Return the arguments that a function takes, by the names of its parameters."""
     parameters, arguments = _parameters(function), {}
     if "seed" in parameters:
         arguments["seed"] = task.seed
@@ -230,7 +258,7 @@ def _extra_arguments(
         arguments["worker"] = worker
     elif worker is not None:
         raise ExperimentError(
-            f"{worker.num_workers} workers would all do the same: the function does not ask which it is",
+            f"{worker.num_workers} workers would do the same work: the function has no parameter `worker`",
             field="plan.workers",
             allowed="1, or a function with a parameter named worker",
         )
@@ -243,13 +271,13 @@ def _extra_arguments(
         raise ExperimentError(
             f"{getattr(function, '__qualname__', function)}{signature} cannot be called: {error}",
             field="train",
-            allowed="function(config, report), and parameters named folder, seed, worker if it wants them",
+            allowed="function(config, report), and parameters named folder, seed or worker if needed",
         ) from error
     return arguments
 
 
 def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
-    """Return the parameters of a function by name; none where Python cannot tell."""
+    """Return the parameters of a function by name; empty if Python cannot determine them."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
@@ -257,7 +285,7 @@ def _parameters(function: Callable[..., Any]) -> Mapping[str, inspect.Parameter]
 
 
 def _seed(seed: int) -> None:
-    """Seed the global generators that are loaded, so that trials in a warm worker do not feel each other."""
+    """Seed the loaded global random generators, so that trials in a warm worker are independent."""
     random.seed(seed)
     if (numpy := sys.modules.get("numpy")) is not None:
         numpy.random.seed(seed)

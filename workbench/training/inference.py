@@ -12,8 +12,8 @@ from torch import nn
 
 from workbench.experiment import Experiment
 from workbench.models.adapters import build_model
+from workbench.planning.settings import model_values
 from workbench.training.checkpoint import read
-from workbench.training.settings import model_values
 
 _AT_ONCE = 512
 
@@ -44,7 +44,7 @@ def load_model(
 
 
 def outputs_of(model: nn.Module, inputs: np.ndarray, *, classes: bool) -> np.ndarray:
-    """Return what a model says of samples: probabilities of classes, or predicted numbers.
+    """Return the predictions of a model: probabilities of classes, or predicted numbers.
 
     Args:
         model: The model.

@@ -1,8 +1,8 @@
-"""What a trial told, written down beside its checkpoints, so that no checkpoint outruns its reports.
+"""The reports of a trial, written beside its checkpoints, so that no checkpoint is ahead of its reports.
 
-A report that is under way when its driver dies is lost, and yet the trial may have gone on and saved a
-checkpoint behind it. The next attempt therefore tells again what the earlier ones told before the step from
-which it goes on itself; the driver leaves out what it has stored. A trial that keeps no checkpoints starts
+A report that is under way when its driver dies is lost, and yet the trial may have continued and saved a
+checkpoint after it. The next attempt therefore repeats the reports of earlier ones up to the step from which
+it continues; the driver leaves out those that it has stored. A trial that keeps no checkpoints starts
 anew and needs no journal.
 """
 
@@ -16,8 +16,8 @@ from workbench.errors import StoreError
 from workbench.events import Event, TrialReported, from_json, to_json
 from workbench.training.task import TrialTask
 
-MOST_BYTES = 2**20
-"""When a file is that long the next one begins, and the one before it is all that is kept besides."""
+MAX_BYTES = 2**20
+"""A longer file is kept as the earlier one, and a new one begins."""
 _NAME, _EARLIER_NAME = "reports.jsonl", "reports.earlier.jsonl"
 
 
@@ -38,34 +38,34 @@ class Journal:
         self._file: int | None = None
         self._bytes = 0
         earlier = self._read() if task.resume else []
-        self._tells = task.rank == 0
-        self._untold = earlier if self._tells else []
+        self._is_first = task.rank == 0
+        self._unsent = earlier if self._is_first else []
         self.values = {name: value for event in earlier for name, value in event.values.items()}
         """What earlier attempts reported last, by metric."""
 
     def __call__(self, event: Event) -> bool:
-        """Pass an event on, after what earlier attempts told before its step."""
+        """Pass an event on, after the reports of earlier attempts before its step."""
         stop = False
         if isinstance(event, TrialReported):
-            stop = self._tell_again([told for told in self._untold if told.step < event.step])
+            stop = self._send_again([earlier for earlier in self._unsent if earlier.step < event.step])
             self._write(event)
         return bool(self._report(event)) or stop
 
-    def close(self, *, tell_all: bool) -> None:
+    def close(self, *, sends_all: bool) -> None:
         """End the journal of this attempt.
 
         Args:
-            tell_all: Whether the trial is over, so that what earlier attempts told will not come again.
+            sends_all: Whether the trial is over, so that no report of earlier attempts will be repeated.
         """
-        if tell_all:
-            self._tell_again(self._untold)
+        if sends_all:
+            self._send_again(self._unsent)
         if self._file is not None:
             os.close(self._file)
             self._file = None
 
-    def _tell_again(self, events: list[TrialReported]) -> bool:
-        """Tell what earlier attempts told; what they told beyond that will be reported anew."""
-        self._untold = []
+    def _send_again(self, events: list[TrialReported]) -> bool:
+        """Repeat reports of earlier attempts; later ones will be made again by the training."""
+        self._unsent = []
         stops = [self._report(event.model_copy(update={"told_again": True})) for event in events]
         return any(stops)
 
@@ -83,11 +83,11 @@ class Journal:
 
     def _write(self, event: TrialReported) -> None:
         self._has_checkpoints = self._has_checkpoints or self._checkpoints.is_dir()
-        if not (self._tells and self._has_checkpoints):
+        if not (self._is_first and self._has_checkpoints):
             return
         line = to_json(event).encode() + b"\n"
         with contextlib.suppress(OSError):  # a disk that takes no journal will take no checkpoint either
-            if self._file is None or self._bytes > MOST_BYTES:
+            if self._file is None or self._bytes > MAX_BYTES:
                 self._open()
             assert self._file is not None
             self._bytes += os.write(self._file, line)

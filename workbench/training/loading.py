@@ -1,4 +1,4 @@
-"""The data of an experiment, read once by a process; torch is loaded only where a person's data does it."""
+"""The data of an experiment, read once by a process; torch is loaded only where user data does it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from workbench.data import Datasets, load
-from workbench.data.own import asks_for_seed
+from workbench.data.own import takes_training_seed
 from workbench.experiment import Component, Experiment
 
 _last_loaded: tuple[tuple[str, str, int, int | None], Datasets] | None = None
@@ -19,7 +19,7 @@ def load_trial_data(run_id: str, experiment: Experiment, training_seed: int | No
     Args:
         run_id: The run.
         experiment: The experiment; it trains a model.
-        training_seed: Seed of the training, for data that asks for it; None where nothing is trained.
+        training_seed: Seed of the training, for data that takes it; None where nothing is trained.
 
     Raises:
         ExperimentError: If the name or an option is wrong.
@@ -29,11 +29,11 @@ def load_trial_data(run_id: str, experiment: Experiment, training_seed: int | No
     component = experiment.data
     assert component is not None
     data = _read(component) if component.is_reference else component.name
-    told = training_seed if callable(data) and asks_for_seed(data) else None
-    key = (run_id, component.model_dump_json(), experiment.seed, told)
+    given = training_seed if callable(data) and takes_training_seed(data) else None
+    key = (run_id, component.model_dump_json(), experiment.seed, given)
     if _last_loaded is None or _last_loaded[0] != key:
         _last_loaded = None
-        loaded = load(data, component.options, seed=experiment.seed, training_seed=told)
+        loaded = load(data, component.options, seed=experiment.seed, training_seed=given)
         _last_loaded = (key, loaded)
     return _last_loaded[1]
 

@@ -10,19 +10,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 import torch
 
 from workbench.data.batches import global_batches, num_batches
 from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
-from workbench.strategies.group import Group
-from workbench.strategies.strategy import Worker
+from workbench.experiment.trial_value import TrialValue
+from workbench.planning.learning_rate import factor
+from workbench.strategies.strategy import NoiseMeasuring
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
-from workbench.training.device import choose_device
+from workbench.training.device import join_trial
 from workbench.training.evaluation import evaluate
-from workbench.training.learning_rate import factor
 from workbench.training.noise_meter import NoiseMeter
 from workbench.training.outcome import Outcome, diverged, find_divergence
 from workbench.training.source import WorkerBatch
@@ -46,20 +47,19 @@ def train(task: TrialTask, report: Report) -> Outcome:
         WorkbenchError: If the experiment cannot be trained with this configuration.
     """
     started_s = perf_counter()
-    device = choose_device(task.experiment)
-    group = Group(task.rank, task.num_workers, device, task.meeting)
+    worker = join_trial(task)
     try:
-        parts = assemble(task, Worker(task.rank, task.num_workers, device, group))
+        parts = assemble(task, worker)
         try:
             return _Loop(task, parts, report, started_s).run()
         finally:
             parts.strategy.close()
     finally:
-        group.close()
+        worker.group.close()
 
 
 class _Loop:
-    """One attempt: where it is, and how it goes on."""
+    """One attempt: its position and its next steps."""
 
     def __init__(self, task: TrialTask, parts: Parts, report: Report, started_s: float) -> None:
         self._task = task
@@ -71,14 +71,14 @@ class _Loop:
         self._steps_of_epoch = 0
         self._epoch_so_far: tuple[float, int] = (0.0, 0)
         self._saved_s = started_s
-        self._best: float | None = None
+        self._value = TrialValue(task.experiment)
         self._values: dict[str, float] = {}
         self._window = Window(parts.worker)
         settings = parts.settings
         self._noise = NoiseMeter(
             parts.worker,
-            settings.split,
-            enabled=settings.training.measure_noise,
+            settings.plan,
+            enabled=settings.training.measure_noise and isinstance(parts.strategy, NoiseMeasuring),
             mixes_samples=parts.mixes_samples,
         )
         if settings.follows_noise and not self._noise.measures:
@@ -89,16 +89,18 @@ class _Loop:
                 next_step="Set plan.accumulation to 2 or more, or choose another rule.",
             )
         self._peak_lr = settings.lr
-        self._steps_per_epoch = num_batches(len(parts.train), settings.split.global_batch)
+        self._steps_per_epoch = num_batches(len(parts.train), settings.plan.global_batch)
         self._total_steps = self._steps_per_epoch * settings.training.epochs
         self._warmup_steps = min(settings.warmup_steps(self._steps_per_epoch), self._total_steps)
 
     def run(self) -> Outcome:
-        """Train to the end, or until told to stop."""
+        """Train to the end or until a stop is requested, and return what the exported checkpoint reached."""
         if self._task.resume:
             self._resume()
         ended = self._send(
-            TrialPlanned(trial=self._task.trial, attempt=self._task.attempt, plan=self._parts.settings.plan())
+            TrialPlanned(
+                trial=self._task.trial, attempt=self._task.attempt, plan=self._parts.settings.plan.to_json()
+            )
         )
         if ended is not None:
             return ended
@@ -108,16 +110,16 @@ class _Loop:
             ended = self._train_epoch() or self._finish_epoch()
             if ended is not None:
                 return ended
-        return Outcome("complete", self._step, self._values)
+        return Outcome("complete", self._step, self._value.result())
 
     def _train_epoch(self) -> Outcome | None:
         parts, window = self._parts, self._window
-        split, worker = parts.settings.split, parts.worker
+        plan, worker = parts.settings.plan, parts.worker
         strategy, profiler, source = parts.strategy, parts.profiler, parts.train
         window.start_epoch(*self._epoch_so_far)
         for indices in global_batches(
             len(source),
-            global_batch=split.global_batch,
+            global_batch=plan.global_batch,
             epoch=self._epochs_done,
             seed=self._task.seed,
             shuffle=True,
@@ -128,13 +130,14 @@ class _Loop:
             batch = WorkerBatch(
                 source,
                 indices,
-                micro_batch=measured_micro_batch or split.micro_batch,
-                rank=worker.rank,
-                num_workers=worker.num_workers,
+                micro_batch=measured_micro_batch or plan.micro_batch,
+                replica=worker.replica,
+                num_replicas=worker.num_replicas,
             )
             if measured_micro_batch is None:
                 loss = strategy.forward_backward(batch)
             else:
+                assert isinstance(strategy, NoiseMeasuring)
                 measured = strategy.measure(batch)
                 loss = measured.loss
                 self._noise.add(measured)
@@ -143,7 +146,7 @@ class _Loop:
             self._step += 1
             self._steps_of_epoch += 1
             if window.add(loss, len(indices)):
-                ended = self._look()
+                ended = self._read_window()
                 if ended is not None:
                     return ended
         return None
@@ -157,32 +160,32 @@ class _Loop:
         )
 
     def _follow_noise(self) -> None:
-        """Let adascale see the noise at every measured step: other looks follow the clock."""
+        """Update the rate of adascale at every measured step; other readings follow the clock."""
         settings = self._parts.settings
         if settings.follows_noise:
-            self._noise.look()
+            self._noise.read()
             self._peak_lr = settings.peak_lr(self._noise.noise_scale())
 
-    def _look(self) -> Outcome | None:
-        """Look at the window, as all workers do at this step, and report it if it is old enough."""
+    def _read_window(self) -> Outcome | None:
+        """Read the window, as all workers do at this step, and report it if it is old enough."""
         limit_s = self._parts.settings.training.checkpoint_after
-        look = self._window.look(limit_s is not None and perf_counter() - self._saved_s > limit_s)
-        self._noise.look()
-        if not math.isfinite(look.mean_loss):
-            return diverged("train_loss", look.mean_loss, self._step, self._values)
+        reading = self._window.read(limit_s is not None and perf_counter() - self._saved_s > limit_s)
+        self._noise.read()
+        if not math.isfinite(reading.mean_loss):
+            return diverged("train_loss", reading.mean_loss, self._step, self._values)
         ended = None
-        if look.is_due:
+        if reading.is_due:
             epoch = self._step / self._steps_per_epoch
-            ended = self._send(self._report_event({"train_loss": look.mean_loss}, epoch))
-        if look.wish and ended is None and self._steps_of_epoch < self._steps_per_epoch:
+            ended = self._send(self._report_event({"train_loss": reading.mean_loss}, epoch))
+        if reading.is_requested and ended is None and self._steps_of_epoch < self._steps_per_epoch:
             ended = self._save(last=True, best=False)
         return ended
 
     def _finish_epoch(self) -> Outcome | None:
         self._epochs_done += 1
         self._steps_of_epoch, self._epoch_so_far = 0, (0.0, 0)
-        mean_loss = self._window.look().mean_loss
-        self._noise.look()
+        mean_loss = self._window.read().mean_loss
+        self._noise.read()
         if not math.isfinite(mean_loss):
             return diverged("train_loss", mean_loss, self._step, self._values)
         training = self._parts.settings.training
@@ -206,12 +209,14 @@ class _Loop:
                 parts.strategy,
                 parts.validation,
                 parts.metrics,
-                batch=parts.settings.split.micro_batch,
+                batch=parts.settings.plan.micro_batch,
                 worker=parts.worker,
             )
         values |= {f"val_{name}": value for name, value in measured.items()}
         self._values = values
-        is_best = self._is_best(values)
+        is_best = self._value.report(values, step=self._step)
+        if not self._value.follows_best:
+            is_best = self._epochs_done == parts.settings.training.epochs
         elapsed_s = perf_counter() - self._started_s
         event = speeds.model_copy(update={"values": values, "elapsed_s": elapsed_s})
         ended = self._send(event)
@@ -220,20 +225,8 @@ class _Loop:
             return diverged(name, values[name], self._step, values), False
         return ended, is_best
 
-    def _is_best(self, values: dict[str, float]) -> bool:
-        objective = self._parts.objectives[0]
-        value = values[objective.metric]
-        if not math.isfinite(value):
-            return False
-        better = self._best is None or (
-            value > self._best if objective.goal == "maximize" else value < self._best
-        )
-        if better:
-            self._best = value
-        return better
-
     def _report_event(self, values: dict[str, float], epoch: float) -> TrialReported:
-        """Close the window and say how fast it went."""
+        """Close the window and return its speed as an event."""
         samples_per_s = self._window.close()
         noise = self._noise.moments()
         return TrialReported(
@@ -256,7 +249,7 @@ class _Loop:
         if worker.num_workers > 1:
             flag = torch.tensor(float(stop), device=worker.device)
             stop = bool(worker.group.total(flag).item() > 0)
-        return Outcome("stopped", self._step, self._values) if stop else None
+        return Outcome("stopped", self._step, self._value.result()) if stop else None
 
     def _save(self, *, last: bool, best: bool) -> Outcome | None:
         with self._window.paused():
@@ -266,7 +259,7 @@ class _Loop:
                 "epochs_done": self._epochs_done,
                 "steps_of_epoch": self._steps_of_epoch,
                 "epoch_so_far": self._window.epoch_so_far() if self._steps_of_epoch else (0.0, 0),
-                "best": self._best,
+                "value": self._value.state(),
                 "values": self._values,
                 "noise": self._noise.state_dict(),
                 "random": self._parts.worker.group.gather(checkpoint.random_states()),
@@ -294,9 +287,9 @@ class _Loop:
         self._epochs_done = content["epochs_done"]
         self._steps_of_epoch = content["steps_of_epoch"]
         self._epoch_so_far = tuple(content["epoch_so_far"])
-        self._best = content["best"]
         self._values = content["values"]
-        if "noise" in content:  # checkpoints of earlier versions say nothing of it
+        self._resume_value(content)
+        if "noise" in content:  # checkpoints of earlier versions lack it
             self._noise.load_state_dict(content["noise"])
             self._follow_noise()
         rank = self._parts.worker.rank
@@ -304,3 +297,11 @@ class _Loop:
             checkpoint.set_random_states(content["random"][rank])
         else:  # there were fewer workers then
             torch.manual_seed(self._task.seed + rank + self._step)
+
+    def _resume_value(self, content: dict[str, Any]) -> None:
+        if "value" in content:
+            self._value.load(content["value"])
+        else:  # checkpoints of earlier versions state the last values, and only one metric of the best
+            self._value.report(self._values, step=self._step)
+            if content["best"] is not None:
+                self._value.report({self._parts.objectives[0].metric: content["best"]})

@@ -1,8 +1,8 @@
-"""The gradient noise of a training as it goes: which steps are measured, and what their norms say so far.
+"""The gradient noise of a training as it goes: which steps are measured, and what follows from their norms.
 
 A step is measured in the parts that it has: the micro batches of its workers. Where it has one part only,
 a measured step is cut into two micro batches, which leaves its gradient what it was up to rounding. Norms
-stay on the device until the loop looks at its window. Taking norms is left to the strategies, what they
+stay on the device until the loop reads its window. Taking norms is left to the strategies, what they
 mean to `performance.noise`.
 """
 
@@ -15,8 +15,8 @@ from typing import Any
 import torch
 
 from workbench.performance.noise import GradientMoments, NoiseSmoother
+from workbench.plan import Plan
 from workbench.strategies.strategy import MeasuredStep, Worker
-from workbench.training.settings import Split
 
 INTERVAL = 31
 """The smallest measured step takes up to 0.6 times longer than others, so that one in 31 costs below 3 %. The
@@ -27,24 +27,24 @@ CUT_INTERVAL = 97
 
 
 class NoiseMeter:
-    """Chooses the steps that are measured, and smooths what they say; the same on every worker."""
+    """Chooses the steps that are measured, and smooths their norms; the same on every worker."""
 
-    def __init__(self, worker: Worker, split: Split, *, enabled: bool, mixes_samples: bool) -> None:
+    def __init__(self, worker: Worker, plan: Plan, *, enabled: bool, mixes_samples: bool) -> None:
         """Begin without any step.
 
         Args:
             worker: Which worker this is.
-            split: How an optimizer step is divided.
+            plan: How an optimizer step is divided.
             enabled: Whether anything is measured.
             mixes_samples: Whether the model normalises by statistics of its batch: to cut such a batch would
                 change its gradient, so a step of one part is not measured.
         """
         self._worker = worker
-        self._global_batch = split.global_batch
-        num_parts = split.accumulation * split.workers
-        self._micro_batch = split.micro_batch if num_parts > 1 else math.ceil(split.global_batch / 2)
+        self._global_batch = plan.global_batch
+        num_parts = plan.accumulation * worker.num_replicas
+        self._micro_batch = plan.micro_batch if num_parts > 1 else math.ceil(plan.global_batch / 2)
         self._interval = INTERVAL if num_parts > 1 else CUT_INTERVAL
-        can_cut = split.global_batch > 1 and not mixes_samples
+        can_cut = plan.global_batch > 1 and not mixes_samples
         self.measures = enabled and (num_parts > 1 or can_cut)
         """Whether this training can be measured, and is to be."""
         self._next_step = self._interval - 1
@@ -64,11 +64,11 @@ class NoiseMeter:
         return self._micro_batch
 
     def add(self, measured: MeasuredStep) -> None:
-        """Keep what a measured step says until the next look."""
+        """Keep the norms of a measured step until the next reading."""
         self._waiting.append(measured.sqr_norms)
 
-    def look(self) -> None:
-        """Take in what is waiting; all workers must call it after the same step."""
+    def read(self) -> None:
+        """Take in the norms that are waiting; all workers must call it after the same step."""
         if not self._waiting:
             return
         totals = self._worker.group.total(torch.stack(self._waiting)).tolist()
@@ -84,19 +84,19 @@ class NoiseMeter:
                 )
 
     def moments(self) -> GradientMoments | None:
-        """Return signal and noise as of the last look; None where they are not estimable (yet)."""
+        """Return signal and noise as of the last reading; None where they are not estimable (yet)."""
         return self._smoother.moments()
 
     def noise_scale(self) -> float | None:
-        """Return the noise scale in samples as of the last look; None where it is not estimable (yet)."""
+        """Return the noise scale in samples as of the last reading; None where it is not estimable (yet)."""
         return self._smoother.noise_scale()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps, after a look."""
+        """Return what a checkpoint keeps, after a reading."""
         return {"next_step": self._next_step, "smoother": self._smoother.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on from what `state_dict` returned, also where steps were divided otherwise."""
+        """Continue from what `state_dict` returned, also where steps were divided otherwise."""
         self._next_step = int(state["next_step"])
         self._smoother.load_state_dict(state["smoother"])
 

@@ -33,7 +33,7 @@ def optimizer_factory(
 ) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
     """Return what makes the optimizer of a trial once the strategy has prepared the parameters.
 
-    Torch's fused kernel is used where the class has one and nobody says otherwise: on small models the
+    Torch's fused kernel is used where the class has one and no option disables it: on small models the
     update is a third of a step, and fused it is a tenth.
 
     Args:

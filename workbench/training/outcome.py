@@ -1,4 +1,4 @@
-"""How a training ended, as the loop and a person's function both tell it."""
+"""How a training ended, as the loop and a user function both report it."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Literal
 from workbench.events import Reason
 from workbench.experiment import Objective
 
+FAILED_EXCHANGE = ("gloo", "Gloo", "NCCL", "DistBackendError", "DistStoreError", "DistNetworkError")
+"""What the error of a rank mentions when another rank has gone."""
 _ALLOCATION_FAILURES = ("DefaultCPUAllocator: can't allocate memory", "CUDA out of memory")
 
 
@@ -19,9 +21,10 @@ class Outcome:
     """How a training ended.
 
     Attributes:
-        state: complete, stopped because the reader of the reports asked for it, or failed.
+        state: complete, stopped because the receiver of the reports requested it, or failed.
         step: The last step reported.
-        values: The last value of each metric.
+        values: What the training is worth, by metric: of a model of ours, what the checkpoint reached that
+            is exported; of a function, the last value of each metric.
         reason: Why it failed.
         message: What failed, in one line.
     """
@@ -48,7 +51,7 @@ def find_divergence(objectives: Iterable[Objective], values: Mapping[str, float]
 
 
 def ran_out_of_memory(error: BaseException) -> bool:
-    """Say whether an error means that host or device had no memory left."""
+    """Return whether an error means that host or device had no memory left."""
     torch = sys.modules.get("torch")
     return (
         isinstance(error, MemoryError)
@@ -57,8 +60,14 @@ def ran_out_of_memory(error: BaseException) -> bool:
     )
 
 
+def is_failed_exchange(error: BaseException) -> bool:
+    """Return whether an error means that an exchange with another worker failed."""
+    text = f"{type(error).__name__}: {error}"
+    return isinstance(error, RuntimeError) and any(sign in text for sign in FAILED_EXCHANGE)
+
+
 def describe(error: BaseException) -> str:
-    """Return what an error says, and of which kind it is."""
+    """Return the type and the message of an error."""
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

@@ -55,7 +55,13 @@ class WorkerBatch:
     """One worker's samples of one optimizer step; see strategies.strategy.StepBatch."""
 
     def __init__(
-        self, source: Source, indices: np.ndarray, *, micro_batch: int, rank: int = 0, num_workers: int = 1
+        self,
+        source: Source,
+        indices: np.ndarray,
+        *,
+        micro_batch: int,
+        replica: int = 0,
+        num_replicas: int = 1,
     ) -> None:
         """Cut a worker's part of a step.
 
@@ -63,15 +69,15 @@ class WorkerBatch:
             source: Where the samples are.
             indices: The samples of the step, over all workers.
             micro_batch: Samples that a worker takes at once.
-            rank: The worker.
-            num_workers: Workers that share the step.
+            replica: Which copy of the model the worker belongs to.
+            num_replicas: Copies among which the step is divided.
         """
         self._source = source
         self._num_samples = len(indices)
-        self._own = worker_part(indices, rank, num_workers)
+        self._own = worker_part(indices, replica, num_replicas)
         self._spare = indices[:1]
         self._micro_batch = micro_batch
-        self._num_micro_batches = num_equal_batches(len(indices), micro_batch, num_workers)
+        self._num_micro_batches = num_equal_batches(len(indices), micro_batch, num_replicas)
 
     def __len__(self) -> int:
         return self._num_micro_batches

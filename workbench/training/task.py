@@ -1,68 +1,45 @@
-"""The order that one worker receives: which trial of which experiment, with which configuration."""
+"""The task of one worker: which trial of which experiment, with which configuration."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from pydantic import JsonValue
 
 from workbench.artifacts import Artifacts
 from workbench.experiment import Experiment
+from workbench.plan import PartialPlan
+
+if TYPE_CHECKING:
+    from workbench.events import Event
+    from workbench.training.outcome import Outcome
 
 LAST = "last.pt"
 BEST = "best.pt"
 
 
-@dataclass(frozen=True)
-class PlanProbe:
-    """Instead of a training: a few steps of each of several plans, measured.
+class Measurement(Protocol):
+    """What a worker does for a trial instead of training it; a picklable value."""
 
-    Attributes:
-        plans: What of the plan differs, one mapping a plan: micro_batch, accumulation, precision, strategy,
-            recompute. The number of workers is that of the gang. Plans that differ in size are best given in
-            order of it: what fits at two sizes says whether a third one needs to be tried.
-        warmup_steps: Steps before the first that is timed.
-        num_steps: Steps that are timed, at most.
-        longest_s: Seconds that the timed steps of one plan may take, and half as many those before; at least
-            three are timed.
-        limit_bytes: What one worker may hold on its device; None for what the device has.
-        setting: What the measurements are stored under.
-        measures_power: Whether to tell what the devices use; steps then go on until their counters can.
-    """
+    def run(self, task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
+        """Measure, and report what was measured.
 
-    plans: tuple[Mapping[str, JsonValue], ...]
-    warmup_steps: int = 5
-    num_steps: int = 20
-    longest_s: float = 5.0
-    limit_bytes: int | None = None
-    setting: str = ""
-    measures_power: bool = False
+        Args:
+            task: The task of this worker.
+            report: Takes events; returns whether the trial should stop.
 
-
-@dataclass(frozen=True)
-class RateTest:
-    """Instead of a training: learning rates that rise from step to step, and what the loss does.
-
-    Attributes:
-        lowest: The first rate, > 0.
-        highest: The last, > `lowest`.
-        num_steps: Steps from one to the other.
-        num_seeds: How often, each from the same weights with other batches.
-        setting: What the result is stored under.
-    """
-
-    lowest: float = 1e-5
-    highest: float = 10.0
-    num_steps: int = 80
-    num_seeds: int = 3
-    setting: str = ""
+        Returns:
+            How the attempt ended.
+        """
+        ...
 
 
 @dataclass(frozen=True)
 class TrialTask:
-    """One attempt at a trial, as one worker is told of it; plain values, so that it travels.
+    """One attempt at a trial, as one worker receives it; plain values that can be sent.
 
     Attributes:
         run_id: The run that the trial belongs to.
@@ -74,16 +51,16 @@ class TrialTask:
         params: The configuration: values of the searched parameters.
         seed: Seed of everything random in the training.
         folder: Path or URL of this trial's folder; checkpoints lie in `checkpoints` below it. A URL may hold
-            keys, so it is not for showing.
-        resume: Whether to go on from the last checkpoint in the folder, if there is one.
+            keys, so it must not be shown.
+        resume: Whether to continue from the last checkpoint in the folder, if there is one.
         rank: Which worker of the trial this is.
         num_workers: Number of workers of the trial.
-        plan: What of the plan is decided for this attempt, over what the experiment and the configuration
-            say: workers, micro_batch, accumulation.
+        plan: What is decided of the plan for this attempt; it takes precedence over the experiment and the
+            configuration.
         meeting: Where the workers meet, `host:port/prefix`; None for one worker.
         reported: What earlier attempts reported last, by metric.
-        instead: What is measured instead of training; None for a training.
-        patterns: Regular expressions that somebody looks for in what the workers print.
+        measurement: What is measured instead of training; None for a training.
+        patterns: Regular expressions to find in the output of the workers.
     """
 
     run_id: str
@@ -97,10 +74,10 @@ class TrialTask:
     resume: bool = False
     rank: int = 0
     num_workers: int = 1
-    plan: Mapping[str, JsonValue] = field(default_factory=dict)
+    plan: PartialPlan = field(default_factory=PartialPlan)
     meeting: str | None = None
     reported: Mapping[str, float] = field(default_factory=dict)
-    instead: PlanProbe | RateTest | None = None
+    measurement: Measurement | None = None
     patterns: tuple[str, ...] = ()
 
     @property
@@ -108,7 +85,7 @@ class TrialTask:
         """The experiment, with the bytes of its embedded objects.
 
         Raises:
-            ExperimentError: If the JSON is no experiment.
+            ExperimentError: If the JSON is not an experiment.
             RunError: If bytes are not those that the experiment names.
             ArtifactsError: If bytes cannot be read.
         """
@@ -126,7 +103,7 @@ class TrialTask:
 
     @property
     def last_checkpoint(self) -> str | None:
-        """The checkpoint that a resumed training goes on from, as it is shown; None where there is none."""
+        """The checkpoint that a resumed training continues from, as it is shown; None where there is none."""
         folder = self.checkpoints
         return f"{folder}/{LAST}" if folder.exists(LAST) else None
 

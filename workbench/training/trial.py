@@ -1,4 +1,4 @@
-"""One attempt at a trial from order to ending: which road to take, and what an error means."""
+"""One attempt at a trial from order to ending: which kind of training, and what an error means."""
 
 from __future__ import annotations
 
@@ -9,33 +9,31 @@ from collections.abc import Callable
 
 from workbench.artifacts import disk_fault
 from workbench.events import Event, Reason, TrialEnded
+from workbench.planning.settings import fitted_of
 from workbench.training.journal import Journal
 from workbench.training.outcome import Outcome, describe, ran_out_of_memory
-from workbench.training.settings import fitted_of
-from workbench.training.task import PlanProbe, RateTest, TrialTask
+from workbench.training.task import TrialTask
 
 Report = Callable[[Event], bool]
 
 
 def run_trial(task: TrialTask, report: Report) -> TrialEnded:
-    """Train one configuration, run the person's function with it, or measure what is asked for instead.
+    """Train one configuration, run the user's function with it, or measure instead.
 
     Args:
         task: The order.
         report: Takes events, such as `TrialReported`; returns whether the trial should stop.
 
     Returns:
-        How the attempt ended: complete; stopped, where `report` asked for it; or failed with a reason. No
-        error of the person's code leaves this function.
+        How the attempt ended: complete; stopped, where `report` requested it; or failed with a reason. No
+        error of user code leaves this function.
     """
     steps = _StepWatch(report)
     journal: Journal | None = None
     try:
         journal = Journal(task, steps)
-        if isinstance(task.instead, PlanProbe):
-            from workbench.training.probe import probe as run
-        elif isinstance(task.instead, RateTest):
-            from workbench.training.range_test import measure_rates as run
+        if task.measurement is not None:
+            run = task.measurement.run
         elif task.experiment.train is not None:
             from workbench.training.functions import run_function as run
         elif fitted_of(task.experiment, task.params) is not None:
@@ -43,7 +41,7 @@ def run_trial(task: TrialTask, report: Report) -> TrialEnded:
         else:
             from workbench.training.loop import train as run
         outcome = run(dataclasses.replace(task, reported=journal.values), journal)
-        journal.close(tell_all=True)
+        journal.close(sends_all=True)
     except (Exception, KeyboardInterrupt, SystemExit) as error:
         reason, message = reason_of(error, task)
         outcome = Outcome("failed", steps.last, reason=reason, message=message)
@@ -52,13 +50,13 @@ def run_trial(task: TrialTask, report: Report) -> TrialEnded:
         traceback.clear_frames(error.__traceback__)
         _disconnect()
         if journal is not None:
-            journal.close(tell_all=False)
+            journal.close(sends_all=False)
         return _ended(task, outcome, text)
     return _ended(task, dataclasses.replace(outcome, step=outcome.step or steps.last), None)
 
 
 def _disconnect() -> None:
-    """Let the other workers of the trial notice that this one goes on no more."""
+    """Let the other workers of the trial notice that this one has ended."""
     group = sys.modules.get("workbench.strategies.group")
     if group is not None:
         group.let_go()
@@ -90,7 +88,7 @@ def _ended(task: TrialTask, outcome: Outcome, text: str | None) -> TrialEnded:
 
 
 def reason_of(error: BaseException, task: TrialTask) -> tuple[Reason, str]:
-    """Return what an error means for its trial, and how to say it.
+    """Return the reason for which an error ends its trial, and its message.
 
     Args:
         error: What ended the attempt.

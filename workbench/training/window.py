@@ -15,27 +15,27 @@ from workbench.strategies.strategy import Worker
 REPORT_INTERVAL_S = 0.5
 
 
-class Look(NamedTuple):
-    """What all workers see when they look at the window."""
+class Reading(NamedTuple):
+    """What all workers know once they have added up their windows."""
 
     mean_loss: float
     """Over the samples of the window."""
     is_due: bool
     """Whether the window is old enough for a report."""
-    wish: bool
-    """What rank 0 wished."""
+    is_requested: bool
+    """Whether rank 0 requested it."""
 
 
 class Window:
     """Steps since the last report.
 
-    Workers look at their windows at the same step, because looking adds up their losses: the number of
-    steps to the next look is chosen by rank 0, so that about `REPORT_INTERVAL_S` passes.
+    Workers read their windows at the same step, because a reading adds up their losses: rank 0 chooses the
+    number of steps to the next reading, so that about `REPORT_INTERVAL_S` passes.
     """
 
     def __init__(self, worker: Worker) -> None:
         self._worker = worker
-        # One sum over the epoch, on the device, that looking never cuts: when a look happens depends on
+        # One sum over the epoch, on the device, that readings never cut: when one happens depends on
         # the clock, and the mean over an epoch must not.
         self._epoch_sum = torch.zeros((), dtype=torch.float64, device=worker.device)
         self._num_epoch_samples = 0
@@ -43,14 +43,14 @@ class Window:
         self._loss_sum = 0.0
         self._num_samples = 0
         self._num_steps = 0
-        self._steps_to_look = 1
+        self._steps_to_reading = 1
         self._started_s = perf_counter()
 
     def start_epoch(self, loss_sum: float = 0.0, num_samples: int = 0) -> None:
-        """Begin the mean over an epoch anew; the window goes on. The last epoch must have been looked at.
+        """Reset the mean over an epoch; the window continues. The last epoch must have been read.
 
         Args:
-            loss_sum: What `epoch_so_far` returned where the epoch goes on after an interruption.
+            loss_sum: What `epoch_so_far` returned where the epoch continues after an interruption.
             num_samples: The samples that it covers.
         """
         self._epoch_sum.fill_(loss_sum if self._worker.rank == 0 else 0.0)
@@ -64,41 +64,41 @@ class Window:
             num_samples: Samples of the step over all workers.
 
         Returns:
-            Whether it is time to look.
+            Whether a reading is due.
         """
         self._epoch_sum.add_(loss, alpha=num_samples)
         self._num_epoch_samples += num_samples
         self._num_samples += num_samples
         self._num_steps += 1
-        self._steps_to_look -= 1
-        return self._steps_to_look <= 0
+        self._steps_to_reading -= 1
+        return self._steps_to_reading <= 0
 
-    def look(self, wish: bool = False) -> Look:
-        """Add up what the workers have; all of them must look.
+    def read(self, request: bool = False) -> Reading:
+        """Add up the windows of all workers; all of them must call it.
 
         Args:
-            wish: What rank 0 would do now, on which all workers agree; others' wishes do not count.
+            request: Whether to request an action, such as a checkpoint; only rank 0's request counts.
         """
         elapsed_s = perf_counter() - self._started_s
         is_due = elapsed_s >= REPORT_INTERVAL_S
         missing_s = REPORT_INTERVAL_S if is_due else REPORT_INTERVAL_S - elapsed_s
         step_s = max(elapsed_s / max(self._num_steps, 1), 1e-6)
-        decided = torch.tensor([missing_s / step_s, float(is_due), float(wish)], dtype=torch.float64)
+        decided = torch.tensor([missing_s / step_s, float(is_due), float(request)], dtype=torch.float64)
         if self._worker.rank != 0:
             decided.zero_()
         shared = torch.cat([self._epoch_sum.reshape(1), decided.to(self._worker.device)])
-        epoch_sum, steps_to_look, due, wished = self._worker.group.total(shared).tolist()
+        epoch_sum, steps_to_reading, due, requested = self._worker.group.total(shared).tolist()
         self._loss_sum += epoch_sum - self._seen_epoch_sum
         self._seen_epoch_sum = epoch_sum
-        self._steps_to_look = max(1, round(steps_to_look))
-        return Look(self._loss_sum / max(self._num_samples, 1), due > 0, wished > 0)
+        self._steps_to_reading = max(1, round(steps_to_reading))
+        return Reading(self._loss_sum / max(self._num_samples, 1), due > 0, requested > 0)
 
     def epoch_mean(self) -> float:
-        """Return the mean loss over the samples of the epoch, as of the last look."""
+        """Return the mean loss over the samples of the epoch, as of the last reading."""
         return self._seen_epoch_sum / max(self._num_epoch_samples, 1)
 
     def epoch_so_far(self) -> tuple[float, int]:
-        """Return the sum of the losses of the epoch and its samples, as of the last look."""
+        """Return the sum of the losses of the epoch and its samples, as of the last reading."""
         return self._seen_epoch_sum, self._num_epoch_samples
 
     def close(self) -> float:

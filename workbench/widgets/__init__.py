@@ -1,10 +1,9 @@
-"""Widgets: faces of the workbench in a notebook that are made of ipywidgets.
+"""Notebook widgets: the experiment form and the live view.
 
-`app` defines an experiment, asks the advisor, runs it and shows what came out; `model`, `data`, `space`,
-`advice`, `run` and `result` are its parts. `live` shows a run as the panel does, also without the extension
-of JupyterLab: it brings the view along, looks for the server first and shows the stored snapshot where there
-is none. What JupyterLab shows of a run without widgets is left to the front end in `extensions/`, what an
-experiment is while somebody edits it to `workbench.forms`.
+`app` defines an experiment, asks the advisor, runs it and shows its result; `model`, `data`, `space`,
+`advice`, `run` and `result` are its parts. `live` shows a run like the panel of JupyterLab, also without the
+extension: it contains the view, prefers the server, and falls back to the kernel and to a stored snapshot.
+Output of runs without widgets is left to the front end in `extensions/`, drafts to `workbench.forms`.
 """
 
 from __future__ import annotations

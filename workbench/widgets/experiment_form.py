@@ -1,7 +1,7 @@
-"""An experiment as a form in a notebook: the kernel holds it, the view draws what the kernel says.
+"""An experiment as a form in a notebook: the kernel holds it, the view shows the state the kernel sends.
 
-What is in the form is made in `workbench.forms`; here it travels. The other side of the protocol, with the
-shape of each message, is `extensions/src/forms/protocol.ts`.
+The content of the form is made in `workbench.forms`, which also defines the protocol; this module transports
+it.
 """
 
 from __future__ import annotations
@@ -18,61 +18,82 @@ from IPython.core.getipython import get_ipython
 from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment import Experiment
 from workbench.forms import Draft
-from workbench.forms.answers import Desk
-from workbench.forms.questions import Questions
+from workbench.forms.answers import QueryContext
+from workbench.forms.protocol import (
+    Answer,
+    Edit,
+    Hello,
+    History,
+    OpenFile,
+    Preset,
+    Query,
+    Remove,
+    Rename,
+    Request,
+    SaveFile,
+    SetAddress,
+    WriteText,
+    problem_of,
+    read_request,
+    to_message,
+)
+from workbench.forms.queries import Queries
+from workbench.forms.results import Confirmation
 from workbench.forms.state import state_of
-from workbench.run import Run, attach, read_experiment
+from workbench.runs import Run, attach, read_experiment
 from workbench.store import Store
 from workbench.widgets.live_view import Senders, read_view
 
 PARTS = ("model", "data", "space", "advice", "run", "result")
 _VIEW = Path(__file__).parent / "static" / "form.js"
 _CELL_HAS_RUN = "post_run_cell"
+_FILE_REQUESTS = ("open", "save", "preset")
 
 Given: TypeAlias = "Experiment | str | Path | Mapping[str, Any] | Run | ExperimentForm | None"
 
 
 class ExperimentForm(anywidget.AnyWidget):
-    """A form, or a part of it; `experiment` is what it says now, `run` what it started last."""
+    """A form, or a part of one; `experiment` is its current content, `run` the run it started last."""
 
     _esm = traitlets.Unicode().tag(sync=True)
-    parts = traitlets.List(traitlets.Unicode(), help="What is shown of it.").tag(sync=True)
+    parts = traitlets.List(traitlets.Unicode(), help="The parts to show.").tag(sync=True)
     run_id = traitlets.Unicode("", help="The run that was started last.").tag(sync=True)
-    # Here, as a widget that could not be made is closed all the same.
+    # A class attribute, because a widget is closed even if its construction failed.
     _ends: tuple[Callable[[], None], ...] = ()
 
     def __init__(
         self, draft: Draft, parts: tuple[str, ...], *, run: Run | None, store: Store | str | None
     ) -> None:
-        """Show a draft; `app` and its parts are the usual ways.
+        """Show a draft; usually called by `app` and its parts.
 
         Args:
-            draft: What is edited; several forms may show the same.
-            parts: Which parts are shown.
-            run: A run of it that there is already.
-            store: Where runs are kept; None for the usual store.
+            draft: The draft to edit; several forms may share one.
+            parts: The parts to show.
+            run: An existing run of the experiment.
+            store: Where runs are kept; None for the default store.
 
         Raises:
-            WorkbenchError: If the front end was not built.
+            WorkbenchError: If the front end is not built.
         """
         super().__init__(_esm=read_view(_VIEW), parts=list(parts), run_id="" if run is None else run.run_id)
         self.draft = draft
-        self._desk = Desk(draft, store, run_id=self.run_id)
-        self._questions = Questions(self._desk, self._tell_part)
+        self._context = QueryContext(draft, store, run_id=self.run_id)
+        self._queries = Queries(self._context, self._send_answer)
         self._answered = 0
-        self._refused: WorkbenchError | None = None
-        self._has_told = False
+        self._refusal: WorkbenchError | None = None
+        self._has_sent_state = False
         self._senders = Senders(lambda content, frame: self.send(content, buffers=[frame]))
         self._ends = (
-            draft.listen(self._tell_state), self._questions.end, follow_cells(draft), self._senders.end
+            draft.listen(self._send_state), self._queries.close, follow_cells(draft), self._senders.close
         )  # fmt: skip
-        self.on_msg(self._hear)
+        self.on_msg(self._on_message)
 
     @property
     def experiment(self) -> Experiment:
-        """What the form says; while something in it is wrong, what it said last before.
+        """The experiment of the form; while the form is invalid, the last valid one.
 
-        An experiment, a mapping of its fields, a file or a run that is assigned is shown, and can be undone.
+        Assign an experiment, a mapping of its fields, the path of its file or a run to show it; this can be
+        undone.
         """
         return self.draft.experiment
 
@@ -81,139 +102,133 @@ class ExperimentForm(anywidget.AnyWidget):
         self.draft.replace(_experiment_of(given), "assign in Python")
 
     def save(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the experiment as a file, as the button does.
+        """Write the experiment to a file, as the Save button does.
 
         Args:
             path: The file.
-            overwrite: Whether one that is there may be replaced.
+            overwrite: Whether an existing file may be replaced.
 
         Raises:
-            ExperimentError: If something is wrong with the experiment.
-            DataError: If the file is there already, or cannot be written.
+            ExperimentError: If the experiment is invalid.
+            DataError: If the file already exists, or cannot be written.
         """
         self.draft.save(path, overwrite=overwrite)
 
     @property
     def run(self) -> Run | None:
-        """The run that was started last; None before."""
-        return attach(self.run_id, store=self._desk.opened()) if self.run_id else None
+        """The run that was started last; None if there is none."""
+        return attach(self.run_id, store=self._context.open_store()) if self.run_id else None
 
     def close(self) -> None:
-        """Say nothing any more, and remove the view; what was started goes on."""
+        """Stop sending, and remove the view; a run that was started continues."""
         for end in self._ends:
             end()
         self._ends = ()
         super().close()
 
-    def _hear(self, _widget: Any, content: Any, _buffers: Any) -> None:
+    def _on_message(self, _widget: Any, content: Any, _buffers: Any) -> None:
         if not isinstance(content, dict):
             return
         if isinstance(content.get("view"), str):
             run = self.run
             if run is not None:
-                self._senders.hear(lambda: run, content)
+                self._senders.receive(lambda: run, content)
             return
         number = content.get("number")
         self._answered = number if isinstance(number, int) else self._answered
-        self._refused, self._has_told = None, False
+        self._refusal, self._has_sent_state = None, False
         try:
-            self._do(content)
+            self._handle(read_request(content))
         except WorkbenchError as error:
-            self._refused = error
-            if content.get("type") in ("open", "save", "preset"):
-                self._tell_file(status="failed", problem=error.to_json())
-                self._refused = None
-        except (KeyError, TypeError, ValueError) as error:
-            self._refused = ExperimentError(f"is no message of the form: {error}", field="message")
-        if not self._has_told or self._refused is not None:
-            self._tell_state()
+            if content.get("type") in _FILE_REQUESTS:
+                self._send_file_answer(status="failed", problem=problem_of(error))
+            else:
+                self._refusal = error
+        if not self._has_sent_state or self._refusal is not None:
+            self._send_state()
 
-    def _do(self, said: dict[str, Any]) -> None:
-        """Do what a person asked for.
+    def _handle(self, request: Request) -> None:
+        """Do what the user requested.
 
         Raises:
             WorkbenchError: If it cannot be done.
-            KeyError, TypeError, ValueError: If it is no message of the protocol.
         """
         draft = self.draft
-        match said.get("type"):
-            case "hello":
-                self._tell_state()
-                for message in self._questions.told():
-                    self.send(message)
-            case "edit":
-                changes = [(str(path), value) for path, value in said["changes"]]
-                draft.edit(changes, removals=said.get("removals", []), label=str(said["label"]))
-            case "remove":
-                draft.edit([], removals=[str(said["path"])], label=f"remove {said['path']}")
-            case "rename":
-                draft.rename(str(said["path"]), str(said["name"]))
-            case "yaml":
-                draft.write_yaml(str(said["text"]))
-            case "python":
-                draft.write_python(str(said["text"]))
-            case "undo":
+        match request:
+            case Hello():
+                self._send_state()
+                for answer in self._queries.latest():
+                    self.send(to_message(answer))
+            case Edit():
+                draft.edit(request.changes, removals=request.removals, label=request.label)
+            case Remove():
+                draft.edit([], removals=[request.path], label=f"remove {request.path}")
+            case Rename():
+                draft.rename(request.path, request.name)
+            case WriteText(type="yaml"):
+                draft.write_yaml(request.text)
+            case WriteText():
+                draft.write_python(request.text)
+            case History(type="undo"):
                 draft.undo()
-            case "redo":
+            case History():
                 draft.redo()
-            case "address":
-                draft.address = None if said["address"] is None else str(said["address"])
-            case "preset":
-                draft.preset(str(said["name"]))
-                self._tell_file(status="done", picture={"words": f"This is {said['name']}."})
-            case "open":
-                draft.open(str(said["path"]))
-                self._tell_file(status="done", picture={"words": f"Opened {said['path']}."})
-            case "save":
-                draft.save(str(said["path"]), overwrite=said.get("overwrite") is True)
-                self._tell_file(status="done", picture={"words": f"Saved as {said['path']}."})
-            case "ask":
-                self._has_told = True  # what is asked changes nothing
-                self._questions.ask(str(said["part"]), int(said["question"]), dict(said["arguments"]))
-            case other:
-                raise ValueError(f"{other!r}")
+            case SetAddress():
+                draft.address = request.address
+            case Preset():
+                draft.preset(request.name)
+                self._confirm_file(f"Started from {request.name}.")
+            case OpenFile():
+                draft.open(request.path)
+                self._confirm_file(f"Opened {request.path}.")
+            case SaveFile():
+                draft.save(request.path, overwrite=request.overwrite)
+                self._confirm_file(f"Saved as {request.path}.")
+            case Query():
+                self._has_sent_state = True  # a query changes nothing
+                self._queries.submit(request.topic, request.query, request.arguments)
 
-    def _tell_state(self) -> None:
-        self._has_told = True
-        state = state_of(self.draft)
-        if self._refused is not None:
-            state["problems"] = [self._refused.to_json(), *state["problems"]]
-        self.send({"type": "state", "answered": self._answered, **state})
+    def _send_state(self) -> None:
+        self._has_sent_state = True
+        self.send(to_message(state_of(self.draft, answered=self._answered, refusal=self._refusal)))
 
-    def _tell_part(self, message: dict[str, Any]) -> None:
-        if message["name"] == "start" and message["status"] == "done":
-            self.run_id = message["picture"]["run_id"]
-        self.send(message)
+    def _send_answer(self, answer: Answer) -> None:
+        if answer.topic == "start" and answer.status == "done":
+            self.run_id = answer.result["run_id"]
+        self.send(to_message(answer))
 
-    def _tell_file(self, **content: Any) -> None:
-        self.send({"type": "part", "name": "file", "question": self._answered, **content})
+    def _confirm_file(self, message: str) -> None:
+        self._send_file_answer(status="done", result=Confirmation(message=message).model_dump())
+
+    def _send_file_answer(self, **content: Any) -> None:
+        self.send(to_message(Answer(topic="file", query=self._answered, **content)))
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         bundle = super()._repr_mimebundle_(**options)
         if bundle is not None:
-            # What remains where no widgets are shown: on a web site, after a restart of the kernel.
+            # Shown where widgets are unavailable: on a web site, or after a restart of the kernel.
             bundle[0]["text/html"] = f"<pre>{html.escape(self.draft.yaml)}</pre>"
         return bundle
 
 
 def follow_cells(draft: Draft) -> Callable[[], None]:
-    """Let a draft look, after each cell, whether the notebook defines something anew.
+    """Update a draft after each cell, in case the cell redefines something it uses.
 
     Args:
-        draft: What may name classes and functions of the notebook.
+        draft: A draft that may use classes and functions of the notebook.
 
     Returns:
-        A function that ends it.
+        A function that stops this.
     """
     shell = get_ipython()
     if shell is None:
         return lambda: None
 
-    def look(*_: Any) -> None:
+    def on_cell(*_: Any) -> None:
         draft.follow_notebook()
 
-    shell.events.register(_CELL_HAS_RUN, look)
-    return lambda: shell.events.unregister(_CELL_HAS_RUN, look)
+    shell.events.register(_CELL_HAS_RUN, on_cell)
+    return lambda: shell.events.unregister(_CELL_HAS_RUN, on_cell)
 
 
 def app(
@@ -222,15 +237,20 @@ def app(
     """Define, advise, run and watch an experiment in a notebook.
 
     Args:
-        experiment: Where to begin: an experiment, the path of its file, a mapping of its fields, a run, or
-            another form, whose experiment is then shared; None for a small one that runs anywhere.
-        model: In place of its model: a name, or a class or function, also one of a cell.
-        data: In place of its data, likewise.
-        store: Where runs are kept; None for what WORKBENCH_STORE names, or else the user's own store.
+        experiment: An experiment, the path of its file, a mapping of its fields, a run, or another form,
+            whose draft is then shared; None for a small experiment that runs anywhere.
+        model: Replaces its model: a name, or a class or function, including one of a cell.
+        data: Replaces its data, likewise.
+        store: Where runs are kept; None for the store that WORKBENCH_STORE names, or else the user's own.
 
     Raises:
-        ExperimentError: If it is no experiment.
-        WorkbenchError: If the front end was not built.
+        ExperimentError: If it is not a valid experiment.
+        WorkbenchError: If the front end is not built.
+
+    Example:
+        >>> form = wb.app(experiment)
+        >>> form.experiment == experiment
+        True
     """
     return form(experiment, PARTS, model=model, data=data, store=store)
 
@@ -242,7 +262,7 @@ def form(
     """Show some parts of a form; arguments as in `app`."""
     run = given if isinstance(given, Run) else given.run if isinstance(given, ExperimentForm) else None
     if isinstance(given, ExperimentForm):
-        draft, store = given.draft, store or given._desk.store
+        draft, store = given.draft, store or given._context.store
     else:
         shell = get_ipython()
         begin = None if given is None else _experiment_of(given)
@@ -265,7 +285,7 @@ def _experiment_of(given: Experiment | str | Path | Mapping[str, Any] | Run) -> 
         return read_experiment(given)
     if not isinstance(given, Mapping):
         raise ExperimentError(
-            f"an object of type {type(given).__name__} is no experiment",
+            f"an object of type {type(given).__name__} is not an experiment",
             field="experiment",
             allowed="an experiment, the path of its file, a mapping of its fields, or a run",
         )

@@ -1,7 +1,7 @@
-"""One run, live, as a widget that brings the view along.
+"""The live view of one run as a widget.
 
-Where the page comes from a server that has the run, the view asks that server, and the kernel has no part in
-it. Where it does not (an editor, a hosted notebook), the kernel itself sends the same frames.
+If the page was served by a Jupyter server that has the run, the view connects to that server without the
+kernel. Otherwise (an editor, a hosted notebook), the kernel sends the same frames.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any
 import anywidget
 import traitlets
 
-from workbench.errors import ExperimentError, WorkbenchError
-from workbench.run import Run, attach
-from workbench.run.output import HEIGHT_PX, snapshot
+from workbench.errors import ArgumentError, WorkbenchError
+from workbench.live_feed.feed import Feed
+from workbench.live_feed.session import TICK_S, Session
+from workbench.runs import Run, attach
+from workbench.runs.notebook_output import HEIGHT_PX, snapshot
 from workbench.store import Store
-from workbench.watch.session import TICK_S, Session
-from workbench.watch.watch import Watch
 
 _VIEW = Path(__file__).parent / "static" / "widget.js"
 _SILENCE_S = 60.0
@@ -30,40 +30,40 @@ class LiveView(anywidget.AnyWidget):
     """The view of one run; see `live`."""
 
     _esm = traitlets.Unicode().tag(sync=True)
-    run_id = traitlets.Unicode(help="The run.").tag(sync=True)
-    height = traitlets.Int(HEIGHT_PX, help="In pixels.").tag(sync=True)
-    snapshot = traitlets.Unicode(help="HTML that is shown where no server has the run.").tag(sync=True)
+    run_id = traitlets.Unicode(help="The ID of the run.").tag(sync=True)
+    height = traitlets.Int(HEIGHT_PX, help="Height in pixels.").tag(sync=True)
+    snapshot = traitlets.Unicode(help="HTML to show if live updates are unavailable.").tag(sync=True)
 
     def __init__(self, run: Run, height: int = HEIGHT_PX) -> None:
-        """Make a view of a run.
+        """Create a view of a run.
 
         Args:
-            run: What is shown.
-            height: In pixels.
+            run: The run to show.
+            height: Height in pixels.
 
         Raises:
-            WorkbenchError: If the front end was not built.
+            WorkbenchError: If the front end is not built.
         """
         super().__init__(_esm=read_view(_VIEW), run_id=run.run_id, height=height, snapshot=snapshot(run))
         self._run = run
         self._senders = Senders(lambda content, frame: self.send(content, buffers=[frame]))
-        self.on_msg(self._hear)
+        self.on_msg(self._on_message)
 
     def close(self) -> None:
-        """Send nothing any more, and remove the view."""
-        # A widget that could not be made is closed all the same.
+        """Stop sending, and remove the view."""
+        # A widget is closed even if its construction failed.
         if hasattr(self, "_senders"):
-            self._senders.end()
+            self._senders.close()
         super().close()
 
-    def _hear(self, _widget: Any, content: Any, _buffers: Any) -> None:
+    def _on_message(self, _widget: Any, content: Any, _buffers: Any) -> None:
         if isinstance(content, dict):
-            self._senders.hear(lambda: self._run, content)
+            self._senders.receive(lambda: self._run, content)
 
     def _repr_mimebundle_(self, **options: Any) -> tuple[dict[str, Any], dict[str, Any]] | None:
         bundle = super()._repr_mimebundle_(**options)
         if bundle is not None:
-            # What remains where no widgets are shown: on a web site, after a restart of the kernel.
+            # Shown where widgets are unavailable: on a web site, or after a restart of the kernel.
             bundle[0]["text/html"] = self.snapshot
         return bundle
 
@@ -72,91 +72,91 @@ def read_view(path: Path) -> str:
     """Return the code of a view.
 
     Args:
-        path: Where the front end is built to.
+        path: The built file.
 
     Raises:
-        WorkbenchError: If it was not built.
+        WorkbenchError: If it is not built.
     """
     if not path.exists():
         raise WorkbenchError(
-            f"the front end is not built: there is no {path}",
-            next_step="Install the package with npm at hand, or run: make front-end",
+            f"the front end is not built: {path} does not exist",
+            next_step="Install the package where npm is available, or run: make front-end",
         )
     return path.read_text(encoding="utf-8")
 
 
 class Senders:
-    """One sender for each view of a run in a widget: what each view shows is its own."""
+    """The senders of a widget, one for each view, as each view has its own subscription."""
 
     def __init__(self, send: Callable[[dict[str, Any], bytes], None]) -> None:
-        """Begin without views.
+        """Start without views.
 
         Args:
-            send: Sends a message of the widget, with a frame.
+            send: Sends a message of the widget with a frame.
         """
         self._send = send
         self._of_views: dict[str, KernelSender] = {}
 
-    def hear(self, run_of_view: Callable[[], Run], content: dict[str, Any]) -> None:
-        """Hand on what a view says, or end its sender where the view is gone and says nothing.
+    def receive(self, run_of_view: Callable[[], Run], content: dict[str, Any]) -> None:
+        """Handle a message of a view: a subscription or acknowledgement, or nothing if the view has closed.
 
         Args:
-            run_of_view: Returns what a new view shows.
-            content: The message; one that names no view is passed over.
+            run_of_view: Returns the run that a new view shows.
+            content: The message; ignored unless it names a view.
         """
-        view, said = content.get("view"), content.get("said")
+        view, message = content.get("view"), content.get("message")
         if not isinstance(view, str):
             return
-        self._of_views = {name: sender for name, sender in self._of_views.items() if sender.alive}
+        self._of_views = {name: sender for name, sender in self._of_views.items() if sender.is_alive}
         sender = self._of_views.get(view)
-        if isinstance(said, str):
+        if isinstance(message, str):
             if sender is None:
                 sender = KernelSender(run_of_view(), lambda frame: self._send({"view": view}, frame))
                 self._of_views[view] = sender
-            sender.hear(said)
+            sender.receive(message)
         elif sender is not None:
-            sender.end()
+            sender.close()
 
-    def end(self) -> None:
-        """Send nothing any more."""
+    def close(self) -> None:
+        """Stop sending."""
         for sender in self._of_views.values():
-            sender.end()
+            sender.close()
 
 
 class KernelSender:
-    """Sends frames to one view, as the server does from its own process; ends when nobody listens."""
+    """Sends frames from the kernel to one view; stops when the view no longer reads them."""
 
     def __init__(self, run: Run, send: Any) -> None:
-        """Begin to send.
+        """Start to send.
 
         Args:
-            run: What is shown; its store is opened once more, for reading from another thread.
-            send: Takes the bytes of a frame.
+            run: The run to show; its store is opened again, to be read from another thread.
+            send: Sends the bytes of a frame.
         """
         self.run_id = run.run_id
         url, artifacts = run.store.url, str(run.store.artifacts)
         self._send = send
-        self._watch = Watch(lambda: Store.open(url, artifacts))
-        self._session = Session(self._watch)
+        self._feed = Feed(lambda: Store.open(url, artifacts))
+        self._session = Session(self._feed)
         self._woken = threading.Event()
         self._ended = threading.Event()
-        self._watch.listen(self._woken.set)
+        self._feed.listen(self._woken.set)
         self._thread = threading.Thread(target=self._send_what_changes, name="workbench-view", daemon=True)
         self._thread.start()
 
     @property
-    def alive(self) -> bool:
+    def is_alive(self) -> bool:
         """Whether it still sends."""
         return self._thread.is_alive()
 
-    def hear(self, message: str) -> None:
-        """Take in what the view says; what is no message is passed over."""
-        with contextlib.suppress(ExperimentError):
-            self._session.hear(message)
+    def receive(self, message: str) -> None:
+        """Handle a message of the view; invalid ones are ignored."""
+        with contextlib.suppress(ArgumentError):
+            self._session.receive(message)
         self._woken.set()
 
-    def end(self) -> None:
-        """Send nothing any more."""
+    def close(self) -> None:
+        """Stop sending."""
         self._ended.set()
         self._woken.set()
 
@@ -165,7 +165,7 @@ class KernelSender:
             while not self._ended.is_set():
                 self._woken.wait(TICK_S)
                 self._woken.clear()
-                # A view that is gone draws nothing, and so takes no frame.
+                # A closed view acknowledges no frame.
                 if self._session.unread_s > _SILENCE_S:
                     return
                 if self._session.unread_s or self._ended.wait(self._session.wait_s()):
@@ -174,21 +174,24 @@ class KernelSender:
                 if frame is not None:
                     self._send(frame)
         finally:
-            self._watch.close()
+            self._feed.close()
 
 
 def live(run: Run | str = "last", *, store: Store | str | None = None, height: int = HEIGHT_PX) -> LiveView:
-    """Show a run live in a notebook, wherever its front end comes from.
+    """Show a run live in a notebook, with or without the JupyterLab extension.
 
-    In a JupyterLab with the extension, a run that ends a cell is shown the same way by itself.
+    In JupyterLab with the extension, a run as the last value of a cell is shown the same way.
 
     Args:
-        run: A run, its id, a beginning that only one run has, or "last".
-        store: Where it is kept, if only its id is given; None for the usual store.
-        height: In pixels.
+        run: A run, its ID, a unique prefix of its ID, or "last".
+        store: Where the run is kept if only its ID is given; None for the default store.
+        height: Height in pixels.
 
     Raises:
         RunNotFoundError: If there is no such run.
-        WorkbenchError: If the front end was not built.
+        WorkbenchError: If the front end is not built.
+
+    Example:
+        >>> view = wb.live(run)
     """
     return LiveView(run if isinstance(run, Run) else attach(run, store=store), height)

@@ -1,4 +1,4 @@
-"""The parts of the form by themselves; each takes what `app` takes, also another form to share its draft."""
+"""The parts of the form on their own; each accepts what `app` accepts, such as a form to share."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from workbench.widgets.experiment_form import ExperimentForm, Given, form
 
 
 def model(experiment: Given = None, *, store: Store | str | None = None) -> ExperimentForm:
-    """Choose and look at the model of an experiment; arguments as in `app`."""
+    """Choose and inspect the model of an experiment; arguments as in `app`."""
     return form(experiment, ("model",), store=store)
 
 
 def data(experiment: Given = None, *, store: Store | str | None = None) -> ExperimentForm:
-    """Choose and look at the data of an experiment; arguments as in `app`."""
+    """Choose and inspect the data of an experiment; arguments as in `app`."""
     return form(experiment, ("data",), store=store)
 
 
 def space(experiment: Given = None, *, store: Store | str | None = None) -> ExperimentForm:
-    """Draw the search space of an experiment; arguments as in `app`."""
+    """Edit the search space of an experiment; arguments as in `app`."""
     return form(experiment, ("space",), store=store)
 
 
@@ -32,5 +32,5 @@ def run(experiment: Given = None, *, store: Store | str | None = None) -> Experi
 
 
 def result(experiment: Given = None, *, store: Store | str | None = None) -> ExperimentForm:
-    """Look at what came out of a run, and go on from there; arguments as in `app`."""
+    """Show the result of a run, and continue from there; arguments as in `app`."""
     return form(experiment, ("result",), store=store)

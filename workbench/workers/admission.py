@@ -1,8 +1,8 @@
-"""Who gets workers next, and on which nodes: the rules of the pool, without processes.
+"""Which request gets workers next, and on which nodes: the rules of the pool, without processes.
 
-A gang is admitted whole or not at all, and nobody passes the request at the head of the queue, so none
-starves and none deadlocks. Among waiting requests the highest priority comes first, then the run that
-holds the fewest CPUs, then the oldest. Processes are left to `pool`.
+A gang is admitted whole or not at all, and no request overtakes the one at the head of the queue, so there
+is neither starvation nor deadlock. Among waiting requests the highest priority comes first, then the run
+that holds the fewest CPUs, then the oldest. Processes are left to `pool`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from typing import Literal
 from workbench.errors import ResourcesError
 
 CPU_SHARE = 0.9
-"""Part of a CPU that a worker asks Ray for per CPU it uses, so that coordinators (0.001) always fit."""
+"""Fraction of each CPU in use that a worker reserves in Ray, so that coordinators (0.001) always fit."""
 BETWEEN_TRIALS_S = 1.0
-"""How long a run whose trial has ended is expected to ask for the workers of its next one."""
+"""How long a run whose trial has ended is expected to request workers for its next one."""
 _ROUNDING = 1e-6
 
 Placement = Literal["pack", "spread"]
@@ -35,7 +35,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Node:
-    """One machine as the pool sees it."""
+    """A node as the pool sees it."""
 
     node_id: str
     cpus: float
@@ -45,13 +45,13 @@ class Node:
     """CPUs of workers that are leased out."""
     leased_gpus: float = 0.0
     foreign_cpus: float = 0.0
-    """CPUs, as Ray counts, that others hold."""
+    """CPUs that others hold, as Ray counts them."""
     foreign_gpus: float = 0.0
     num_idle: int = 0
     """Idle workers of the shape in question."""
 
     def fits(self, shape: Shape) -> int:
-        """Count workers of a shape that could run here now, idle ones included."""
+        """Return how many workers of a shape could run here now, idle ones included."""
         return max(
             self.num_idle,
             min(
@@ -62,42 +62,42 @@ class Node:
         )
 
     def could_fit(self, shape: Shape) -> int:
-        """Count workers of a shape that could run here if nothing else did."""
+        """Return how many workers of a shape could run here if nothing else did."""
         return min(_count(self.cpus, shape.cpus), _count(self.gpus, shape.gpus))
 
 
 @dataclass(frozen=True)
 class Request:
-    """A gang that somebody asked for."""
+    """A request for a gang."""
 
     run_id: str
     trial: int | None = None
-    """The trial that it is for, by which it can be cancelled."""
+    """The trial it is for, by which it can be cancelled."""
     num_workers: int = 1
     shape: Shape = Shape()
     placement: Placement = "pack"
     priority: int = 0
     together: int = 1
-    """How many requests of the run should be there before this one is served, for a while at least."""
+    """How many requests of the run should have arrived before this one is served; not waited for for long."""
     preload: tuple[str, ...] = ()
     """Modules that its trials will need, imported when a worker starts."""
     excluded: frozenset[str] = frozenset()
-    """Nodes that it must not run on, by id."""
+    """Ids of nodes that it must not run on."""
     autoscaling: bool = False
-    """Whether it waits for machines that the cluster does not have yet, and asks for them."""
+    """Whether it requests nodes that the cluster does not have yet, and waits for them."""
 
     def accepts(self, shape: Shape, node_id: str) -> bool:
-        """Say whether a worker of a shape on a node may serve it."""
+        """Return whether a worker of a shape on a node may serve it."""
         return shape == self.shape and node_id not in self.excluded
 
     @property
     def of_trial(self) -> tuple[str, int] | None:
-        """Run and trial that it is for, or None."""
+        """The run and trial it is for, or None."""
         return None if self.trial is None else (self.run_id, self.trial)
 
 
 def check_feasible(request: Request, nodes: Sequence[Node]) -> None:
-    """Refuse a request that no wait can satisfy; one that lets the cluster grow always can be.
+    """Refuse a request that could never be served, however long it waits; a cluster that grows always can.
 
     Raises:
         ResourcesError: If the cluster could not hold the gang even when empty.
@@ -109,17 +109,17 @@ def check_feasible(request: Request, nodes: Sequence[Node]) -> None:
     if could_fit >= request.num_workers:
         return
     shape = f"{request.shape.cpus} CPU and {request.shape.gpus:g} GPU"
-    there_is = ", ".join(f"{node.cpus:g} CPU and {node.gpus:g} GPU" for node in nodes) or "nothing"
+    present = ", ".join(f"{node.cpus:g} CPU and {node.gpus:g} GPU" for node in nodes) or "nothing"
     raise ResourcesError(
-        f"{request.num_workers} workers with {shape} each can never run here: nodes have {there_is}",
+        f"{request.num_workers} workers with {shape} each can never run here: the nodes have {present}",
         field="resources",
         allowed=f"at most {could_fit} such workers",
-        next_step="Ask for fewer or smaller workers, or attach to a larger cluster.",
+        next_step="Request fewer or smaller workers, or attach to a larger cluster.",
     )
 
 
-def order(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> int:
-    """Return the index of the request that is next.
+def next_index(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> int:
+    """Return the index of the request to serve next.
 
     Args:
         waiting: Requests, oldest first; at least one.
@@ -128,24 +128,24 @@ def order(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> int:
     oldest: dict[tuple[int, str], int] = {}
     for index, request in enumerate(waiting):
         oldest.setdefault((-request.priority, request.run_id), index)
-    # Of thousands of requests only the oldest of each run and priority can be next.
+    # Only the oldest request of each run and priority can be next; there may be thousands of others.
     return min((priority, held_cpus.get(run_id, 0.0), index) for (priority, run_id), index in oldest.items())[
         2
     ]
 
 
-class Returning:
-    """Runs between two trials: they will ask for workers in a moment, before lower priorities get them.
+class RunsBetweenTrials:
+    """Runs whose trial has just ended: workers are kept for them for a moment, ahead of lower priorities.
 
     Without this a run of a higher priority would lose its place at the end of each of its trials.
     """
 
     def __init__(self) -> None:
-        """Know of none."""
+        """Start without any."""
         self._expected: list[tuple[Request, float]] = []
 
-    def ended(self, request: Request, now_s: float) -> None:
-        """Take note that a lease has ended.
+    def on_lease_ended(self, request: Request, now_s: float) -> None:
+        """Expect another request of the run whose lease has ended.
 
         Args:
             request: What was leased.
@@ -154,24 +154,24 @@ class Returning:
         self._expected = [(each, until_s) for each, until_s in self._expected if until_s > now_s]
         self._expected.append((request, now_s + BETWEEN_TRIALS_S))
 
-    def asked(self, request: Request) -> None:
-        """Take note that a run asks: it is expected for one trial less."""
+    def on_requested(self, request: Request) -> None:
+        """Expect one request less of the run that has just made one."""
         for index, (each, _) in enumerate(self._expected):
             if each.run_id == request.run_id:
                 del self._expected[index]
                 return
 
     def outranks(self, request: Request, now_s: float) -> bool:
-        """Say whether a request must wait for a run of a higher priority that is between two trials."""
+        """Return whether a request must wait for a run of a higher priority that is between two trials."""
         return any(each.priority > request.priority and until_s > now_s for each, until_s in self._expected)
 
 
-def queued(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> list[Request]:
+def serving_order(waiting: Sequence[Request], held_cpus: Mapping[str, float]) -> list[Request]:
     """Return the requests in the order in which they will be served if nothing else changes.
 
     Args:
         waiting: Requests, oldest first.
-        held_cpus: As in `order`.
+        held_cpus: As in `next_index`.
     """
     held, queue = dict(held_cpus), []
     left: dict[tuple[int, str], deque[tuple[int, Request]]] = {}
@@ -215,7 +215,7 @@ def place(request: Request, nodes: Sequence[Node]) -> list[str] | None:
 
 
 def _spread(num_workers: int, room: Mapping[str, int], idle: Mapping[str, int]) -> list[str]:
-    """Take each time the node with the fewest workers of the gang, of those the warmest, emptiest, first."""
+    """Fill the node with the fewest workers of the gang first; on a tie the one with most idle, then free."""
     nodes = [
         (0, -idle[node_id], -free, index, node_id)
         for index, (node_id, free) in enumerate(room.items())

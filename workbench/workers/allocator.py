@@ -1,8 +1,8 @@
-"""How the C library of a worker keeps the memory that a training frees.
+"""Make the C library of a worker keep the memory that a training frees.
 
-Training runs in a thread of its own, and glibc gives what such threads free back to the system at once: a
-step that allocates its activations or gathered parameters anew then pays hundreds of page faults, where the
-same loop in a process's first thread pays next to none. Other C libraries are left as they are.
+Training runs in a thread of its own, and glibc returns what such threads free to the system at once: a step
+that allocates its activations or gathered parameters anew then pays hundreds of page faults, where the same
+loop in the main thread pays next to none. Other C libraries are left as they are.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import sys
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 """What `malloc.h` calls M_TRIM_THRESHOLD and M_MMAP_THRESHOLD."""
 KEPT_BYTES = 256 * 2**20
-_LOOKED_AT_BYTES = 2**20
+_TRIGGER_BYTES = 2**20
 LARGEST_KEPT_BYTES = 32 * 2**20
-"""The largest block that is kept: what glibc itself comes to in a process's first thread."""
+"""The largest block that is kept: the limit that glibc itself arrives at in the main thread."""
 
 
 def keep_freed_memory() -> None:
-    """Let the memory that this process frees be used by its next allocation instead of the system."""
+    """Reuse the memory that this process frees for its next allocations instead of returning it."""
     libc = _glibc()
     if libc is not None:
         libc.mallopt(_MMAP_THRESHOLD, LARGEST_KEPT_BYTES)
@@ -27,12 +27,12 @@ def keep_freed_memory() -> None:
 
 
 def return_freed_memory() -> None:
-    """Give the memory that the calling thread has freed, and that was kept, back to the system."""
+    """Return to the system the memory that the calling thread has freed and that was kept."""
     libc = _glibc()
     if libc is not None:
-        # The end of a thread's heap is looked at where something in it is freed, and only there.
+        # glibc checks the end of a thread's heap only when something in it is freed.
         libc.mallopt(_TRIM_THRESHOLD, 0)
-        libc.free(libc.malloc(_LOOKED_AT_BYTES))
+        libc.free(libc.malloc(_TRIGGER_BYTES))
         libc.malloc_trim(0)
         libc.mallopt(_TRIM_THRESHOLD, KEPT_BYTES)
 

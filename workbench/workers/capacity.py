@@ -17,8 +17,8 @@ class Capacity:
 
     Attributes:
         shape: What one worker uses.
-        workers_per_node: How many of them each node holds.
-        placement: Whether a gang is put on few nodes or on many.
+        workers_per_node: How many workers each node holds.
+        placement: Whether a gang is packed onto few nodes or spread over many.
     """
 
     shape: Shape
@@ -27,7 +27,7 @@ class Capacity:
 
     @property
     def num_workers(self) -> int:
-        """Workers on all nodes together."""
+        """Workers that all nodes hold together."""
         return sum(self.workers_per_node)
 
 
@@ -35,7 +35,7 @@ def capacity_of(experiment: Experiment, cluster: ClusterInventory) -> Capacity:
     """Decide what one worker uses, and count how many there can be.
 
     Args:
-        experiment: Its `gpus_per_worker: auto` is one where the cluster has GPUs and a model is trained.
+        experiment: `gpus_per_worker: auto` means one where the cluster has GPUs and a model is trained.
         cluster: The cluster.
     """
     resources = experiment.resources

@@ -1,8 +1,8 @@
-"""The workers of one trial, as its coordinator holds them: ask, start, follow, stop, release.
+"""The workers of one trial, as its coordinator holds them: request, start, follow, stop, release.
 
-A gang is asked for, waits its turn in the pool, and then runs one trial: rank 0 tells what happens, the
-others only whether they ended or died. The first call to a worker brings its first news along, so a
-short trial costs one call. It imports no torch; what to do with a lost worker is left to the caller.
+A gang waits its turn in the pool and then runs one trial: rank 0 reports events, the others only whether
+they ended or died. The first call to a worker returns its first events too, so a short trial costs one call.
+This module imports no torch; what to do about a lost worker is left to the caller.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from ray.exceptions import GetTimeoutError, OutOfMemoryError, RayActorError, Ray
 
 from workbench.errors import RunError, WorkbenchError
 from workbench.events import Event, Reason, TrialEnded
+from workbench.remote.code_origin import Origin
 from workbench.resources import num_memory_kills
+from workbench.training.outcome import FAILED_EXCHANGE
 from workbench.workers.admission import Request
 from workbench.workers.lease import Lease
-from workbench.workers.origin import Origin
-from workbench.workers.owner import Owner
+from workbench.workers.lease_owner import Owner
 from workbench.workers.pool import connect_pool
 from workbench.workers.worker import Progress, WorkerInfo
 
@@ -37,16 +38,11 @@ if TYPE_CHECKING:
 _GCS: Any = gcs_pb2  # generated without types
 _COMMON: Any = common_pb2
 POOL_RESTART_S = 30.0
-"""How long to try to open another pool when one died."""
+"""How long to try to open another pool after one died."""
 DEATH_KNOWN_S = 1.0
-"""How long it takes until the cluster knows why a process ended."""
-
-
-_FAILED_EXCHANGE = ("gloo", "Gloo", "NCCL", "DistBackendError", "DistStoreError", "DistNetworkError")
-"""What a rank fails with when another one is gone."""
-
-OFFSPRING_S = 3.0
-"""How long workers may take to end what their trial started, before they are ended themselves."""
+"""How long the cluster takes to learn why a process ended."""
+CHILD_PROCESSES_S = 3.0
+"""How long workers may take to end the processes that their trial started, before they are killed."""
 RANKS_APART_S = 5.0
 """How much later than rank 0 another rank may end its trial."""
 
@@ -55,16 +51,16 @@ class Gang:
     """The workers of one trial, from the request to the release."""
 
     def __init__(self, request: Request) -> None:
-        """Ask the pool for a gang; `ready` says when it is there.
+        """Request a gang of the pool; `ready` returns whether it was granted.
 
         Args:
-            request: What to ask for.
+            request: What to request.
         """
         self._request = request
-        self._asked_s = time.monotonic()
+        self._requested_s = time.monotonic()
         self._lease: Lease | None = None
-        self._asked = self._ask()
-        self._running: list[Any] = []  # one pending answer per rank whose trial has not ended
+        self._pending_lease = self._request_lease()
+        self._running: list[Any] = []  # one pending call per rank whose trial has not ended
         self._ended: Progress | None = None
         self._endings: dict[int, TrialEnded] = {}
         self._failed_s: float | None = None  # when the first rank failed
@@ -75,10 +71,10 @@ class Gang:
 
     @classmethod
     def lease(cls, request: Request, timeout_s: float | None = None) -> Gang:
-        """Ask for a gang and wait until it is there.
+        """Request a gang and wait until it is granted.
 
         Args:
-            request: What to ask for.
+            request: What to request.
             timeout_s: How long to wait; None for as long as it takes.
 
         Returns:
@@ -86,39 +82,39 @@ class Gang:
 
         Raises:
             ResourcesError: If the cluster can never hold it.
-            RunError: If it is not there in time, or workers do not start.
+            RunError: If it is not granted in time, or workers do not start.
         """
         gang = cls(request)
         if not gang.ready(timeout_s):
             gang.release()
-            raise RunError(f"no worker was free within {timeout_s:g} s", next_step="Try again later.")
+            raise RunError(f"no worker became free within {timeout_s:g} s", next_step="Try again later.")
         return gang
 
     def ready(self, timeout_s: float | None = None) -> bool:
-        """Say whether the workers are there.
+        """Return whether the workers have been leased.
 
         Args:
             timeout_s: How long to wait for them; None for as long as it takes.
 
         Raises:
             ResourcesError: If the cluster can never hold the gang.
-            RunError: If workers do not start, or the pool does not come back.
+            RunError: If workers do not start, or the pool died and could not be restarted.
         """
         while self._lease is None:
             try:
-                self._lease = ray.get(self._asked, timeout=timeout_s)
+                self._lease = ray.get(self._pending_lease, timeout=timeout_s)
             except GetTimeoutError:
                 return False
             except RayTaskError as error:
                 if isinstance(error.cause, WorkbenchError):
                     raise error.cause from None
-                raise RunError(f"the pool of workers failed: {error.cause}") from error
+                raise RunError(f"the worker pool failed: {error.cause}") from error
             except RayActorError as error:
-                if time.monotonic() - self._asked_s > POOL_RESTART_S:
-                    raise RunError("the pool of workers does not come back") from error
+                if time.monotonic() - self._requested_s > POOL_RESTART_S:
+                    raise RunError("the worker pool died and could not be restarted") from error
                 time.sleep(0.1)
                 _pool_at.cache_clear()
-                self._asked = self._ask()
+                self._pending_lease = self._request_lease()
         return True
 
     @property
@@ -127,13 +123,13 @@ class Gang:
         return self._lease.infos if self._lease is not None else ()
 
     def start(self, task: TrialTask, *, blocking: bool = False, origin: Origin | None = None) -> None:
-        """Begin the trial on every worker.
+        """Start the trial on every worker.
 
         Args:
             task: The trial; each worker gets it with its own rank.
             blocking: Whether training waits after each report of an objective until `next` is called
                 again, so that a decision to stop takes effect at exactly that report.
-            origin: Where the run was started, so that imports and relative paths mean the same there.
+            origin: Where the run was started, so that imports and relative paths resolve as they do there.
         """
         lease = self._lease
         if lease is None:
@@ -155,7 +151,7 @@ class Gang:
         ]
 
     def next(self, *, stop: bool = False, timeout_s: float | None = None) -> Progress:
-        """Wait for news of the trial.
+        """Wait for the next events of the trial.
 
         Args:
             stop: Whether it should stop at its next report; it may report and checkpoint once more.
@@ -163,7 +159,7 @@ class Gang:
 
         Returns:
             What happened since the last call: nothing, if the time ran out; `ended` or `lost` is set
-            when the trial is over, and stays so.
+            once the trial is over, and stays set.
         """
         if self._ended is not None:
             return self._ended
@@ -179,13 +175,13 @@ class Gang:
         return self._collect(timeout_s)
 
     def stop(self, grace_s: float) -> Progress:
-        """Stop the trial: ask it to, and end its processes when it does not within the grace.
+        """Stop the trial, and kill its processes where it does not stop in time.
 
         Args:
-            grace_s: Seconds until the processes are ended.
+            grace_s: Seconds until the processes are killed.
 
         Returns:
-            Everything that happened until the end; where processes had to be ended neither `ended`
+            Everything that happened until the end; where processes had to be killed neither `ended`
             nor `lost` is set.
         """
         deadline = time.monotonic() + grace_s
@@ -196,36 +192,37 @@ class Gang:
             if progress.ended is not None or progress.lost is not None:
                 return dataclasses.replace(progress, events=events)
         self.kill()
-        return Progress(events, message=f"it did not stop within {grace_s:g} s, so its processes were ended")
+        return Progress(events, message=f"it did not stop within {grace_s:g} s, so its processes were killed")
 
     def kill(self) -> None:
-        """End the processes of the gang now, whatever they do."""
+        """Kill the processes of the gang now."""
         if self._lease is None:
             return
+        # Their own child processes would survive them.
         ending = [worker.end.remote(0.0) for worker in self._lease.workers]
-        ray.wait(ending, num_returns=len(ending), timeout=OFFSPRING_S)  # what they started would survive them
+        ray.wait(ending, num_returns=len(ending), timeout=CHILD_PROCESSES_S)
         for worker in self._lease.workers:
             ray.kill(worker)
         self._unhealthy.update(range(len(self._lease.workers)))
         self._running = []
 
     def release(self) -> None:
-        """Give the workers back, or withdraw the request; workers that still train are stopped.
+        """Return the workers to the pool, or withdraw the request; workers that still train are stopped.
 
-        Never waits and may be called twice.
+        Returns at once and may be called twice.
         """
         if self._lease is None:
             with contextlib.suppress(RayError):
-                ray.cancel(self._asked)
+                ray.cancel(self._pending_lease)
             return
         _pool().release.remote(self._lease.lease_id, tuple(sorted(self._unhealthy)), bool(self._running))
         self._lease, self._running = None, []
 
-    def _ask(self) -> Any:
+    def _request_lease(self) -> Any:
         return _pool().lease.remote(self._request, _owner())
 
     def _collect(self, timeout_s: float | None) -> Progress:
-        """Take rank 0's news, unless another rank ends badly and rank 0 does not notice."""
+        """Return what rank 0 reports, unless another rank ends badly and rank 0 does not notice."""
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
             pending = [reference for reference in self._running if reference is not None]
@@ -239,17 +236,17 @@ class Gang:
             except GetTimeoutError:
                 progress = None
             except (RayActorError, OutOfMemoryError) as error:
-                return self._lose(self._running.index(done[0]), error)
+                return self._end_lost(self._running.index(done[0]), error)
             if progress is None:
                 if self._failed_s is None or time.monotonic() < self._failed_s + RANKS_APART_S:
                     return Progress()
-                # It waits for a rank that is gone, in an exchange that cannot be called off.
+                # It waits for a rank that has gone, in a collective that cannot be aborted.
                 return self._end([])
             rank = self._running.index(done[0])
             self._take(rank, progress)
             if rank == 0:
                 return self._end(progress.events) if progress.ended is not None else progress
-            if progress.events:  # of what another rank does, only what it prints is told
+            if progress.events:  # of the other ranks only matches in their logs are reported
                 return Progress(progress.events)
 
     def _take(self, rank: int, progress: Progress) -> None:
@@ -267,10 +264,10 @@ class Gang:
                 self._failed_s = time.monotonic()
 
     def _end(self, events: list[Event]) -> Progress:
-        """Wait for the ranks that still run, and tell how the trial ended.
+        """Wait for the ranks that still run, and return how the trial ended.
 
-        Where one rank fails the others fail for want of it: what the trial died of is what the first one
-        says that has a reason of its own. Ranks that do not end must not be used again.
+        When one rank fails the others fail because they miss it: the cause is taken from the rank whose
+        error does not merely say that another rank has gone. Ranks that do not end are not used again.
         """
         deadline = time.monotonic() + RANKS_APART_S
         for rank, reference in enumerate(self._running):
@@ -285,9 +282,9 @@ class Gang:
             except GetTimeoutError:
                 self._unhealthy.add(rank)
             except (RayActorError, OutOfMemoryError) as error:
-                return dataclasses.replace(self._lose(rank, error), events=events)
+                return dataclasses.replace(self._end_lost(rank, error), events=events)
         failed = [ending for ending in self._endings.values() if ending.state == "failed"]
-        first = min(failed, key=_remoteness) if failed else self._endings[0]
+        first = min(failed, key=_cause_order) if failed else self._endings[0]
         own = self._endings.get(0, first)
         ended = own.model_copy(
             update={name: getattr(first, name) for name in ("state", "reason", "message", "traceback")}
@@ -297,26 +294,26 @@ class Gang:
         self._ended = Progress(ended=ended, unfit=unfit)
         return Progress(events, ended, unfit=unfit)
 
-    def _lose(self, rank: int, error: RayError) -> Progress:
-        """End the trial when one of its workers died; the others may serve on where they notice."""
+    def _end_lost(self, rank: int, error: RayError) -> Progress:
+        """End the trial because one of its workers died; the others can be used again if they notice."""
         info = self.workers[rank]
         reason: Reason = "oom" if self._ran_out_of_memory(info, error) else "lost"
         cause = "memory ran out" if reason == "oom" else str(error).splitlines()[0]
-        if "creation task" in cause:  # so says Ray of the process that it started in this one's place
+        if "creation task" in cause:  # Ray's words about the process that it started to replace this one
             cause = "its process ended"
         self._unhealthy.add(rank)
         self._ended = Progress(lost=reason, message=f"worker {info.pid} on {info.host} died: {cause}")
         return self._ended
 
     def _ran_out_of_memory(self, info: WorkerInfo, error: RayError) -> bool:
-        if isinstance(error, OutOfMemoryError) or _was_ended_for_memory(info):
+        if isinstance(error, OutOfMemoryError) or _was_killed_for_memory(info):
             return True
-        # Linux ends processes without a word to Ray; its count can only be read where this process is.
+        # Linux kills processes without notifying Ray; its counter can only be read on this machine.
         return info.host == socket.gethostname() and num_memory_kills() > self._num_memory_kills
 
 
 def prepare(request: Request) -> None:
-    """Have workers started before they are needed, so that the first trials find them warm.
+    """Start workers before they are needed, so that the first trials find them warm.
 
     Args:
         request: How many of which shape, and what to import.
@@ -331,12 +328,12 @@ def _pool() -> Any:
 
 @functools.lru_cache(maxsize=4)
 def _pool_at(address: str, job_id: str) -> Any:
-    """Connect once for as long as this process is attached: each time it attaches it is another job."""
+    """Connect once for as long as this process is attached: it is another job each time it attaches."""
     return connect_pool()
 
 
-def _was_ended_for_memory(info: WorkerInfo) -> bool:
-    """Ask the cluster whether a process was ended because memory ran out."""
+def _was_killed_for_memory(info: WorkerInfo) -> bool:
+    """Return whether the cluster killed a process because memory ran out."""
     accessor: Any = cluster_state.state._connect_and_get_accessor()
     process_id = ray.WorkerID(bytes.fromhex(info.process_id))
     deadline = time.monotonic() + DEATH_KNOWN_S
@@ -349,12 +346,12 @@ def _was_ended_for_memory(info: WorkerInfo) -> bool:
     return False
 
 
-def _remoteness(ending: TrialEnded) -> int:
-    """Order failures by how likely they are the cause of the others."""
+def _cause_order(ending: TrialEnded) -> int:
+    """Return the order of a failure, those most likely to have caused the others first."""
     if ending.reason == "oom":
         return 0
     text = f"{ending.message} {ending.traceback}"
-    return 2 if any(sign in text for sign in _FAILED_EXCHANGE) else 1
+    return 2 if any(sign in text for sign in FAILED_EXCHANGE) else 1
 
 
 def _owner() -> Owner:

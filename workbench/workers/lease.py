@@ -1,4 +1,4 @@
-"""What the pool answers: a gang that was leased, and what it holds in all."""
+"""What the pool returns: a gang that was leased, and its status."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ class Lease:
 
     lease_id: int
     workers: tuple[Any, ...]
-    """Handles of the workers, by rank."""
+    """Actor handles of the workers, by rank."""
     infos: tuple[WorkerInfo, ...]
 
 
 @dataclass(frozen=True)
 class PoolStatus:
-    """What the pool holds."""
+    """Who holds workers of the pool and who waits for some."""
 
     leased: dict[str, int]
-    """Leased workers, by run."""
+    """Number of leased workers, by run."""
     queue: tuple[Request, ...]
-    """Who waits, the next one first."""
+    """Waiting requests, the next one first."""
     idle_pids: tuple[int, ...]
-    foreign_cpus: float  # that others than the workbench hold
+    foreign_cpus: float
+    """CPUs that other programs than the workbench hold."""
     missing: tuple[str, ...] = ()
-    """What is said of nodes that are lost, silent, or asked for."""
+    """A sentence on each node that is lost, silent or requested."""
 
     @property
     def num_waiting(self) -> int:
-        """How many gangs are waited for."""
+        """How many requests wait for workers."""
         return len(self.queue)

@@ -1,8 +1,8 @@
-"""Where a trial's prints go: its own log file, which exists once something was printed.
+"""Redirect what a trial prints to its own log file, which exists once something was printed.
 
-Output is caught at the file descriptors, so that libraries and child processes are heard, too. The file
-has no name until it has content, and serves the next trial if it stays empty: a sweep of thousands of
-short, silent trials then costs the disk nothing.
+Output is redirected at the file descriptors, so that libraries and child processes are covered, too. The file
+has no name until it has content, and is reused for the next trial if it stays empty: a sweep of thousands of
+short, silent trials then costs no disk space.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from pathlib import Path
 
 
 class TrialLog:
-    """Catches what a process prints while a trial runs; one trial at a time."""
+    """Redirects what a process prints while a trial runs; one trial at a time."""
 
     def __init__(self) -> None:
-        """Catch nothing yet."""
+        """Redirect nothing yet."""
         self._file: int | None = None
         self._folder: Path | None = None  # in which the file without a name was made
         self._path: Path | None = None  # where it belongs
@@ -25,7 +25,7 @@ class TrialLog:
         self._saved: list[int] = []
 
     def begin(self, path: Path) -> None:
-        """Send what the process prints to a file, from here on.
+        """Redirect what the process prints to a file from here on.
 
         Args:
             path: The file; appended to where it exists.
@@ -44,7 +44,7 @@ class TrialLog:
         os.dup2(self._file, 2)
 
     def show(self) -> None:
-        """Give the file its name if something was printed, so that people can follow it."""
+        """Give the file its name if something was printed, so that users can follow it."""
         _flush()
         if self._file is None or self._path is None or self._has_name or self._is_empty():
             return
@@ -64,7 +64,7 @@ class TrialLog:
         return b"" if self._file is None else os.pread(self._file, num_bytes, begin)
 
     def end(self) -> None:
-        """Send what the process prints where it went before."""
+        """Restore the output of the process as it was before."""
         self.show()
         for number, original in enumerate(self._saved, start=1):
             os.dup2(original, number)
@@ -81,7 +81,7 @@ class TrialLog:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             self._file = os.open(self._folder, os.O_RDWR | os.O_APPEND | os.O_TMPFILE, 0o644)
-        except (OSError, AttributeError):  # not every file system and not every system can
+        except (OSError, AttributeError):  # not every file system or platform has unnamed files
             path.parent.mkdir(parents=True, exist_ok=True)
             self._file, self._has_name = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644), True
 

@@ -1,8 +1,8 @@
-"""The worker: one warm process that trains one trial after another and answers while it trains.
+"""The worker: one warm process that trains one trial after another and answers calls while it trains.
 
-Training runs in a thread of its own, so that the process can be asked for news and told to stop at any
-time. What the trial prints goes to its own log file. A worker knows its trial only: whose it is and who
-gets it next is left to the pool, and what the news mean to the coordinator.
+Training runs in a thread of its own, so that the process can return events and be stopped at any time. What
+the trial prints goes to its own log file. A worker knows only its trial: who leases it is left to the pool,
+and what follows from its events to the coordinator.
 """
 
 from __future__ import annotations
@@ -27,18 +27,20 @@ import ray
 
 from workbench.errors import RunError, WorkbenchError
 from workbench.events import Event, LogMatched, Noted, Reason, TrialEnded, TrialReported
+from workbench.formatting import format_bytes
+from workbench.remote.code_origin import Origin, UserCode
 from workbench.workers.allocator import keep_freed_memory, return_freed_memory
-from workbench.workers.baseline import Baseline, show_bytes
+from workbench.workers.child_processes import end_child_processes
 from workbench.workers.log_watch import LogWatch
-from workbench.workers.offspring import end_offspring
-from workbench.workers.origin import Origin, PersonCode
+from workbench.workers.memory_baseline import Baseline
 from workbench.workers.trial_log import TrialLog
+from workbench.workers.waiting_note import write_waiting_note
 
 if TYPE_CHECKING:
     from workbench.training import TrialTask
 
 LINGER_S = 0.005
-"""How long to wait for more events after the first, so that a chatty trial costs few calls."""
+"""How long to wait for more events after the first, so that a trial with many events costs few calls."""
 SHOW_LOG_S = 1.0
 COLLECT_EVERY_S = 5.0
 DEVICE_POLL_S = 1.0
@@ -52,39 +54,39 @@ class WorkerInfo:
     pid: int
     host: str
     process_id: str
-    """What Ray calls the process, from start to end."""
+    """Ray's id of the process."""
     node: str = ""
-    """What Ray calls its machine."""
+    """Ray's id of its node."""
     gpus: tuple[str, ...] = ()
-    """The GPUs that it holds, by number or UUID."""
+    """The GPUs that it holds, by index or UUID."""
 
 
 @dataclass
 class Progress:
-    """What happened in a trial since it was last asked."""
+    """What happened in a trial since the last call."""
 
     events: list[Event] = field(default_factory=list)
     ended: TrialEnded | None = None
     lost: Reason | None = None
-    """Why a worker is gone: "oom" where memory ran out, else "lost". The trial is over, too."""
+    """Why a worker died: "oom" where memory ran out, else "lost". The trial is over, too."""
     message: str | None = None
     unfit: str | None = None
-    """Why the worker must not be used again after the trial, though it lives."""
+    """Why the worker must not be used again after the trial, although it is alive."""
 
 
 class Worker:
-    """One process that trains; the pool makes a Ray actor of it with a few threads for calls."""
+    """One process that trains; the pool runs it as a Ray actor with a few threads for calls."""
 
     def __init__(self, cpus: int, gpus: float, preload: tuple[str, ...]) -> None:
         """Set the process up.
 
         Args:
             cpus: Threads that numeric libraries may use.
-            gpus: GPUs that it was given; without any it sees none.
+            gpus: GPUs that were reserved for it; with 0 it sees none.
             preload: Modules to import in the background, because its trials will need them.
         """
         if ray.is_initialized() and ray.get_runtime_context().was_current_actor_reconstructed:
-            # Restartable only so that Ray ends it before others when memory runs out: see `pool`.
+            # Restartable only so that Ray kills it before others when memory runs out: see `pool`.
             raise RunError("a worker that died is not used again")
         self._cpus, self._gpus = cpus, gpus
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
@@ -96,23 +98,23 @@ class Worker:
         self._pending: list[Event] = []
         self._ended: TrialEnded | None = None
         self._objectives: frozenset[str] = frozenset()
-        self._tells = True
+        self._sends_events = True
         self._is_training = False
         self._stop = False
-        self._holds = False
-        self._handed_over = False
+        self._is_held = False
+        self._was_delivered = False
         self._collected_s = time.monotonic()
         self._unfit: str | None = None
         self._meeting_point: str | None = None
         self._baseline = Baseline()
-        self._person_code = PersonCode()
+        self._user_code = UserCode()
         self._log = TrialLog()
-        self._look: Callable[..., list[Event]] = _look_nowhere
+        self._scan_log: Callable[..., list[Event]] = _scan_nothing
         self._preloading = threading.Thread(target=_import_all, args=(preload,), daemon=True)
         self._preloading.start()
 
     def info(self) -> WorkerInfo:
-        """Say which process this is."""
+        """Return which process this is."""
         context = ray.get_runtime_context()
         return WorkerInfo(
             os.getpid(), socket.gethostname(), context.get_worker_id(), context.get_node_id(),
@@ -120,54 +122,54 @@ class Worker:
         )  # fmt: skip
 
     def meeting_point(self) -> str:
-        """Return `host:port` where the other workers of a trial meet this one, once it trains as rank 0."""
+        """Return `host:port` where the workers of a trial rendezvous, once this one trains as rank 0."""
         with self._condition:
             if not self._condition.wait_for(lambda: self._meeting_point is not None, MEETING_TIMEOUT_S):
-                raise RunError("rank 0 does not open the place where its workers meet")
+                raise RunError(f"rank 0 opened no rendezvous within {MEETING_TIMEOUT_S:g} s")
             assert self._meeting_point is not None
             return self._meeting_point
 
     def start(self, task: TrialTask, blocking: bool, origin: Origin | None, first: Any = None) -> Progress:
-        """Begin a trial and return its first news.
+        """Start a trial and return its first events.
 
         Args:
             task: The trial.
             blocking: Whether training waits, after each report of an objective, until the next `next`.
-            origin: Where the run was started; None where the trial imports nothing of a person's.
-            first: Handle of the trial's rank 0; None for rank 0 itself.
+            origin: Where the run was started; None where the trial imports none of the user's code.
+            first: Actor handle of the trial's rank 0; None for rank 0 itself.
         """
         with self._condition:
             self._condition.wait_for(lambda: not self._is_training)
             self._pending, self._ended, self._unfit = [], None, None
-            self._stop = self._holds = self._handed_over = False
+            self._stop = self._is_held = self._was_delivered = False
             self._objectives = _objectives(task) if blocking else frozenset()
-            self._tells = task.rank == 0
+            self._sends_events = task.rank == 0
             self._is_training = True
         arguments = (task, origin, first)
         threading.Thread(target=self._train, args=arguments, name="training", daemon=True).start()
-        return self._news()
+        return self._wait_for_events()
 
     def next(self, stop: bool) -> Progress:
-        """Let a training that waits go on, and return what happens next.
+        """Let a training that waits continue, and return what happens next.
 
         Args:
             stop: Whether training should stop at this point.
         """
         with self._condition:
             self._stop = self._stop or stop
-            if self._handed_over or self._stop:
-                self._holds = self._handed_over = False
+            if self._was_delivered or self._stop:
+                self._is_held = self._was_delivered = False
             self._condition.notify_all()
-        return self._news()
+        return self._wait_for_events()
 
     def stop(self) -> None:
-        """Ask the training to stop at its next report, while somebody else waits for news."""
+        """Stop the training at its next report, while another call waits for events."""
         with self._condition:
-            self._stop, self._holds = True, False
+            self._stop, self._is_held = True, False
             self._condition.notify_all()
 
     def end(self, grace_s: float) -> bool:
-        """Stop the training and say whether it ended within the grace.
+        """Stop the training and return whether it ended in time.
 
         Args:
             grace_s: How long to wait for it, in seconds.
@@ -176,29 +178,29 @@ class Worker:
         with self._condition:
             ended = self._condition.wait_for(lambda: not self._is_training, grace_s)
         if not ended:
-            end_offspring()  # Ray ends this process next, but not what it started in other sessions
+            end_child_processes()  # the pool kills this process next, but not what it started
         return ended
 
-    def _news(self) -> Progress:
+    def _wait_for_events(self) -> Progress:
         with self._condition:
             while not self._condition.wait_for(lambda: bool(self._pending) or bool(self._ended), SHOW_LOG_S):
                 self._log.show()
-                self._pending += self._look()
-            if self._ended is None and not self._holds:
-                self._condition.wait_for(lambda: self._ended is not None or self._holds, LINGER_S)
-            events, self._pending = [*self._pending, *self._look()], []
-            self._handed_over = self._holds
+                self._pending += self._scan_log()
+            if self._ended is None and not self._is_held:
+                self._condition.wait_for(lambda: self._ended is not None or self._is_held, LINGER_S)
+            events, self._pending = [*self._pending, *self._scan_log()], []
+            self._was_delivered = self._is_held
             return Progress(events, self._ended, unfit=self._unfit)
 
     def _report(self, event: Event) -> bool:
         with self._condition:
-            if not self._tells:
+            if not self._sends_events:
                 return self._stop
             self._pending.append(event)
             if isinstance(event, TrialReported) and not self._objectives.isdisjoint(event.values):
-                self._holds = not self._stop
+                self._is_held = not self._stop
             self._condition.notify_all()
-            self._condition.wait_for(lambda: not self._holds)
+            self._condition.wait_for(lambda: not self._is_held)
             return self._stop
 
     def _train(self, task: TrialTask, origin: Origin | None, first: Any) -> None:
@@ -207,7 +209,7 @@ class Worker:
             _fetch_log(task)
             self._log.begin(_log_path(task))
             self._watch_log(task)
-            self._person_code.enter(origin)
+            self._user_code.enter(origin)
             self._limit_threads()
             self._wait_for_device(task)
             from workbench.training import run_trial
@@ -229,38 +231,38 @@ class Worker:
         except Exception as error:
             unfit = f"could not be compared with its baseline: {type(error).__name__}: {error}"
         with self._condition:
-            self._pending += self._look(at_end=True)
-            self._look = _look_nowhere
+            self._pending += self._scan_log(at_end=True)
+            self._scan_log = _scan_nothing
             self._log.end()
             self._ended, self._unfit = ended, unfit
             self._condition.notify_all()
         try:
-            self._tidy()
-            _keep_log(task)
+            self._clean_up()
+            _store_log(task)
         finally:
             with self._condition:
                 self._is_training = False
                 self._condition.notify_all()
 
     def _watch_log(self, task: TrialTask) -> None:
-        """Look for what rules look for in what the trial prints from here on."""
+        """Search what the trial prints from here on for the patterns of alert rules."""
         watch = LogWatch(task.patterns, self._log.size, self._log.read)
         host, node = socket.gethostname(), ray.get_runtime_context().get_node_id()
 
-        def look(at_end: bool = False) -> list[Event]:
+        def scan(at_end: bool = False) -> list[Event]:
             return [
                 LogMatched(
                     trial=task.trial, attempt=task.attempt, rank=task.rank, host=host, node=node,
                     pattern=pattern, line=line,
                 )
-                for pattern, line in watch.look(at_end=at_end)
+                for pattern, line in watch.scan(at_end=at_end)
             ]  # fmt: skip
 
         with self._condition:
-            self._look = look if task.patterns else _look_nowhere
+            self._scan_log = scan if task.patterns else _scan_nothing
 
     def _meet(self, first: Any) -> str:
-        """Return `host:port` where the workers of a trial meet: at rank 0, which opens it."""
+        """Return `host:port` of the rendezvous of a trial's workers, which rank 0 opens."""
         if first is not None:
             return ray.get(first.meeting_point.remote())
         from workbench.strategies.group import open_meeting_point
@@ -272,17 +274,18 @@ class Worker:
         return address
 
     def _wait_for_device(self, task: TrialTask) -> None:
-        """Wait while others occupy the GPU that this worker has to itself."""
+        """Wait while other processes occupy the GPU that is reserved for this worker."""
         if self._gpus < 1:
             return
         from workbench.training.device import foreign_bytes
 
-        told = False
+        was_reported = False
         while not self._stop and (held_bytes := foreign_bytes()):
-            if not told:
-                message = f"waits for a GPU of {socket.gethostname()}: others hold {show_bytes(held_bytes)}"
+            if not was_reported:
+                reason = f"other processes hold {format_bytes(held_bytes)} of its memory"
+                message = write_waiting_note(f"a GPU of {socket.gethostname()}", reason)
                 self._report(Noted(level="warning", message=message, trial=task.trial))
-                told = True
+                was_reported = True
             time.sleep(DEVICE_POLL_S)
 
     def _limit_threads(self) -> None:
@@ -290,23 +293,23 @@ class Worker:
         if torch is not None and torch.get_num_threads() != self._cpus:
             torch.set_num_threads(self._cpus)
 
-    def _tidy(self) -> None:
-        """Make the process as it was before the trial, after the news of its end are out."""
-        end_offspring()
-        self._person_code.remember()
+    def _clean_up(self) -> None:
+        """Restore the process to its state before the trial, after the end of the trial was reported."""
+        end_child_processes()
+        self._user_code.remember()
         torch = sys.modules.get("torch")
         now_s = time.monotonic()
         if now_s - self._collected_s > COLLECT_EVERY_S:
             self._collected_s = now_s
             gc.unfreeze()
             gc.collect()
-            # Imports and data stay; a collection after each trial need not look at them again.
+            # Imports and data stay; the next collections need not traverse them again.
             gc.freeze()
             if torch is not None and torch.cuda.is_initialized():
                 torch.cuda.empty_cache()
 
 
-def _look_nowhere(at_end: bool = False) -> list[Event]:
+def _scan_nothing(at_end: bool = False) -> list[Event]:
     return []
 
 
@@ -319,17 +322,17 @@ def _log_path(task: TrialTask) -> Path:
 
 
 def _fetch_log(task: TrialTask) -> None:
-    """Bring the log of the attempts before, where the artifacts do not lie on this machine."""
+    """Copy the log of earlier attempts here, where the artifacts are not on this machine."""
     path = _log_path(task)
     if not task.artifacts.is_local and task.attempt and task.artifacts.exists(path.name):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(task.artifacts.read(path.name))
 
 
-def _keep_log(task: TrialTask) -> None:
+def _store_log(task: TrialTask) -> None:
     path = _log_path(task)
     if not task.artifacts.is_local and path.exists():
-        with contextlib.suppress(WorkbenchError, OSError):  # it costs the log, not the trial
+        with contextlib.suppress(WorkbenchError, OSError):  # the log is lost, not the trial
             task.artifacts.put(path, path.name)
             path.parent.rmdir()
 
@@ -337,4 +340,4 @@ def _keep_log(task: TrialTask) -> None:
 def _import_all(names: tuple[str, ...]) -> None:
     for name in names:
         importlib.import_module(name)
-    gc.freeze()  # what was imported stays: collections that trials need, look at what is theirs
+    gc.freeze()  # imports stay: the collections of trials need not traverse them

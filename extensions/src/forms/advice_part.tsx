@@ -1,37 +1,42 @@
-// The advice: measured on request, shown as its card, applied in full or in part, overruled, asked further.
+// The advice: measures on request, shows the card, applies all or parts of it, and predicts other plans.
 import { useState } from "preact/hooks";
 import { FigureBox } from "./figure";
-import type { Advised, AdvicePicture, Json, Mapping } from "./protocol";
-import { Slowly } from "./slowly";
-import { Group, useAsked, useOwnId, type FormProps } from "./typed";
+import type { Json } from "./message_types";
+import type { AdvisedSetting, AdviceSummary } from "./types";
+import { AsyncResult } from "./async_result";
+import { Group, useQuery, useUniqueId, type FormProps } from "./text_field";
 import { WhatIf } from "./what_if";
-import { parsed, textOf } from "./written";
+import { parseValue, toJsonText } from "./field_values";
 
 const OBJECTIVES: [string, string][] = [
-  ["time", "least time to the target"],
-  ["money", "least money (workers × time)"],
-  ["energy", "least energy"],
-  ["throughput", "most samples a second"],
+  ["time", "shortest time to the target"],
+  ["money", "lowest cost (workers × time)"],
+  ["energy", "lowest energy use"],
+  ["throughput", "highest samples/s"],
 ];
 
 export function AdvicePart({ form, themeName }: FormProps & { themeName: string }) {
-  const held = form.part("advice");
-  const picture = held?.picture?.card.length ? held.picture : null;
-  const isMeasuring = held?.status === "working" && held.asked.measure === true;
+  const answer = form.answer("advice");
+  const result = answer?.result?.card.length ? answer.result : null;
+  const isMeasuring = answer?.status === "working" && answer.arguments.measure === true;
   // What it would change depends on what is written.
-  useAsked(form.state!.hash ?? "right last", () => isMeasuring || form.ask("advice", { measure: false }), 0);
+  useQuery(form.state!.hash ?? "right last", () => isMeasuring || form.query("advice", { measure: false }), 0);
   return (
     <>
-      <Measure form={form} isMeasuring={isMeasuring} isFirst={!picture} />
-      <Slowly held={held} working={isMeasuring ? "Measuring …" : "Looking for a stored advice …"} isQuiet={!isMeasuring}>
-        {() => (picture ? <Advice form={form} picture={picture} themeName={themeName} /> : null)}
-      </Slowly>
+      <Measure form={form} isMeasuring={isMeasuring} isFirst={!result} />
+      <AsyncResult
+        answer={answer}
+        working={isMeasuring ? "Measuring …" : "Looking for stored advice …"}
+        isQuiet={!isMeasuring}
+      >
+        {() => (result ? <Advice form={form} result={result} themeName={themeName} /> : null)}
+      </AsyncResult>
     </>
   );
 }
 
 function Measure({ form, isMeasuring, isFirst }: FormProps & { isMeasuring: boolean; isFirst: boolean }) {
-  const id = useOwnId();
+  const id = useUniqueId();
   const [time, setTime] = useState("1m");
   const [objective, setObjective] = useState("time");
   return (
@@ -39,17 +44,17 @@ function Measure({ form, isMeasuring, isFirst }: FormProps & { isMeasuring: bool
       class="workbench-form-measure"
       onSubmit={(event) => {
         event.preventDefault();
-        form.ask("advice", { measure: true, time: time.trim() || "1m", objective });
+        form.query("advice", { measure: true, time: time.trim() || "1m", objective });
       }}
     >
       {isFirst ? (
         <p class="workbench-form-empty">
-          The advisor trains your model for a moment on the hardware that is there, and recommends what you left to it:
-          batch size, learning rate, workers, precision. It says how sure it is.
+          The advisor trains your model briefly on the available hardware and recommends every setting that you left
+          open: batch size, learning rate, workers and precision. It states how certain each recommendation is.
         </p>
       ) : null}
       <div class="workbench-bar">
-        <label for={`${id}-objective`}>Best is</label>
+        <label for={`${id}-objective`}>Optimize for</label>
         <select id={`${id}-objective`} value={objective} onChange={(event) => setObjective(event.currentTarget.value)}>
           {OBJECTIVES.map(([name, words]) => (
             <option key={name} value={name}>
@@ -57,65 +62,80 @@ function Measure({ form, isMeasuring, isFirst }: FormProps & { isMeasuring: bool
             </option>
           ))}
         </select>
-        <label for={`${id}-time`}>measured for</label>
+        <label for={`${id}-time`}>Measuring time</label>
         <input
           id={`${id}-time`}
           class="workbench-form-bound"
           value={time}
           onInput={(event) => setTime(event.currentTarget.value)}
         />
-        <button type="submit" class={isFirst ? "workbench-primary" : ""} disabled={isMeasuring || form.state!.hash === null}>
+        <button
+          type="submit"
+          class={isFirst ? "workbench-primary" : ""}
+          disabled={isMeasuring || form.state!.hash === null}
+        >
           {isFirst ? "Measure and advise" : "Measure again"}
         </button>
         {isMeasuring ? (
-          <button type="button" onClick={() => form.ask("stop_advice")}>
+          <button type="button" onClick={() => form.query("stop_advice")}>
             Stop measuring
           </button>
         ) : null}
-        {form.state!.hash === null ? <span class="workbench-muted">The experiment has problems; mend them first.</span> : null}
+        {form.state!.hash === null ? (
+          <span class="workbench-muted">The experiment has problems; fix them first.</span>
+        ) : null}
       </div>
     </form>
   );
 }
 
-function Advice({ form, picture, themeName }: FormProps & { picture: AdvicePicture; themeName: string }) {
+function Advice({ form, result, themeName }: FormProps & { result: AdviceSummary; themeName: string }) {
   return (
     <>
       <div class="workbench-card">
-        <pre tabIndex={0} role="group" aria-label="Advice in words" dir="auto">
-          {picture.card.join("\n")}
+        <pre tabIndex={0} role="group" aria-label="Advice" dir="auto">
+          {result.card.join("\n")}
         </pre>
       </div>
-      {picture.apply.length ? (
-        <Apply key={JSON.stringify(picture.apply.map((one) => [one.path, one.value]))} form={form} apply={picture.apply} />
+      {result.apply.length ? (
+        <Apply
+          key={JSON.stringify(result.apply.map((one) => [one.path, one.value]))}
+          form={form}
+          apply={result.apply}
+        />
       ) : null}
-      {picture.controls.length ? <WhatIf key={picture.card.join()} form={form} controls={picture.controls} /> : null}
-      {picture.figures.length ? <Figures figures={picture.figures} themeName={themeName} /> : null}
+      {result.controls.length ? <WhatIf key={result.card.join()} form={form} controls={result.controls} /> : null}
+      {result.figures.length ? <Figures figures={result.figures} themeName={themeName} /> : null}
     </>
   );
 }
 
-/** What of the advice is taken; a value that is typed over overrules it. */
-function Apply({ form, apply }: FormProps & { apply: Advised[] }) {
+/** Applies all of the advice or parts of it; a typed value replaces the advised one. */
+function Apply({ form, apply }: FormProps & { apply: AdvisedSetting[] }) {
   const [left, setLeft] = useState<string[]>([]);
-  const [overruled, setOverruled] = useState<Mapping>({});
-  const valueOf = (one: Advised): Json => overruled[one.path] ?? one.value;
+  const [typed, setTyped] = useState<Record<string, string>>({});
+  const isOverridden = (one: AdvisedSetting) => Boolean(typed[one.path]?.trim());
+  const valueOf = (one: AdvisedSetting): Json => (isOverridden(one) ? parseValue(typed[one.path]) : one.value);
   const taken = apply.filter((one) => !left.includes(one.path));
   const send = () => {
     const label = taken.length === apply.length ? "Apply the advice" : "Apply part of the advice";
     const removals = taken.flatMap((one) => one.removals ?? []);
-    form.edit(taken.map((one): [string, Json] => [one.path, valueOf(one)]), label, removals);
+    form.edit(
+      taken.map((one): [string, Json] => [one.path, valueOf(one)]),
+      label,
+      removals,
+    );
   };
   return (
-    <Group title="Apply it">
+    <Group title="Apply the advice">
       <div class="workbench-form-table">
         <table class="workbench-form-apply">
           <thead>
             <tr>
-              <th scope="col">take</th>
+              <th scope="col">apply</th>
               <th scope="col">setting</th>
               <th scope="col">now</th>
-              <th scope="col">advised; type over to overrule</th>
+              <th scope="col">advised (edit to override)</th>
             </tr>
           </thead>
           <tbody>
@@ -124,10 +144,12 @@ function Apply({ form, apply }: FormProps & { apply: Advised[] }) {
                 <td>
                   <input
                     type="checkbox"
-                    aria-label={`Take ${one.label}`}
+                    aria-label={`Apply ${one.label}`}
                     checked={!left.includes(one.path)}
                     onChange={(event) =>
-                      setLeft(event.currentTarget.checked ? left.filter((path) => path !== one.path) : [...left, one.path])
+                      setLeft(
+                        event.currentTarget.checked ? left.filter((path) => path !== one.path) : [...left, one.path],
+                      )
                     }
                   />
                 </td>
@@ -135,16 +157,16 @@ function Apply({ form, apply }: FormProps & { apply: Advised[] }) {
                   {one.label}
                   {one.reason ? <small>{one.reason}</small> : null}
                 </th>
-                <td>{one.now === null ? "default" : textOf(one.now)}</td>
+                <td>{one.now === null ? "default" : toJsonText(one.now)}</td>
                 <td>
                   <input
                     aria-label={`Value of ${one.label}`}
                     class="workbench-form-bound"
                     dir="ltr"
-                    value={textOf(valueOf(one))}
-                    onChange={(event) => setOverruled({ ...overruled, [one.path]: parsed(event.currentTarget.value) })}
+                    value={typed[one.path] ?? toJsonText(one.value)}
+                    onInput={(event) => setTyped({ ...typed, [one.path]: event.currentTarget.value })}
                   />
-                  {one.path in overruled ? <small>advised: {textOf(one.value)}</small> : null}
+                  {isOverridden(one) ? <small>advised: {toJsonText(one.value)}</small> : null}
                 </td>
               </tr>
             ))}
@@ -160,12 +182,12 @@ function Apply({ form, apply }: FormProps & { apply: Advised[] }) {
   );
 }
 
-function Figures({ figures, themeName }: { figures: AdvicePicture["figures"]; themeName: string }) {
+function Figures({ figures, themeName }: { figures: AdviceSummary["figures"]; themeName: string }) {
   const [name, setName] = useState(figures[0].name);
   const shown = figures.find((one) => one.name === name) ?? figures[0];
   return (
     <Group
-      title="The evidence"
+      title="Evidence"
       aside={
         <select aria-label="Figure" value={shown.name} onChange={(event) => setName(event.currentTarget.value)}>
           {figures.map((one) => (

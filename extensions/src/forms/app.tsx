@@ -1,19 +1,27 @@
-// The form: one part or all of them as tabs, the text beside it, and what holds for all: files, undo, identity.
+// The form: one part, or all of them as tabs, with the text beside it and a bar for files, undo and identity.
 import { useState } from "preact/hooks";
 import type { KernelModel } from "../kernel_socket";
 import { AdvicePart } from "./advice_part";
-import type { Conversation } from "./conversation";
+import type { KernelConnection } from "./kernel_connection";
 import { DataPart } from "./data_part";
 import { Files } from "./files";
-import { ModelPart, useVerdict, type Verdict } from "./model_part";
-import { homeless, partOf, problemsOf } from "./problems";
-import type { PartName } from "./protocol";
+import { ModelPart, useModelCheck, type ModelCheck } from "./model_part";
+import { problemsWithoutField, partOf, problemsOf } from "./problems";
+import type { PartName } from "./message_types";
 import { ResultPart } from "./result_part";
 import { RunPart } from "./run_part";
 import { SpacePart } from "./space_part";
 import { Tabs } from "./tabs";
-import { LANGUAGE_NAMES, Texts } from "./texts";
-import { problemsAt, ProblemsUnder, ProblemWords, TextInput, useOwnId, useTyped, type FormProps } from "./typed";
+import { LANGUAGE_NAMES, Texts } from "./text_editors";
+import {
+  problemsAt,
+  FieldProblems,
+  ProblemText,
+  TextInput,
+  useUniqueId,
+  useTextField,
+  type FormProps,
+} from "./text_field";
 
 export const PART_TITLES: Record<PartName, string> = {
   model: "Model",
@@ -24,15 +32,16 @@ export const PART_TITLES: Record<PartName, string> = {
   result: "Result",
 };
 
-const CUT_OFF = "Not connected any more: the kernel that held this experiment was restarted or ended. Run the cell again.";
+const DISCONNECTED =
+  "No longer connected: the kernel of this experiment was restarted or shut down. Run the cell again.";
 
 export interface AppProps {
-  form: Conversation;
+  form: KernelConnection;
   model: KernelModel;
   parts: PartName[];
   runId: string;
   themeName: string;
-  /** Another object at every drawing, because what is shown changes in place. */
+  /** A new object for every rendering, because the state changes in place. */
   now: object;
 }
 
@@ -42,11 +51,15 @@ export function App(props: AppProps) {
   const [hasText, setHasText] = useState(true);
   const { state } = form;
   const part = parts.includes(chosen) ? chosen : parts[0];
-  const verdict = useVerdict(form, parts, part === "model");
+  const modelCheck = useModelCheck(form, parts, part === "model");
   if (!state) {
     return (
       <p class="workbench-form-empty" role="status">
-        {form.isCutOff ? CUT_OFF : form.isWaiting ? "The kernel does not answer. A cell that runs keeps it busy; after a restart, run the cell again." : "Asking the kernel …"}
+        {form.isDisconnected
+          ? DISCONNECTED
+          : form.isWaiting
+            ? "The kernel does not respond. It may be busy with another cell; after a restart, run the cell again."
+            : "Waiting for the kernel …"}
       </p>
     );
   }
@@ -54,10 +67,16 @@ export function App(props: AppProps) {
   const offersText = isWhole || part === "space";
   return (
     <>
-      <Bar form={form} verdict={verdict} onPart={parts.length > 1 ? setChosen : undefined} isWhole={isWhole} text={offersText ? { isShown: hasText, show: setHasText } : null} />
+      <Bar
+        form={form}
+        modelCheck={modelCheck}
+        onPart={parts.length > 1 ? setChosen : undefined}
+        isWhole={isWhole}
+        text={offersText ? { isShown: hasText, show: setHasText } : null}
+      />
       <Notes form={form} />
       <div class={offersText && hasText ? "workbench-form-beside" : ""}>
-        <Part {...props} part={part} verdict={verdict} onPart={setChosen} isWhole={isWhole} />
+        <Part {...props} part={part} modelCheck={modelCheck} onPart={setChosen} isWhole={isWhole} />
         {offersText && hasText ? <Texts form={form} /> : null}
       </div>
     </>
@@ -66,21 +85,27 @@ export function App(props: AppProps) {
 
 interface BarProps extends FormProps {
   isWhole: boolean;
-  verdict: Verdict;
+  modelCheck: ModelCheck;
   onPart?(part: PartName): void;
   text: { isShown: boolean; show(isShown: boolean): void } | null;
 }
 
-function Bar({ form, isWhole, verdict, onPart, text }: BarProps) {
+function Bar({ form, isWhole, modelCheck, onPart, text }: BarProps) {
   const state = form.state!;
   const undoWords = state.undo_label ? `Undo: ${state.undo_label}` : "Undo";
   return (
     <div class="workbench-bar workbench-form-head">
       {isWhole ? <NameField form={form} /> : null}
-      <button type="button" title={undoWords} aria-label={undoWords} disabled={!state.can_undo} onClick={() => form.say({ type: "undo" })}>
+      <button
+        type="button"
+        title={undoWords}
+        aria-label={undoWords}
+        disabled={!state.can_undo}
+        onClick={() => form.send({ type: "undo" })}
+      >
         ↶ Undo
       </button>
-      <button type="button" disabled={!state.can_redo} onClick={() => form.say({ type: "redo" })}>
+      <button type="button" disabled={!state.can_redo} onClick={() => form.send({ type: "redo" })}>
         ↷ Redo
       </button>
       {isWhole ? <Files form={form} /> : null}
@@ -90,77 +115,93 @@ function Bar({ form, isWhole, verdict, onPart, text }: BarProps) {
         </button>
       ) : null}
       <span class="workbench-gap" />
-      <Identity form={form} verdict={verdict} onPart={onPart} />
+      <Identity form={form} modelCheck={modelCheck} onPart={onPart} />
     </div>
   );
 }
 
 function NameField({ form }: FormProps) {
-  const id = useOwnId();
+  const id = useUniqueId();
   const { name } = form.state!.document;
-  const typed = useTyped(form, typeof name === "string" ? name : "", (text) =>
-    text.trim() ? form.edit([["name", text.trim()]], "Name") : form.say({ type: "remove", path: "name" }),
+  const typed = useTextField(form, typeof name === "string" ? name : "", (text) =>
+    text.trim() ? form.edit([["name", text.trim()]], "Name") : form.send({ type: "remove", path: "name" }),
   );
   const problems = problemsAt(form, "name");
   return (
     <div class="workbench-form-title">
-      <TextInput typed={typed} id={id} label="Name of the experiment" placeholder="experiment" isWrong={problems.length > 0} describedBy={`${id}-problem`} />
-      <ProblemsUnder id={`${id}-problem`} problems={problems} />
+      <TextInput
+        typed={typed}
+        id={id}
+        label="Name of the experiment"
+        placeholder="experiment"
+        isWrong={problems.length > 0}
+        describedBy={`${id}-problem`}
+      />
+      <FieldProblems id={`${id}-problem`} problems={problems} />
     </div>
   );
 }
 
 interface IdentityProps extends FormProps {
-  verdict: Verdict;
+  modelCheck: ModelCheck;
   onPart?(part: PartName): void;
 }
 
-/** Whether the experiment is right, and which one it is: the hash that every face of it shares. */
-function Identity({ form, verdict, onPart }: IdentityProps) {
+/** Whether the experiment is valid, and its hash, which is the same in every interface. */
+function Identity({ form, modelCheck, onPart }: IdentityProps) {
   const { problems, hash, saved_path } = form.state!;
   const text = form.unappliedText;
   return (
     <span class="workbench-form-identity" role="status">
-      {form.isWaiting && !form.isCutOff ? (
-        <span class="workbench-form-busy">The kernel is busy; what you change is taken when its cell ends.</span>
+      {form.isWaiting && !form.isDisconnected ? (
+        <span class="workbench-form-busy">
+          The kernel is busy; your changes take effect when the running cell ends.
+        </span>
       ) : null}
       {text ? <span class="workbench-form-busy">{LANGUAGE_NAMES[text]} not applied</span> : null}
       {problems.length ? (
-        <button type="button" class="workbench-link workbench-form-count" onClick={() => onPart?.(partOf(problems[0].field))}>
+        <button
+          type="button"
+          class="workbench-link workbench-form-count"
+          onClick={() => onPart?.(partOf(problems[0].field))}
+        >
           {problems.length === 1 ? "1 problem" : `${problems.length} problems`}
         </button>
       ) : null}
       {hash ? (
         <span title={`SHA-256 ${hash}${saved_path ? `, saved as ${saved_path}` : ""}`}>
-          {form.isCutOff || text ? null : <Readiness verdict={verdict} onPart={onPart} />} <code>{hash.slice(0, 8)}</code>
+          {form.isDisconnected || text ? null : <Readiness modelCheck={modelCheck} onPart={onPart} />}{" "}
+          <code>{hash.slice(0, 8)}</code>
         </span>
       ) : null}
     </span>
   );
 }
 
-function Readiness({ verdict, onPart }: Omit<IdentityProps, "form">) {
-  switch (verdict) {
+function Readiness({ modelCheck, onPart }: Omit<IdentityProps, "form">) {
+  switch (modelCheck) {
     case "built":
       return <span class="workbench-form-right">✓ ready</span>;
-    case "refused":
+    case "failed":
       return (
         <button type="button" class="workbench-link workbench-form-count" onClick={() => onPart?.("model")}>
           not ready: building the model failed
         </button>
       );
-    case "asked":
+    case "building":
       return <span class="workbench-muted">building the model …</span>;
     case "unknown":
-      return <span class="workbench-muted">no problem found</span>;
+      return <span class="workbench-muted">no problems found</span>;
   }
 }
 
 function Notes({ form }: FormProps) {
-  const file = form.part("file");
+  const file = form.answer("file");
   return (
     <>
-      <div role="alert">{form.isCutOff ? <p class="workbench-notice workbench-notice-error">{CUT_OFF}</p> : null}</div>
+      <div role="alert">
+        {form.isDisconnected ? <p class="workbench-notice workbench-notice-error">{DISCONNECTED}</p> : null}
+      </div>
       {form.state!.notes?.map((note) => (
         <p class="workbench-notice" key={note}>
           {note}
@@ -169,7 +210,7 @@ function Notes({ form }: FormProps) {
       <div role="alert">
         {file?.status === "failed" && file.problem ? (
           <p class="workbench-notice workbench-notice-error">
-            <ProblemWords problem={file.problem} withField />
+            <ProblemText problem={file.problem} withField />
           </p>
         ) : null}
       </div>
@@ -179,19 +220,19 @@ function Notes({ form }: FormProps) {
 
 interface PartProps extends AppProps {
   part: PartName;
-  verdict: Verdict;
+  modelCheck: ModelCheck;
   isWhole: boolean;
   onPart(part: PartName): void;
 }
 
 function Part(props: PartProps) {
   const { form, parts, part, isWhole, onPart } = props;
-  const id = useOwnId();
+  const id = useUniqueId();
   const body = (
     <>
-      {homeless(form.state!, part).map((problem) => (
+      {problemsWithoutField(form.state!, part).map((problem) => (
         <p class="workbench-notice workbench-notice-error" key={`${problem.field}${problem.problem}`}>
-          <ProblemWords problem={problem} withField />
+          <ProblemText problem={problem} withField />
         </p>
       ))}
       <Body {...props} />
@@ -204,7 +245,11 @@ function Part(props: PartProps) {
       </div>
     );
   }
-  const tabs = parts.map((name) => ({ name, title: PART_TITLES[name], num_problems: problemsOf(form.state!, name).length }));
+  const tabs = parts.map((name) => ({
+    name,
+    title: PART_TITLES[name],
+    num_problems: problemsOf(form.state!, name).length,
+  }));
   return (
     <div class="workbench-form-main">
       <Tabs id={id} label="Parts of the experiment" tabs={tabs} chosen={part} onChoose={onPart} />
@@ -215,7 +260,7 @@ function Part(props: PartProps) {
   );
 }
 
-function Body({ form, model, part, parts, verdict, runId, themeName, onPart }: PartProps) {
+function Body({ form, model, part, parts, modelCheck, runId, themeName, onPart }: PartProps) {
   const goTo = (name: PartName) => (parts.includes(name) ? onPart(name) : undefined);
   switch (part) {
     case "model":
@@ -227,7 +272,7 @@ function Body({ form, model, part, parts, verdict, runId, themeName, onPart }: P
     case "advice":
       return <AdvicePart form={form} themeName={themeName} />;
     case "run":
-      return <RunPart form={form} model={model} verdict={verdict} runId={runId} />;
+      return <RunPart form={form} model={model} modelCheck={modelCheck} runId={runId} />;
     case "result":
       return <ResultPart form={form} runId={runId} onOtherData={() => goTo("data")} />;
   }

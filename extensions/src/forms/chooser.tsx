@@ -1,32 +1,35 @@
 // Choosing what a section is about: an entry of a list, or a name of one's own.
-import type { Json, Named } from "./protocol";
+import type { Json } from "./message_types";
+import type { NamedChoice } from "./types";
 import { isMapping } from "./space";
-import { problemsAt, ProblemsUnder, TextInput, useOwnId, useTyped, type FormProps } from "./typed";
-import { writtenOf } from "./written";
+import { problemsAt, FieldProblems, TextInput, useUniqueId, useTextField, type FormProps } from "./text_field";
+import { toText } from "./field_values";
 
 interface ChooserProps extends FormProps {
   /** Where the choice is written: model or data. */
   path: "model" | "data";
   label: string;
-  offered: Named[];
+  offered: NamedChoice[];
   hint: string;
 }
 
 export function Chooser({ form, path, label, offered, hint }: ChooserProps) {
-  const id = useOwnId();
+  const id = useUniqueId();
   const { document } = form.state!;
-  const chosen = nameIn(document[path]);
+  const chosen = displayName(document[path]);
   const field = form.state!.sections.find((one) => one.name === path)?.fields.find((one) => one.path === path);
-  const names = field?.choices?.map(writtenOf) ?? [];
+  const names = field?.choices?.map(toText) ?? [];
   const problems = [...problemsAt(form, path), ...problemsAt(form, `${path}.name`)];
-  const typed = useTyped(form, chosen, (text) => {
+  const typed = useTextField(form, chosen, (text) => {
     const name = text.trim();
     // A train function brings its own model and data.
-    return name ? form.edit([[path, name]], `${label}: ${name}`, document.train ? ["train"] : []) : form.say({ type: "remove", path });
+    return name
+      ? form.edit([[path, name]], `${label}: ${name}`, document.train ? ["train"] : [])
+      : form.send({ type: "remove", path });
   });
   return (
     <div class="workbench-form-chooser">
-      <div class="workbench-form-cards" role="group" aria-label={`${label}: what comes along`}>
+      <div class="workbench-form-cards" role="group" aria-label={`${label}: built in`}>
         {offered.map((one) => (
           <button
             key={one.name}
@@ -42,13 +45,19 @@ export function Chooser({ form, path, label, offered, hint }: ChooserProps) {
       </div>
       <div class="workbench-form-own">
         <label for={id}>{label}</label>
-        <TextInput typed={typed} id={id} describedBy={`${id}-problem ${id}-help`} isWrong={problems.length > 0} list={`${id}-list`} />
+        <TextInput
+          typed={typed}
+          id={id}
+          describedBy={`${id}-problem ${id}-help`}
+          isWrong={problems.length > 0}
+          list={`${id}-list`}
+        />
         <datalist id={`${id}-list`}>
           {names.map((one) => (
             <option key={one} value={one} />
           ))}
         </datalist>
-        <ProblemsUnder id={`${id}-problem`} problems={problems} />
+        <FieldProblems id={`${id}-problem`} problems={problems} />
         <p id={`${id}-help`} class="workbench-hint">
           {hint}
         </p>
@@ -58,7 +67,7 @@ export function Chooser({ form, path, label, offered, hint }: ChooserProps) {
 }
 
 /** A name as a person says it: what was made in a cell is written with the hash of its bytes. */
-export function nameIn(written: Json | undefined): string {
+export function displayName(written: Json | undefined): string {
   const name = isMapping(written) ? written.name : written;
   if (typeof name !== "string") return "";
   return /^embedded:(.+)@[0-9a-f]+$/.exec(name)?.[1] ?? name;

@@ -1,17 +1,17 @@
-// The data: chosen or pointed to, looked at, counted, and timed against what training needs.
-import { formatNumber } from "../format";
+// The data: chosen or named, sampled, counted, and its loading speed compared with what training needs.
+import { formatCount, formatNumber, formatPercent, formatRate } from "../format";
 import { Chooser } from "./chooser";
 import { fieldsOf, SectionFields } from "./fields";
 import { Fact } from "./model_part";
-import type { DataPicture, Json, Sample } from "./protocol";
-import { OldPicture, Slowly } from "./slowly";
-import { Group, useAsked, type FormProps } from "./typed";
-import { formatCount } from "./words";
+import type { Json, Sample } from "./message_types";
+import type { DataSummary } from "./types";
+import { OutdatedNotice, AsyncResult } from "./async_result";
+import { Group, useQuery, type FormProps } from "./text_field";
 
 export function DataPart({ form }: FormProps) {
   const state = form.state!;
   const { data } = state.document;
-  useAsked(data ? JSON.stringify([state.is_experiment, data]) : null, () => form.ask("data"));
+  useQuery(data ? JSON.stringify([state.is_experiment, data]) : null, () => form.query("data"));
   const section = state.sections.find((one) => one.name === "data");
   return (
     <>
@@ -20,64 +20,71 @@ export function DataPart({ form }: FormProps) {
         path="data"
         label="Data"
         offered={state.datasets}
-        hint="One of these, a function of this notebook by its name once its cell has run, or package.module:function."
+        hint="One of these, the name of a function defined in this notebook, or package.module:function."
       />
       {section && fieldsOf(section).length ? (
-        <Group title="Settings of the data">
+        <Group title="Data settings">
           <SectionFields form={form} section={section} />
         </Group>
       ) : null}
       {data ? (
-        <Group title="What is in it">
-          <OldPicture form={form} />
-          <Slowly held={form.part("data")} working="Reading the data …" again={() => form.ask("data")}>
-            {(picture) => <Preview picture={picture} />}
-          </Slowly>
+        <Group title="Contents">
+          <OutdatedNotice form={form} />
+          <AsyncResult answer={form.answer("data")} working="Reading the data …" onRetry={() => form.query("data")}>
+            {(result) => <Preview result={result} />}
+          </AsyncResult>
         </Group>
       ) : null}
     </>
   );
 }
 
-function Preview({ picture }: { picture: DataPicture }) {
-  const { class_counts, class_names } = picture;
+function Preview({ result }: { result: DataSummary }) {
+  const { class_counts, class_names } = result;
   return (
     <>
-      {picture.warnings.map((warning) => (
+      {result.warnings.map((warning) => (
         <p class="workbench-notice" key={warning}>
           {warning}
         </p>
       ))}
       <dl class="workbench-facts workbench-form-facts">
-        <Fact label="Task" value={picture.task.replaceAll("_", " ")} />
-        {picture.input_shape ? <Fact label="Input of a sample" value={picture.input_shape.join(" × ")} /> : null}
-        <Speed picture={picture} />
+        <Fact label="Task" value={result.task.replaceAll("_", " ")} />
+        {result.input_shape ? <Fact label="Input shape" value={result.input_shape.join(" × ")} /> : null}
+        <Speed result={result} />
       </dl>
-      <Split sizes={picture.sizes} />
-      <Samples samples={picture.samples} names={class_names} />
-      {class_counts ? <Balance counts={class_counts} names={class_names} numCounted={picture.num_counted ?? null} numSamples={picture.sizes.train} /> : null}
-      {picture.target_histogram ? <Targets histogram={picture.target_histogram} /> : null}
+      <Split sizes={result.sizes} />
+      <Samples samples={result.samples} names={class_names} />
+      {class_counts ? (
+        <Balance
+          counts={class_counts}
+          names={class_names}
+          numCounted={result.num_counted ?? null}
+          numSamples={result.sizes.train}
+        />
+      ) : null}
+      {result.target_histogram ? <Targets histogram={result.target_histogram} /> : null}
     </>
   );
 }
 
-/** Reading that is slower than training needs is what a person should see first. */
-function Speed({ picture: { load_samples_per_s: load, needed_samples_per_s: needed } }: { picture: DataPicture }) {
+/** Comes first, because slow loading limits every trial. */
+function Speed({ result: { load_samples_per_s: load, needed_samples_per_s: needed } }: { result: DataSummary }) {
   if (load == null) return null;
   return (
     <>
-      <Fact label="Read" value={`${formatCount(load)} samples a second`} />
+      <Fact label="Loading speed" value={`${formatRate(load)} samples/s`} />
       {needed == null ? null : (
         <Fact
           label="Training needs"
-          value={`${formatCount(needed)} a second: ${load >= needed ? "fast enough" : `${formatNumber(needed / load)} times too slow`}`}
+          value={`${formatRate(needed)} samples/s: ${load >= needed ? "fast enough" : `${formatNumber(needed / load)} times too slow`}`}
         />
       )}
     </>
   );
 }
 
-function Split({ sizes }: { sizes: DataPicture["sizes"] }) {
+function Split({ sizes }: { sizes: DataSummary["sizes"] }) {
   const parts = Object.entries(sizes).filter((entry): entry is [string, number] => typeof entry[1] === "number");
   return (
     <div class="workbench-parts">
@@ -94,7 +101,7 @@ function Split({ sizes }: { sizes: DataPicture["sizes"] }) {
               <i style={{ background: `var(--workbench-category-${at + 1})` }} />
               {name}
             </dt>
-            <dd>{size.toLocaleString("en")}</dd>
+            <dd>{formatCount(size)}</dd>
           </div>
         ))}
       </dl>
@@ -105,7 +112,7 @@ function Split({ sizes }: { sizes: DataPicture["sizes"] }) {
 interface BalanceProps {
   counts: number[];
   names: string[] | null;
-  /** How many were looked at, of how many. */
+  /** How many samples were counted, and how many there are. */
   numCounted: number | null;
   numSamples: number;
 }
@@ -117,7 +124,7 @@ function Balance({ counts, names, numCounted, numSamples }: BalanceProps) {
     <div>
       <h4>
         Classes of the training samples
-        {numCounted !== null && numCounted < numSamples ? `, of which ${numCounted.toLocaleString("en")} were looked at` : ""}
+        {numCounted !== null && numCounted < numSamples ? `, ${formatCount(numCounted)} of them counted` : ""}
       </h4>
       <ul class="workbench-form-bars workbench-form-classes">
         {counts.map((count, at) => (
@@ -127,7 +134,7 @@ function Balance({ counts, names, numCounted, numSamples }: BalanceProps) {
               <span style={{ inlineSize: `${(count / most) * 100}%` }} />
             </span>
             <span class="workbench-number">
-              {count.toLocaleString("en")} · {Math.round((count / total) * 100)} %
+              {formatCount(count)} · {formatPercent(count / total)}
             </span>
           </li>
         ))}
@@ -136,8 +143,8 @@ function Balance({ counts, names, numCounted, numSamples }: BalanceProps) {
   );
 }
 
-/** How the numbers lie that a regression is to say. */
-function Targets({ histogram: { edges, counts } }: { histogram: NonNullable<DataPicture["target_histogram"]> }) {
+/** The distribution of the targets of a regression. */
+function Targets({ histogram: { edges, counts } }: { histogram: NonNullable<DataSummary["target_histogram"]> }) {
   const most = Math.max(...counts, 1);
   const ends = [formatNumber(edges[0]), formatNumber(edges.at(-1))];
   return (
@@ -168,7 +175,7 @@ function Samples({ samples, names }: { samples: Sample[]; names: string[] | null
   const texts = samples.filter((one) => one.kind === "text");
   return (
     <div>
-      <h4>Some samples</h4>
+      <h4>Samples</h4>
       {images.length ? (
         <ul class="workbench-form-images">
           {images.map((one, at) => (
@@ -193,7 +200,7 @@ function Samples({ samples, names }: { samples: Sample[]; names: string[] | null
 function Rows({ rows, names }: { rows: Extract<Sample, { kind: "row" }>[]; names: string[] | null }) {
   const columns = Object.keys(rows[0].cells);
   return (
-    <div class="workbench-form-table" tabIndex={0} role="group" aria-label="Some rows">
+    <div class="workbench-form-table" tabIndex={0} role="group" aria-label="Sample rows">
       <table>
         <thead>
           <tr>

@@ -1,9 +1,18 @@
-// Forms that are generated from what the kernel says of fields: their kind, bounds, unit, choices and help.
+// Inputs generated from the kernel's description of fields: kind, bounds, unit, choices and help.
 import type { ComponentChildren } from "preact";
-import type { Field, Json, Section } from "./protocol";
-import { beginning } from "./space";
-import { problemsAt, ProblemsUnder, Sentence, TextInput, useOwnId, useTyped, type FormProps } from "./typed";
-import { boundsOf, parsed, textOf, valueOf, writtenOf } from "./written";
+import type { Json } from "./message_types";
+import type { FormField, Section } from "./types";
+import { initialSearch } from "./space";
+import {
+  problemsAt,
+  FieldProblems,
+  Sentence,
+  TextInput,
+  useUniqueId,
+  useTextField,
+  type FormProps,
+} from "./text_field";
+import { formatBounds, parseValue, toJsonText, parseFieldValue, toText } from "./field_values";
 
 /** Sections whose fields may be searched, each under the last word of its path. */
 const SEARCHABLE = new Set(["model", "training", "plan"]);
@@ -28,8 +37,8 @@ export function SectionFields({ form, section, onSearch }: SectionProps) {
   );
 }
 
-/** Without the choice of what the section is about, which stands above it, and without what nothing reads. */
-export function fieldsOf(section: Section): Field[] {
+/** Leaves out the model or data itself, which has its own input, and settings that have no effect. */
+export function fieldsOf(section: Section): FormField[] {
   const isChosenAbove = section.name === "model" || section.name === "data";
   return section.fields.filter((one) => one.applies !== false && !(isChosenAbove && one.path === section.name));
 }
@@ -37,37 +46,41 @@ export function fieldsOf(section: Section): Field[] {
 interface FoldedProps extends SectionProps {
   title?: string;
   isOpen: boolean;
-  /** In place of its fields as they come. */
+  /** Replaces the generated fields. */
   children?: ComponentChildren;
 }
 
-/** A section that can be closed; then it says what is written in it. */
+/** A section that can be folded; its summary lists what is set. */
 export function FoldedSection({ form, section, title, isOpen, onSearch, children }: FoldedProps) {
   const written = fieldsOf(section).filter((one) => one.value !== null);
   return (
     <details class="workbench-form-details" open={isOpen}>
       <summary>
         {title ?? section.title}
-        <small>{written.map((one) => `${one.label.toLowerCase()} ${writtenOf(one.value)}`).join(", ")}</small>
+        <small>{written.map((one) => `${one.label.toLowerCase()} ${toText(one.value)}`).join(", ")}</small>
       </summary>
-      {section.help ? <p class="workbench-hint"><Sentence text={section.help} /></p> : null}
+      {section.help ? (
+        <p class="workbench-hint">
+          <Sentence text={section.help} />
+        </p>
+      ) : null}
       {children ?? <SectionFields form={form} section={section} onSearch={onSearch} />}
     </details>
   );
 }
 
 interface FieldRowProps extends FormProps {
-  field: Field;
+  field: FormField;
   onSearch?(name: string): void;
 }
 
 function FieldRow({ form, field, onSearch }: FieldRowProps) {
-  const id = useOwnId();
+  const id = useUniqueId();
   const problems = problemsAt(form, field.path);
-  const bounds = boundsOf(field);
+  const bounds = formatBounds(field);
   const help = [field.help, bounds ? `Allowed: ${bounds}.` : ""].filter(Boolean).join(" ");
   const name = field.path.split(".").at(-1)!;
-  // A duration and a size are written with their units.
+  // Durations and sizes contain their units.
   const unit = field.kind === "duration" || field.kind === "size" ? null : field.unit;
   return (
     <div class={`workbench-form-field${problems.length ? " workbench-form-wrong" : ""}`} data-path={field.path}>
@@ -88,7 +101,11 @@ function FieldRow({ form, field, onSearch }: FieldRowProps) {
             aria-label={`Search ${field.label}`}
             title="Try several values"
             onClick={() => {
-              form.edit([[`search.${name}`, beginning(field)]], `Search ${name}`, field.value === null ? [] : [field.path]);
+              form.edit(
+                [[`search.${name}`, initialSearch(field)]],
+                `Search ${name}`,
+                field.value === null ? [] : [field.path],
+              );
               onSearch(name);
             }}
           >
@@ -96,7 +113,7 @@ function FieldRow({ form, field, onSearch }: FieldRowProps) {
           </button>
         ) : null}
       </div>
-      <ProblemsUnder id={`${id}-problem`} problems={problems} />
+      <FieldProblems id={`${id}-problem`} problems={problems} />
       <p id={`${id}-help`} class="workbench-hint">
         <Sentence text={help} />
       </p>
@@ -105,30 +122,30 @@ function FieldRow({ form, field, onSearch }: FieldRowProps) {
 }
 
 interface FieldInputProps extends FormProps {
-  field: Field;
+  field: FormField;
   id: string;
   isWrong: boolean;
-  /** Instead of changing the experiment. */
+  /** Receives the value instead of the experiment. */
   onValue?(value: Json): void;
 }
 
-/** The control of one field, of whatever kind. */
+/** The input of one field of any kind. */
 export function FieldInput({ form, field, id, isWrong, onValue }: FieldInputProps) {
   const describedBy = `${id}-problem ${id}-help`;
   const send = (text: string): number | null => {
-    const value = valueOf(text, field.kind);
+    const value = parseFieldValue(text, field.kind);
     if (onValue) {
       onValue(value);
       return null;
     }
     return value === null
-      ? form.say({ type: "remove", path: field.path })
+      ? form.send({ type: "remove", path: field.path })
       : form.edit([[field.path, value]], `Set ${field.label}`);
   };
   const isChosen = field.kind === "choice" || field.kind === "switch";
-  const typed = useTyped(form, isChosen ? textOf(field.value ?? undefined) : writtenOf(field.value), send);
+  const typed = useTextField(form, isChosen ? toJsonText(field.value ?? undefined) : toText(field.value), send);
   if (field.kind === "switch") {
-    const isOn = typed.text === "" ? field.default === true : parsed(typed.text) === true;
+    const isOn = typed.text === "" ? field.default === true : parseValue(typed.text) === true;
     return (
       <input
         type="checkbox"
@@ -161,13 +178,13 @@ export function FieldInput({ form, field, id, isWrong, onValue }: FieldInputProp
         describedBy={describedBy}
         isWrong={isWrong}
         list={list}
-        placeholder={field.default === null && field.allows_none ? "none" : writtenOf(field.default)}
+        placeholder={field.default === null && field.allows_none ? "none" : toText(field.default)}
         isNumeric={["number", "whole"].includes(field.kind)}
       />
       {list ? (
         <datalist id={list}>
           {field.choices!.map((one) => (
-            <option key={textOf(one)} value={writtenOf(one)} />
+            <option key={toJsonText(one)} value={toText(one)} />
           ))}
         </datalist>
       ) : null}
@@ -175,11 +192,11 @@ export function FieldInput({ form, field, id, isWrong, onValue }: FieldInputProp
   );
 }
 
-/** The default first, as what stands there where nothing is chosen; then all others, and what is there and wrong. */
-function Options({ field, shown }: { field: Field; shown: string }) {
-  const choices = (field.choices ?? []).map(textOf);
+/** The default, the current value if it is not allowed, and the other choices. */
+function Options({ field, shown }: { field: FormField; shown: string }) {
+  const choices = (field.choices ?? []).map(toJsonText);
   const standing = shown && !choices.includes(shown) ? [shown] : [];
-  const given = textOf(field.default ?? undefined);
+  const given = toJsonText(field.default ?? undefined);
   return (
     <>
       {field.default === null ? <option value="">–</option> : <option value="">{given} (default)</option>}

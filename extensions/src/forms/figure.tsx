@@ -12,7 +12,7 @@ export function FigureBox({ figure, title, themeName }: { figure: Figure; title:
     const target = element.current!;
     let isGone = false;
     if (!host && !window.Plotly) {
-      setProblem("Figures are drawn where a Jupyter server has the workbench's extension.");
+      setProblem("Figures need a Jupyter server with the workbench extension.");
       return;
     }
     loadPlotly(host?.baseUrl ?? "/").then(
@@ -21,7 +21,7 @@ export function FigureBox({ figure, title, themeName }: { figure: Figure; title:
         const { data, layout } = themed(figure, readTheme(target.closest<HTMLElement>(".workbench")!));
         void plotly.react(target, data, layout, { responsive: true, displaylogo: false });
       },
-      () => setProblem("Figures are drawn where a Jupyter server has the workbench's extension."),
+      () => setProblem("Figures need a Jupyter server with the workbench extension."),
     );
     return () => {
       isGone = true;

@@ -1,8 +1,8 @@
-// Opening and saving experiment files, and beginning with one of the presets.
+// Opening and saving experiment files, and starting from one of the presets.
 import { useEffect, useState } from "preact/hooks";
-import { Dialog, Field } from "../views/pieces";
-import { Slowly } from "./slowly";
-import type { FormProps } from "./typed";
+import { Dialog, Field } from "../views/components";
+import { AsyncResult } from "./async_result";
+import type { FormProps } from "./text_field";
 
 export function Files({ form }: FormProps) {
   const [asked, setAsked] = useState<"open" | "save" | null>(null);
@@ -11,15 +11,15 @@ export function Files({ form }: FormProps) {
     <>
       {state.presets.length ? (
         <select
-          aria-label="Begin with a preset"
+          aria-label="Start from a preset"
           value=""
           onChange={(event) => {
             const name = event.currentTarget.value;
             event.currentTarget.value = "";
-            if (name) form.say({ type: "preset", name });
+            if (name) form.send({ type: "preset", name });
           }}
         >
-          <option value="">Begin with …</option>
+          <option value="">Start from …</option>
           {state.presets.map((one) => (
             <option key={one.name} value={one.name}>
               {one.help ? `${one.name}: ${one.help}` : one.name}
@@ -40,11 +40,13 @@ export function Files({ form }: FormProps) {
 
 function FileDialog({ form, action, onClose }: FormProps & { action: "open" | "save"; onClose(): void }) {
   const state = form.state!;
-  const [path, setPath] = useState(state.saved_path ?? (action === "save" ? `${nameOf(state.document.name)}.yaml` : ""));
+  const [path, setPath] = useState(
+    state.saved_path ?? (action === "save" ? `${nameOf(state.document.name)}.yaml` : ""),
+  );
   const [overwrite, setOverwrite] = useState(false);
   const [question, setQuestion] = useState<number | null>(null);
   const isAnswered = question !== null && form.isAnswered(question);
-  const answer = form.part("file");
+  const answer = form.answer("file");
   const isFailed = isAnswered && answer?.status === "failed";
   const isDone = isAnswered && !isFailed;
   useEffect(() => {
@@ -56,19 +58,35 @@ function FileDialog({ form, action, onClose }: FormProps & { action: "open" | "s
         onSubmit={(event) => {
           event.preventDefault();
           form.forget("file");
-          setQuestion(form.say(action === "save" ? { type: "save", path: path.trim(), overwrite } : { type: "open", path: path.trim() }));
+          setQuestion(
+            form.send(
+              action === "save" ? { type: "save", path: path.trim(), overwrite } : { type: "open", path: path.trim() },
+            ),
+          );
         }}
       >
-        <Field label="Path" hint="From the folder of the notebook; YAML, as the command line reads it.">
-          {(id) => <input id={id} dir="ltr" spellcheck={false} value={path} onInput={(event) => setPath(event.currentTarget.value)} />}
+        <Field label="Path" hint="A YAML file; relative paths start at the notebook's folder.">
+          {(id) => (
+            <input
+              id={id}
+              dir="ltr"
+              spellcheck={false}
+              value={path}
+              onInput={(event) => setPath(event.currentTarget.value)}
+            />
+          )}
         </Field>
         {action === "save" ? (
           <label class="workbench-check">
-            <input type="checkbox" checked={overwrite} onChange={(event) => setOverwrite(event.currentTarget.checked)} />
+            <input
+              type="checkbox"
+              checked={overwrite}
+              onChange={(event) => setOverwrite(event.currentTarget.checked)}
+            />
             replace a file that is there
           </label>
         ) : null}
-        {isFailed ? <Slowly held={answer} working="" /> : null}
+        {isFailed ? <AsyncResult answer={answer} working="" /> : null}
         <div class="workbench-buttons">
           <button type="submit" class="workbench-primary" disabled={!path.trim()}>
             {action === "save" ? "Save" : "Open"}

@@ -3,8 +3,8 @@ import { h, render as draw } from "preact";
 import type { KernelModel } from "../kernel_socket";
 import { followTheme, themeName } from "../theme";
 import { App } from "./app";
-import { Conversation } from "./conversation";
-import type { PartName } from "./protocol";
+import { KernelConnection } from "./kernel_connection";
+import type { PartName } from "./message_types";
 import "../style.css";
 import "./form.css";
 
@@ -28,16 +28,13 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const parts = model.get("parts");
   let drawing = 0;
   const drawNow = (): void =>
-    draw(
-      h(App, { form, model, parts, runId: runId(), themeName: root.dataset.theme ?? "light", now: {} }),
-      root,
-    );
+    draw(h(App, { form, model, parts, runId: runId(), themeName: root.dataset.theme ?? "light", now: {} }), root);
   const drawSoon = (): void => {
     cancelAnimationFrame(drawing);
     drawing = requestAnimationFrame(drawNow);
   };
-  const form = new Conversation(model, drawSoon);
-  const runId = (): string => form.part("start")?.picture?.run_id ?? model.get("run_id");
+  const form = new KernelConnection(model, drawSoon);
+  const runId = (): string => form.answer("start")?.result?.run_id ?? model.get("run_id");
   const retheme = (): void => {
     root.dataset.theme = themeName();
     drawSoon();
@@ -57,19 +54,19 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
     endTheme();
     model.off("change:run_id", drawSoon);
     model.off("comm_live_update", lookAtKernel);
-    form.end();
+    form.close();
     draw(null, root);
     root.remove();
   };
 }
 
 /** Within a text the keys undo what was typed there, as everywhere. */
-function undoByKeys(event: KeyboardEvent, form: Conversation): void {
+function undoByKeys(event: KeyboardEvent, form: KernelConnection): void {
   const target = event.target as HTMLElement;
   const isText = target.matches("textarea, input:not([type=checkbox], [type=range], [type=radio])");
   if (isText || !(event.ctrlKey || event.metaKey) || event.key.toLowerCase() !== "z") return;
   event.preventDefault();
-  form.say({ type: event.shiftKey ? "redo" : "undo" });
+  form.send({ type: event.shiftKey ? "redo" : "undo" });
 }
 
 export default { render };

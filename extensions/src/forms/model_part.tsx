@@ -1,38 +1,40 @@
-// The model: chosen or named, configured, and drawn layer by layer with what it costs.
-import { formatBytes } from "../format";
-import { Chooser, nameIn } from "./chooser";
-import type { Conversation } from "./conversation";
+// The model: chosen or named, configured, and listed layer by layer with its cost.
+import { formatBytes, formatCount, formatPercent } from "../format";
+import { Chooser, displayName } from "./chooser";
+import type { KernelConnection } from "./kernel_connection";
 import { fieldsOf, FoldedSection, SectionFields } from "./fields";
-import type { FormState, Layer, Memory, ModelPicture, PartName } from "./protocol";
-import { OldPicture, Slowly } from "./slowly";
-import { capitalised, ended, Group, ProblemWords, useAsked, type FormProps } from "./typed";
-import { formatCount } from "./words";
+import type { PartName } from "./message_types";
+import type { FormState, Layer, WorkerMemory, ModelPreview } from "./types";
+import { OutdatedNotice, AsyncResult } from "./async_result";
+import { capitalized, asSentence, Group, ProblemText, useQuery, type FormProps } from "./text_field";
 
-/** What building the model came to: refused is what every trial would end with. */
-export type Verdict = "unknown" | "asked" | "refused" | "built";
+/** The result of building the model; if it failed, every trial would fail. */
+export type ModelCheck = "unknown" | "building" | "failed" | "built";
 
-/** Elsewhere than beside the picture nobody waits for it. */
+/** The pause is longer while the result is not on the screen. */
 const PAUSE_MS = 250;
-const PAUSE_ELSEWHERE_MS = 1500;
+const PAUSE_HIDDEN_MS = 1500;
 
-/** Lets the kernel build the model whenever something has changed on which it depends. */
-export function useVerdict(form: Conversation, parts: PartName[], isShown: boolean): Verdict {
+/** Has the kernel build the model whenever something that it depends on has changed. */
+export function useModelCheck(form: KernelConnection, parts: PartName[], isShown: boolean): ModelCheck {
   const { state } = form;
   const isWanted = parts.includes("model") || parts.includes("run");
   const key = state && isWanted ? keyOf(state) : null;
-  const isAsked = useAsked(key, () => form.ask("model"), isShown ? PAUSE_MS : PAUSE_ELSEWHERE_MS);
-  const held = form.part("model");
-  // What a cluster has, such as its files, is not known here.
+  const isAsked = useQuery(key, () => form.query("model"), isShown ? PAUSE_MS : PAUSE_HIDDEN_MS);
+  const answer = form.answer("model");
+  // The files of a cluster are not known here.
   if (key === null || !state?.is_experiment || state.address) return "unknown";
-  if (!isAsked || !held || held.status === "working") return "asked";
-  return held.status === "failed" || held.picture?.problems.length ? "refused" : "built";
+  if (!isAsked || !answer || answer.status === "working") return "building";
+  return answer.status === "failed" || answer.result?.problems.length ? "failed" : "built";
 }
 
-/** All that the picture depends on: it is of the first configuration that the seed draws. */
+/** Everything that the result depends on; it describes the first configuration that the seed draws. */
 function keyOf({ document, is_experiment }: FormState): string | null {
   const { model, data, loss, metrics, search, training, plan, seed, resources } = document;
   if (!model || !data) return null;
-  return is_experiment ? JSON.stringify([model, data, loss, metrics, search, training, plan, seed, resources]) : "right last";
+  return is_experiment
+    ? JSON.stringify([model, data, loss, metrics, search, training, plan, seed, resources])
+    : "right last";
 }
 
 export function ModelPart({ form, onSearch }: FormProps & { onSearch(): void }) {
@@ -44,8 +46,8 @@ export function ModelPart({ form, onSearch }: FormProps & { onSearch(): void }) 
     <>
       {train ? (
         <p class="workbench-notice">
-          This experiment trains with its own function, <code>{nameIn(train)}</code>, instead of a model and data. A model
-          that you choose takes its place.
+          This experiment trains with its own function, <code>{displayName(train)}</code>, instead of a model and data.
+          A model that you choose takes its place.
         </p>
       ) : null}
       <Chooser
@@ -53,54 +55,66 @@ export function ModelPart({ form, onSearch }: FormProps & { onSearch(): void }) 
         path="model"
         label="Model"
         offered={state.models}
-        hint="One of these, a function or class of this notebook by its name once its cell has run, or package.module:function."
+        hint="One of these, the name of a function or class defined in this notebook, or package.module:function."
       />
       {settings && fieldsOf(settings).length ? (
-        <Group title="Settings of the model">
+        <Group title="Model settings">
           <SectionFields form={form} section={settings} onSearch={onSearch} />
         </Group>
       ) : null}
       {loss ? <FoldedSection form={form} section={loss} title="Loss and metrics" isOpen={false} /> : null}
-      {model && !data ? <p class="workbench-form-empty">Choose data, too: its shape decides what the layers are.</p> : null}
+      {model && !data ? (
+        <p class="workbench-form-empty">Choose data as well: its shape determines the layers.</p>
+      ) : null}
       {model && data ? (
-        <Group title="What it is made of">
-          <OldPicture form={form} />
-          <Slowly held={form.part("model")} working="Building the model …" again={() => form.ask("model")}>
-            {(picture) => <Layers picture={picture} />}
-          </Slowly>
+        <Group title="Layers">
+          <OutdatedNotice form={form} />
+          <AsyncResult answer={form.answer("model")} working="Building the model …" onRetry={() => form.query("model")}>
+            {(result) => <Layers result={result} />}
+          </AsyncResult>
         </Group>
       ) : null}
     </>
   );
 }
 
-function Layers({ picture }: { picture: ModelPicture }) {
-  const { memory } = picture;
+function Layers({ result }: { result: ModelPreview }) {
+  const { memory } = result;
   return (
     <>
-      {picture.problems.map((problem) => (
+      {result.problems.map((problem) => (
         <p class="workbench-notice workbench-notice-error" key={problem.problem}>
-          <ProblemWords problem={problem} withField />
+          <ProblemText problem={problem} withField />
         </p>
       ))}
-      {picture.words ? <p>{picture.words}</p> : null}
+      {result.words ? <p>{result.words}</p> : null}
       <dl class="workbench-facts workbench-form-facts">
-        {picture.layers.length ? (
+        {result.layers.length ? (
           <>
-            <Fact label="Parameters" value={formatCount(picture.num_parameters)} />
-            <Fact label="FLOPs to train on a sample" value={picture.flops_per_sample == null ? "not known" : formatCount(picture.flops_per_sample)} />
+            <Fact label="Parameters" value={formatCount(result.num_parameters)} />
+            <Fact
+              label="FLOPs per training sample"
+              value={result.flops_per_sample == null ? "unknown" : formatCount(result.flops_per_sample)}
+            />
           </>
         ) : null}
-        {memory ? <Fact label={`Memory of a worker at ${memory.micro_batch} samples`} value={formatBytes(memory.bytes)} /> : null}
-        {memory?.largest_micro_batch ? <Fact label="Largest micro batch that fits" value={formatCount(memory.largest_micro_batch)} /> : null}
+        {memory ? (
+          <Fact
+            label={`Memory per worker at ${formatCount(memory.micro_batch, "sample")}`}
+            value={formatBytes(memory.bytes)}
+          />
+        ) : null}
+        {memory?.largest_micro_batch ? (
+          <Fact label="Largest micro batch that fits" value={formatCount(memory.largest_micro_batch)} />
+        ) : null}
       </dl>
       {memory ? <MemoryBar memory={memory} /> : null}
-      {picture.layers.length ? <LayerTable picture={picture} /> : null}
+      {result.layers.length ? <LayerTable result={result} /> : null}
     </>
   );
 }
 
-function LayerTable({ picture: { layers, num_parameters } }: { picture: ModelPicture }) {
+function LayerTable({ result: { layers, num_parameters } }: { result: ModelPreview }) {
   const most = Math.max(...layers.map((one) => one.num_parameters), 1);
   return (
     <div class="workbench-form-table" tabIndex={0} role="group" aria-label="Layers of the model">
@@ -109,9 +123,13 @@ function LayerTable({ picture: { layers, num_parameters } }: { picture: ModelPic
           <tr>
             <th scope="col">layer</th>
             <th scope="col">kind</th>
-            <th scope="col">output of a sample</th>
-            <th scope="col" class="workbench-numeric">parameters</th>
-            <th scope="col" class="workbench-form-share-head">share of them</th>
+            <th scope="col">output shape</th>
+            <th scope="col" class="workbench-numeric">
+              parameters
+            </th>
+            <th scope="col" class="workbench-form-share-head">
+              share of them
+            </th>
           </tr>
         </thead>
         <tbody>
@@ -134,7 +152,7 @@ function LayerRow({ layer, most, total }: { layer: Layer; most: number; total: n
       <td class="workbench-muted">{layer.kind}</td>
       <td>{layer.output_shape ? layer.output_shape.join(" × ") : "–"}</td>
       <td class="workbench-numeric">
-        {layer.shares ? `those of ${layer.shares}` : layer.num_parameters ? layer.num_parameters.toLocaleString("en") : "–"}
+        {layer.shares ? `shared with ${layer.shares}` : layer.num_parameters ? formatCount(layer.num_parameters) : "–"}
       </td>
       <td>
         <span class="workbench-form-share">
@@ -143,7 +161,7 @@ function LayerRow({ layer, most, total }: { layer: Layer; most: number; total: n
               <span class="workbench-form-bar" aria-hidden="true">
                 <span style={{ inlineSize: `${(layer.num_parameters / most) * 100}%` }} />
               </span>
-              {(share * 100).toFixed(share < 0.1 ? 1 : 0)} %
+              {formatPercent(share)}
             </>
           ) : null}
         </span>
@@ -161,9 +179,9 @@ export function Fact({ label, value }: { label: string; value: string }) {
   );
 }
 
-function MemoryBar({ memory }: { memory: Memory }) {
+function MemoryBar({ memory }: { memory: WorkerMemory }) {
   const parts = Object.entries(memory.parts).filter(([, bytes]) => bytes > 0);
-  const words = memory.words ? capitalised(ended(memory.words)) : "";
+  const words = memory.words ? capitalized(asSentence(memory.words)) : "";
   return (
     <div class="workbench-parts">
       <div class="workbench-parts-bar" aria-hidden="true">
@@ -186,4 +204,3 @@ function MemoryBar({ memory }: { memory: Memory }) {
     </div>
   );
 }
-

@@ -1,5 +1,6 @@
 // Where problems belong: to a part of the form, and there under a field, or above all where none shows them.
-import type { FormState, PartName, Problem } from "./protocol";
+import type { PartName } from "./message_types";
+import type { FormState, Problem } from "./types";
 import { rowsOf } from "./space";
 
 /** Which part shows the settings that begin so. What is nowhere else is in the run. */
@@ -23,12 +24,12 @@ export function problemsOf(state: FormState, part: PartName): Problem[] {
 }
 
 /** Those that no field of the part would show. */
-export function homeless(state: FormState, part: PartName): Problem[] {
+export function problemsWithoutField(state: FormState, part: PartName): Problem[] {
   const shown = new Set(["model", "model.name", "data", "data.name", "search", "name", "address"]);
-  for (const { name, fields, list } of state.sections) {
+  for (const { name, fields, items } of state.sections) {
     for (const field of fields) shown.add(field.path);
-    if (list) shown.add(name);
-    for (let at = 0; at < (list?.num_items ?? 0); at += 1) shown.add(`${name}.${at}`);
+    if (items) shown.add(name);
+    for (let at = 0; at < (items?.num_items ?? 0); at += 1) shown.add(`${name}.${at}`);
   }
   for (const row of rowsOf(state)) {
     const path = `search.${row.name}`;

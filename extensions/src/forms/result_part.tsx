@@ -1,11 +1,11 @@
 // The result: the best configuration beside the default one, the leaderboard, and what can be done next.
 import { useEffect, useState } from "preact/hooks";
 import { formatDuration, formatNumber, formatValue } from "../format";
-import { Code, StateMark } from "../views/pieces";
-import type { ResultPicture, Row } from "./protocol";
-import { Slowly } from "./slowly";
-import { capitalised, ended, Group, useOwnId, type FormProps } from "./typed";
-import { parsed } from "./written";
+import { Code, StateMark } from "../views/components";
+import type { RunResult, ResultRow } from "./types";
+import { AsyncResult } from "./async_result";
+import { capitalized, asSentence, Group, useUniqueId, type FormProps } from "./text_field";
+import { parseValue } from "./field_values";
 
 const FINISHED = new Set(["complete", "stopped", "failed", "lost"]);
 const ASK_AGAIN_MS = 5000;
@@ -16,31 +16,36 @@ interface ResultProps extends FormProps {
 }
 
 export function ResultPart({ form, runId, onOtherData }: ResultProps) {
-  const held = form.part("result");
-  const isOver = FINISHED.has(held?.picture?.state ?? "");
+  const answer = form.answer("result");
+  const isOver = FINISHED.has(answer?.result?.state ?? "");
   useEffect(() => {
     if (!runId) return;
-    form.ask("result", { run_id: runId });
-    const timer = isOver ? undefined : setInterval(() => form.ask("result", { run_id: runId }), ASK_AGAIN_MS);
+    form.query("result", { run_id: runId });
+    const timer = isOver ? undefined : setInterval(() => form.query("result", { run_id: runId }), ASK_AGAIN_MS);
     return () => clearInterval(timer);
   }, [runId, isOver]);
-  if (!runId) return <p class="workbench-form-empty">No run was started here yet. What it finds will stand here.</p>;
+  if (!runId) return <p class="workbench-form-empty">No run has been started here yet. Its result will appear here.</p>;
   return (
-    <Slowly held={held} working="Reading the run …" isQuiet again={() => form.ask("result", { run_id: runId })}>
-      {(picture) => <Result form={form} picture={picture} onOtherData={onOtherData} />}
-    </Slowly>
+    <AsyncResult
+      answer={answer}
+      working="Reading the run …"
+      isQuiet
+      onRetry={() => form.query("result", { run_id: runId })}
+    >
+      {(result) => <Result form={form} result={result} onOtherData={onOtherData} />}
+    </AsyncResult>
   );
 }
 
-function Result({ form, picture, onOtherData }: FormProps & { picture: ResultPicture; onOtherData(): void }) {
-  const { best, metric } = picture;
+function Result({ form, result, onOtherData }: FormProps & { result: RunResult; onOtherData(): void }) {
+  const { best, metric } = result;
   return (
     <>
       <div class="workbench-bar">
-        <StateMark state={picture.state} />
+        <StateMark state={result.state} />
         <span class="workbench-muted">
-          run <bdi>{picture.run_id}</bdi>
-          {picture.counts ? `: ${picture.counts}` : ""}
+          run <bdi>{result.run_id}</bdi>
+          {result.counts ? `: ${result.counts}` : ""}
         </span>
       </div>
       {best ? (
@@ -59,19 +64,19 @@ function Result({ form, picture, onOtherData }: FormProps & { picture: ResultPic
       ) : (
         <p class="workbench-form-empty">No trial is complete yet.</p>
       )}
-      <Comparison form={form} picture={picture} />
-      {picture.leaderboard.length ? <Leaderboard picture={picture} /> : null}
-      <Next form={form} picture={picture} onOtherData={onOtherData} />
+      <Comparison form={form} result={result} />
+      {result.leaderboard.length ? <Leaderboard result={result} /> : null}
+      <Next form={form} result={result} onOtherData={onOtherData} />
     </>
   );
 }
 
-function Comparison({ form, picture }: FormProps & { picture: ResultPicture }) {
-  const { default_comparison: found, best, metric, run_id } = picture;
+function Comparison({ form, result }: FormProps & { result: RunResult }) {
+  const { default_comparison: found, best, metric, run_id } = result;
   if (!found) return null;
   return (
-    <Group title="Beside the default configuration">
-      <p>{capitalised(ended(found.words))}</p>
+    <Group title="Compared with the default configuration">
+      <p>{capitalized(asSentence(found.words))}</p>
       {found.default && best ? (
         <dl class="workbench-facts workbench-form-facts">
           <div>
@@ -86,15 +91,15 @@ function Comparison({ form, picture }: FormProps & { picture: ResultPicture }) {
       ) : null}
       {found.enqueue ? (
         <div class="workbench-buttons">
-          <button type="button" onClick={() => form.ask("enqueue", { run_id, params: found.enqueue })}>
-            Try the default configuration, too
+          <button type="button" onClick={() => form.query("enqueue", { run_id, params: found.enqueue })}>
+            Try the default configuration as well
           </button>
         </div>
       ) : null}
       <Done form={form} part="enqueue" />
       {found.try_it ? (
         <details class="workbench-form-details">
-          <summary>The same from a terminal and from Python</summary>
+          <summary>Use a terminal or Python instead</summary>
           <Code label="command: try the default" text={found.try_it.command} />
           <Code label="Python: try the default" text={found.try_it.python} />
         </details>
@@ -103,7 +108,7 @@ function Comparison({ form, picture }: FormProps & { picture: ResultPicture }) {
   );
 }
 
-function Leaderboard({ picture: { leaderboard, metric } }: { picture: ResultPicture }) {
+function Leaderboard({ result: { leaderboard, metric } }: { result: RunResult }) {
   const names = [...new Set(leaderboard.flatMap((row) => Object.keys(row.params)))];
   const metrics = [metric, ...Object.keys(leaderboard[0].values).filter((one) => one !== metric)];
   return (
@@ -140,7 +145,17 @@ function Leaderboard({ picture: { leaderboard, metric } }: { picture: ResultPict
   );
 }
 
-function LeaderboardRow({ row, metrics, names, isBest }: { row: Row; metrics: string[]; names: string[]; isBest: boolean }) {
+function LeaderboardRow({
+  row,
+  metrics,
+  names,
+  isBest,
+}: {
+  row: ResultRow;
+  metrics: string[];
+  names: string[];
+  isBest: boolean;
+}) {
   return (
     <tr class={isBest ? "workbench-form-best" : undefined}>
       <th scope="row">{row.trial}</th>
@@ -160,23 +175,23 @@ function LeaderboardRow({ row, metrics, names, isBest }: { row: Row; metrics: st
   );
 }
 
-function Next({ form, picture, onOtherData }: FormProps & { picture: ResultPicture; onOtherData(): void }) {
-  const id = useOwnId();
+function Next({ form, result, onOtherData }: FormProps & { result: RunResult; onOtherData(): void }) {
+  const id = useUniqueId();
   const [to, setTo] = useState("best");
   const [trials, setTrials] = useState("10");
-  const { run_id } = picture;
+  const { run_id } = result;
   return (
-    <Group title="And now">
+    <Group title="Next steps">
       <form
         class="workbench-bar"
         onSubmit={(event) => {
           event.preventDefault();
-          form.ask("export", { run_id, to: to.trim() });
+          form.query("export", { run_id, to: to.trim() });
         }}
       >
         <label for={`${id}-to`}>Export the best to the folder</label>
         <input id={`${id}-to`} dir="auto" value={to} onInput={(event) => setTo(event.currentTarget.value)} />
-        <button type="submit" disabled={!picture.best || !to.trim()}>
+        <button type="submit" disabled={!result.best || !to.trim()}>
           Export
         </button>
       </form>
@@ -185,7 +200,7 @@ function Next({ form, picture, onOtherData }: FormProps & { picture: ResultPictu
         class="workbench-bar"
         onSubmit={(event) => {
           event.preventDefault();
-          form.ask("extend", { run_id, trials: parsed(trials) });
+          form.query("extend", { run_id, trials: parseValue(trials) });
         }}
       >
         <label for={`${id}-trials`}>Continue with</label>
@@ -204,11 +219,11 @@ function Next({ form, picture, onOtherData }: FormProps & { picture: ResultPictu
         <button type="button" onClick={onOtherData}>
           Try it with other data
         </button>
-        <span class="workbench-muted">The same experiment; this run stays as it is.</span>
+        <span class="workbench-muted">The same experiment; this run stays unchanged.</span>
       </div>
-      {picture.commands.map((one) => (
+      {result.commands.map((one) => (
         <details key={one.label} class="workbench-form-details">
-          <summary>{one.label}: from a terminal and from Python</summary>
+          <summary>{one.label} from a terminal or Python</summary>
           <Code label={`command: ${one.label}`} text={one.command} />
           <Code label={`Python: ${one.label}`} text={one.python} />
         </details>
@@ -219,8 +234,8 @@ function Next({ form, picture, onOtherData }: FormProps & { picture: ResultPictu
 
 function Done({ form, part }: FormProps & { part: "export" | "extend" | "enqueue" }) {
   return (
-    <Slowly held={form.part(part)} working="Asking …">
-      {(picture) => <p class="workbench-form-done">{picture.words}</p>}
-    </Slowly>
+    <AsyncResult answer={form.answer(part)} working="Sending …">
+      {(result) => <p class="workbench-form-done">{result.message}</p>}
+    </AsyncResult>
   );
 }

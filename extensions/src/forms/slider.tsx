@@ -1,7 +1,7 @@
 // A range as a slider with two handles over a histogram of what would be sampled, all on one scale.
 import { useEffect, useRef, useState } from "preact/hooks";
-import { formatNumber } from "../format";
-import type { Sampled } from "./protocol";
+import { formatNumber, formatPercent } from "../format";
+import type { SampledParameter } from "./types";
 import { partOf, stepped, valueAt, type Scale } from "./space";
 
 interface RangeSliderProps {
@@ -9,7 +9,7 @@ interface RangeSliderProps {
   low: number;
   high: number;
   scale: Scale;
-  sampled: Sampled | null;
+  sampled: SampledParameter | null;
   onChange(change: { low?: number; high?: number }): void;
 }
 
@@ -84,7 +84,7 @@ export function RangeSlider({ name, low, high, scale, sampled, onChange }: Range
   );
 }
 
-function Histogram({ sampled, scale, name }: { sampled: Sampled | null; scale: Scale; name: string }) {
+function Histogram({ sampled, scale, name }: { sampled: SampledParameter | null; scale: Scale; name: string }) {
   const bars = sampled ? barsOf(sampled) : [];
   if (!bars.length) return <div class="workbench-form-histogram" />;
   const most = Math.max(...bars.map((one) => one.count), 1);
@@ -94,7 +94,7 @@ function Histogram({ sampled, scale, name }: { sampled: Sampled | null; scale: S
       viewBox="0 0 1000 100"
       preserveAspectRatio="none"
       role="img"
-      aria-label={`What would be sampled of ${name}: from ${formatNumber(bars[0].from)} to ${formatNumber(bars.at(-1)!.to)}`}
+      aria-label={`Sampled values of ${name}: from ${formatNumber(bars[0].from)} to ${formatNumber(bars.at(-1)!.to)}`}
     >
       {bars.map(({ from, to, count }, at) => {
         const [left, right] = [partOf(scale, from) * 1000, partOf(scale, to) * 1000];
@@ -108,23 +108,25 @@ function Histogram({ sampled, scale, name }: { sampled: Sampled | null; scale: S
 }
 
 /** Bins, or single numbers where a range has few. */
-function barsOf({ edges, choices, counts }: Sampled): { from: number; to: number; count: number }[] {
+function barsOf({ edges, choices, counts }: SampledParameter): { from: number; to: number; count: number }[] {
   if (edges) return counts.map((count, at) => ({ from: edges[at], to: edges[at + 1], count }));
-  return (choices ?? []).flatMap((one, at) => (typeof one === "number" ? [{ from: one, to: one, count: counts[at] }] : []));
+  return (choices ?? []).flatMap((one, at) =>
+    typeof one === "number" ? [{ from: one, to: one, count: counts[at] }] : [],
+  );
 }
 
 /** How often each choice would be sampled, as bars with their words. */
-export function ChoiceBars({ sampled, name }: { sampled: Sampled; name: string }) {
+export function ChoiceBars({ sampled, name }: { sampled: SampledParameter; name: string }) {
   const total = sampled.counts.reduce((sum, one) => sum + one, 0) || 1;
   return (
-    <ul class="workbench-form-bars" aria-label={`What would be sampled of ${name}`}>
+    <ul class="workbench-form-bars" aria-label={`Sampled values of ${name}`}>
       {sampled.choices?.map((choice, at) => (
         <li key={at}>
           <bdi>{typeof choice === "string" ? choice : JSON.stringify(choice)}</bdi>
           <span class="workbench-form-bar" aria-hidden="true">
             <span style={{ inlineSize: `${(sampled.counts[at] / total) * 100}%` }} />
           </span>
-          <span class="workbench-number">{Math.round((sampled.counts[at] / total) * 100)} %</span>
+          <span class="workbench-number">{formatPercent(sampled.counts[at] / total)}</span>
         </li>
       ))}
     </ul>

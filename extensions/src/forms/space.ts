@@ -1,5 +1,6 @@
 // The search space as rows to be shown and edited, and the scale that sliders and histograms share.
-import type { Field, FormState, Json, Mapping } from "./protocol";
+import type { Json, Mapping } from "./message_types";
+import type { FormField, FormState } from "./types";
 
 export type Kind = "float" | "int" | "choices" | "fixed";
 
@@ -17,11 +18,23 @@ export interface SearchRow {
 }
 
 export function rowsOf({ document }: FormState): SearchRow[] {
-  return isMapping(document.search) ? Object.entries(document.search).map(([name, written]) => rowOf(name, written)) : [];
+  return isMapping(document.search)
+    ? Object.entries(document.search).map(([name, written]) => rowOf(name, written))
+    : [];
 }
 
 function rowOf(name: string, written: Json): SearchRow {
-  const row: SearchRow = { name, kind: "fixed", low: null, high: null, step: null, log: false, choices: [], value: null, when: {} };
+  const row: SearchRow = {
+    name,
+    kind: "fixed",
+    low: null,
+    high: null,
+    step: null,
+    log: false,
+    choices: [],
+    value: null,
+    when: {},
+  };
   if (!isMapping(written)) return { ...row, value: written };
   if (isMapping(written.when)) row.when = written.when;
   if ("choices" in written) {
@@ -38,7 +51,9 @@ function rowOf(name: string, written: Json): SearchRow {
 /** The parameter as it would be written with another kind, keeping what both have. */
 export function withKind(row: SearchRow, kind: Kind): Json {
   const when: Mapping = Object.keys(row.when).length ? { when: row.when } : {};
-  const numbers = [row.low, row.high, ...row.choices, row.value].filter((one): one is number => typeof one === "number");
+  const numbers = [row.low, row.high, ...row.choices, row.value].filter(
+    (one): one is number => typeof one === "number",
+  );
   const low = numbers.length ? Math.min(...numbers) : 0;
   const high = numbers.length ? Math.max(...numbers) : 1;
   switch (kind) {
@@ -51,7 +66,13 @@ export function withKind(row: SearchRow, kind: Kind): Json {
       return { choices: values.filter((one, at) => values.indexOf(one) === at), ...when };
     }
     case "int":
-      return { type: "int", low: Math.floor(low), high: Math.max(Math.ceil(high), Math.floor(low) + 1), ...log(row), ...when };
+      return {
+        type: "int",
+        low: Math.floor(low),
+        high: Math.max(Math.ceil(high), Math.floor(low) + 1),
+        ...log(row),
+        ...when,
+      };
     case "float":
       return { type: "float", low, high: high > low ? high : wider(low), ...log(row), ...when };
   }
@@ -66,7 +87,7 @@ function wider(low: number): number {
 }
 
 /** How a search of a field begins: around its value, within its bounds. */
-export function beginning(field: Field): Json {
+export function initialSearch(field: FormField): Json {
   if (field.kind === "switch") return { choices: [true, false] };
   if (field.kind === "choice" || field.kind === "text") {
     const choices = field.choices?.filter((one) => one !== "auto") ?? [];
@@ -78,22 +99,26 @@ export function beginning(field: Field): Json {
     const low = Math.max(Math.floor(middle / 2), lowest(field, 1));
     return { type: "int", low, high: Math.min(Math.max(middle * 2, low + 1), field.high ?? Infinity) };
   }
-  if (field.kind === "number") return beginningOfNumber(field, typeof given === "number" ? given : null);
+  if (field.kind === "number") return initialNumberSearch(field, typeof given === "number" ? given : null);
   return { value: given };
 }
 
-function beginningOfNumber(field: Field, given: number | null): Json {
+function initialNumberSearch(field: FormField, given: number | null): Json {
   const { low, high } = field;
   if (low != null && high != null) {
     const margin = (high - low) / 10;
-    return { type: "float", low: low + (field.low_open ? margin : 0), high: round(high - (field.high_open ? margin : 0)) };
+    return {
+      type: "float",
+      low: low + (field.low_open ? margin : 0),
+      high: round(high - (field.high_open ? margin : 0)),
+    };
   }
   if (given) return { type: "float", low: round(Math.abs(given) / 10), high: round(Math.abs(given) * 10), log: true };
   // Most rates and weights that a network has: nobody knows the size, and zero has no logarithm.
   return { type: "float", low: 1e-4, high: 0.1, log: true };
 }
 
-function lowest(field: Field, step: number): number {
+function lowest(field: FormField, step: number): number {
   return field.low == null ? -Infinity : field.low + (field.low_open ? step : 0);
 }
 
@@ -106,10 +131,23 @@ export interface Scale {
 }
 
 /** A scale that shows a range with some room on both sides, as far as the field allows. */
-export function scaleOf(low: number, high: number, isLog: boolean, isWhole: boolean, field: Field | null = null): Scale {
+export function scaleOf(
+  low: number,
+  high: number,
+  isLog: boolean,
+  isWhole: boolean,
+  field: FormField | null = null,
+): Scale {
   const scale = roomy(low, high, isLog, isWhole);
-  const ends = { low: Math.max(scale.low, field?.low ?? -Infinity), high: Math.min(scale.high, field?.high ?? Infinity) };
-  return { ...scale, low: Math.min(low, isLog && ends.low <= 0 ? scale.low : ends.low), high: Math.max(high, ends.high) };
+  const ends = {
+    low: Math.max(scale.low, field?.low ?? -Infinity),
+    high: Math.min(scale.high, field?.high ?? Infinity),
+  };
+  return {
+    ...scale,
+    low: Math.min(low, isLog && ends.low <= 0 ? scale.low : ends.low),
+    high: Math.max(high, ends.high),
+  };
 }
 
 function roomy(low: number, high: number, isLog: boolean, isWhole: boolean): Scale {
@@ -121,7 +159,12 @@ function roomy(low: number, high: number, isLog: boolean, isWhole: boolean): Sca
   const width = high - low || Math.abs(low) || 1;
   const unit = power(Math.floor(Math.log10(width)));
   const from = round(Math.floor((low - width / 2) / unit) * unit);
-  return { low: low >= 0 ? Math.max(0, from) : from, high: round(Math.ceil((high + width / 2) / unit) * unit), log: false, isWhole };
+  return {
+    low: low >= 0 ? Math.max(0, from) : from,
+    high: round(Math.ceil((high + width / 2) / unit) * unit),
+    log: false,
+    isWhole,
+  };
 }
 
 export function partOf(scale: Scale, value: number): number {

@@ -1,14 +1,27 @@
 // The search space: one row for each parameter, with its kind, its values, when it exists, and what would be sampled.
 import type { RefObject } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import type { Conversation } from "./conversation";
+import { formatPercent } from "../format";
+import type { KernelConnection } from "./kernel_connection";
 import { FoldedSection } from "./fields";
-import type { Field, Json, Sampled } from "./protocol";
+import type { Json } from "./message_types";
+import type { FormField, SampledParameter } from "./types";
 import { RangeSlider, ChoiceBars } from "./slider";
-import { beginning, rowsOf, scaleOf, withKind, type Kind, type SearchRow } from "./space";
-import { PathInput, problemsAt, ProblemsUnder, ProblemWords, Sentence, TextInput, useAsked, useOwnId, useTyped, type FormProps } from "./typed";
-import { WhenEditor } from "./when";
-import { listOf, listText, numberOr, parsed, textOf, writtenOf } from "./written";
+import { initialSearch, rowsOf, scaleOf, withKind, type Kind, type SearchRow } from "./space";
+import {
+  PathInput,
+  problemsAt,
+  FieldProblems,
+  ProblemText,
+  Sentence,
+  TextInput,
+  useQuery,
+  useUniqueId,
+  useTextField,
+  type FormProps,
+} from "./text_field";
+import { ConditionEditor } from "./condition_editor";
+import { parseList, formatList, parseNumber, parseValue, toJsonText, toText } from "./field_values";
 
 const KIND_NAMES: Record<Kind, string> = { float: "range", int: "whole numbers", choices: "choices", fixed: "fixed" };
 /** Settings that a configuration may hold, beside those of the model. */
@@ -17,25 +30,29 @@ const SEARCHED_SECTIONS = ["model", "training", "plan"];
 export function SpacePart({ form }: FormProps) {
   const state = form.state!;
   const rows = rowsOf(state);
-  const samples = form.part("samples");
-  useAsked(JSON.stringify([state.is_experiment, state.document.search]), () => form.ask("samples"));
-  const sampled = new Map(samples?.picture?.parameters.map((one) => [one.name, one]));
-  const fields = state.sections.filter(({ name }) => SEARCHED_SECTIONS.includes(name)).flatMap((section) => section.fields);
+  const samples = form.answer("samples");
+  useQuery(JSON.stringify([state.is_experiment, state.document.search]), () => form.query("samples"));
+  const sampled = new Map(samples?.result?.parameters.map((one) => [one.name, one]));
+  const fields = state.sections
+    .filter(({ name }) => SEARCHED_SECTIONS.includes(name))
+    .flatMap((section) => section.fields);
   const rowsElement = useRef<HTMLDivElement>(null);
   const adding = useRef<HTMLDivElement>(null);
   // The row comes with the answer of the kernel.
   const awaited = useRef<string | null>(null);
   const focusRow = (name: string) => (awaited.current = name);
   useEffect(() => {
-    const found = [...rowsElement.current!.querySelectorAll<HTMLElement>("[data-parameter]")].find((one) => one.dataset.parameter === awaited.current);
+    const found = [...rowsElement.current!.querySelectorAll<HTMLElement>("[data-parameter]")].find(
+      (one) => one.dataset.parameter === awaited.current,
+    );
     if (!found) return;
     awaited.current = null;
     found.focus();
   });
   return (
     <>
-      <ProblemsUnder problems={problemsAt(form, "search")} />
-      {samples?.problem ? <p class="workbench-notice">{<ProblemWords problem={samples.problem} withField />}</p> : null}
+      <FieldProblems problems={problemsAt(form, "search")} />
+      {samples?.problem ? <p class="workbench-notice">{<ProblemText problem={samples.problem} withField />}</p> : null}
       {rows.length ? null : (
         <p class="workbench-form-empty">
           Nothing is searched yet: every trial would train the same configuration. Name a parameter below, or press
@@ -56,7 +73,12 @@ export function SpacePart({ form }: FormProps) {
           />
         ))}
       </div>
-      <AddParameter element={adding} form={form} fields={fields.filter((one) => !rows.some((row) => row.name === nameOf(one)))} onAdded={focusRow} />
+      <AddParameter
+        element={adding}
+        form={form}
+        fields={fields.filter((one) => !rows.some((row) => row.name === nameOf(one)))}
+        onAdded={focusRow}
+      />
       {state.sections
         .filter(({ name }) => name === "training" || name === "plan")
         .map((section) => (
@@ -73,15 +95,15 @@ export function SpacePart({ form }: FormProps) {
   );
 }
 
-function nameOf(field: Field): string {
+function nameOf(field: FormField): string {
   return field.path.split(".").at(-1)!;
 }
 
 interface RowProps extends FormProps {
   row: SearchRow;
   others: SearchRow[];
-  sampled: Sampled | null;
-  field: Field | null;
+  sampled: SampledParameter | null;
+  field: FormField | null;
   onRenamed(name: string): void;
   onRemoved(): void;
 }
@@ -94,7 +116,7 @@ function ParameterRow({ form, row, others, sampled, field, onRenamed, onRemoved 
     const changes: [string, Json][] = field!.default === "auto" ? [] : [[field!.path, "auto"]];
     return form.edit(changes, `Leave ${row.name} to the advisor`, [path]);
   };
-  const share = sampled && sampled.exists_share < 1 ? Math.round(sampled.exists_share * 100) : null;
+  const share = sampled && sampled.exists_share < 1 ? formatPercent(sampled.exists_share) : null;
   return (
     <div class="workbench-form-row" role="group" aria-label={row.name}>
       <div class="workbench-form-row-head">
@@ -115,9 +137,9 @@ function ParameterRow({ form, row, others, sampled, field, onRenamed, onRemoved 
           type="button"
           class="workbench-quiet workbench-form-remove"
           aria-label={`Remove ${row.name}`}
-          title="Search it no more"
+          title="Remove from the search"
           onClick={() => {
-            form.say({ type: "remove", path });
+            form.send({ type: "remove", path });
             onRemoved();
           }}
         >
@@ -127,19 +149,25 @@ function ParameterRow({ form, row, others, sampled, field, onRenamed, onRemoved 
       <div class="workbench-form-row-body">
         <Values form={form} row={row} sampled={sampled} field={field} />
       </div>
-      <ProblemsUnder problems={problemsAt(form, path)} />
+      <FieldProblems problems={problemsAt(form, path)} />
       <div class="workbench-form-row-foot">
         {isRange(row) ? <RangeOptions form={form} row={row} /> : null}
-        <WhenEditor form={form} row={row} others={others} />
-        {share !== null ? <span class="workbench-muted">exists in {share} % of configurations</span> : null}
-        {field?.help ? <span class="workbench-muted workbench-form-row-help"><Sentence text={field.help} /></span> : null}
+        <ConditionEditor form={form} row={row} others={others} />
+        {share !== null ? <span class="workbench-muted">exists in {share} of configurations</span> : null}
+        {field?.help ? (
+          <span class="workbench-muted workbench-form-row-help">
+            <Sentence text={field.help} />
+          </span>
+        ) : null}
       </div>
     </div>
   );
 }
 
 function NameInput({ form, name, onRenamed }: FormProps & { name: string; onRenamed(name: string): void }) {
-  const typed = useTyped(form, name, (text) => form.say({ type: "rename", path: `search.${name}`, name: text.trim() }));
+  const typed = useTextField(form, name, (text) =>
+    form.send({ type: "rename", path: `search.${name}`, name: text.trim() }),
+  );
   return (
     <input
       data-parameter={name}
@@ -178,26 +206,36 @@ function Values({ form, row, sampled, field }: Omit<RowProps, "others" | "onRena
 
 interface EditorProps extends FormProps {
   row: SearchRow;
-  sampled: Sampled | null;
+  sampled: SampledParameter | null;
 }
 
 /** A whole number is no less a float: the kind is said along with it. */
-function setRange(form: Conversation, row: SearchRow, changes: [string, Json][], label: string, removals: string[] = []): number {
+function setRange(
+  form: KernelConnection,
+  row: SearchRow,
+  changes: [string, Json][],
+  label: string,
+  removals: string[] = [],
+): number {
   const path = `search.${row.name}`;
   const written = changes.map(([key, value]): [string, Json] => [`${path}.${key}`, value]);
-  return form.edit([...written, [`${path}.type`, row.kind]], `${row.name}: ${label}`, removals.map((key) => `${path}.${key}`));
+  return form.edit(
+    [...written, [`${path}.type`, row.kind]],
+    `${row.name}: ${label}`,
+    removals.map((key) => `${path}.${key}`),
+  );
 }
 
-function RangeEditor({ form, row, sampled, field }: EditorProps & { field: Field | null }) {
+function RangeEditor({ form, row, sampled, field }: EditorProps & { field: FormField | null }) {
   const path = `search.${row.name}`;
-  const id = useOwnId();
+  const id = useUniqueId();
   const bound = (key: "low" | "high") => (
     <PathInput
       form={form}
       path={`${path}.${key}`}
       label={key}
-      shown={writtenOf(row[key])}
-      send={(text) => setRange(form, row, [[key, text.trim() === "" ? null : numberOr(text)]], key)}
+      shown={toText(row[key])}
+      send={(text) => setRange(form, row, [[key, text.trim() === "" ? null : parseNumber(text)]], key)}
       isNumeric
       class="workbench-form-bound"
       problemId={`${id}-${key}`}
@@ -223,7 +261,7 @@ function RangeEditor({ form, row, sampled, field }: EditorProps & { field: Field
       {bound("high")}
       {(["low", "high"] as const).map((key) => (
         <div key={key} class="workbench-form-range-problems">
-          <ProblemsUnder id={`${id}-${key}`} problems={problemsAt(form, `${path}.${key}`)} label={key} />
+          <FieldProblems id={`${id}-${key}`} problems={problemsAt(form, `${path}.${key}`)} label={key} />
         </div>
       ))}
     </div>
@@ -233,7 +271,9 @@ function RangeEditor({ form, row, sampled, field }: EditorProps & { field: Field
 function RangeOptions({ form, row }: FormProps & { row: SearchRow }) {
   const path = `search.${row.name}`;
   const setStep = (text: string): number =>
-    text.trim() === "" ? setRange(form, row, [], "no step", ["step"]) : setRange(form, row, [["step", numberOr(text)]], "step");
+    text.trim() === ""
+      ? setRange(form, row, [], "no step", ["step"])
+      : setRange(form, row, [["step", parseNumber(text)]], "step");
   return (
     <>
       <label class="workbench-check">
@@ -253,13 +293,13 @@ function RangeOptions({ form, row }: FormProps & { row: SearchRow }) {
         form={form}
         path={`${path}.step`}
         label="step"
-        shown={writtenOf(row.step)}
+        shown={toText(row.step)}
         placeholder="none"
         send={setStep}
         isNumeric
         class="workbench-form-step"
       />
-      <ProblemsUnder problems={problemsAt(form, `${path}.log`)} />
+      <FieldProblems problems={problemsAt(form, `${path}.log`)} />
     </>
   );
 }
@@ -271,9 +311,9 @@ function ChoicesEditor({ form, row, sampled }: EditorProps) {
       <PathInput
         form={form}
         path={path}
-        label="values, with commas between them"
-        shown={listText(row.choices)}
-        send={(text) => form.edit([[path, listOf(text)]], `${row.name}: choices`)}
+        label="comma-separated values"
+        shown={formatList(row.choices)}
+        send={(text) => form.edit([[path, parseList(text)]], `${row.name}: choices`)}
       />
       {sampled ? <ChoiceBars sampled={sampled} name={row.name} /> : null}
     </div>
@@ -284,36 +324,48 @@ function FixedEditor({ form, row }: FormProps & { row: SearchRow }) {
   const isBare = !Object.keys(row.when).length;
   const path = isBare ? `search.${row.name}` : `search.${row.name}.value`;
   const send = (text: string): number => {
-    const value = parsed(text);
+    const value = parseValue(text);
     // A bare list or mapping would be read as choices or as a range.
     const written = isBare && typeof value === "object" && value !== null ? { value } : value;
     return form.edit([[path, written]], `${row.name}: value`);
   };
-  return <PathInput form={form} path={`search.${row.name}.value`} label="value, the same in every trial" shown={textOf(row.value)} send={send} />;
+  return (
+    <PathInput
+      form={form}
+      path={`search.${row.name}.value`}
+      label="value in every trial"
+      shown={toJsonText(row.value)}
+      send={send}
+    />
+  );
 }
 
 interface AddProps extends FormProps {
   element: RefObject<HTMLDivElement>;
-  fields: Field[];
+  fields: FormField[];
   onAdded(name: string): void;
 }
 
 function AddParameter({ element, form, fields, onAdded }: AddProps) {
-  const id = useOwnId();
+  const id = useUniqueId();
   const [name, setName] = useState("");
   const add = () => {
     const wanted = name.trim();
     if (!wanted) return;
     const field = fields.find((one) => nameOf(one) === wanted);
     const removals = field && field.value !== null ? [field.path] : [];
-    form.edit([[`search.${wanted}`, field ? beginning(field) : { type: "float", low: 0, high: 1 }]], `Search ${wanted}`, removals);
+    form.edit(
+      [[`search.${wanted}`, field ? initialSearch(field) : { type: "float", low: 0, high: 1 }]],
+      `Search ${wanted}`,
+      removals,
+    );
     setName("");
     onAdded(wanted);
   };
   const typed = { text: name, isOpen: false, type: setName, commit: () => undefined, choose: setName };
   return (
     <div class="workbench-bar workbench-form-add" ref={element}>
-      <label for={id}>Search also</label>
+      <label for={id}>Add a parameter</label>
       <TextInput
         typed={typed}
         id={id}

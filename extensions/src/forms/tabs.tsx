@@ -40,7 +40,11 @@ export function Tabs<N extends string>({ id, label, tabs, chosen, onChoose }: Ta
         >
           {title}
           {num_problems ? (
-            <span class="workbench-form-badge" aria-label={num_problems === 1 ? "1 problem" : `${num_problems} problems`} role="img">
+            <span
+              class="workbench-form-badge"
+              aria-label={num_problems === 1 ? "1 problem" : `${num_problems} problems`}
+              role="img"
+            >
               {num_problems}
             </span>
           ) : null}

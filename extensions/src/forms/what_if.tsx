@@ -1,16 +1,18 @@
 // What another plan would do, answered from the fitted models as soon as a control is moved.
 import { useState } from "preact/hooks";
-import { formatBytes, formatDuration, formatNumber } from "../format";
+import { formatBytes, formatDuration, formatRate } from "../format";
 import { FieldInput } from "./fields";
-import type { Field, Mapping, Predicted, WhatIfPicture } from "./protocol";
-import { Slowly } from "./slowly";
-import { capitalised, ended, Group, useAsked, useOwnId, type FormProps } from "./typed";
-import { formatCount } from "./words";
+import type { Mapping } from "./message_types";
+import type { FormField, Prediction, WhatIfResult } from "./types";
+import { AsyncResult } from "./async_result";
+import { capitalized, asSentence, Group, useQuery, useUniqueId, type FormProps } from "./text_field";
 
-export function WhatIf({ form, controls }: FormProps & { controls: Field[] }) {
-  const [values, setValues] = useState<Mapping>(() => Object.fromEntries(controls.map((one) => [one.path, one.value ?? one.default])));
-  useAsked(JSON.stringify(values), () => form.ask("what_if", values));
-  const held = form.part("what_if");
+export function WhatIf({ form, controls }: FormProps & { controls: FormField[] }) {
+  const [values, setValues] = useState<Mapping>(() =>
+    Object.fromEntries(controls.map((one) => [one.path, one.value ?? one.default])),
+  );
+  useQuery(JSON.stringify(values), () => form.query("what_if", values));
+  const answer = form.answer("what_if");
   return (
     <Group title="What if …">
       <div class="workbench-form-what-if">
@@ -23,15 +25,19 @@ export function WhatIf({ form, controls }: FormProps & { controls: Field[] }) {
           />
         ))}
       </div>
-      <Slowly held={held} working="Asking the fitted models …">
-        {(picture) => <Answer picture={picture} />}
-      </Slowly>
+      <AsyncResult answer={answer} working="Evaluating the fitted models …">
+        {(result) => <Answer result={result} />}
+      </AsyncResult>
     </Group>
   );
 }
 
-function Control({ form, field, onValue }: FormProps & { field: Field; onValue: (value: Mapping[string]) => void }) {
-  const id = useOwnId();
+function Control({
+  form,
+  field,
+  onValue,
+}: FormProps & { field: FormField; onValue: (value: Mapping[string]) => void }) {
+  const id = useUniqueId();
   return (
     <div class="workbench-form-input">
       <label for={id}>{field.label}</label>
@@ -44,40 +50,40 @@ function Control({ form, field, onValue }: FormProps & { field: Field; onValue: 
   );
 }
 
-function Answer({ picture }: { picture: WhatIfPicture }) {
-  const said = [picture.samples_per_s, picture.step_time_s, picture.memory_bytes, picture.time_to_target_s].map((one) => one.words);
-  const limits = picture.limits?.filter((limit) => !said.includes(limit));
+function Answer({ result }: { result: WhatIfResult }) {
+  const said = [result.samples_per_s, result.step_time_s, result.memory_bytes, result.time_to_target_s].map(
+    (one) => one.words,
+  );
+  const limits = result.limits?.filter((limit) => !said.includes(limit));
   return (
     <>
       <dl class="workbench-facts workbench-form-facts">
-        <Number label="Samples a second" predicted={picture.samples_per_s} write={formatCount} />
-        <Number label="Time of a step" predicted={picture.step_time_s} write={formatStep} />
-        <Number label="Memory of a worker" predicted={picture.memory_bytes} write={formatBytes} />
-        <Number label="Time to the target" predicted={picture.time_to_target_s} write={formatDuration} />
+        <Number label="Samples/s" predicted={result.samples_per_s} write={formatRate} />
+        <Number label="Step time" predicted={result.step_time_s} write={formatDuration} />
+        <Number label="Memory per worker" predicted={result.memory_bytes} write={formatBytes} />
+        <Number label="Time to target" predicted={result.time_to_target_s} write={formatDuration} />
       </dl>
-      {picture.fits === false ? <p class="workbench-notice workbench-notice-error">This does not fit into the memory that is there.</p> : null}
-      {picture.words ? <p>{capitalised(ended(picture.words))}</p> : null}
+      {result.fits === false ? (
+        <p class="workbench-notice workbench-notice-error">This does not fit into the available memory.</p>
+      ) : null}
+      {result.words ? <p>{capitalized(asSentence(result.words))}</p> : null}
       {limits?.map((limit) => (
         <p class="workbench-hint" key={limit}>
-          {capitalised(ended(limit))}
+          {capitalized(asSentence(limit))}
         </p>
       ))}
     </>
   );
 }
 
-function formatStep(time_s: number): string {
-  return time_s < 0.1 ? `${formatNumber(time_s * 1000)} ms` : formatDuration(time_s);
-}
-
 /** A number is never shown without how sure it is, or why there is none. */
-function Number({ label, predicted, write }: { label: string; predicted: Predicted; write(value: number): string }) {
+function Number({ label, predicted, write }: { label: string; predicted: Prediction; write(value: number): string }) {
   const { value, low, high, words } = predicted;
   return (
     <div>
       <dt>{label}</dt>
       <dd>
-        {value == null ? "not known" : write(value)}
+        {value == null ? "unknown" : write(value)}
         {low != null && high != null ? (
           <small>
             {write(low)} to {write(high)}

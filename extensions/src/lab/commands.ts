@@ -4,7 +4,7 @@ import type { ReadonlyPartialJSONObject } from "@lumino/coreutils";
 
 import type { Host } from "../host";
 import type { ViewState } from "../state";
-import type { Done, ExperimentFile, Problem, RunsPicture } from "../types";
+import type { Done, ExperimentFile, Problem, RunList } from "../types";
 import { workbenchIcon } from "./icon";
 import { COMMANDS } from "./names";
 import type { SidePanel, Tabs } from "./panels";
@@ -24,12 +24,12 @@ export function addCommands(services: Services, faces: Faces): void {
   const { commands } = services.app;
   commands.addCommand(COMMANDS.open, {
     label: (args) => (args["isPalette"] ? "Open the workbench in a tab" : "Workbench"),
-    caption: "Watch and steer training runs",
+    caption: "Monitor and control training runs",
     icon: workbenchIcon,
     execute: (args) => open(services, faces, textOf(args, "run"), args["state"] as Partial<ViewState>),
   });
   commands.addCommand(COMMANDS.showPanel, {
-    label: (args) => (args["isPalette"] ? "Show the panel of runs" : "Workbench Panel"),
+    label: (args) => (args["isPalette"] ? "Show the runs panel" : "Workbench Panel"),
     icon: (args) => (args["isPalette"] ? undefined : workbenchIcon),
     execute: () => (faces.panel ? faces.panel.show() : open(services, faces, null)),
   });
@@ -41,7 +41,7 @@ export function addCommands(services: Services, faces: Faces): void {
     },
   });
   commands.addCommand(COMMANDS.start, {
-    label: "Start a run of an experiment file…",
+    label: "Start a run from an experiment file…",
     execute: async (args) => {
       const run = await start(faces.host, textOf(args, "path"));
       return run === null ? null : open(services, faces, run);
@@ -62,15 +62,23 @@ function open(services: Services, faces: Faces, run: string | null, state?: Part
 }
 
 async function askForRun(host: Host): Promise<string | null> {
-  const { items } = await get<RunsPicture>(host, "workbench/api/runs?limit=200");
-  return choose("Open a run", items.map((item) => item.run_id), "There is no run yet.");
+  const { items } = await get<RunList>(host, "workbench/api/runs?limit=200");
+  return choose(
+    "Open a run",
+    items.map((item) => item.run_id),
+    "There are no runs yet.",
+  );
 }
 
 async function start(host: Host, given: string | null): Promise<string | null> {
   let path = given;
   if (path === null) {
     const offered = await get<ExperimentFile[]>(host, "workbench/api/experiments");
-    path = await choose("Start a run", offered.map((item) => item.path), "There is no experiment file here.");
+    path = await choose(
+      "Start a run",
+      offered.map((item) => item.path),
+      "No experiment files were found.",
+    );
   }
   if (path === null) return null;
   const action = { kind: "start", arguments: { path } };
@@ -96,7 +104,7 @@ async function choose(title: string, items: string[], otherwise: string): Promis
 
 async function get<Kind>(host: Host, path: string): Promise<Kind> {
   const answer = await host.request(path);
-  if (!answer.ok) throw new Error(`The workbench answers ${answer.status} ${answer.statusText}.`);
+  if (!answer.ok) throw new Error(`The workbench server responded with ${answer.status} ${answer.statusText}.`);
   return (await answer.json()) as Kind;
 }
 

@@ -19,8 +19,7 @@ export function labHost(): Host {
     baseUrl: settings.baseUrl,
     webSocketUrl: settings.wsUrl,
     webSocketToken: settings.appendToken && settings.token ? settings.token : undefined,
-    request: (path, init = {}) =>
-      ServerConnection.makeRequest(new URL(path, settings.baseUrl).href, init, settings),
+    request: (path, init = {}) => ServerConnection.makeRequest(new URL(path, settings.baseUrl).href, init, settings),
     ...offered,
   };
 }

@@ -15,7 +15,7 @@ const SHOWN_FOR_MS = { info: 4_000, success: 10_000, warning: 10_000, error: 10_
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: PLUGIN_ID,
-  description: "Watch and steer training runs.",
+  description: "Monitor and control training runs.",
   autoStart: true,
   optional: optionalTokens,
   activate: (app, ...came) => activate(namedServices(app, came)),
@@ -31,7 +31,7 @@ function activate(services: Services): void {
   if (services.settingRegistry) {
     settings
       .follow(services.settingRegistry, ({ side }) => panel?.place(side))
-      .catch((error: unknown) => console.warn("The settings of the workbench cannot be read.", error));
+      .catch((error: unknown) => console.warn("The workbench settings could not be read.", error));
   }
 }
 

@@ -3,7 +3,7 @@
 import type { IRenderMime } from "@jupyterlab/rendermime-interfaces";
 import { Panel, Widget } from "@lumino/widgets";
 
-import { findsRun } from "../probe";
+import { hasRun } from "../run_lookup";
 import { labHost } from "./host";
 import { MIME_PLUGIN_ID, RUN_MIME_TYPE } from "./names";
 import { ViewWidget } from "./view_widget";
@@ -30,7 +30,7 @@ class RunOutput extends Panel implements IRenderMime.IRenderer {
     const turn = ++this.#turn;
     const shown = model.data[RUN_MIME_TYPE] as unknown as Shown;
     const host = labHost();
-    const isThere = await findsRun(host, shown.run_id);
+    const isThere = await hasRun(host, shown.run_id);
     // Lab may render the same output twice at once; only the last turn draws.
     if (turn !== this.#turn || this.isDisposed) return;
     this.#replace(

@@ -27,7 +27,7 @@ export class SidePanel {
     this.#view = new ViewWidget({ host, form: "panel", later: this.#restored(settings) });
     this.#view.id = PANEL_ID;
     this.#view.title.icon = workbenchIcon;
-    this.#view.title.caption = "Workbench: runs and how they go";
+    this.#view.title.caption = "Workbench runs";
     this.#view.node.setAttribute("role", "region");
     this.#view.node.setAttribute("aria-label", "Workbench");
     this.#view.stateChanged.connect((_, state) => {

@@ -1,6 +1,6 @@
 // The advice in words, as the server writes it.
 import type { Controller } from "../controller";
-import { Empty } from "./pieces";
+import { Empty } from "./components";
 
 export function Advice({ controller }: { controller: Controller }) {
   const card = controller.state.run?.card ?? [];
@@ -13,7 +13,7 @@ export function Advice({ controller }: { controller: Controller }) {
   }
   return (
     <article class="workbench-card" aria-label="Advice">
-      <pre tabIndex={0} role="group" aria-label="Advice in words" dir="auto">
+      <pre tabIndex={0} role="group" aria-label="Advice text" dir="auto">
         {card.join("\n")}
       </pre>
     </article>

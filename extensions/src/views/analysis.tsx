@@ -2,8 +2,8 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Controller } from "../controller";
 import { loadPlotly, themed, type Figure } from "../figures";
-import { wordsOf } from "./doing";
-import { Empty } from "./pieces";
+import { wordsOf } from "./actions";
+import { Empty } from "./components";
 
 const FETCH_AGAIN_MS = 15_000;
 const FINISHED = new Set(["complete", "stopped", "failed", "lost"]);
@@ -17,7 +17,11 @@ export function Analysis({ controller }: { controller: Controller }) {
   return (
     <section class="workbench-analysis" aria-label="Analysis">
       <div class="workbench-bar">
-        <select aria-label="Figure" value={name} onChange={(event) => controller.show({ figure: event.currentTarget.value })}>
+        <select
+          aria-label="Figure"
+          value={name}
+          onChange={(event) => controller.show({ figure: event.currentTarget.value })}
+        >
           {names.map((one) => (
             <option key={one} value={one}>
               {one.replaceAll("_", " ")}
@@ -25,7 +29,13 @@ export function Analysis({ controller }: { controller: Controller }) {
           ))}
         </select>
       </div>
-      <FigureBox key={`${run.run_id}/${name}`} controller={controller} runId={run.run_id} name={name} live={!FINISHED.has(run.state)} />
+      <FigureBox
+        key={`${run.run_id}/${name}`}
+        controller={controller}
+        runId={run.run_id}
+        name={name}
+        live={!FINISHED.has(run.state)}
+      />
     </section>
   );
 }

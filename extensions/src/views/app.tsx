@@ -7,12 +7,12 @@ import { Analysis } from "./analysis";
 import { Chart } from "./chart";
 import { Comparison } from "./comparison";
 import { Dialogs } from "./dialogs";
-import { Head } from "./head";
+import { Head } from "./run_header";
 import { Log } from "./log";
-import { Empty } from "./pieces";
+import { Empty } from "./components";
 import { Resources } from "./resources";
 import { Runs } from "./runs";
-import { StatusLine } from "./status";
+import { StatusLine } from "./status_line";
 import { Throughput } from "./throughput";
 import { Trial } from "./trial";
 import { Trials } from "./trials";
@@ -69,7 +69,11 @@ function CurvesOrAdvice({ controller }: ViewProps) {
   return (
     <>
       <Chart controller={controller} />
-      {trial === null || controller.form === "output" ? <Trials controller={controller} /> : <Trial controller={controller} />}
+      {trial === null || controller.form === "output" ? (
+        <Trials controller={controller} />
+      ) : (
+        <Trial controller={controller} />
+      )}
     </>
   );
 }
@@ -81,7 +85,7 @@ function Wide({ controller }: ViewProps) {
       <Runs controller={controller} />
       <section class="workbench-main" aria-label="Run">
         {run === null ? (
-          <Empty title="No run is chosen">
+          <Empty title="No run selected">
             <p>Choose one from the list, or start one.</p>
           </Empty>
         ) : (

@@ -2,11 +2,11 @@
 import { useMemo } from "preact/hooks";
 import type { Controller } from "../controller";
 import { Curve } from "../curve";
-import { count, formatNumber } from "../format";
-import type { Drawing, Line } from "../plot";
-import type { HeldChart, ViewState } from "../state";
+import { formatCount, formatNumber } from "../format";
+import type { Drawing, Line } from "../drawing";
+import type { ChartState, ViewState } from "../state";
 import type { Theme } from "../theme";
-import { PlotBox } from "./plot-box";
+import { PlotBox } from "./plot_box";
 
 interface ChartProps {
   controller: Controller;
@@ -51,7 +51,7 @@ export function Chart({ controller, throughput = false }: ChartProps) {
 function Controls({ controller, throughput }: Required<ChartProps>) {
   const { run, chart, view } = controller.state;
   const change = (part: Partial<ViewState["chart"]>) => controller.show({ chart: { ...view.chart, ...part } });
-  const metric = view.chart.metric || chart?.told.metric || run?.metrics[0] || "";
+  const metric = view.chart.metric || chart?.update.metric || run?.metrics[0] || "";
   const metrics = run?.metrics ?? [];
   return (
     <div class="workbench-bar workbench-chart-controls">
@@ -68,7 +68,7 @@ function Controls({ controller, throughput }: Required<ChartProps>) {
       )}
       <select
         aria-label="Horizontal axis"
-        value={view.chart.axis || chart?.told.axis || ""}
+        value={view.chart.axis || chart?.update.axis || ""}
         onChange={(event) => change({ axis: event.currentTarget.value as ViewState["chart"]["axis"] })}
       >
         <option value="step">by step</option>
@@ -81,7 +81,7 @@ function Controls({ controller, throughput }: Required<ChartProps>) {
         onChange={(event) => change({ shown: event.currentTarget.value as ViewState["chart"]["shown"] })}
       >
         <option value="best">best trials</option>
-        <option value="chosen">chosen trials</option>
+        <option value="chosen">selected trials</option>
         <option value="all">all trials</option>
       </select>
       {controller.form === "output" ? null : (
@@ -96,23 +96,23 @@ function Controls({ controller, throughput }: Required<ChartProps>) {
       )}
       {view.chart.chosen.length || view.trial !== null ? (
         <button type="button" class="workbench-quiet" onClick={() => controller.chooseTrial(null)}>
-          Clear choice
+          Clear selection
         </button>
       ) : null}
     </div>
   );
 }
 
-function Legend({ chart }: { chart: HeldChart }) {
-  const { told } = chart;
+function Legend({ chart }: { chart: ChartState }) {
+  const { update } = chart;
   const drawn = drawnOf(chart);
-  const states = [...new Set(told.states.filter((_, index) => drawn.includes(told.shown[index])))];
-  const unseen = told.shown.length - drawn.length;
+  const states = [...new Set(update.states.filter((_, index) => drawn.includes(update.shown[index])))];
+  const unseen = update.shown.length - drawn.length;
   return (
     <div class="workbench-legend">
-      {told.best_trial == null ? null : (
+      {update.best_trial == null ? null : (
         <span>
-          <i class="workbench-key workbench-key-best" aria-hidden="true" /> best: trial {told.best_trial}
+          <i class="workbench-key workbench-key-best" aria-hidden="true" /> best: trial {update.best_trial}
         </span>
       )}
       {chart.best ? (
@@ -131,9 +131,9 @@ function Legend({ chart }: { chart: HeldChart }) {
         </span>
       ) : null}
       <span class="workbench-gap" />
-      {told.num_trials ? (
+      {update.num_trials ? (
         <span class="workbench-number">
-          {drawn.length} of {count(told.num_trials, "trial")} drawn
+          {drawn.length} of {formatCount(update.num_trials, "trial")} drawn
           {unseen ? `, ${unseen} reported no number` : ""}
         </span>
       ) : null}
@@ -142,40 +142,40 @@ function Legend({ chart }: { chart: HeldChart }) {
 }
 
 /** Trials with a curve on the screen: one of nothing but NaN has none. */
-function drawnOf({ told, curves }: HeldChart): number[] {
-  return told.shown.filter((trial) => curves.get(trial)?.isVisible);
+function drawnOf({ update, curves }: ChartState): number[] {
+  return update.shown.filter((trial) => curves.get(trial)?.isVisible);
 }
 
-function whyEmpty({ told }: HeldChart, view: ViewState): string {
-  if (view.chart.shown === "chosen" && !view.chart.chosen.length) return "Choose trials in the table below.";
-  return told.num_trials ? "No number was reported." : "No trial has reported this yet.";
+function whyEmpty({ update }: ChartState, view: ViewState): string {
+  if (view.chart.shown === "chosen" && !view.chart.chosen.length) return "Select trials in the table below.";
+  return update.num_trials ? "No number was reported." : "No trial has reported this yet.";
 }
 
-function drawingOf(chart: HeldChart, view: ViewState, theme: Theme): Drawing {
-  const { told } = chart;
+function drawingOf(chart: ChartState, view: ViewState, theme: Theme): Drawing {
+  const { update } = chart;
   return {
     lines: linesOf(chart, view, theme),
     band: chart.band,
-    target: told.target ?? null,
-    xTitle: told.x_title,
-    yName: told.metric,
-    yRange: told.y_range ?? null,
-    xKind: told.axis === "step" ? "whole" : "number",
+    target: update.target ?? null,
+    xTitle: update.x_title,
+    yName: update.metric,
+    yRange: update.y_range ?? null,
+    xKind: update.axis === "step" ? "whole" : "number",
     logarithmic: view.chart.logarithmic,
   };
 }
 
 /** In the order of drawing: many faint ones, the best so far, those that somebody chose, the best. */
-function linesOf(chart: HeldChart, view: ViewState, theme: Theme): Line[] {
-  const { told, curves } = chart;
-  const crowded = told.shown.length > 20;
+function linesOf(chart: ChartState, view: ViewState, theme: Theme): Line[] {
+  const { update, curves } = chart;
+  const crowded = update.shown.length > 20;
   const chosen = [...view.chart.chosen];
   if (view.trial !== null && !chosen.includes(view.trial)) chosen.push(view.trial);
   const plain: Line[] = [];
   const marked: Line[] = [];
-  told.shown.forEach((trial, index) => {
+  update.shown.forEach((trial, index) => {
     const curve = curves.get(trial) ?? new Curve();
-    const state = told.states[index];
+    const state = update.states[index];
     const line: Line = {
       key: String(trial),
       label: `Trial ${trial}, ${state}`,
@@ -185,8 +185,8 @@ function linesOf(chart: HeldChart, view: ViewState, theme: Theme): Line[] {
       opacity: state === "running" ? 0.95 : crowded ? 0.5 : 0.7,
     };
     const place = chosen.indexOf(trial);
-    if (place < 0 && trial !== told.best_trial) return plain.push(line);
-    const isBest = trial === told.best_trial;
+    if (place < 0 && trial !== update.best_trial) return plain.push(line);
+    const isBest = trial === update.best_trial;
     const colour = isBest ? theme.best : theme.categories[place % theme.categories.length];
     return marked.push({
       ...line,
@@ -198,16 +198,28 @@ function linesOf(chart: HeldChart, view: ViewState, theme: Theme): Line[] {
     });
   });
   const stair: Line[] = chart.best
-    ? [{ key: "best", label: "best so far", curve: chart.best, colour: theme.ink, width: 1.3, opacity: 0.8, dashed: true, stepped: true, silent: true }]
+    ? [
+        {
+          key: "best",
+          label: "best so far",
+          curve: chart.best,
+          colour: theme.ink,
+          width: 1.3,
+          opacity: 0.8,
+          dashed: true,
+          stepped: true,
+          silent: true,
+        },
+      ]
     : [];
   return [...plain, ...stair, ...marked];
 }
 
-function labelOf(chart: HeldChart | null): string {
+function labelOf(chart: ChartState | null): string {
   if (!chart) return "No curves yet";
-  const { told, best } = chart;
+  const { update, best } = chart;
   const last = best && best.length ? best.y[best.length - 1] : null;
   const value = last === null ? "" : `; best so far ${formatNumber(last)}`;
-  const trial = told.best_trial == null ? "" : ` by trial ${told.best_trial}`;
-  return `${told.y_title} by ${told.x_title}, ${count(told.num_trials, "trial")}${value}${trial}`;
+  const trial = update.best_trial == null ? "" : ` by trial ${update.best_trial}`;
+  return `${update.y_title} by ${update.x_title}, ${formatCount(update.num_trials, "trial")}${value}${trial}`;
 }

@@ -1,20 +1,20 @@
 // Several runs beside each other: the best so far over time.
 import { useMemo } from "preact/hooks";
 import type { Controller } from "../controller";
-import { count, formatDuration, formatNumber } from "../format";
-import type { Drawing } from "../plot";
-import type { HeldComparison } from "../state";
+import { formatCount, formatDuration, formatNumber } from "../format";
+import type { Drawing } from "../drawing";
+import type { ComparisonCurve } from "../state";
 import type { Theme } from "../theme";
-import { PlotBox } from "./plot-box";
-import { Empty } from "./pieces";
+import { PlotBox } from "./plot_box";
+import { Empty } from "./components";
 
 export function Comparison({ controller }: { controller: Controller }) {
   const { state, theme } = controller;
   const drawing = useMemo(() => drawingOf(state.compared, theme), [state.comparedVersion, theme]);
   if (!state.view.compared.length) {
     return (
-      <Empty title="No runs are compared">
-        <p>Tick “compare” at two or more runs in the list.</p>
+      <Empty title="No runs to compare">
+        <p>Select “compare” for two or more runs in the list.</p>
       </Empty>
     );
   }
@@ -23,7 +23,7 @@ export function Comparison({ controller }: { controller: Controller }) {
       <PlotBox
         drawing={drawing}
         theme={theme}
-        label={`Best so far of ${count(state.compared.length, "run")} over time`}
+        label={`Best so far of ${formatCount(state.compared.length, "run")} over time`}
         onChoose={(runId) => controller.openRun(runId)}
       />
       <div class="workbench-compared-box" tabIndex={0} role="region" aria-label="Compared runs">
@@ -50,25 +50,34 @@ export function Comparison({ controller }: { controller: Controller }) {
 
 function Row({ runId, controller }: { runId: string; controller: Controller }) {
   const { state, theme } = controller;
-  const index = state.compared.findIndex(({ told }) => told.run_id === runId);
+  const index = state.compared.findIndex(({ run }) => run.run_id === runId);
   const held = state.compared[index];
   const last = held ? held.curve.length - 1 : -1;
   const remove = () => controller.show({ compared: state.view.compared.filter((one) => one !== runId) });
   return (
     <tr>
       <th scope="row">
-        <i class="workbench-key" style={{ background: index < 0 ? "transparent" : colourOf(index, theme) }} aria-hidden="true" />
+        <i
+          class="workbench-key"
+          style={{ background: index < 0 ? "transparent" : colourOf(index, theme) }}
+          aria-hidden="true"
+        />
         <button type="button" class="workbench-link workbench-compared-name" onClick={() => controller.openRun(runId)}>
-          <bdi>{held?.told.name ?? runId}</bdi>
+          <bdi>{held?.run.name ?? runId}</bdi>
         </button>
       </th>
       <td>
-        <bdi>{held?.told.metric ?? "–"}</bdi>
+        <bdi>{held?.run.metric ?? "–"}</bdi>
       </td>
       <td class="workbench-number">{formatNumber(last < 0 ? null : held.curve.y[last])}</td>
       <td class="workbench-number">{formatDuration(held ? reachedAfter_s(held) : null)}</td>
       <td>
-        <button type="button" class="workbench-quiet" aria-label={`Do not compare ${held?.told.name ?? runId}`} onClick={remove}>
+        <button
+          type="button"
+          class="workbench-quiet"
+          aria-label={`Do not compare ${held?.run.name ?? runId}`}
+          onClick={remove}
+        >
           ✕
         </button>
       </td>
@@ -77,7 +86,7 @@ function Row({ runId, controller }: { runId: string; controller: Controller }) {
 }
 
 /** When the last best value was first there. */
-function reachedAfter_s({ curve }: HeldComparison): number | null {
+function reachedAfter_s({ curve }: ComparisonCurve): number | null {
   let index = curve.length - 1;
   if (index < 0) return null;
   while (index > 0 && curve.y[index - 1] === curve.y[index]) index -= 1;
@@ -88,11 +97,11 @@ function colourOf(index: number, theme: Theme): string {
   return theme.categories[index % theme.categories.length];
 }
 
-function drawingOf(compared: HeldComparison[], theme: Theme): Drawing {
+function drawingOf(compared: ComparisonCurve[], theme: Theme): Drawing {
   return {
-    lines: compared.map(({ told, curve }, index) => ({
-      key: told.run_id,
-      label: told.name,
+    lines: compared.map(({ run, curve }, index) => ({
+      key: run.run_id,
+      label: run.name,
       curve,
       colour: colourOf(index, theme),
       width: 2.2,
@@ -101,8 +110,8 @@ function drawingOf(compared: HeldComparison[], theme: Theme): Drawing {
     })),
     band: null,
     target: null,
-    xTitle: "time since the run began",
-    yName: [...new Set(compared.map(({ told }) => told.metric))].join(", "),
+    xTitle: "time since the run started",
+    yName: [...new Set(compared.map(({ run }) => run.metric))].join(", "),
     yRange: null,
     xKind: "seconds",
     logarithmic: false,

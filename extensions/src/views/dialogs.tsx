@@ -1,32 +1,31 @@
-// Questions to a person before something is done; each shows the command that does the same.
+// Dialogs that ask before something is done; each shows the command and the Python that do the same.
 import { useState } from "preact/hooks";
-import type { Controller, Question } from "../controller";
-import { formatDuration, parseValue } from "../format";
-import { sameAs } from "../same";
-import type { Action, Offer, Problem, RunPicture } from "../types";
-import { doAction, problemIn } from "./doing";
-import { Dialog, Field, ProblemNotice, TheSame } from "./pieces";
-import { StartDialog } from "./start";
+import type { Controller, DialogRequest } from "../controller";
+import { parseValue } from "../format";
+import type { OfferField, Problem } from "../types";
+import { actionOf, doAction, problemIn, useSnippet } from "./actions";
+import { Dialog, Field, ProblemNotice, TheSame } from "./components";
+import { StartDialog } from "./start_dialog";
 
 export function Dialogs({ controller }: { controller: Controller }) {
-  const { question } = controller;
-  if (!question) return null;
-  const close = () => controller.ask(null);
-  if (question.kind === "start") return <StartDialog controller={controller} onClose={close} />;
-  if (question.kind === "commands") return <CommandsDialog question={question} onClose={close} />;
-  return <OfferDialog controller={controller} question={question} onClose={close} />;
+  const { dialog: request } = controller;
+  if (!request) return null;
+  const close = () => controller.openDialog(null);
+  if (request.kind === "start") return <StartDialog controller={controller} onClose={close} />;
+  if (request.kind === "commands") return <CommandsDialog request={request} onClose={close} />;
+  return <OfferDialog controller={controller} request={request} onClose={close} />;
 }
 
-type CommandsQuestion = Extract<Question, { kind: "commands" }>;
-type OfferQuestion = Extract<Question, { kind: "offer" }>;
+type CommandsRequest = Extract<DialogRequest, { kind: "commands" }>;
+type OfferRequest = Extract<DialogRequest, { kind: "offer" }>;
 
-function CommandsDialog({ question, onClose }: { question: CommandsQuestion; onClose(): void }) {
+function CommandsDialog({ request, onClose }: { request: CommandsRequest; onClose(): void }) {
   return (
-    <Dialog title={`Commands for ${question.title}`} onClose={onClose}>
-      {question.offers.map((offer) => (
+    <Dialog title={`Commands for ${request.title}`} onClose={onClose}>
+      {request.offers.map((offer) => (
         <section key={offer.kind}>
           <h3>{offer.label}</h3>
-          <TheSame same={offer} name={offer.label} />
+          <TheSame snippet={offer} name={offer.label} />
         </section>
       ))}
     </Dialog>
@@ -35,23 +34,27 @@ function CommandsDialog({ question, onClose }: { question: CommandsQuestion; onC
 
 interface OfferDialogProps {
   controller: Controller;
-  question: OfferQuestion;
+  request: OfferRequest;
   onClose(): void;
 }
 
-function OfferDialog({ controller, question, onClose }: OfferDialogProps) {
-  const { offer } = question;
-  const fields = fieldsOf(controller, question);
-  const [values, setValues] = useState(() => Object.fromEntries(fields.map((one) => [one.key, one.value])));
+function OfferDialog({ controller, request, onClose }: OfferDialogProps) {
+  const { offer } = request;
+  const fields = offer.fields ?? [];
+  const [values, setValues] = useState(() =>
+    Object.fromEntries(fields.map((field) => [field.name, field.value ?? ""])),
+  );
   const [problem, setProblem] = useState<Problem | null>(null);
   const [busy, setBusy] = useState(false);
-  const asked = argumentsOf(question, filledIn(fields, values));
+  const action = actionOf(controller, offer, filledIn(fields, values));
+  const snippet = useSnippet(controller, action, offer);
+  const isDone = offer.done_by !== "nobody";
   const submit = async (event: Event) => {
     event.preventDefault();
     setBusy(true);
     setProblem(null);
     try {
-      await doAction(controller, offer, asked);
+      await doAction(controller, action);
       onClose();
     } catch (error) {
       setProblem(problemIn(error));
@@ -59,136 +62,58 @@ function OfferDialog({ controller, question, onClose }: OfferDialogProps) {
     }
   };
   return (
-    <Dialog title={titleOf(question, controller)} onClose={onClose}>
+    <Dialog title={titleOf(request, controller)} onClose={onClose}>
       <form onSubmit={submit}>
-        {EXPLANATIONS[offer.kind] ? <p>{EXPLANATIONS[offer.kind]}</p> : null}
+        {offer.explanation ? <p>{offer.explanation}</p> : null}
         {fields.map((field) => (
-          <Field key={field.key} label={field.label} hint={field.hint}>
+          <Field key={field.name} label={field.label} hint={field.hint}>
             {(id) => (
               <input
                 id={id}
                 dir="auto"
-                value={values[field.key]}
-                placeholder={field.otherwise}
-                onInput={(event) => setValues({ ...values, [field.key]: event.currentTarget.value })}
+                value={values[field.name]}
+                placeholder={field.fallback ?? undefined}
+                onInput={(event) => setValues({ ...values, [field.name]: event.currentTarget.value })}
               />
             )}
           </Field>
         ))}
         <ProblemNotice problem={problem} />
-        {offer.kind === "attach" ? null : (
+        {isDone ? (
           <div class="workbench-buttons">
             <button type="submit" class={offer.dangerous ? "workbench-danger" : "workbench-primary"} disabled={busy}>
-              {busy ? "Asking …" : offer.label}
+              {busy ? "Sending …" : offer.label}
             </button>
             <button type="button" onClick={onClose}>
               Cancel
             </button>
           </div>
-        )}
+        ) : null}
       </form>
-      <details open={offer.kind === "attach"}>
-        <summary>The same from a terminal and from Python</summary>
-        <TheSame same={sameOf(offer, controller.state.run?.run_id ?? "", asked)} name={offer.label} />
+      <details open={!isDone}>
+        <summary>Use a terminal or Python instead</summary>
+        <TheSame snippet={snippet ?? offer} name={offer.label} />
       </details>
     </Dialog>
   );
 }
 
-/** Following and opening are nothing that a server is asked for: the offer says what there is to say. */
-function sameOf(offer: Offer, run: string, asked: Record<string, unknown>) {
-  if (offer.kind === "attach" || offer.kind === "report") return offer;
-  return sameAs({ kind: offer.kind satisfies Action["kind"], run, arguments: asked });
-}
-
-const EXPLANATIONS: Partial<Record<Offer["kind"], string>> = {
-  stop: "Running trials end now and keep their checkpoints. The run can be resumed later.",
-  stop_trial: "The trial ends now and keeps its last checkpoint. The run goes on with other trials.",
-  set: "What is left empty stays as it is. The run follows within a second.",
-  extend: "The run goes on until the new budget is used up.",
-  enqueue: "The run tries this configuration next.",
-  replay: "A new run proposes again, in their order, the configurations that this one tried.",
-  export: "Writes the configuration, the weights, the command and the environment of a trial.",
-  save_report: "Writes the report as one page that needs no network. A file that is there already is kept.",
-};
-
-interface FormField {
-  key: string;
-  label: string;
-  value: string;
-  hint?: string;
-  /** What counts where nothing is filled in; such a field is a text, whatever it looks like. */
-  otherwise?: string;
-}
-
-function fieldsOf(controller: Controller, question: OfferQuestion): FormField[] {
-  const { run } = controller.state;
-  switch (question.offer.kind) {
-    case "set":
-      return limitFields(run?.settings ?? {});
-    case "extend":
-      return [
-        { key: "trials", label: "More trials", value: "10" },
-        { key: "time", label: "More time", value: "", hint: "such as 30m or 2h" },
-        { key: "plateau", label: "More patience", value: "", hint: "trials without a better one" },
-      ];
-    case "enqueue":
-      return [...new Set([...(run?.params ?? []), ...Object.keys(question.params)])].map((key) => ({
-        key,
-        label: key,
-        value: question.params[key] === undefined ? "" : written(question.params[key]),
-      }));
-    case "save_report":
-      return [placeField("File", `${run?.run_id}-report.html`)];
-    case "export":
-      return [
-        placeField("Folder", question.trial === null ? "best" : `trial-${question.trial}`),
-        { key: "trial", label: "Trial", value: question.trial === null ? "" : String(question.trial), hint: "empty: the best" },
-      ];
-    default:
-      return [];
+/** What was filled in, by argument; an empty field counts as its fallback, or not at all. */
+function filledIn(fields: readonly OfferField[], values: Record<string, string>): Record<string, unknown> {
+  const filled: Record<string, unknown> = {};
+  for (const field of fields) {
+    const text = values[field.name].trim() || (field.fallback ?? "");
+    const value = field.is_text ? text : parseValue(text);
+    if (field.part_of) {
+      const group = (filled[field.part_of] ??= {}) as Record<string, unknown>;
+      if (text) group[field.name] = value;
+    } else if (text) filled[field.name] = value;
   }
-}
-
-function placeField(label: string, otherwise: string): FormField {
-  return { key: "to", label, value: otherwise, otherwise, hint: "below the server's own folder" };
-}
-
-function limitFields(settings: RunPicture["settings"]): FormField[] {
-  const now = (path: keyof RunPicture["settings"]) => {
-    const value = settings[path];
-    if (value == null) return "no limit now";
-    return `now ${path === "budget.time" && typeof value === "number" ? formatDuration(value) : written(value)}`;
-  };
-  return [
-    { key: "concurrency", label: "Trials at once", value: "", hint: now("resources.concurrency") },
-    { key: "trials", label: "Trials in all", value: "", hint: now("budget.trials") },
-    { key: "time", label: "Time in all", value: "", hint: `${now("budget.time")}; such as 30m or 2h` },
-    { key: "plateau", label: "Patience", value: "", hint: `${now("budget.plateau")}; trials without a better one` },
-  ];
-}
-
-function filledIn(fields: FormField[], values: Record<string, string>): Record<string, unknown> {
-  return Object.fromEntries(
-    fields.flatMap(({ key, otherwise }) => {
-      const text = values[key].trim() || (otherwise ?? "");
-      return text ? [[key, otherwise === undefined ? parseValue(text) : text]] : [];
-    }),
-  );
-}
-
-function argumentsOf(question: OfferQuestion, filled: Record<string, unknown>): Record<string, unknown> {
-  if (question.offer.kind === "enqueue") return { params: filled };
-  if (question.offer.kind === "stop_trial") return { trial: question.trial };
   return filled;
 }
 
-function titleOf(question: OfferQuestion, controller: Controller): string {
-  const { offer, trial } = question;
+function titleOf(request: OfferRequest, controller: Controller): string {
+  const { offer, trial } = request;
   const of = trial === null ? controller.state.run?.name : `trial ${trial}`;
   return `${offer.label}: ${of ?? ""}`;
-}
-
-function written(value: unknown): string {
-  return typeof value === "string" ? value : JSON.stringify(value);
 }

@@ -2,35 +2,37 @@
 import { useState } from "preact/hooks";
 import { isAlert } from "../alerts";
 import type { Controller } from "../controller";
-import { count, formatClock } from "../format";
+import { formatCount, formatClock } from "../format";
 import type { LogLine } from "../types";
-import { Empty } from "./pieces";
+import { Empty } from "./components";
 
 const MARKS: Record<LogLine["level"], string> = { info: "", good: "✓", warning: "!", error: "✕" };
-const MOST_SHOWN = 300;
+const MAX_SHOWN = 300;
 
 export function Log({ controller }: { controller: Controller }) {
   const { log, logSkipped } = controller.state;
   const [onlyAlerts, setOnlyAlerts] = useState(false);
   const alerts = log.filter(isAlert);
-  const lines = (onlyAlerts ? alerts : log).slice(-MOST_SHOWN).reverse();
+  const lines = (onlyAlerts ? alerts : log).slice(-MAX_SHOWN).reverse();
   return (
-    <section class="workbench-log" aria-label="What happened">
+    <section class="workbench-log" aria-label="Events">
       <div class="workbench-bar">
         <label>
           <input type="checkbox" checked={onlyAlerts} onChange={() => setOnlyAlerts(!onlyAlerts)} /> only alerts
         </label>
-        <span class="workbench-muted">{count(alerts.length, "alert")}, newest first</span>
+        <span class="workbench-muted">{formatCount(alerts.length, "alert")}, newest first</span>
       </div>
       {lines.length ? (
         <ol aria-label="Events">
           {lines.map((line, index) => (
             <Line key={`${line.seq}/${lines.length - index}`} line={line} controller={controller} />
           ))}
-          {logSkipped && !onlyAlerts ? <li class="workbench-muted">{count(logSkipped, "older line")} left out</li> : null}
+          {logSkipped && !onlyAlerts ? (
+            <li class="workbench-muted">{formatCount(logSkipped, "older line")} not shown</li>
+          ) : null}
         </ol>
       ) : (
-        <Empty title={onlyAlerts ? "No alerts" : "Nothing has happened yet"} />
+        <Empty title={onlyAlerts ? "No alerts" : "No events yet"} />
       )}
     </section>
   );
@@ -41,7 +43,11 @@ function Line({ line, controller }: { line: LogLine; controller: Controller }) {
   return (
     <li class={`workbench-log-${line.level}`}>
       <time class="workbench-number">{formatClock(line.time_unix_s)}</time>
-      <span class="workbench-log-mark" role={MARKS[line.level] ? "img" : undefined} aria-label={MARKS[line.level] ? line.level : undefined}>
+      <span
+        class="workbench-log-mark"
+        role={MARKS[line.level] ? "img" : undefined}
+        aria-label={MARKS[line.level] ? line.level : undefined}
+      >
         {MARKS[line.level]}
       </span>
       <bdi class="workbench-log-text">{line.text}</bdi>

@@ -1,22 +1,22 @@
 // Machines and what they are doing; no GPU is a state, not an error.
 import type { Controller } from "../controller";
-import { count, formatBytes } from "../format";
-import type { GpuPicture, NodePicture } from "../types";
-import { Empty, Meter } from "./pieces";
+import { formatCount, formatBytes } from "../format";
+import type { GpuStatus, NodeStatus } from "../types";
+import { Empty, Meter } from "./components";
 
-const NODE_WORDS = { ok: "", silent: "does not answer", gone: "has left the cluster" };
+const NODE_WORDS = { ok: "", silent: "does not respond", gone: "has left the cluster" };
 const GPU_WORDS = {
   ok: "",
   lost: "is lost: it fell off the bus",
   "needs reset": "must be reset",
-  "no driver": "has no driver any more",
-  failed: "does not answer",
+  "no driver": "has no driver",
+  failed: "does not respond",
 };
 
 export function Resources({ controller }: { controller: Controller }) {
   const { resources } = controller.state;
-  if (!resources) return <Empty title="Asking the machines …" />;
-  if (!resources.nodes.length) return <Empty title="No machine answers" />;
+  if (!resources) return <Empty title="Reading the machines …" />;
+  if (!resources.nodes.length) return <Empty title="No machine responds" />;
   return (
     <div class="workbench-nodes">
       {resources.nodes.map((node) => (
@@ -26,36 +26,52 @@ export function Resources({ controller }: { controller: Controller }) {
   );
 }
 
-function Node({ node }: { node: NodePicture }) {
-  const facts = [count(node.num_cpus, "CPU"), node.gpus.length ? count(node.gpus.length, "GPU") : null, trials(node.trials)];
+function Node({ node }: { node: NodeStatus }) {
+  const facts = [
+    formatCount(node.num_cpus, "CPU"),
+    node.gpus.length ? formatCount(node.gpus.length, "GPU") : null,
+    trials(node.trials),
+  ];
   return (
     <section class="workbench-node" aria-label={`Machine ${node.host}`}>
       <h2>
         <bdi>{node.host}</bdi>
         <small>{joined(facts)}</small>
       </h2>
-      {node.state === "ok" ? <Doing node={node} /> : <p class="workbench-trouble">This machine {NODE_WORDS[node.state]}.</p>}
+      {node.state === "ok" ? (
+        <Doing node={node} />
+      ) : (
+        <p class="workbench-trouble">This machine {NODE_WORDS[node.state]}.</p>
+      )}
     </section>
   );
 }
 
-function Doing({ node }: { node: NodePicture }) {
+function Doing({ node }: { node: NodeStatus }) {
   const { memory_used_bytes: memory, disk_used_bytes: disk, disk_bytes: diskSize } = node;
   return (
     <>
       <Meter label="CPU" part={node.cpu_utilisation} />
-      <Meter label="Memory" part={memory == null ? null : memory / node.memory_bytes} text={used(memory, node.memory_bytes)} />
+      <Meter
+        label="Memory"
+        part={memory == null ? null : memory / node.memory_bytes}
+        text={used(memory, node.memory_bytes)}
+      />
       {disk != null && diskSize ? <Meter label="Disk" part={disk / diskSize} text={used(disk, diskSize)} /> : null}
-      {node.network_bytes_per_s == null ? null : <p class="workbench-muted">Network {formatBytes(node.network_bytes_per_s)}/s</p>}
+      {node.network_bytes_per_s == null ? null : (
+        <p class="workbench-muted">Network {formatBytes(node.network_bytes_per_s)}/s</p>
+      )}
       {node.gpus.map((gpu) => (
         <Gpu key={gpu.index} gpu={gpu} />
       ))}
-      {node.gpus.length ? null : <p class="workbench-muted">No GPU{node.no_gpus_because ? `: ${node.no_gpus_because}` : ""}</p>}
+      {node.gpus.length ? null : (
+        <p class="workbench-muted">No GPU{node.no_gpus_because ? `: ${node.no_gpus_because}` : ""}</p>
+      )}
     </>
   );
 }
 
-function Gpu({ gpu }: { gpu: GpuPicture }) {
+function Gpu({ gpu }: { gpu: GpuStatus }) {
   const { memory_used_bytes: inUse, memory_bytes: all } = gpu;
   const facts = [
     gpu.power_w == null ? null : `${Math.round(gpu.power_w)} W`,
@@ -70,7 +86,7 @@ function Gpu({ gpu }: { gpu: GpuPicture }) {
   const troubles = [
     gpu.state === "ok" ? null : `This GPU ${GPU_WORDS[gpu.state]}`,
     gpu.slowed_by.length ? `Slowed by ${gpu.slowed_by.join(" and ")}` : null,
-    gpu.ecc_uncorrected ? `${count(gpu.ecc_uncorrected, "memory error")} not corrected` : null,
+    gpu.ecc_uncorrected ? formatCount(gpu.ecc_uncorrected, "uncorrected memory error") : null,
     gpu.xids.length ? `Its driver reports Xid ${gpu.xids.join(", ")}` : null,
   ];
   return (

@@ -1,19 +1,11 @@
 // The list of runs: what there is, how far it is, how good it is.
 import type { Controller } from "../controller";
-import { count, formatAge } from "../format";
+import { formatCount, formatAge } from "../format";
 import { FIRST_VIEW, type RunState } from "../state";
 import type { RunItem } from "../types";
-import { Code, Empty, ProgressBar, Search, StateFilter, StateMark } from "./pieces";
+import { Code, Empty, ProgressBar, Search, StateFilter, StateMark } from "./components";
 
-const RUN_STATES: readonly RunState[] = [
-  "waiting",
-  "running",
-  "stopping",
-  "complete",
-  "stopped",
-  "failed",
-  "lost",
-];
+const RUN_STATES: readonly RunState[] = ["waiting", "running", "stopping", "complete", "stopped", "failed", "lost"];
 
 const ACTIVE = new Set<RunState>(["waiting", "running", "stopping"]);
 
@@ -26,7 +18,7 @@ export function Runs({ controller }: { controller: Controller }) {
         <h2>Runs</h2>
         {runs ? <span class="workbench-muted workbench-number">{runs.total}</span> : null}
         <span class="workbench-gap" />
-        <button type="button" class="workbench-primary" onClick={() => controller.ask({ kind: "start" })}>
+        <button type="button" class="workbench-primary" onClick={() => controller.openDialog({ kind: "start" })}>
           Start…
         </button>
       </header>
@@ -93,16 +85,16 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
         type="button"
         class="workbench-run-button"
         aria-current={chosen ? "true" : undefined}
-        onClick={() => controller.chooseRun(item.run_id)}
+        onClick={() => controller.selectRun(item.run_id)}
         title={`${item.name} (${item.run_id})`}
       >
         <span class="workbench-run-line">
           <bdi class="workbench-run-name">{item.name}</bdi>
-          <span class="workbench-muted">{formatAge(item.created_unix_s)}</span>
+          <span class="workbench-muted">{formatAge(Date.now() / 1000 - item.created_unix_s)}</span>
         </span>
         <span class="workbench-run-line workbench-muted">
           <StateMark state={item.state} />
-          <span>{item.kind === "advice" ? "advice" : count(item.num_trials, "trial")}</span>
+          <span>{item.kind === "advice" ? "advice" : formatCount(item.num_trials, "trial")}</span>
           {item.owner && ACTIVE.has(item.state) ? <bdi class="workbench-run-owner">{item.owner}</bdi> : null}
         </span>
         <span class="workbench-run-line">

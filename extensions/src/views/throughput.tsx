@@ -1,12 +1,12 @@
 // How fast the hardware goes: samples per second of the trials, and where the time of a step goes.
 import type { Controller } from "../controller";
-import { formatDuration, formatNumber } from "../format";
-import type { TrialPicture } from "../types";
+import { formatDuration, formatPercent, formatRate } from "../format";
+import type { TrialDetail } from "../types";
 import { Chart } from "./chart";
 
 export function Throughput({ controller }: { controller: Controller }) {
-  const { trial: told, view, run } = controller.state;
-  const trial = told && told.number === (view.trial ?? run?.best?.trial) ? told : null;
+  const { trial: latest, view, run } = controller.state;
+  const trial = latest && latest.number === (view.trial ?? run?.best?.trial) ? latest : null;
   return (
     <>
       <Chart controller={controller} throughput />
@@ -15,14 +15,14 @@ export function Throughput({ controller }: { controller: Controller }) {
   );
 }
 
-function StepOfTrial({ trial }: { trial: TrialPicture }) {
+function StepOfTrial({ trial }: { trial: TrialDetail }) {
   return (
-    <section class="workbench-step" aria-label={`A step of trial ${trial.number}`}>
+    <section class="workbench-step" aria-label={`Step time of trial ${trial.number}`}>
       <h2>
-        A step of trial {trial.number}
+        Step time of trial {trial.number}
         <small>
           <bdi>{trial.plan}</bdi>
-          {trial.samples_per_s == null ? null : ` · ${formatNumber(trial.samples_per_s)} samples/s`}
+          {trial.samples_per_s == null ? null : ` · ${formatRate(trial.samples_per_s)} samples/s`}
         </small>
       </h2>
       <StepParts parts={trial.parts_s} />
@@ -35,7 +35,7 @@ const NUM_COLOURS = 8;
 export function StepParts({ parts }: { parts: Record<string, number> }) {
   const names = Object.keys(parts);
   const total = names.reduce((sum, name) => sum + parts[name], 0);
-  if (!total) return <p class="workbench-muted">Its step has not been measured yet.</p>;
+  if (!total) return <p class="workbench-muted">Its step time has not been measured yet.</p>;
   return (
     <div class="workbench-parts">
       <div class="workbench-parts-bar" aria-hidden="true">
@@ -54,19 +54,15 @@ export function StepParts({ parts }: { parts: Record<string, number> }) {
               <bdi>{name}</bdi>
             </dt>
             <dd class="workbench-number">
-              {stepTime(parts[name])} <small>{Math.round((100 * parts[name]) / total)} %</small>
+              {formatDuration(parts[name])} <small>{formatPercent(parts[name] / total)}</small>
             </dd>
           </div>
         ))}
         <div>
-          <dt>together</dt>
-          <dd class="workbench-number">{stepTime(total)}</dd>
+          <dt>total</dt>
+          <dd class="workbench-number">{formatDuration(total)}</dd>
         </div>
       </dl>
     </div>
   );
-}
-
-function stepTime(seconds: number): string {
-  return seconds < 1 ? `${formatNumber(seconds * 1000)} ms` : formatDuration(seconds);
 }

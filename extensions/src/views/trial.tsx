@@ -1,10 +1,10 @@
 // One trial in full: what was tried, how, how far it came, and why it ended.
 import type { ComponentChildren } from "preact";
 import type { Controller } from "../controller";
-import { count, formatDuration, formatNumber, formatValue } from "../format";
-import type { TrialPicture } from "../types";
-import { OfferButton } from "./head";
-import { Empty, StateMark } from "./pieces";
+import { formatCount, formatDuration, formatNumber, formatRate, formatValue } from "../format";
+import type { TrialDetail } from "../types";
+import { OfferButton } from "./run_header";
+import { Empty, StateMark } from "./components";
 import { StepParts } from "./throughput";
 
 export function Trial({ controller }: { controller: Controller }) {
@@ -16,7 +16,12 @@ export function Trial({ controller }: { controller: Controller }) {
         <h2>Trial {view.trial}</h2>
         {trial ? <StateMark state={trial.state} reason={trial.reason} /> : null}
         <span class="workbench-gap" />
-        <button type="button" class="workbench-quiet" aria-label="Close the trial" onClick={() => controller.chooseTrial(null)}>
+        <button
+          type="button"
+          class="workbench-quiet"
+          aria-label="Close the trial"
+          onClick={() => controller.chooseTrial(null)}
+        >
           ✕
         </button>
       </header>
@@ -25,19 +30,19 @@ export function Trial({ controller }: { controller: Controller }) {
   );
 }
 
-function Body({ trial, controller }: { trial: TrialPicture; controller: Controller }) {
+function Body({ trial, controller }: { trial: TrialDetail; controller: Controller }) {
   const { offers } = trial;
   return (
     <>
       {offers.length ? (
         <div class="workbench-offers">
           {offers.map((offer) => (
-            <OfferButton key={offer.kind} offer={offer} controller={controller} trial={trial.number} params={trial.params} />
+            <OfferButton key={offer.kind} offer={offer} controller={controller} trial={trial.number} />
           ))}
           <button
             type="button"
             class="workbench-quiet"
-            onClick={() => controller.ask({ kind: "commands", offers, title: `trial ${trial.number}` })}
+            onClick={() => controller.openDialog({ kind: "commands", offers, title: `trial ${trial.number}` })}
           >
             Commands
           </button>
@@ -52,22 +57,22 @@ function Body({ trial, controller }: { trial: TrialPicture; controller: Controll
         </p>
       </Part>
       <Pairs title="Course" pairs={courseOf(trial)} />
-      <Part title="Time of a step">
+      <Part title="Step time">
         <StepParts parts={trial.parts_s} />
       </Part>
       <Setbacks trial={trial} />
       <Printed title="Traceback" text={trial.traceback} open />
-      <Printed title="End of its log" text={trial.log} />
+      <Printed title="End of the log" text={trial.log} />
     </>
   );
 }
 
-function courseOf(trial: TrialPicture): [string, unknown][] {
+function courseOf(trial: TrialDetail): [string, unknown][] {
   const course: [string, unknown][] = [
     ["step", formatNumber(trial.step)],
     ["epoch", formatNumber(trial.epoch)],
     ["duration", formatDuration(trial.duration_s)],
-    ["samples/s", formatNumber(trial.samples_per_s)],
+    ["samples/s", formatRate(trial.samples_per_s)],
     ["attempts", trial.attempts],
     ["proposed by", trial.source],
     ["seed", String(trial.seed)],
@@ -105,10 +110,16 @@ function Pairs({ title, pairs }: { title: string; pairs: [string, unknown][] }) 
   );
 }
 
-function Setbacks({ trial }: { trial: TrialPicture }) {
+function Setbacks({ trial }: { trial: TrialDetail }) {
   if (!trial.setbacks.length && !trial.resizes.length) return null;
   return (
-    <Part title={count(trial.setbacks.length + trial.resizes.length, "attempt that ended early", "attempts that ended early")}>
+    <Part
+      title={formatCount(
+        trial.setbacks.length + trial.resizes.length,
+        "attempt that ended early",
+        "attempts that ended early",
+      )}
+    >
       <ul class="workbench-setbacks">
         {trial.setbacks.map((one) => (
           <li key={one.attempt}>

@@ -1,10 +1,10 @@
 // The table of trials. Only the rows on the screen exist; the server sorts, filters and sends windows.
 import { useEffect, useRef } from "preact/hooks";
 import type { Controller } from "../controller";
-import { formatNumber, formatValue } from "../format";
+import { formatValue } from "../format";
 import { FIRST_VIEW, type TrialState, type ViewState } from "../state";
-import type { TableColumn, TablePicture, TrialRow } from "../types";
-import { Empty, Search, StateFilter, StateMark } from "./pieces";
+import type { TableColumn, TrialTable, TrialRow } from "../types";
+import { Empty, Search, StateFilter, StateMark } from "./components";
 
 const TRIAL_STATES: readonly TrialState[] = ["waiting", "running", "complete", "pruned", "stopped", "failed"];
 const ROW_PX = 27;
@@ -12,7 +12,7 @@ const HEAD_PX = 30;
 /** Rows that are asked for around those on the screen, and how close to their end more are asked for. */
 const MARGIN_ROWS = 30;
 const CLOSE_ROWS = 10;
-const MOST_ROWS = 200;
+const MAX_ROWS = 200;
 
 export function Trials({ controller }: { controller: Controller }) {
   const { table, view } = controller.state;
@@ -97,14 +97,14 @@ interface ShownColumn extends TableColumn {
 }
 
 /** The columns after number and state. */
-function columnsOf(table: TablePicture): ShownColumn[] {
+function columnsOf(table: TrialTable): ShownColumn[] {
   return table.columns
     .map((column, index) => ({ ...column, index, numeric: isNumeric(table, column, index) }))
     .filter(({ key }) => key !== "number" && key !== "state");
 }
 
-function isNumeric(table: TablePicture, column: TableColumn, index: number): boolean {
-  if (column.kind === "value" || column.kind === "course") return true;
+function isNumeric(table: TrialTable, column: TableColumn, index: number): boolean {
+  if (column.kind === "value" || column.kind === "progress") return true;
   return table.rows.some(({ cells }) => typeof cells[index] === "number");
 }
 
@@ -129,7 +129,7 @@ function scrolled(controller: Controller, box: HTMLElement): void {
   if (enoughAbove && enoughBelow) return;
   controller.showWindow({
     offset: Math.max(0, first - MARGIN_ROWS),
-    limit: Math.min(MOST_ROWS, last - first + 2 * MARGIN_ROWS),
+    limit: Math.min(MAX_ROWS, last - first + 2 * MARGIN_ROWS),
   });
 }
 
@@ -183,7 +183,11 @@ function Row({ row, columns, controller, index }: RowProps) {
         <button type="button" class="workbench-link" aria-pressed={chosen} aria-label={`Trial ${row.number}`}>
           {row.number}
         </button>
-        {row.is_best ? <span class="workbench-star" title="best" role="img" aria-label="best">★</span> : null}
+        {row.is_best ? (
+          <span class="workbench-star" title="best" role="img" aria-label="best">
+            ★
+          </span>
+        ) : null}
       </th>
       <td>
         <StateMark state={row.state} reason={row.reason} />
@@ -196,7 +200,7 @@ function Row({ row, columns, controller, index }: RowProps) {
 }
 
 function Cell({ cell, numeric }: { cell: TrialRow["cells"][number]; numeric: boolean }) {
-  const text = typeof cell === "number" ? formatNumber(cell) : formatValue(cell);
+  const text = cell === null ? "–" : formatValue(cell);
   const classes = [numeric ? "workbench-numeric" : "", cell == null ? "workbench-absent" : ""].join(" ");
   return (
     <td class={classes} title={text.length > 24 ? text : undefined}>

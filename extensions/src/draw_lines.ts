@@ -1,0 +1,159 @@
+// Lines, bands and names on a canvas, in the pixels of the device.
+import type { Range } from "./extent";
+import type { Band, Line } from "./drawing";
+import type { Theme } from "./theme";
+
+/** A piece of canvas and what part of the plane it shows. */
+export interface Canvas {
+  context: CanvasRenderingContext2D;
+  left: number;
+  top: number;
+  width: number;
+  height: number;
+  /** Device pixels in a CSS pixel. */
+  ratio: number;
+  x: Range;
+  y: Range;
+  logarithmic: boolean;
+}
+
+type ToPixel = (value: number) => number;
+
+const DASHES = [5, 4];
+const NAME_HEIGHT = 12;
+const NAME_WIDTH = 34;
+
+function across({ left, width, x }: Canvas): ToPixel {
+  const scale = width / (x[1] - x[0]);
+  return (value) => left + (value - x[0]) * scale;
+}
+
+function down({ top, height, y, logarithmic }: Canvas): ToPixel {
+  if (!logarithmic) {
+    const scale = height / (y[1] - y[0]);
+    return (value) => top + height - (value - y[0]) * scale;
+  }
+  const low = Math.log(y[0]);
+  const scale = height / (Math.log(y[1]) - low);
+  return (value) => (value > 0 ? top + height - (Math.log(value) - low) * scale : NaN);
+}
+
+export function drawLine(canvas: Canvas, line: Line): void {
+  const { context, ratio } = canvas;
+  const toX = across(canvas);
+  const toY = down(canvas);
+  const { curve } = line;
+  context.globalAlpha = line.opacity;
+  context.strokeStyle = line.colour;
+  context.lineWidth = line.width * ratio;
+  context.lineJoin = "round";
+  context.setLineDash(line.dashed ? DASHES.map((dash) => dash * ratio) : []);
+  context.beginPath();
+  let drawing = false;
+  let last = NaN;
+  for (let index = 0; index < curve.length; index += 1) {
+    const y = toY(curve.y[index]);
+    if (!Number.isFinite(y)) {
+      drawing = false;
+      continue;
+    }
+    const x = toX(curve.x[index]);
+    if (drawing && line.stepped) context.lineTo(x, last);
+    if (drawing) context.lineTo(x, y);
+    else context.moveTo(x, y);
+    drawing = true;
+    last = y;
+  }
+  context.stroke();
+  if (curve.length === 1) drawDot(canvas, line, toX(curve.x[0]), toY(curve.y[0]));
+  context.setLineDash([]);
+  context.globalAlpha = 1;
+}
+
+function drawDot({ context, ratio }: Canvas, line: Line, x: number, y: number): void {
+  if (!Number.isFinite(y)) return;
+  context.fillStyle = line.colour;
+  context.beginPath();
+  context.arc(x, y, Math.max(2, line.width * 1.2) * ratio, 0, 2 * Math.PI);
+  context.fill();
+}
+
+export function drawBand(canvas: Canvas, band: Band, theme: Theme): void {
+  const { context, ratio } = canvas;
+  const toX = across(canvas);
+  const toY = down(canvas);
+  context.beginPath();
+  for (let index = 0; index < band.x.length; index += 1) context.lineTo(toX(band.x[index]), toY(band.high[index]));
+  for (let index = band.x.length - 1; index >= 0; index -= 1) context.lineTo(toX(band.x[index]), toY(band.low[index]));
+  context.closePath();
+  context.fillStyle = theme.muted;
+  context.globalAlpha = 0.13;
+  context.fill();
+  context.beginPath();
+  for (let index = 0; index < band.x.length; index += 1) context.lineTo(toX(band.x[index]), toY(band.middle[index]));
+  context.strokeStyle = theme.muted;
+  context.globalAlpha = 0.55;
+  context.lineWidth = 1.2 * ratio;
+  context.setLineDash([2 * ratio, 3 * ratio]);
+  context.stroke();
+  context.setLineDash([]);
+  context.globalAlpha = 1;
+}
+
+export function drawTarget(canvas: Canvas, target: number, theme: Theme): void {
+  const { context, ratio, left, top, width } = canvas;
+  const y = Math.round(down(canvas)(target)) + 0.5;
+  context.strokeStyle = theme.ink;
+  context.globalAlpha = 0.65;
+  context.lineWidth = ratio;
+  context.setLineDash([8 * ratio, 4 * ratio]);
+  context.beginPath();
+  context.moveTo(left, y);
+  context.lineTo(left + width, y);
+  context.stroke();
+  context.setLineDash([]);
+  context.globalAlpha = 0.85;
+  context.fillStyle = theme.ink;
+  context.font = `${11 * ratio}px system-ui, sans-serif`;
+  context.textAlign = "left";
+  const isLow = y > top + 16 * ratio;
+  context.textBaseline = isLow ? "bottom" : "top";
+  context.fillText("target", left + 4 * ratio, isLow ? y - 2 * ratio : y + 3 * ratio);
+  context.globalAlpha = 1;
+}
+
+/** Names at the ends of lines; beside the plot they are pushed apart where they would cover each other. */
+export function drawNames(canvas: Canvas, lines: Line[], theme: Theme): void {
+  const { context, ratio, left, top, width, height } = canvas;
+  const toX = across(canvas);
+  const toY = down(canvas);
+  const edge = left + width;
+  const names = lines
+    .map((line) => ({ line, end: endOf(line, canvas.x[1]) }))
+    .map(({ line, end }) => ({
+      line,
+      x: end < 0 ? NaN : toX(line.curve.x[end]),
+      y: end < 0 ? NaN : toY(line.curve.y[end]),
+    }))
+    .filter(({ x, y }) => x >= left && y >= top && y <= top + height)
+    .sort((one, other) => one.y - other.y);
+  context.font = `600 ${11 * ratio}px system-ui, sans-serif`;
+  context.textAlign = "left";
+  context.textBaseline = "middle";
+  let lowest = -Infinity;
+  for (const { line, x, y } of names) {
+    const beside = x > edge - NAME_WIDTH * ratio;
+    const at = beside ? Math.max(y, lowest + NAME_HEIGHT * ratio) : y;
+    if (beside) lowest = at;
+    context.fillStyle = line.colour || theme.ink;
+    context.fillText(line.name ?? "", (beside ? edge : x) + 5 * ratio, at);
+  }
+}
+
+/** Index of the last point of a line that is on the screen; -1 where there is none. */
+function endOf({ curve }: Line, x: number): number {
+  for (let index = Math.min(curve.before(x), curve.length - 1); index >= 0; index -= 1) {
+    if (Number.isFinite(curve.y[index])) return index;
+  }
+  return -1;
+}

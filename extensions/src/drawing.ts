@@ -1,0 +1,38 @@
+// What a chart of lines shows.
+import type { Curve } from "./curve";
+
+export interface Line {
+  key: string;
+  label: string;
+  curve: Curve;
+  colour: string;
+  /** In CSS pixels. */
+  width: number;
+  opacity: number;
+  dashed?: boolean;
+  stepped?: boolean;
+  /** What is written at its end. */
+  name?: string;
+  /** Nothing happens when the mouse comes near. */
+  silent?: boolean;
+}
+
+export interface Band {
+  x: Float64Array;
+  low: Float64Array;
+  middle: Float64Array;
+  high: Float64Array;
+}
+
+export interface Drawing {
+  lines: Line[];
+  band: Band | null;
+  target: number | null;
+  xTitle: string;
+  /** Of the value that the mouse is at. */
+  yName: string;
+  yRange: [number, number] | null;
+  /** What x counts: seconds are written as durations, and between whole numbers there is nothing. */
+  xKind: "seconds" | "whole" | "number";
+  logarithmic: boolean;
+}

@@ -1,0 +1,36 @@
+// Names for parts of the generated types.
+import type {
+  Edit,
+  FormState,
+  Answer,
+  Hello,
+  History,
+  ImageSample,
+  JsonValue,
+  OpenFile,
+  Preset,
+  Query,
+  Remove,
+  Rename,
+  Results,
+  RowSample,
+  SaveFile,
+  SetAddress,
+  TextSample,
+  WriteText,
+} from "./types";
+
+export type Json = JsonValue;
+export type Mapping = Record<string, JsonValue>;
+export type PartName = Hello["parts"][number];
+export type Language = WriteText["type"];
+export type Topic = keyof Results;
+export type Sample = ImageSample | RowSample | TextSample;
+export type KernelMessage = FormState | Answer;
+
+type WithoutNumber<M> = M extends unknown ? Omit<M, "number"> : never;
+
+/** A message to the kernel, before the connection numbers it. */
+export type FormRequest = WithoutNumber<
+  Hello | Edit | Remove | Rename | WriteText | History | Preset | OpenFile | SaveFile | SetAddress | Query
+>;

@@ -1,0 +1,59 @@
+// From what a person chose to see to what the server is asked for: only what is on the screen.
+import type { State, Tab, ViewState } from "./state";
+import { tabOf } from "./tabs";
+import type { ChartQuery, Subscription } from "./types";
+
+export type Form = "panel" | "wide" | "output";
+
+/** Rows of the table that are on the screen or close to it. */
+export interface Window {
+  offset: number;
+  limit: number;
+}
+
+const MAX_CHOSEN = 40;
+const MAX_COMPARED = 12;
+
+export function subscriptionOf(state: State, form: Form, window: Window): Subscription {
+  const { view } = state;
+  const tab = form === "wide" ? tabOf(state) : null;
+  const subscription: Subscription = {};
+  if (form !== "output") subscription.runs = { ...view.runs, limit: 100 };
+  if (tab === "resources") subscription.resources = true;
+  if (tab === "compare") subscription.compared = view.compared.slice(0, MAX_COMPARED);
+  if (view.run === null) return subscription;
+  subscription.run = view.run;
+  subscription.log_after = state.logSeq;
+  const trial = form === "output" ? null : shownTrial(state, tab);
+  if (trial !== null) subscription.trial = trial;
+  const chart = chartOf(view, tab, trial);
+  if (chart) subscription.chart = chart;
+  if (tab === null || tab === "curves") {
+    subscription.table = { ...view.table, ...window };
+  }
+  return subscription;
+}
+
+/** While nobody can see the view only its title matters. */
+export function hiddenSubscription(state: State): Subscription {
+  return state.view.run === null ? {} : { run: state.view.run, log_after: state.logSeq };
+}
+
+/** `tab` is null where there are no tabs, and everything is below each other. */
+function chartOf(view: ViewState, tab: Tab | null, trial: number | null): ChartQuery | null {
+  if (tab !== null && tab !== "curves" && tab !== "throughput") return null;
+  const { metric, axis, shown, chosen } = view.chart;
+  const all = view.trial === null || trial === null ? chosen : [...new Set([...chosen, trial])];
+  return {
+    metric: tab === "throughput" ? "samples_per_s" : metric,
+    axis,
+    shown,
+    chosen: all.slice(-MAX_CHOSEN),
+  };
+}
+
+/** The trial that is shown in full; beside the throughput, the best one where nobody chose another. */
+function shownTrial({ view, run }: State, tab: Tab | null): number | null {
+  if (tab === null || tab === "curves") return view.trial;
+  return tab === "throughput" ? (view.trial ?? run?.best?.trial ?? null) : null;
+}

@@ -1,0 +1,38 @@
+// A chart of lines as a component.
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { Drawing } from "../drawing";
+import { LinesPlot } from "../plot";
+import type { Theme } from "../theme";
+
+interface PlotBoxProps {
+  drawing: Drawing;
+  theme: Theme;
+  label: string;
+  onChoose(key: string, add: boolean): void;
+}
+
+export function PlotBox({ drawing, theme, label, onChoose }: PlotBoxProps) {
+  const element = useRef<HTMLDivElement>(null);
+  const plot = useRef<LinesPlot>();
+  const choose = useRef(onChoose);
+  const [zoomed, setZoomed] = useState(false);
+  choose.current = onChoose;
+  useEffect(() => () => plot.current?.destroy(), []);
+  useLayoutEffect(() => {
+    plot.current ??= new LinesPlot(element.current!, theme, {
+      onChoose: (key, add) => choose.current(key, add),
+      onZoom: setZoomed,
+    });
+    plot.current.draw(drawing, theme);
+  }, [drawing, theme]);
+  return (
+    <div class="workbench-plot">
+      <div class="workbench-plot-canvas" ref={element} role="img" aria-label={label} dir="ltr" />
+      {zoomed ? (
+        <button type="button" class="workbench-plot-unzoom" onClick={() => plot.current?.unzoom()}>
+          Reset zoom
+        </button>
+      ) : null}
+    </div>
+  );
+}

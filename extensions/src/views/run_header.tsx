@@ -1,0 +1,159 @@
+// How a run stands, and what can be done with it.
+import type { Controller } from "../controller";
+import { formatCount, formatDuration, formatNumber, formatPercent } from "../format";
+import type { Offer, RunDetail } from "../types";
+import { doOffer } from "./actions";
+import { Empty, ProgressBar, StateMark } from "./components";
+
+const ACTIVE = new Set<RunDetail["state"]>(["waiting", "running", "stopping"]);
+const FAILED = new Set<RunDetail["state"]>(["failed", "lost"]);
+
+const REASONS: Record<string, string> = {
+  trials: "all trials are done",
+  time: "the time is up",
+  target: "the target is reached",
+  plateau: "no more progress",
+  exhausted: "every configuration was tried",
+  person: "by a user",
+};
+
+export function Head({ controller }: { controller: Controller }) {
+  const { run, problem, view } = controller.state;
+  if (!run) {
+    return (
+      <header class="workbench-head workbench-head-empty">
+        <Empty title={problem ? problem.problem : "Reading the run …"}>
+          {problem?.next_step ? <p>{problem.next_step}</p> : null}
+          {problem ? <p class="workbench-muted">{view.run}</p> : null}
+        </Empty>
+      </header>
+    );
+  }
+  // In a notebook each line that the head takes is one that curves and trials lack.
+  const isOutput = controller.form === "output";
+  return (
+    <header class="workbench-head">
+      <div class="workbench-bar">
+        <h2 class="workbench-run-title" title={`${run.name} (${run.run_id})`}>
+          <bdi>{run.name}</bdi>
+        </h2>
+        <span role="status" aria-live="polite">
+          <StateMark state={run.state} reason={run.reason ? (REASONS[run.reason] ?? run.reason) : null} />
+        </span>
+        {isOutput ? <Facts run={run} isBrief /> : null}
+        <span class="workbench-gap" />
+        <Offers controller={controller} run={run} />
+      </div>
+      <ProgressBar part={run.loading ?? run.progress} label={run.loading == null ? "Progress" : "Reading events"} />
+      {isOutput ? null : <Facts run={run} />}
+      {run.message ? (
+        <p class={`workbench-notice${FAILED.has(run.state) ? " workbench-notice-error" : ""}`}>{run.message}</p>
+      ) : null}
+      {problem ? <p class="workbench-notice">{problem.problem}</p> : null}
+    </header>
+  );
+}
+
+function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) {
+  const objective = run.objectives[0];
+  const value = run.best && objective ? run.best.values[objective.metric] : null;
+  return (
+    <dl class="workbench-facts">
+      {run.kind === "advice" ? null : (
+        <div class="workbench-fact-best">
+          <dt>
+            best <bdi>{objective?.metric}</bdi>
+          </dt>
+          <dd>
+            <span class="workbench-number">{formatNumber(value)}</span>
+            {run.best ? <small>trial {run.best.trial}</small> : null}
+          </dd>
+        </div>
+      )}
+      {objective?.target == null ? null : <Fact label="target" value={formatNumber(objective.target)} />}
+      {isBrief && !ACTIVE.has(run.state) ? null : (
+        <Fact label="progress" value={run.loading == null ? formatPercent(run.progress) : "reading …"} />
+      )}
+      {ACTIVE.has(run.state) ? <Fact label="time left" value={formatDuration(run.left_s)} /> : null}
+      <Fact label="elapsed" value={formatDuration(run.elapsed_s)} />
+      {run.kind === "advice" ? null : <Counts run={run} />}
+    </dl>
+  );
+}
+
+function Fact({ label, value }: { label: string; value: string }) {
+  return (
+    <div>
+      <dt>{label}</dt>
+      <dd class="workbench-number">{value}</dd>
+    </div>
+  );
+}
+
+const ORDER = ["running", "waiting", "complete", "pruned", "stopped", "failed"];
+
+function Counts({ run }: { run: RunDetail }) {
+  const total = Object.values(run.counts).reduce((sum, one) => sum + one, 0);
+  if (!total) return <Fact label="trials" value="0" />;
+  return (
+    <div class="workbench-fact-counts">
+      <dt>{formatCount(total, "trial")}</dt>
+      <dd>
+        {ORDER.filter((state) => run.counts[state]).map((state) => (
+          <span key={state} class={`workbench-count workbench-state-${state}`}>
+            <span class="workbench-dot" aria-hidden="true" />
+            <b class="workbench-number">{run.counts[state]}</b> {state}
+          </span>
+        ))}
+      </dd>
+    </div>
+  );
+}
+
+function Offers({ controller, run }: { controller: Controller; run: RunDetail }) {
+  const buttons = controller.form === "output" ? [] : run.offers.filter((offer) => offer.done_by !== "nobody");
+  const stop = controller.form === "output" ? run.offers.filter((offer) => offer.kind === "stop") : [];
+  return (
+    <div class="workbench-offers" role="group" aria-label="Actions for the run">
+      {[...stop, ...buttons].map((offer) => (
+        <OfferButton key={offer.kind} offer={offer} controller={controller} trial={null} />
+      ))}
+      {controller.host.openRun && controller.form !== "wide" ? (
+        <button type="button" title="In its own tab" onClick={() => controller.openRun(run.run_id)}>
+          Open
+        </button>
+      ) : null}
+      {run.offers.length ? (
+        <button
+          type="button"
+          class="workbench-quiet"
+          title="Use a terminal or Python instead"
+          onClick={() => controller.openDialog({ kind: "commands", offers: run.offers, title: run.name })}
+        >
+          Commands
+        </button>
+      ) : null}
+    </div>
+  );
+}
+
+interface OfferButtonProps {
+  offer: Offer;
+  controller: Controller;
+  trial: number | null;
+}
+
+export function OfferButton({ offer, controller, trial }: OfferButtonProps) {
+  const asks = Boolean(offer.asks_first);
+  return (
+    <button
+      type="button"
+      class={offer.dangerous ? "workbench-danger" : undefined}
+      title={offer.done_by === "page" ? `Opens as a page; ${offer.command} writes it to a file` : offer.command}
+      onClick={() => (asks ? controller.openDialog({ kind: "offer", offer, trial }) : doOffer(controller, offer))}
+    >
+      {offer.label}
+      {asks && !offer.label.endsWith("…") ? "…" : ""}
+    </button>
+  );
+}

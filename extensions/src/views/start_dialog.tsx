@@ -1,0 +1,135 @@
+// Starting a run from one of the experiment files that the server offers.
+import { useEffect, useState } from "preact/hooks";
+import type { Controller } from "../controller";
+import { parseSettings } from "../format";
+import type { ExperimentFile, Problem } from "../types";
+import { problemIn, useSnippet } from "./actions";
+import { Dialog, Empty, Field, ProblemNotice, TheSame } from "./components";
+
+export function StartDialog({ controller, onClose }: { controller: Controller; onClose(): void }) {
+  const [files, setFiles] = useState<ExperimentFile[] | null>(null);
+  const [path, setPath] = useState("");
+  const [name, setName] = useState("");
+  const [settings, setSettings] = useState("");
+  const [address, setAddress] = useState("");
+  const [said, setSaid] = useState<string | null>(null);
+  const [problem, setProblem] = useState<Problem | null>(null);
+  const [busy, setBusy] = useState(false);
+
+  useEffect(() => {
+    controller.json<ExperimentFile[]>("experiments").then(
+      (found) => {
+        setFiles(found);
+        setPath(found[0]?.path ?? "");
+      },
+      (error: unknown) => setProblem(problemIn(error)),
+    );
+  }, []);
+
+  const parsed = parseSettings(settings);
+  const named = name.trim() ? { name: name.trim() } : {};
+  const there = address.trim() ? { address: address.trim() } : {};
+  const action = { kind: "start", arguments: { path, settings: parsed.settings, ...named, ...there } };
+  const snippet = useSnippet(controller, action, null);
+
+  const submit = async (event: Event) => {
+    event.preventDefault();
+    if (parsed.problem) return setProblem({ problem: parsed.problem });
+    setBusy(true);
+    setProblem(null);
+    try {
+      const done = await controller.act(action);
+      if (done.run_id) controller.openRun(done.run_id);
+      else if (done.answer) return setSaid(done.answer);
+      onClose();
+    } catch (error) {
+      setProblem(problemIn(error));
+      setBusy(false);
+    }
+  };
+
+  return (
+    <Dialog title="Start a run" onClose={onClose}>
+      {files?.length === 0 ? (
+        <Empty title="No experiment files found">
+          <p>Save one as a YAML file in Jupyter's root folder.</p>
+        </Empty>
+      ) : (
+        <form onSubmit={submit}>
+          <Field label="Experiment file">
+            {(id) => (
+              <select id={id} value={path} onChange={(event) => setPath(event.currentTarget.value)} disabled={!files}>
+                {files?.map((file) => (
+                  <option key={file.path} value={file.path}>
+                    {file.path}
+                  </option>
+                ))}
+              </select>
+            )}
+          </Field>
+          <Field
+            label="Settings"
+            hint="One NAME=VALUE per line, such as budget.trials=8. Leave empty to use the file as it is."
+          >
+            {(id) => (
+              <textarea
+                id={id}
+                rows={3}
+                dir="ltr"
+                spellcheck={false}
+                value={settings}
+                onInput={(event) => setSettings(event.currentTarget.value)}
+              />
+            )}
+          </Field>
+          <Field label="Name" hint="Leave empty to use the experiment's name.">
+            {(id) => (
+              <input
+                id={id}
+                dir="auto"
+                maxLength={200}
+                value={name}
+                onInput={(event) => setName(event.currentTarget.value)}
+              />
+            )}
+          </Field>
+          <Field
+            label="Cluster"
+            hint="Leave empty to use this machine. http://HOST:8265 submits the run, HOST:PORT attaches."
+            problem={problem?.field === "address" ? problem : null}
+          >
+            {(id) => (
+              <input
+                id={id}
+                dir="ltr"
+                spellcheck={false}
+                maxLength={500}
+                aria-invalid={problem?.field === "address" || undefined}
+                value={address}
+                onInput={(event) => setAddress(event.currentTarget.value)}
+              />
+            )}
+          </Field>
+          <ProblemNotice problem={problem?.field === "address" ? null : problem} />
+          {said ? (
+            <p class="workbench-notice" role="status">
+              {said}
+            </p>
+          ) : null}
+          <div class="workbench-buttons">
+            <button type="submit" class="workbench-primary" disabled={busy || !path}>
+              {said ? "Started" : busy ? "Starting …" : "Start"}
+            </button>
+            <button type="button" onClick={onClose}>
+              {said ? "Close" : "Cancel"}
+            </button>
+          </div>
+          <details>
+            <summary>Use a terminal or Python instead</summary>
+            {snippet ? <TheSame snippet={snippet} name="Start" /> : null}
+          </details>
+        </form>
+      )}
+    </Dialog>
+  );
+}

@@ -1,0 +1,7 @@
+// A document for tests of components; import it before anything that uses one.
+import { GlobalRegistrator } from "@happy-dom/global-registrator";
+
+const { setTimeout, clearTimeout, Response } = globalThis;
+GlobalRegistrator.register({ url: "http://localhost/" });
+// Node's own, which its test runner can mock.
+Object.assign(globalThis, { setTimeout, clearTimeout, Response });

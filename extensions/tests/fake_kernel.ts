@@ -1,0 +1,96 @@
+// The kernel's side of a form: records what it is sent, and answers when a test says so.
+import { KernelConnection, type Channel } from "../src/forms/kernel_connection";
+import type { FormField, FormState, Results, Section } from "../src/forms/types";
+
+export interface Sent {
+  number: number;
+  type: string;
+  query: number;
+  topic?: string;
+  [name: string]: unknown;
+}
+
+export class FakeKernel implements Channel {
+  readonly sent: Sent[] = [];
+  private listener: ((content: unknown, buffers: DataView[]) => void) | null = null;
+
+  send(content: unknown): void {
+    this.sent.push(content as Sent);
+  }
+
+  on(_name: "msg:custom", listener: (content: unknown, buffers: DataView[]) => void): void {
+    this.listener = listener;
+  }
+
+  off(): void {
+    this.listener = null;
+  }
+
+  emit(content: unknown): void {
+    this.listener?.(content, []);
+  }
+
+  /** Behaves like a channel after a restart of the kernel. */
+  disconnect(): void {
+    this.send = () => {
+      throw new Error("Cannot send");
+    };
+  }
+
+  get last(): Sent {
+    return this.sent.at(-1)!;
+  }
+
+  /** Messages without their numbers. */
+  messages(type: string): Record<string, unknown>[] {
+    return this.sent.filter((one) => one.type === type).map(({ number: _, ...rest }) => rest);
+  }
+}
+
+export function buildState(known: Partial<FormState> = {}): FormState {
+  return {
+    type: "state",
+    revision: 1,
+    answered: 0,
+    document: {},
+    is_experiment: true,
+    problems: [],
+    yaml: "name: digits\n",
+    yaml_problem: null,
+    python: "experiment = 1\n",
+    python_problem: null,
+    hash: "0123456789abcdef",
+    command: "workbench sweep digits.yaml",
+    can_undo: false,
+    undo_label: null,
+    can_redo: false,
+    saved_path: null,
+    is_saved: false,
+    address: null,
+    notes: [],
+    sections: [],
+    models: [],
+    datasets: [],
+    presets: [],
+    ...known,
+  };
+}
+
+export function buildField(known: Partial<FormField> = {}): FormField {
+  return { path: "training.epochs", label: "Epochs", kind: "whole", default: 10, value: null, ...known };
+}
+
+export function buildSection(name: string, fields: FormField[], known: Partial<Section> = {}): Section {
+  return { name, title: name, fields, ...known };
+}
+
+/** A form with a state, its kernel, and answers that were given before it is drawn. */
+export function buildForm(known: Partial<FormState> = {}, answers: Partial<Results> = {}) {
+  const kernel = new FakeKernel();
+  const form = new KernelConnection(kernel, () => undefined);
+  kernel.emit(buildState(known));
+  for (const [topic, result] of Object.entries(answers)) {
+    kernel.emit({ type: "answer", topic, query: Number.MAX_SAFE_INTEGER, status: "done", result });
+  }
+  return { kernel, form };
+}

@@ -1,0 +1,424 @@
+import "./dom";
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, mock, test } from "node:test";
+import { cleanup, fireEvent, render, screen } from "@testing-library/preact";
+import { AdvicePart } from "../src/forms/advice_part";
+import { App } from "../src/forms/app";
+import { AsyncResult } from "../src/forms/async_result";
+import { DataPart } from "../src/forms/data_part";
+import { SectionFields } from "../src/forms/fields";
+import { Files } from "../src/forms/files";
+import { ListSection } from "../src/forms/list_section";
+import { ModelPart } from "../src/forms/model_part";
+import { ResultPart } from "../src/forms/result_part";
+import { RunPart } from "../src/forms/run_part";
+import { SpacePart } from "../src/forms/space_part";
+import { Texts } from "../src/forms/text_editors";
+import { WhatIf } from "../src/forms/what_if";
+import type { PartName } from "../src/forms/message_types";
+import { buildField, buildForm, buildSection, buildState } from "./fake_kernel";
+
+const CONFIRMED = { message: "Exported to best." };
+const PARTS: PartName[] = ["model", "data", "space", "advice", "run", "result"];
+
+beforeEach(() => mock.timers.enable({ apis: ["setTimeout", "setInterval"] }));
+afterEach(() => {
+  cleanup();
+  mock.timers.reset();
+});
+
+function input(label: string): HTMLInputElement {
+  return screen.getByLabelText(label);
+}
+
+function enter(element: HTMLElement, text: string): void {
+  fireEvent.input(element, { target: { value: text } });
+  fireEvent.keyDown(element, { key: "Enter" });
+}
+
+test("a field keeps what is typed until the kernel has acknowledged it", () => {
+  const section = buildSection("training", [buildField()]);
+  const { kernel, form } = buildForm({ sections: [section] });
+  const { rerender } = render(<SectionFields form={form} section={section} />);
+  enter(input("Epochs"), "5");
+  const { number } = kernel.last;
+  assert.deepEqual(kernel.messages("edit"), [
+    { type: "edit", changes: [["training.epochs", 5]], removals: [], label: "Set Epochs" },
+  ]);
+  kernel.emit(buildState({ revision: 2, answered: number - 1 }));
+  rerender(<SectionFields form={form} section={section} />);
+  assert.equal(input("Epochs").value, "5", "an earlier state does not replace it");
+  const accepted = buildSection("training", [buildField({ value: 6 })]);
+  kernel.emit(buildState({ revision: 3, answered: number, sections: [accepted] }));
+  rerender(<SectionFields form={form} section={accepted} />);
+  assert.equal(input("Epochs").value, "6", "the state that includes it does");
+});
+
+test("an empty field removes the setting", () => {
+  const section = buildSection("training", [buildField({ value: 3 })]);
+  const { kernel, form } = buildForm({ sections: [section] });
+  render(<SectionFields form={form} section={section} />);
+  enter(input("Epochs"), " ");
+  assert.deepEqual(kernel.messages("remove"), [{ type: "remove", path: "training.epochs" }]);
+});
+
+test("a problem is shown under its field, which is marked as invalid", () => {
+  const section = buildSection("training", [buildField(), buildField({ path: "training.lr", label: "Rate" })]);
+  const problems = [{ problem: "is -1", field: "training.epochs", allowed: "at least 1", next_step: null }];
+  const { form } = buildForm({ sections: [section], problems });
+  render(<SectionFields form={form} section={section} />);
+  const described = input("Epochs").getAttribute("aria-describedby")!.split(" ")[0];
+  assert.equal(document.getElementById(described)!.textContent, "Is -1. Allowed: at least 1.");
+  assert.deepEqual(
+    [input("Epochs"), input("Rate")].map((one) => one.getAttribute("aria-invalid")),
+    ["true", null],
+  );
+});
+
+test("a setting can be searched, which starts around its value", () => {
+  const section = buildSection("training", [buildField({ value: 8, low: 1 })]);
+  const { kernel, form } = buildForm({ sections: [section] });
+  const searched: string[] = [];
+  render(<SectionFields form={form} section={section} onSearch={(name) => searched.push(name)} />);
+  fireEvent.click(screen.getByRole("button", { name: "Search Epochs" }));
+  assert.deepEqual(kernel.messages("edit")[0].changes, [["search.epochs", { type: "int", low: 4, high: 16 }]]);
+  assert.deepEqual(searched, ["epochs"]);
+});
+
+test("items of a list are added and removed, but not below the minimum", () => {
+  const fields = [buildField({ path: "objectives.0.metric", label: "Metric", kind: "text", value: "loss" })];
+  const items = { num_items: 1, min_items: 1, next: { metric: "val_accuracy" } };
+  const section = buildSection("objectives", fields, { items });
+  const { kernel, form } = buildForm({ sections: [section], document: { objectives: [{ metric: "loss" }] } });
+  render(<ListSection form={form} section={section} list={items} />);
+  assert.equal(screen.queryByRole("button", { name: "Remove objective 1" }), null);
+  fireEvent.click(screen.getByRole("button", { name: "Add an objective" }));
+  assert.deepEqual(kernel.messages("edit")[0].changes, [
+    ["objectives", [{ metric: "loss" }, { metric: "val_accuracy" }]],
+  ]);
+});
+
+const SEARCH = {
+  lr: { low: 0.001, high: 0.1, log: true },
+  optimizer: { choices: ["sgd", "adamw"] },
+  momentum: { low: 0.8, high: 0.9, when: { optimizer: "sgd" } },
+};
+
+test("a row of the search space changes bounds, scale, kind and name, and can be removed", () => {
+  const { kernel, form } = buildForm({ document: { search: SEARCH } });
+  render(<SpacePart form={form} />);
+  enter(screen.getAllByLabelText("low")[0], "0.01");
+  fireEvent.click(screen.getByRole("checkbox", { name: "lr logarithmic" }));
+  fireEvent.change(screen.getByRole("combobox", { name: "Kind of lr" }), { target: { value: "choices" } });
+  assert.deepEqual(
+    kernel.messages("edit").map(({ changes, removals }) => [changes, removals]),
+    [
+      [
+        [
+          ["search.lr.low", 0.01],
+          ["search.lr.type", "float"],
+        ],
+        [],
+      ],
+      [[["search.lr.type", "float"]], ["search.lr.log"]],
+      [[["search.lr", { choices: [0.001, 0.1] }]], []],
+    ],
+  );
+  enter(input("Name of lr"), "rate");
+  assert.deepEqual(kernel.messages("rename"), [{ type: "rename", path: "search.lr", name: "rate" }]);
+  fireEvent.click(screen.getByRole("button", { name: "Remove lr" }));
+  assert.deepEqual(kernel.messages("remove"), [{ type: "remove", path: "search.lr" }]);
+});
+
+test("a condition lists the values of its parent, and is removed as a whole", () => {
+  const { kernel, form } = buildForm({ document: { search: SEARCH } });
+  render(<SpacePart form={form} />);
+  fireEvent.click(screen.getByRole("checkbox", { name: "adamw" }));
+  assert.deepEqual(kernel.messages("edit")[0].changes, [["search.momentum.when.optimizer", ["sgd", "adamw"]]]);
+  fireEvent.click(screen.getByRole("button", { name: "momentum no longer depends on optimizer" }));
+  assert.deepEqual(kernel.messages("edit")[1].removals, ["search.momentum.when"]);
+});
+
+test("keys on a handle of the slider are one change, sent after a pause", () => {
+  const { kernel, form } = buildForm({ document: { search: { lr: { low: 0, high: 0.4, type: "float" } } } });
+  render(<SpacePart form={form} />);
+  const handle = screen.getByRole("slider", { name: "Highest lr" });
+  fireEvent.keyDown(handle, { key: "ArrowLeft" });
+  fireEvent.keyDown(handle, { key: "ArrowLeft" });
+  assert.equal(kernel.messages("edit").length, 0);
+  mock.timers.tick(1000);
+  const [{ changes }] = kernel.messages("edit") as { changes: [string, number][] }[];
+  assert.equal(changes[0][0], "search.lr.high");
+  assert.ok(changes[0][1] < 0.4);
+});
+
+test("what would be sampled is drawn, and the query follows changes", () => {
+  const samples = {
+    num_samples: 10,
+    parameters: [
+      { name: "optimizer", kind: "choices" as const, choices: ["sgd", "adamw"], counts: [7, 3], exists_share: 1 },
+      { name: "momentum", kind: "range" as const, edges: [0.8, 0.9], counts: [7], exists_share: 0.7 },
+    ],
+  };
+  const { kernel, form } = buildForm({ document: { search: SEARCH } }, { samples });
+  const { container } = render(<SpacePart form={form} />);
+  mock.timers.tick(300);
+  assert.equal(kernel.last.topic, "samples");
+  assert.match(container.textContent!, /sgd70%.*exists in 70% of configurations/s);
+});
+
+test("the advice is applied in part", async () => {
+  const setting = { now: 1, value: 8, reason: null };
+  const advice = {
+    card: ["use 8 workers"],
+    figures: [],
+    apply: [
+      { ...setting, path: "plan.workers", label: "plan: workers", removals: ["search.workers"] },
+      { ...setting, path: "training.lr", label: "training: lr", removals: [] },
+    ],
+    controls: [],
+  };
+  const { kernel, form } = buildForm({}, { advice });
+  render(<AdvicePart form={form} themeName="light" />);
+  fireEvent.click(screen.getByRole("checkbox", { name: "Apply training: lr" }));
+  await Promise.resolve();
+  fireEvent.click(screen.getByRole("button", { name: "Apply 1 of 2" }));
+  const [{ changes, removals }] = kernel.messages("edit");
+  assert.deepEqual([changes, removals], [[["plan.workers", 8]], ["search.workers"]]);
+});
+
+test("a value typed over the advised one is applied, also when the form was drawn again meanwhile", async () => {
+  const apply = ["plan.workers", "training.lr"].map((path) => ({
+    path,
+    label: path,
+    now: 1,
+    value: 8,
+    reason: null,
+    removals: [],
+  }));
+  const { kernel, form } = buildForm({}, { advice: { card: ["use 8 workers"], figures: [], apply, controls: [] } });
+  const { rerender } = render(<AdvicePart form={form} themeName="light" />);
+  fireEvent.input(input("Value of plan.workers"), { target: { value: "4" } });
+  rerender(<AdvicePart form={form} themeName="light" />);
+  fireEvent.input(input("Value of training.lr"), { target: { value: " " } });
+  await Promise.resolve();
+  assert.deepEqual(
+    ["plan.workers", "training.lr"].map((path) => input(`Value of ${path}`).value),
+    ["4", " "],
+  );
+  fireEvent.click(screen.getByRole("button", { name: "Apply all" }));
+  assert.deepEqual(
+    kernel.messages("edit")[0].changes,
+    [
+      ["plan.workers", 4],
+      ["training.lr", 8],
+    ],
+    "an empty field takes the advised value",
+  );
+});
+
+test("an advice is measured only for a valid experiment", () => {
+  const { kernel, form } = buildForm();
+  const { rerender } = render(<AdvicePart form={form} themeName="light" />);
+  fireEvent.submit(document.querySelector("form")!);
+  assert.deepEqual(kernel.last.arguments, { measure: true, time: "1m", objective: "time" });
+  kernel.emit(buildState({ revision: 2, hash: null }));
+  rerender(<AdvicePart form={form} themeName="light" />);
+  assert.ok((screen.getByRole("button", { name: /Measure/ }) as HTMLButtonElement).disabled);
+});
+
+test("a what-if query follows its controls, and shows intervals or why there is none", () => {
+  const unknown = { value: null, words: "no training reached the target" };
+  const what_if = {
+    samples_per_s: { value: 2000, low: 1500, high: 2500 },
+    step_time_s: { value: 0.01 },
+    memory_bytes: { value: 2 ** 30 },
+    time_to_target_s: unknown,
+    fits: false,
+  };
+  const control = buildField({
+    path: "workers",
+    label: "Workers",
+    kind: "choice",
+    choices: ["auto", 2],
+    default: "auto",
+  });
+  const { kernel, form } = buildForm({}, { what_if });
+  const { container } = render(<WhatIf form={form} controls={[control]} />);
+  fireEvent.change(screen.getByRole("combobox", { name: "Workers" }), { target: { value: "2" } });
+  mock.timers.tick(300);
+  assert.deepEqual(kernel.last.arguments, { workers: 2 });
+  assert.match(container.textContent!, /1,?500 to 2,?500/);
+  assert.match(container.textContent!, /no training reached the target/);
+  assert.match(container.textContent!, /does not fit/);
+});
+
+test("the data is summarized: split, classes and samples", () => {
+  const data = {
+    name: "digits",
+    task: "classification",
+    sizes: { train: 80, validation: 20, test: null },
+    input_shape: [8, 8],
+    class_names: ["zero", "one"],
+    class_counts: [60, 20],
+    samples: [{ kind: "row" as const, cells: { width: 1.5 }, target: 1 }],
+    load_samples_per_s: 100,
+    needed_samples_per_s: 200,
+    warnings: ["some rows are empty"],
+  };
+  const { form } = buildForm({ document: { data: "digits" } }, { data });
+  const { container } = render(<DataPart form={form} />);
+  assert.match(container.textContent!, /some rows are empty.*8 × 8.*2 times too slow.*train80/s);
+  assert.match(container.textContent!, /zero60 · 75%/);
+  assert.ok(screen.getByRole("rowheader", { name: "one" }));
+});
+
+test("a model is chosen from the offered ones, and replaces a train function", () => {
+  const models = [{ name: "mlp", help: "A network." }];
+  const { kernel, form } = buildForm({ models, document: { train: "m:f" } });
+  render(<ModelPart form={form} onSearch={() => undefined} />);
+  fireEvent.click(screen.getByRole("button", { name: /mlp/ }));
+  const [{ changes, removals }] = kernel.messages("edit");
+  assert.deepEqual([changes, removals], [[["model", "mlp"]], ["train"]]);
+});
+
+test("a model is shown with its layers, its memory and its problems", () => {
+  const layer = { name: "fc", kind: "Linear", depth: 0, output_shape: [10], num_parameters: 650, shares: "" };
+  const model = {
+    layers: [layer],
+    num_parameters: 650,
+    flops_per_sample: null,
+    memory: { micro_batch: 64, bytes: 2 ** 20, parts: { activations: 2 ** 20 }, fits: true },
+    problems: [{ problem: "too few", field: "model" }],
+  };
+  const { form } = buildForm({ document: { model: "mlp", data: "digits" } }, { model });
+  const { container } = render(<ModelPart form={form} onSearch={() => undefined} />);
+  assert.match(screen.getByRole("row", { name: /fc/ }).textContent!, /Linear10650/);
+  assert.match(container.textContent!, /Too few/);
+  assert.match(container.textContent!, /at 64 samples1(\.0)? MiB/);
+});
+
+const CHANNEL = { send: () => undefined, on: () => undefined, off: () => undefined };
+
+test("a run starts only without problems, and on the chosen cluster", () => {
+  const preflight = { lines: ["2 GPUs"], problems: [], forecast: ["about 1 h"] };
+  const { kernel, form } = buildForm({}, { preflight });
+  const part = () => <RunPart form={form} model={CHANNEL} modelCheck="unknown" runId="" />;
+  const { rerender } = render(part());
+  assert.ok(screen.getByText("about 1 h"));
+  fireEvent.click(screen.getByRole("radio", { name: /cluster/ }));
+  enter(screen.getByLabelText(/Address/), "http://head:8265");
+  assert.deepEqual(kernel.messages("address"), [{ type: "address", address: "http://head:8265" }]);
+  fireEvent.click(screen.getByRole("button", { name: "Start the run" }));
+  assert.equal(kernel.last.topic, "start");
+  kernel.emit(buildState({ revision: 2, hash: null }));
+  rerender(part());
+  assert.ok((screen.getByRole("button", { name: /Start/ }) as HTMLButtonElement).disabled);
+});
+
+const ROW = { trial: 3, state: "complete", values: { loss: 0.25 }, params: { lr: 0.1 }, duration_s: 60 };
+
+test("a result shows the leaderboard, exports the best trial and adds trials", () => {
+  const result = {
+    run_id: "swift-otter",
+    state: "complete",
+    counts: "3 complete",
+    metric: "loss",
+    best: ROW,
+    default_comparison: { words: "nobody tried it", default: null, enqueue: { lr: 1 } },
+    leaderboard: [ROW],
+    commands: [],
+  };
+  const { kernel, form } = buildForm({}, { result, export: CONFIRMED });
+  const { container } = render(<ResultPart form={form} runId="swift-otter" onOtherData={() => undefined} />);
+  assert.match(screen.getByRole("row", { name: /complete/ }).textContent!, /30?.*0\.25/);
+  assert.match(container.textContent!, /Exported to best/);
+  const [exporting, extending] = container.querySelectorAll("form");
+  fireEvent.submit(exporting);
+  assert.deepEqual([kernel.last.topic, kernel.last.arguments], ["export", { run_id: "swift-otter", to: "best" }]);
+  fireEvent.submit(extending);
+  assert.deepEqual([kernel.last.topic, kernel.last.arguments], ["extend", { run_id: "swift-otter", trials: 10 }]);
+});
+
+test("a text is sent after a pause, counts as not applied until then, and can be discarded", () => {
+  const { kernel, form } = buildForm();
+  const { rerender } = render(<Texts form={form} />);
+  const area = screen.getByRole("textbox", { name: /YAML/ });
+  fireEvent.input(area, { target: { value: "name: [" } });
+  rerender(<Texts form={form} />);
+  assert.equal(form.unappliedText, "yaml");
+  mock.timers.tick(1000);
+  assert.deepEqual(kernel.messages("yaml"), [{ type: "yaml", text: "name: [" }]);
+  const yaml_problem = { problem: "is not YAML", field: "line 1", allowed: null, next_step: null };
+  kernel.emit(buildState({ revision: 2, answered: kernel.last.number, yaml: "name: [", yaml_problem }));
+  rerender(<Texts form={form} />);
+  fireEvent.click(screen.getByRole("button", { name: /Discard|Give up/ }));
+  assert.deepEqual(kernel.messages("yaml").at(-1), { type: "yaml", text: "" });
+});
+
+test("a file is saved under its name, and a refusal keeps the dialog open", () => {
+  const { kernel, form } = buildForm({ document: { name: "digits" } });
+  const { rerender } = render(<Files form={form} />);
+  fireEvent.click(screen.getByRole("button", { name: "Save …" }));
+  fireEvent.submit(document.querySelector("dialog form")!);
+  assert.deepEqual(kernel.messages("save"), [{ type: "save", path: "digits.yaml", overwrite: false }]);
+  const { number } = kernel.last;
+  const problem = { problem: "digits.yaml already exists", field: "path" };
+  kernel.emit({ type: "answer", topic: "file", query: number, status: "failed", problem });
+  kernel.emit(buildState({ revision: 2, answered: number }));
+  rerender(<Files form={form} />);
+  assert.match(document.querySelector("dialog")!.textContent!, /already exists/);
+});
+
+test("a query that fails says why, and can be repeated", () => {
+  const { kernel, form } = buildForm();
+  let retries = 0;
+  form.query("model");
+  const shown = () => <AsyncResult answer={form.answer("model")} working="Building …" onRetry={() => (retries += 1)} />;
+  const { rerender, container } = render(shown());
+  assert.match(container.textContent!, /Building/);
+  kernel.emit({
+    type: "answer",
+    topic: "model",
+    query: kernel.last.query,
+    status: "failed",
+    problem: { problem: "no memory" },
+  });
+  rerender(shown());
+  assert.match(screen.getByRole("alert").textContent!, /No memory/);
+  fireEvent.click(screen.getByRole("button", { name: "Try again" }));
+  assert.equal(retries, 1);
+});
+
+function app(form: Parameters<typeof App>[0]["form"]) {
+  return <App form={form} model={CHANNEL} parts={PARTS} runId="" themeName="light" now={{}} />;
+}
+
+test("tabs count the problems of their part, are moved between by keys, and the count leads to the first", () => {
+  const problems = [{ problem: "is wrong", field: "search.lr", allowed: null, next_step: null }];
+  const { form } = buildForm({ problems, hash: null });
+  render(app(form));
+  assert.ok(screen.getByRole("tab", { name: /Search space.*1 problem/ }));
+  fireEvent.keyDown(screen.getByRole("tablist", { name: /Parts/ }), { key: "End" });
+  assert.equal(screen.getByRole("tab", { name: /Result/ }).getAttribute("aria-selected"), "true");
+  fireEvent.click(screen.getByRole("button", { name: "1 problem" }));
+  assert.equal(screen.getByRole("tab", { name: /Search space/ }).getAttribute("aria-selected"), "true");
+});
+
+test("a problem that no field shows stands above its part", () => {
+  const problems = [{ problem: "is unknown", field: "model.depth", allowed: null, next_step: null }];
+  const { form } = buildForm({ problems });
+  render(app(form));
+  assert.match(screen.getByRole("tabpanel", { name: /Model/ }).textContent!, /model\.depth: Is unknown/);
+});
+
+test("undo names what it undoes, and a lost kernel is reported", () => {
+  const { kernel, form } = buildForm({ can_undo: true, undo_label: "Set Epochs" });
+  const { rerender } = render(app(form));
+  fireEvent.click(screen.getByRole("button", { name: "Undo: Set Epochs" }));
+  assert.equal(kernel.last.type, "undo");
+  kernel.disconnect();
+  form.edit([["name", "a"]], "Name");
+  rerender(app(form));
+  assert.match(screen.getAllByRole("alert")[0].textContent!, /Run the cell again/);
+});

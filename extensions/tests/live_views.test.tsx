@@ -1,0 +1,280 @@
+import "./dom";
+import assert from "node:assert/strict";
+import { afterEach, mock, test } from "node:test";
+import { cleanup, fireEvent, render, screen, waitFor, within } from "@testing-library/preact";
+import { Curve } from "../src/curve";
+import type { LogLine, TrialDetail } from "../src/types";
+import { Advice } from "../src/views/advice";
+import { Analysis } from "../src/views/analysis";
+import { App } from "../src/views/app";
+import { Chart } from "../src/views/chart";
+import { Comparison } from "../src/views/comparison";
+import { Log } from "../src/views/log";
+import { Resources } from "../src/views/resources";
+import { Head } from "../src/views/run_header";
+import { Runs } from "../src/views/runs";
+import { StatusLine } from "../src/views/status_line";
+import { Throughput } from "../src/views/throughput";
+import { Trial } from "../src/views/trial";
+import { Trials } from "../src/views/trials";
+import { madeChart } from "./frame_builder";
+import { buildController, buildOffer, buildRun, buildTable } from "./view_builder";
+
+afterEach(cleanup);
+
+const TRIAL = {
+  number: 2,
+  state: "failed",
+  reason: "oom",
+  message: "out of memory",
+  traceback: "Traceback: line 1",
+  params: { lr: 0.1 },
+  plan: "256 = 64 x 2 x 2",
+  values: { val_accuracy: 0.5 },
+  source: "sampler",
+  seed: 0,
+  step: 40,
+  epoch: 2,
+  duration_s: 12,
+  samples_per_s: 100,
+  parts_s: { forward: 0.03, backward: 0.01 },
+  attempts: 2,
+  setbacks: [{ attempt: 1, reason: "oom", message: "no room", next_plan: { micro_batch: 32 } }],
+  resizes: [],
+  workers: ["12 on here"],
+  log: "last line",
+  offers: [buildOffer("export", "Export")],
+} as unknown as TrialDetail;
+
+function line(seq: number, fields: Partial<LogLine>): LogLine {
+  return { seq, time_unix_s: seq, level: "info", trial: null, text: `line ${seq}`, ...fields };
+}
+
+test("the header shows state, progress and best value, and a lost run as an error", () => {
+  const { controller, state } = buildController({ run: buildRun() });
+  const { rerender, container } = render(<Head controller={controller} />);
+  assert.equal(screen.getByRole("progressbar").getAttribute("aria-valuenow"), "50");
+  assert.match(container.textContent!, /running.*0\.97.*trial 2/s);
+  state.run = buildRun({ state: "lost", message: "its driver no longer runs" });
+  rerender(<Head controller={controller} />);
+  assert.ok(container.querySelector(".workbench-notice-error")?.textContent?.includes("driver no longer runs"));
+  state.run = null;
+  state.problem = { problem: "there is no run a", next_step: "Choose another one." };
+  rerender(<Head controller={controller} />);
+  assert.match(container.textContent!, /there is no run a.*Choose another one/s);
+});
+
+test("an action that needs input opens a dialog, and all commands can be listed", () => {
+  const { controller } = buildController({ run: buildRun({ offers: [buildOffer("extend", "Extend")] }) });
+  render(<Head controller={controller} />);
+  fireEvent.click(screen.getByRole("button", { name: /Extend/ }));
+  assert.equal(controller.dialog?.kind, "offer");
+  fireEvent.click(screen.getByRole("button", { name: "Commands" }));
+  assert.equal(controller.dialog?.kind, "commands");
+});
+
+test("the table sorts the best values first, then the other way round", () => {
+  const { controller, state } = buildController({ run: buildRun(), table: buildTable() });
+  const { rerender } = render(<Trials controller={controller} />);
+  fireEvent.click(screen.getByRole("button", { name: "val_accuracy" }));
+  assert.deepEqual([state.view.table.sort, state.view.table.descending], ["value:val_accuracy", true]);
+  rerender(<Trials controller={controller} />);
+  const header = screen.getByRole("columnheader", { name: /val_accuracy/ });
+  assert.equal(header.getAttribute("aria-sort"), "descending");
+  fireEvent.click(within(header).getByRole("button"));
+  assert.equal(state.view.table.descending, false);
+  fireEvent.click(screen.getByRole("button", { name: "lr" }));
+  assert.equal(state.view.table.descending, false, "parameters begin with the smallest");
+});
+
+test("trials are filtered by state at once, and by text after a pause", () => {
+  mock.timers.enable({ apis: ["setTimeout"] });
+  const { controller, state } = buildController({ run: buildRun(), table: buildTable() });
+  render(<Trials controller={controller} />);
+  fireEvent.change(screen.getByRole("combobox", { name: "State of trials" }), { target: { value: "failed" } });
+  assert.deepEqual(state.view.table.states, ["failed"]);
+  fireEvent.input(screen.getByRole("searchbox", { name: "Filter trials" }), { target: { value: "oom" } });
+  assert.equal(state.view.table.text, "");
+  mock.timers.tick(300);
+  assert.equal(state.view.table.text, "oom");
+  mock.timers.reset();
+});
+
+test("a row selects its trial, and with a modifier adds it to the selection", () => {
+  const { controller, state } = buildController({ run: buildRun(), table: buildTable() });
+  render(<Trials controller={controller} />);
+  fireEvent.click(screen.getByRole("button", { name: "Trial 2" }));
+  assert.deepEqual([state.view.trial, state.view.chart.chosen], [2, [2]]);
+  fireEvent.click(screen.getByRole("button", { name: "Trial 3" }), { ctrlKey: true });
+  assert.deepEqual([state.view.trial, state.view.chart.chosen], [2, [2, 3]]);
+});
+
+test("a filter without matches can be cleared", () => {
+  const table = { sort: "number", descending: false, text: "x", states: [] };
+  const { controller, state } = buildController({ table: buildTable({ rows: [], total: 0 }) }, "wide", { table });
+  render(<Trials controller={controller} />);
+  fireEvent.click(screen.getByRole("button", { name: "Show all" }));
+  assert.equal(state.view.table.text, "");
+});
+
+test("the list of runs selects in a panel, compares in a tab, and explains how to start", () => {
+  const item = {
+    run_id: "b",
+    name: "other",
+    state: "running" as const,
+    kind: "sweep" as const,
+    created_unix_s: 0,
+    owner: "1 on here",
+    progress: 0.2,
+    best: "val_accuracy 0.9",
+    num_trials: 3,
+  };
+  const panel = buildController({ runs: { items: [item], total: 1 } }, "panel");
+  const { unmount } = render(<Runs controller={panel.controller} />);
+  fireEvent.click(screen.getByRole("button", { name: /other/ }));
+  assert.equal(panel.state.view.run, "b");
+  assert.equal(screen.queryByRole("checkbox"), null);
+  unmount();
+  const wide = buildController({ runs: { items: [item], total: 1 } });
+  const second = render(<Runs controller={wide.controller} />);
+  fireEvent.click(screen.getByRole("checkbox", { name: "Compare other" }));
+  assert.deepEqual(wide.state.view.compared, ["b"]);
+  second.unmount();
+  const empty = buildController({ runs: { items: [], total: 0 } });
+  render(<Runs controller={empty.controller} />);
+  assert.ok(screen.getByText("workbench sweep experiment.yaml"));
+  fireEvent.click(screen.getByRole("button", { name: "Start…" }));
+  assert.equal(empty.controller.dialog?.kind, "start");
+});
+
+test("the log can be reduced to alerts, and leads to a trial", () => {
+  const log = [line(1, {}), line(2, { level: "error", trial: 4, text: "trial 4 failed" })];
+  const { controller, state } = buildController({ log });
+  render(<Log controller={controller} />);
+  assert.equal(screen.getAllByRole("listitem").length, 2);
+  fireEvent.click(screen.getByRole("checkbox"));
+  assert.deepEqual(
+    screen.getAllByRole("listitem").map((one) => one.textContent!.includes("trial 4 failed")),
+    [true],
+  );
+  fireEvent.click(screen.getByRole("button", { name: "trial 4" }));
+  assert.deepEqual([state.view.tab, state.view.trial], ["curves", 4]);
+});
+
+test("a machine that does not respond and a GPU that is lost are reported", () => {
+  const gpu = { index: 0, name: "H200", state: "lost", slowed_by: [], xids: [79], trials: [3] };
+  const node = { node: "a", host: "alpha", state: "ok", num_cpus: 8, memory_bytes: 2 ** 30, trials: [], gpus: [gpu] };
+  const silent = { ...node, node: "b", host: "beta", state: "silent", gpus: [] };
+  const resources = { time_unix_s: 0, nodes: [node, silent] } as never;
+  const { controller } = buildController({ resources });
+  render(<Resources controller={controller} />);
+  assert.match(screen.getByRole("region", { name: "Machine beta" }).textContent!, /does not respond/);
+  const found = screen.getByRole("group", { name: "GPU 0" });
+  assert.match(found.textContent!, /trial 3/);
+  assert.match(found.textContent!, /is lost.*Xid 79/s);
+});
+
+test("a trial is shown with its plan, setbacks, step and traceback, and can be closed", () => {
+  const { controller, state } = buildController({ trial: TRIAL }, "wide", { trial: 2 });
+  const { container } = render(<Trial controller={controller} />);
+  assert.match(container.textContent!, /256 = 64 x 2 x 2.*forward.*75%.*attempt 1: oom.*micro_batch = 32.*line 1/s);
+  fireEvent.click(screen.getByRole("button", { name: /Export/ }));
+  assert.equal(controller.dialog?.kind, "offer");
+  fireEvent.click(screen.getByRole("button", { name: "Close the trial" }));
+  assert.equal(state.view.trial, null);
+});
+
+test("the throughput shows the step of the best trial, and of no other", () => {
+  const best = { trial: 2, values: {}, params: {} };
+  const { controller, state } = buildController({ trial: TRIAL, run: buildRun({ best }) });
+  const { rerender } = render(<Throughput controller={controller} />);
+  assert.ok(screen.getByRole("region", { name: "Step time of trial 2" }));
+  state.run = buildRun({ best: { ...best, trial: 5 } });
+  rerender(<Throughput controller={controller} />);
+  assert.equal(screen.queryByRole("region", { name: /Step time/ }), null);
+});
+
+test("the chart names its best trial, counts its curves and changes its axis", () => {
+  const update = madeChart({ shown: [1, 2], states: ["complete", "running"], best_trial: 1, num_trials: 5 });
+  const curves = new Map([
+    [1, Curve.of(Float64Array.of(0, 1), Float64Array.of(0.5, 0.9))],
+    [2, Curve.of(Float64Array.of(0), Float64Array.of(NaN))],
+  ]);
+  const { controller, state } = buildController({ chart: { update, curves, band: null, best: null }, run: buildRun() });
+  const { container, rerender } = render(<Chart controller={controller} />);
+  assert.match(container.querySelector(".workbench-legend")!.textContent!, /best: trial 1.*1 of 5 trials/s);
+  fireEvent.change(screen.getByRole("combobox", { name: "Horizontal axis" }), { target: { value: "time" } });
+  rerender(<Chart controller={controller} />);
+  fireEvent.change(screen.getByRole("combobox", { name: "Metric" }), { target: { value: "loss" } });
+  assert.deepEqual([state.view.chart.axis, state.view.chart.metric], ["time", "loss"]);
+});
+
+test("an empty chart explains why", () => {
+  const chart = { update: madeChart({}), curves: new Map(), band: null, best: null };
+  const { controller } = buildController({ chart });
+  const { container } = render(<Chart controller={controller} />);
+  assert.match(container.querySelector(".workbench-chart-empty")!.textContent!, /No trial has reported/);
+});
+
+test("compared runs are listed with their best value, and can be removed", () => {
+  const run = { run_id: "b", name: "other", metric: "loss" } as never;
+  const curve = Curve.of(Float64Array.of(1, 5, 9), Float64Array.of(0.5, 0.2, 0.2));
+  const { controller, state } = buildController({ compared: [{ run, curve }] }, "wide", { compared: ["b"] });
+  render(<Comparison controller={controller} />);
+  assert.match(screen.getByRole("row", { name: /other/ }).textContent!, /loss0\.25 s/);
+  fireEvent.click(screen.getByRole("button", { name: /Do not compare other|Remove other/ }));
+  assert.deepEqual(state.view.compared, []);
+});
+
+test("a figure that cannot be drawn is replaced by the reason", async () => {
+  const { controller, requests, reply } = buildController({ run: buildRun({ figures: ["slice"], state: "complete" }) });
+  reply({ problem: "the process ended", next_step: "Try again." }, 409);
+  render(<Analysis controller={controller} />);
+  await waitFor(() => screen.getByText(/the process ended Try again/));
+  assert.equal(requests[0].path, "workbench/api/runs/a/figures/slice");
+});
+
+test("the advice is shown as it is written, once there is one", () => {
+  const { controller, state } = buildController({ run: buildRun() });
+  const { rerender } = render(<Advice controller={controller} />);
+  assert.ok(screen.getByText("No advice yet"));
+  state.run = buildRun({ card: ["batch 64", "because it fits"] });
+  rerender(<Advice controller={controller} />);
+  assert.match(screen.getByRole("article").textContent!, /batch 64\nbecause it fits/);
+});
+
+test("arrow keys move between tabs, and only the chosen one is in the order of focus", () => {
+  const { controller, state } = buildController({ run: buildRun() });
+  const { rerender } = render(<App controller={controller} now={{}} />);
+  fireEvent.keyDown(screen.getByRole("tablist"), { key: "ArrowRight" });
+  assert.equal(state.view.tab, "throughput");
+  rerender(<App controller={controller} now={{}} />);
+  const tabs = screen.getAllByRole("tab");
+  assert.deepEqual(
+    tabs.map((tab) => [tab.getAttribute("aria-selected"), tab.tabIndex]).filter(([selected]) => selected === "true"),
+    [["true", 0]],
+  );
+  fireEvent.keyDown(screen.getByRole("tablist"), { key: "ArrowLeft" });
+  rerender(<App controller={controller} now={{}} />);
+  fireEvent.keyDown(screen.getByRole("tablist"), { key: "ArrowLeft" });
+  assert.equal(state.view.tab, "resources", "from the first tab to the last");
+});
+
+test("the status line reports the connection, and a message until it is dismissed", () => {
+  const { controller, state } = buildController({ connection: "waiting" });
+  const { rerender, container } = render(<StatusLine controller={controller} />);
+  assert.match(container.textContent!, /not respond/);
+  for (const [connection, words] of [
+    ["polling", /blocked/],
+    ["refused", /sign in/i],
+  ] as const) {
+    state.connection = connection;
+    rerender(<StatusLine controller={controller} />);
+    assert.match(container.textContent!, words);
+  }
+  state.connection = "live";
+  controller.notify("stopped", "error");
+  rerender(<StatusLine controller={controller} />);
+  fireEvent.click(screen.getByRole("button", { name: "Dismiss" }));
+  assert.equal(state.status, null);
+});

@@ -1,0 +1,106 @@
+// A controller with a host that records what it is asked for, and details of a run to show.
+import { Controller, type Change } from "../src/controller";
+import type { Host } from "../src/host";
+import { State, type ViewState } from "../src/state";
+import type { Form as Layout } from "../src/subscription";
+import type { Theme } from "../src/theme";
+import type { Offer, RunDetail, TrialTable } from "../src/types";
+
+export interface Recorded {
+  path: string;
+  body: unknown;
+}
+
+const THEME: Theme = {
+  name: "light",
+  ink: "#000",
+  muted: "#666",
+  faint: "#999",
+  line: "#ccc",
+  grid: "#eee",
+  surface: "#fff",
+  accent: "#00f",
+  best: "#0a0",
+  states: {},
+  categories: ["#111", "#222"],
+};
+
+export function buildController(known: Partial<State> = {}, layout: Layout = "wide", view: Partial<ViewState> = {}) {
+  const requests: Recorded[] = [];
+  const answers: (() => Response)[] = [];
+  const changes: Change[] = [];
+  const host: Host = {
+    baseUrl: "/",
+    webSocketUrl: "ws://localhost/",
+    request: (path, init) => {
+      requests.push({ path, body: init?.body ? JSON.parse(String(init.body)) : null });
+      const answer = answers.shift();
+      return answer ? Promise.resolve(answer()) : Promise.reject(new Error("no network"));
+    },
+  };
+  const state = Object.assign(new State({ run: "a", ...view }), known);
+  const controller = new Controller(state, host, layout, (change) => changes.push(change));
+  controller.theme = THEME;
+  const reply = (body: unknown, status = 200) => answers.push(() => new Response(JSON.stringify(body), { status }));
+  return { controller, state, requests, changes, reply };
+}
+
+export function buildRun(change: Partial<RunDetail> = {}): RunDetail {
+  return {
+    run_id: "a",
+    name: "digits",
+    kind: "sweep",
+    state: "running",
+    reason: null,
+    message: null,
+    created_unix_s: 0,
+    ended_unix_s: null,
+    elapsed_s: 60,
+    left_s: 30,
+    progress: 0.5,
+    owner: null,
+    counts: { running: 1, complete: 2 },
+    best: { trial: 2, values: { val_accuracy: 0.97 }, params: { lr: 0.1 } },
+    objectives: [{ metric: "val_accuracy", goal: "maximize", target: null }],
+    metrics: ["val_accuracy", "loss"],
+    params: ["lr"],
+    settings: {},
+    experiment_hash: "",
+    figures: [],
+    card: [],
+    loading: null,
+    offers: [],
+    ...change,
+  } as RunDetail;
+}
+
+export function buildOffer(kind: Offer["kind"], label: string, dangerous = false): Offer {
+  return {
+    done_by: "process",
+    asks_first: true,
+    kind,
+    label,
+    command: `workbench ${kind} a`,
+    python: `wb.attach("a").${kind}()`,
+    dangerous,
+  };
+}
+
+export function buildTable(change: Partial<TrialTable> = {}): TrialTable {
+  return {
+    columns: [
+      { key: "number", label: "trial", kind: "number" },
+      { key: "state", label: "state", kind: "state" },
+      { key: "value:val_accuracy", label: "val_accuracy", kind: "value" },
+      { key: "param:lr", label: "lr", kind: "param" },
+    ],
+    rows: [
+      { number: 1, state: "complete", reason: null, is_best: false, cells: [1, "complete", 0.9, 0.01] },
+      { number: 2, state: "complete", reason: null, is_best: true, cells: [2, "complete", 0.97, 0.1] },
+      { number: 3, state: "failed", reason: "oom", is_best: false, cells: [3, "failed (oom)", null, 1] },
+    ],
+    offset: 0,
+    total: 3,
+    ...change,
+  };
+}

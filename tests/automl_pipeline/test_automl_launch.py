@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from pathlib import Path
+from time import monotonic
+
+import pandas as pd
+import pytest
+
+import workbench as wb
+from tests.builders.recorded_runs import append, begin, finish
+from workbench.automl_pipeline import launch
+from workbench.errors import ArgumentError, RunError
+from workbench.events import TrialEnded, TrialProposed
+
+
+@pytest.mark.parametrize(
+    ("time_s", "part"),
+    [("2s", "too short"), (5, "too short"), ("soon", "not a duration"), (True, "not a duration")],
+)
+def test_a_time_in_which_nothing_can_be_tried_is_refused(time_s, part) -> None:
+    with pytest.raises(ArgumentError, match=part):
+        wb.automl(pd.DataFrame({"x": range(40), "y": [0, 1] * 20}), "y", time=time_s)
+
+
+def table() -> pd.DataFrame:
+    return pd.DataFrame({"x": range(40), "y": ["no", "yes", "no", "no"] * 10})
+
+
+def test_the_time_counts_from_the_call_but_some_is_left_to_try_in(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workbench.runs.launch.start", lambda run, **_: None)
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = launch.create(table(), "y", time="1m", store=store)
+        for waited_s, left_s in ((20, 40), (59, launch.MIN_TRIAL_TIME_S)):
+            launch.start(found, began_s=monotonic() - waited_s)
+            last = store.commands(found.run.run_id)[-1]
+            assert last.kind == "set"
+            assert last.arguments["budget.time"] == pytest.approx(left_s, abs=2)
+
+
+def test_a_run_that_was_too_short_for_any_model_answers_with_the_simplest_guess(tmp_path: Path) -> None:
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = launch.create(table(), "y", time="10s", store=store)
+        append(store, found.run.run_id, [*begin(), *finish(10, "complete", "time")])
+
+        assert found.has_result
+        assert found.score() == found.baseline
+        assert list(found.predict(table().drop(columns="y")[:3])) == ["no", "no", "no"]
+        assert found.predict_proba(table()[:2]).tolist() == [pytest.approx([0.75, 0.25])] * 2
+        assert found.predict([]).dtype.kind == "U"
+        assert found.leaderboard()["model"].tolist() == ["most frequent class"]
+        assert found.to_json()["used"] == []
+        told = "\n".join(found.summary())
+        assert "no model was ready in time" in told
+        assert f"workbench extend {found.run.run_id} --time 1m" in told
+
+
+def test_a_run_of_which_every_model_failed_says_why(tmp_path: Path) -> None:
+    with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = launch.create(table(), "y", time="10s", store=store)
+        proposed = TrialProposed(trial=0, params={"family": "mlp"}, configuration=0, seed=1)
+        failed = TrialEnded(trial=0, attempt=0, state="failed", reason="error", message="ValueError: wide")
+        append(store, found.run.run_id, [*begin(), proposed, failed, *finish(10, "complete", "time")])
+
+        assert not found.has_result
+        with pytest.raises(RunError, match=r"no model .* was trained; the last failed: ValueError: wide"):
+            found.predict(table())

@@ -1,0 +1,113 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from workbench.automl_pipeline.candidate_results import (
+    candidate,
+    candidates_of,
+    describe_best,
+    describe_counts,
+)
+from workbench.cli.automl_progress import CandidatesView
+from workbench.events import (
+    CommandHandled,
+    DriverStarted,
+    Event,
+    RunStateChanged,
+    TrialEnded,
+    TrialEnqueued,
+    TrialProposed,
+)
+from workbench.experiment import Experiment
+from workbench.history import History
+
+EXPERIMENT = Experiment(
+    train="json:dumps", objectives=[{"metric": "val_loss", "goal": "minimize"}], repeats=3,
+    search={"family": {"choices": ["mlp", "forest"]}, "forest_num_trees": {"low": 1, "high": 9}},
+    budget={"time": 60},
+)  # fmt: skip
+FAMILIES = ("mlp", "forest", "mlp", "forest")
+
+
+def events() -> list[Event]:
+    """Four candidates in three folds: complete, pruned in the second fold, failed, and one under way."""
+    found: list[Event] = [
+        DriverStarted(pid=1, host="here", num_cpus=2),
+        RunStateChanged(state="running"),
+        CommandHandled(command=1, kind="enqueue", done=True, message="it is next"),
+        TrialEnqueued(params={"family": "mlp"}),
+    ]
+    endings = [["complete"] * 3, ["complete", "pruned"], ["failed"], ["complete", None]]
+    number = 0
+    for configuration, states in enumerate(endings):
+        for repeat, state in enumerate(states):
+            params: dict[str, Any] = {"family": FAMILIES[configuration], "forest_num_trees": 5}
+            found.append(
+                TrialProposed(
+                    trial=number, params=params, configuration=configuration, repeat=repeat, seed=repeat
+                )
+            )
+            if state is not None:
+                values = {"val_loss": 0.25 + configuration + repeat, "val_accuracy": 0.5, "train_loss": 0.1}
+                reason: Any = "error" if state == "failed" else None
+                found.append(
+                    TrialEnded(
+                        trial=number, attempt=0, state=state, step=1, values=values if reason is None else {},
+                        reason=reason, message="ValueError: too\nwide" if reason else None,
+                    )
+                )  # fmt: skip
+            number += 1
+    return found
+
+
+def test_trials_that_differ_in_their_fold_are_one_candidate() -> None:
+    history = History.of(EXPERIMENT, events())
+    tried = candidates_of(history)
+    assert [(each.number, each.family, each.state, each.num_folds) for each in tried] == [
+        (1, "mlp", "complete", 3),
+        (2, "forest", "set aside", 1),
+        (3, "mlp", "failed", 0),
+        (4, "forest", "under way", 1),
+    ]
+    assert tried[0].values == {"loss": 1.25, "accuracy": 0.5}
+    assert tried[2].message == "ValueError: too"
+    assert describe_counts(tried) == "2 candidates tried, 1 more failed, 1 more under way"
+    assert describe_counts([]) == "0 candidates tried"
+    history.apply(RunStateChanged(state="complete", reason="time"))
+    assert candidate(history, 3).state == "cut short"
+
+
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_terminal_is_told_of_candidates_and_their_scores_alone(
+    capsys: pytest.CaptureFixture[str], as_json: bool
+) -> None:
+    history = History(EXPERIMENT)
+    view = CandidatesView(history, as_json)
+    for event in [*events(), RunStateChanged(state="complete", reason="time")]:
+        history.apply(event)
+        view.show(event)
+        view.refresh(history.state)
+    view.close()
+
+    streams = capsys.readouterr()
+    assert (streams.out == "") == as_json
+    lines = [line.strip() for line in (streams.err if as_json else streams.out).splitlines()]
+    assert [line[line.index("candidate") :] for line in lines] == [
+        "candidate   1  mlp            loss 1.2500, accuracy 0.5000  (best so far)  forest_num_trees=5",
+        "candidate   2  forest         loss 1.2500, accuracy 0.5000  set aside after 1 of 3 folds  "
+        "num_trees=5",
+        "candidate   3  mlp            failed: ValueError: too",
+        "candidate   4  forest         loss 3.2500, accuracy 0.5000  cut short after 1 of 3 folds  "
+        "num_trees=5",
+    ]
+
+
+def test_a_candidate_of_few_folds_is_the_best_only_where_none_has_all() -> None:
+    tried = candidates_of(History.of(EXPERIMENT, events()))
+    easy = replace(tried[3], values={"loss": 0.01})
+    assert describe_best([*tried[:3], easy]) == "best loss 1.25 (mlp)"
+    assert describe_best([tried[2], easy]) == "best loss 0.01 (forest) after 1 of 3 folds"
+    assert describe_best([tried[2]]) is None

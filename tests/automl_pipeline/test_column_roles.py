@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.automl_pipeline.column_roles import usable_columns
+from workbench.automl_pipeline.preparation import prepare
+from workbench.automl_pipeline.task_detection import as_samples, read_problem
+from workbench.errors import DataError
+
+NUM_ROWS = 60
+RNG = np.random.default_rng(0)
+
+
+def table(**columns: object) -> pd.DataFrame:
+    size, label = RNG.normal(size=NUM_ROWS), np.arange(NUM_ROWS) % 2
+    return pd.DataFrame({"size": size, **columns, "label": label})
+
+
+def told(frame: pd.DataFrame) -> tuple[list[str], str]:
+    problem = read_problem(frame, "label")
+    return list(problem.samples.columns), " / ".join(problem.notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("id", range(1000, 1000 + NUM_ROWS)),
+        ("customer_id", RNG.permutation(NUM_ROWS)),
+        ("PassengerId", range(NUM_ROWS)),
+        ("Unnamed: 0", range(NUM_ROWS)),
+        ("who", [f"row-{row}" for row in range(NUM_ROWS)]),
+        ("price", [f"{row:,} $" for row in range(1000, 1000 + NUM_ROWS)]),
+    ],
+)
+def test_what_names_rows_is_left_out_and_that_is_said(name: str, values: object) -> None:
+    columns, notes = told(table(**{name: list(values)}))  # type: ignore[call-overload]
+    assert columns == ["size"]
+    assert f"left out columns that differ in nearly every row: {name} (such as " in notes
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("year", range(1950, 1950 + NUM_ROWS)),
+        ("paid", range(NUM_ROWS)),
+        ("id", [row // 2 for row in range(NUM_ROWS)]),
+        ("valid", np.linspace(0, 1, NUM_ROWS)),
+        ("city", ["Rome", "Oslo"] * (NUM_ROWS // 2)),
+    ],
+)
+def test_what_might_tell_something_is_kept_without_a_word(name: str, values: object) -> None:
+    assert told(table(**{name: list(values)})) == (["size", name], "")  # type: ignore[call-overload]
+
+
+def test_texts_beside_other_columns_are_left_out_with_a_way_to_use_them() -> None:
+    columns, notes = told(table(review=[f"it was good for {row} days" for row in range(NUM_ROWS)]))
+    assert columns == ["size"]
+    assert "left out texts of several words" in notes
+    assert "wb.automl((table['review'], y))" in notes
+
+
+def test_texts_beside_nothing_but_names_of_rows_are_read_also_later() -> None:
+    frame = pd.DataFrame(
+        {
+            "id": range(NUM_ROWS),
+            "title": [f"it was film {row}" for row in range(NUM_ROWS)],
+            "review": [None, *(f"I liked scene {row} most" for row in range(1, NUM_ROWS))],
+            "label": [0, 1] * (NUM_ROWS // 2),
+        }
+    )
+    problem = read_problem(frame, "label")
+    assert problem.kind == "texts"
+    assert problem.samples[0] == "it was film 0"
+    assert problem.samples[1] == "it was film 1\nI liked scene 1 most"
+    _, held_out = prepare(problem, 0, (1, 2, 3, 4, 5))
+    assert held_out.interpreter.text_columns == ("title", "review")
+    for later in (frame[:2], frame[["review", "title"]][:2]):
+        assert list(as_samples("texts", later, ("title", "review"))) == list(problem.samples[:2])
+    with pytest.raises(DataError, match="no column 'title'"):
+        as_samples("texts", frame[["review"]], ("title", "review"))
+    assert as_samples("texts", "just one text", ("title", "review")).tolist() == ["just one text"]
+
+
+def test_dates_written_as_text_are_dates_and_the_form_is_said() -> None:
+    days = pd.Series(pd.date_range("2023-01-01", periods=NUM_ROWS, freq="9D"))
+    frame = table(sold=days.dt.strftime("%d/%m/%Y"), built=days.dt.strftime("%Y-%m-%d"))
+    columns, notes = told(frame)
+    assert columns == ["size", "sold", "built"]
+    assert notes == "read as dates: sold (day/month/year), built (year-month-day)"
+    _, held_out = prepare(read_problem(frame, "label"), 0, (1, 2, 3, 4, 5))
+    for reader in held_out.interpreter.readers:
+        later = pd.DataFrame({"size": [0.0], "sold": ["28/02/2031"], "built": ["2031-02-28"]})
+        encoded = reader.encoder.encode(later)
+        half = (encoded.shape[1] - 1) // 2
+        np.testing.assert_array_equal(encoded[0, 1 : 1 + half], encoded[0, 1 + half :])
+
+
+def test_a_column_of_which_most_are_dates_says_which_value_is_none() -> None:
+    days = [f"2024-03-{1 + row % 28:02}" for row in range(NUM_ROWS)]
+    days[7] = "soon"
+    columns, notes = told(table(sold=days))
+    assert columns == ["size", "sold"]
+    assert "sold is used as categories: row 7 (from 0) holds 'soon'" in notes
+
+
+def test_many_different_texts_are_used_by_how_often_they_occur_and_that_is_said() -> None:
+    columns, notes = told(table(street=[f"street {row % 40}" for row in range(NUM_ROWS)]))
+    assert columns == ["size", "street"]
+    assert notes == "street has 40 distinct texts: only the frequency of each is used"
+
+
+def test_a_table_of_names_of_rows_alone_is_refused() -> None:
+    with pytest.raises(DataError, match="no column is left to predict the target from: left out columns"):
+        usable_columns(pd.DataFrame({"id": range(NUM_ROWS)}))

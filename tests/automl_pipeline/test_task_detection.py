@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from workbench.automl_pipeline.task_detection import as_samples, read_labelled, read_problem
+from workbench.errors import ArgumentError, DataError
+
+RNG = np.random.default_rng(0)
+
+
+def frame(num_rows: int = 40) -> pd.DataFrame:
+    return pd.DataFrame({"x": RNG.normal(size=num_rows), "y": np.arange(num_rows) % 2})
+
+
+@pytest.mark.parametrize(
+    ("data", "target", "kind", "task"),
+    [
+        (frame(), "y", "table", "classification"),
+        (frame(), "x", "table", "regression"),
+        ((RNG.normal(size=(40, 3)), RNG.normal(size=40)), None, "table", "regression"),
+        ((RNG.normal(size=(40, 3)).tolist(), ["a", "b"] * 20), None, "table", "classification"),
+        ((RNG.normal(size=(40, 8, 8)), np.arange(40) % 4), None, "images", "classification"),
+        ((RNG.normal(size=(40, 8, 8, 3)), RNG.normal(size=40)), None, "images", "regression"),
+        (([f"some words {i}" for i in range(40)], np.arange(40) % 2), None, "texts", "classification"),
+        (
+            pd.DataFrame({"review": [f"it was good {i}" for i in range(40)], "stars": [1, 5] * 20}),
+            "stars", "texts", "classification",
+        ),
+        ("digits", None, "images", "classification"),
+        ("breast_cancer", None, "table", "classification"),
+    ],
+)  # fmt: skip
+def test_what_data_asks_is_found_out(data, target, kind, task):
+    problem = read_problem(data, target)
+    assert (problem.kind, problem.task) == (kind, task)
+    assert len(problem.samples) == len(problem.targets)
+
+
+def test_a_file_is_read_and_its_labels_come_back_as_they_were(tmp_path):
+    path = tmp_path / "flowers.csv"
+    frame().assign(y=["rose", "tulip"] * 20).to_csv(path, index=False)
+    problem = read_problem(path, "y")
+    assert problem.labels == ("rose", "tulip")
+    assert (problem.target_name, len(problem)) == ("y", 40)
+    assert read_problem((np.ones((40, 1)), np.array([3, 10] * 20))).labels == (3, 10)
+
+
+@pytest.mark.parametrize(
+    ("data", "target", "error", "part"),
+    [
+        (frame(), None, ArgumentError, "needs the name of the column to predict"),
+        (frame(), "z", DataError, "no column 'z'; allowed: x, y"),
+        (frame(3), "y", DataError, "3 samples with a target are too few"),
+        (frame().assign(y="same"), "y", DataError, "target: the target 'y' is 'same' in every"),
+        (frame().assign(y=0.5), "y", DataError, "'y' is 0.5 in every sample; allowed: .*Add samples"),
+        (frame().assign(y=np.nan), "y", DataError, r"0 samples with a target .*\(40 have none\)"),
+        (
+            frame().assign(y=["yes", "yes", None, np.nan] * 10), "y", DataError,
+            r"'yes' in every sample that has one; .*20 samples have none: .*y\.fillna",
+        ),
+        (
+            frame().assign(y=[1.0, np.inf, -np.inf, 0.0] * 10), "y", DataError,
+            r"target: the target 'y' is infinite in 20 of 40 samples: 1, 2, 5, 6, 9, \.\.\. \(from",
+        ),
+        ((np.ones((30, 1)), pd.Series([None, 1.5, np.inf] * 10, dtype=object)), None, DataError, "10 of 30"),
+        (
+            frame().assign(y=pd.date_range("2026-01-01", periods=40)), "y", DataError,
+            r"'y' holds dates or times, such as 2026-01-01 00:00:00; allowed: .*\.dt\.days",
+        ),
+        (frame().assign(y=pd.date_range("2026-01-01", periods=40).date), "y", DataError, "holds dates"),
+        (frame().assign(y=pd.to_timedelta(range(40), unit="h")), "y", DataError, "holds dates"),
+        (
+            frame().assign(y=[f"2026-01-{day % 28:02}" for day in range(1, 41)]), "y", DataError,
+            "fewer than two of 28 classes .*quantity or a date",
+        ),
+        (frame().assign(x=np.nan), "y", DataError, "every value of every column is missing"),
+        (
+            frame().assign(x=[1.0, 2.0, np.inf, 3.0] * 10), "y", DataError,
+            r"^data: the column 'x' is infinite in row 2, 6, 10, 14, 18, .*leave the column out",
+        ),
+        (frame()[["y"]], "y", DataError, "no column is left"),
+        ((np.ones((40, 2)), np.ones(39)), None, DataError, "40 samples and 39 targets"),
+        ((np.ones((40, 2, 2, 2, 2)), np.arange(40) % 2), None, DataError, "not supported"),
+        ("missing.csv", "y", DataError, "^data: .*does not exist"),
+        (7, None, ArgumentError, "data of type int"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_learnt_from_is_refused_in_words(data, target, error, part):
+    with pytest.raises(error, match=part):
+        read_problem(data, target)
+
+
+def test_targets_that_are_missing_rare_or_uneven_are_told():
+    labels = ["often"] * 50 + ["seldom"] * 6 + ["once"] + [None] * 3
+    problem = read_problem((RNG.normal(size=(60, 2)), pd.Series(labels)))
+    assert problem.class_names == ("often", "seldom")
+    assert len(problem) == 56
+    told = " / ".join(problem.notes)
+    for part in ("3 samples without a target", "1 classes with fewer than 3 samples: once", "imbalanced"):
+        assert part in told
+
+
+def test_dates_are_classes_and_no_number_only_where_that_is_said():
+    days = frame().assign(y=pd.to_datetime(["2026-01-01", "2026-02-01"] * 20))
+    assert read_problem(days, "y", task="classification").class_names == ("2026-01-01", "2026-02-01")
+    with pytest.raises(DataError, match="holds dates"):
+        read_problem(days, "y", task="regression")
+    with pytest.raises(DataError, match=r"values that are not numbers: .*allowed: numbers for a regression"):
+        read_problem(frame().assign(y=["a", "b"] * 20), "y", task="regression")
+
+
+def test_new_samples_may_all_have_one_target_but_there_must_be_some():
+    assert read_labelled((np.ones((2, 2)), [5.0, 5.0]), None, ())[1].tolist() == [5.0, 5.0]
+    with pytest.raises(DataError, match="there are no samples"):
+        read_labelled((np.ones((0, 2)), []), None, ())
+
+
+def test_samples_of_another_kind_are_refused_later():
+    with pytest.raises(DataError, match="images were given to a model that was trained on table"):
+        as_samples("table", np.ones((2, 4, 4)))
+    with pytest.raises(DataError, match="'c' is not a class"):
+        read_labelled((np.ones((1, 2)), ["c"]), None, ("a", "b"))

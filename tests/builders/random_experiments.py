@@ -1,0 +1,225 @@
+"""Random experiments, and what a person might do to one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.test_space import spaces
+from workbench.errors import ExperimentError
+from workbench.experiment import Experiment
+from workbench.experiment.pruners import PRUNERS, SHARED_SETTINGS
+from workbench.experiment.samplers import SAMPLERS
+
+_LR = {"low": 1e-4, "high": 0.1, "log": True}
+_DEPTH = {"low": 1, "high": 3}
+
+
+names = st.text(max_size=8).map(
+    lambda text: "n" + "".join(each for each in text if each.isprintable() and each not in "/\\")
+)
+
+
+_SECONDS = st.sampled_from(["90s", 0.5, 1e9])
+_METRICS = st.sampled_from(["val_loss", "val_accuracy", 'a metric: of "mine"'])
+_NUMBERS = st.sampled_from([-1.5, 0.0, 3.0, 1e-9])
+_JSON = st.sampled_from([{}, {"n": 3}, {"a": [1, None, "x"], "b": {"c": False}}])
+
+SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "training": {
+        "epochs": st.integers(5, 30),
+        "global_batch": st.sampled_from(["auto", 1, 96]),
+        "reference_batch": st.integers(1, 512),
+        "lr": st.sampled_from(["auto", 0.01]),
+        "lr_rule": st.sampled_from(["auto", "linear", "adascale"]),
+        "optimizer": st.just("sgd"),
+        "momentum": st.sampled_from([0.0, 0.5]),
+        "weight_decay": st.sampled_from([0.0, 1e-4]),
+        "optimizer_options": _JSON,
+        "schedule": st.sampled_from(["constant", "cosine", "one_cycle"]),
+        "warmup_epochs": st.sampled_from(["auto", 0, 2.5]),
+        "clip_norm": st.sampled_from([None, 0.5]),
+        "evaluate_every": st.integers(1, 3),
+        "checkpoint_every": st.integers(1, 3),
+        "checkpoint_after": st.none() | _SECONDS,
+        "measure_noise": st.booleans(),
+    },
+    "plan": {
+        "workers": st.sampled_from(["auto", 1, 4]),
+        "micro_batch": st.sampled_from(["auto", 8]),
+        "accumulation": st.sampled_from(["auto", 2]),
+        "precision": st.sampled_from(["auto", "fp32", "bf16"]),
+        "recompute": st.sampled_from(["auto", "none", "blocks"]),
+        "strategy": st.sampled_from(["auto", "ddp", "fsdp"]),
+    },
+    "budget": {
+        "trials": st.none() | st.integers(1, 99),
+        "time": st.none() | _SECONDS,
+        "plateau": st.none() | st.integers(1, 9),
+    },
+    "early_stop": {
+        "pruner": st.sampled_from(PRUNERS.names()),
+        "grace": st.integers(1, 5),
+        "reduction_factor": st.integers(2, 5),
+        "percentile": st.sampled_from([12.5, 100.0]),
+        "startup_trials": st.integers(0, 9),
+        "patience": st.integers(1, 9),
+        "p_threshold": st.sampled_from([0.01, 0.5]),
+        "options": st.just({}),  # those of pruners that other packages register
+    },
+    "sampler": {"name": st.sampled_from(SAMPLERS.names()), "options": _JSON},
+    "resources": {
+        "concurrency": st.sampled_from(["auto", 3]),
+        "autoscaling": st.booleans(),
+        "cpus_per_worker": st.integers(1, 4),
+        "gpus_per_worker": st.sampled_from(["auto", 0, 0.5, 1]),
+        "placement": st.sampled_from(["auto", "pack", "spread"]),
+        "priority": st.integers(-3, 3),
+        "max_retries": st.integers(0, 3),
+        "keep_best": st.sampled_from(["all", 1]),
+        "max_checkpoints_size": st.sampled_from([None, "10GB", 1]),
+        "trial_time": st.none() | _SECONDS,
+        "advice": st.sampled_from(["auto", "always", "never"]),
+        "elastic": st.booleans(),
+    },
+}
+"""By section, every setting with values that it may have."""
+
+_TOLD = {
+    "to": st.none() | st.lists(st.sampled_from(["team", "mail"]), max_size=2, unique=True),
+    "at_most": st.integers(1, 50),
+}
+RULES: dict[str, dict[str, st.SearchStrategy[Any]]] = {
+    "target_reached": _TOLD,
+    "run_ended": {
+        **_TOLD, "states": st.lists(st.sampled_from(["failed", "lost"]), min_size=1, unique=True)
+    },
+    "diverged": _TOLD,
+    "no_progress": {**_TOLD, "within": _SECONDS},
+    "queue": {**_TOLD, "waiting": _SECONDS},
+    "gpu_lost": _TOLD,
+    "temperature": {**_TOLD, "above": st.sampled_from([70.5, 99.0])},
+    "disk": {**_TOLD, "above": st.sampled_from([0.5, 1.0])},
+    "log": {
+        **_TOLD, "pattern": st.sampled_from(["NCCL WARN.*timeout", "it's \"over\"\\b", "é: #|x"]),
+        "action": st.sampled_from(["notify", "retry", "stop", "exclude_node"]),
+    },
+}  # fmt: skip
+"""By kind of alert, every setting beside the kind."""
+
+
+def _section(name: str, without: Iterable[str] = ()) -> st.SearchStrategy[dict[str, Any]]:
+    optional = {key: values for key, values in SETTINGS[name].items() if key not in without}
+    return st.fixed_dictionaries({}, optional=optional)
+
+
+@st.composite
+def _rules(draw: st.DrawFn) -> dict[str, Any]:
+    kind = draw(st.sampled_from(sorted(RULES)))
+    needed = {"pattern": RULES[kind]["pattern"]} if kind == "log" else {}
+    optional = {key: values for key, values in RULES[kind].items() if key not in needed}
+    return {"on": kind, **draw(st.fixed_dictionaries(needed, optional=optional))}
+
+
+@st.composite
+def _early_stops(draw: st.DrawFn) -> dict[str, Any]:
+    pruner = draw(SETTINGS["early_stop"]["pruner"])
+    unread = [name for name in SHARED_SETTINGS if name not in PRUNERS.load(pruner).reads]
+    return {**draw(_section("early_stop", [*unread, "pruner"])), "pruner": pruner}
+
+
+@st.composite
+def _constraints(draw: st.DrawFn) -> dict[str, Any]:
+    return {"metric": draw(_METRICS), draw(st.sampled_from(["at_most", "at_least"])): draw(_NUMBERS)}
+
+
+_OBJECTIVES = st.fixed_dictionaries(
+    {"metric": _METRICS, "goal": st.sampled_from(["minimize", "maximize"])},
+    optional={"target": st.none() | _NUMBERS},
+)
+
+
+@st.composite
+def experiments(draw: st.DrawFn) -> Experiment:
+    """Draw an experiment with a model and data, or with a train function and any space."""
+    fields: dict[str, Any] = {
+        "name": draw(names),
+        "seed": draw(st.integers(0, 2**32 - 1)),
+        "repeats": draw(st.integers(1, 3)),
+        "objectives": draw(
+            st.lists(_OBJECTIVES, min_size=1, max_size=2, unique_by=lambda each: each["metric"])
+        ),
+        "constraints": draw(st.lists(_constraints(), max_size=2)),
+        "budget": draw(_section("budget")),
+        "resources": draw(_section("resources")),
+        "alerts": draw(st.lists(_rules(), max_size=2)),
+    }
+    if len(fields["objectives"]) == 1:
+        fields |= {"early_stop": draw(_early_stops()), "sampler": draw(_section("sampler"))}
+    if draw(st.booleans()):
+        fields |= {"train": draw(st.sampled_from(["json:dumps", {"name": "m:f", "text": "a'b\"c"}]))}
+        fields |= {"search": draw(spaces()), "plan": draw(st.sampled_from([{}, {"workers": 2}]))}
+    else:
+        search = draw(st.sampled_from([{}, {"lr": _LR}, {"lr": _LR, "num_layers": {"low": 1, "high": 3}}]))
+        training = draw(_section("training", search))
+        fields |= {
+            "model": draw(st.sampled_from(["mlp", "convnet", {"name": "mlp", "dropout": 0.5}])),
+            "data": draw(st.sampled_from(["digits", {"name": "text", "context": 8}])),
+            "loss": draw(st.sampled_from([None, "cross_entropy", {"name": "m:loss", "k": 1}])),
+            "metrics": draw(st.sampled_from([[], ["accuracy"], ["accuracy", {"name": "m:f", "k": 3}]])),
+            "training": training | ({"optimizer": "sgd"} if "momentum" in training else {}),
+            "plan": draw(_section("plan")),
+            "search": search,
+        }
+    try:
+        return Experiment(**fields)
+    except ExperimentError:  # what a random space may be and an experiment must not
+        return Experiment(**{**fields, "search": {}})
+
+
+_PATHS = [
+    *("name", "seed", "loss", "train", "model", "model.hidden_width", "model.options", "data", "data.path"),
+    *(
+        "training.epochs",
+        "training",
+        "budget.time",
+        "resources.max_checkpoints_size",
+        "sampler.name",
+        "sampler",
+    ),
+    *("search", "search.lr", "search.lr.low", "search.lr.high", "search.lr.when", "search.p0.choices"),
+    *(
+        "objectives",
+        "objectives.0",
+        "objectives.0.metric",
+        "objectives.7",
+        "constraints",
+        "metrics.0",
+        "metrics",
+        "alerts",
+        "alerts.0",
+        "alerts.0.on",
+    ),
+]
+_KEYS = ["low", "high", "step", "log", "type", "choices", "value", "when", "name", "metric", "on", "é"]
+paths = st.sampled_from(_PATHS) | st.text(alphabet="ab.0é \n", max_size=6)
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**70), 2**70)
+    | st.floats()
+    | st.sampled_from(["auto", "10m", "1e5", "convnet", "val_loss", "MyNet", math.inf, 1.7e308, -1.7e308])
+    | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(_KEYS),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=8,
+)

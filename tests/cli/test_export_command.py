@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.builders.recorded_runs import EXPERIMENT, append, begin, record_run, trial_events
+from tests.services.clusters import ROOT
+from tests.services.fake_nvml import H100, T4, FakeNvml
+from tests.services.shell import Shell
+from workbench.events import Noted
+from workbench.experiment import Experiment
+from workbench.store import Store
+
+SWEEP = """
+program: train.py
+method: random
+metric: {name: loss, goal: minimize}
+parameters:
+  lr: {distribution: log_uniform_values, min: 0.0001, max: 0.1}
+  layers: {values: [1, 2]}
+run_cap: 9
+"""
+FILE = """
+model: convnet
+data: digits
+objectives: [{metric: val_accuracy, goal: maximize}]
+search: {lr: {low: 0.001, high: 0.1, log: true}}
+"""
+
+
+def test_a_report_is_written_where_it_is_asked_for_and_its_path_printed(shell: Shell) -> None:
+    record_run(shell.folder)
+    path = shell.folder / "my report.html"
+
+    code, out, _ = shell("report", "last", "--to", str(path))
+
+    assert (code, out) == (0, f"{path}\n")
+    assert path.read_text().startswith("<!DOCTYPE html>")
+    usual = shell.json("report", "last")["report"]
+    assert Path(usual).name == "report.html"
+    assert Path(usual).exists()
+
+
+def test_export_says_where_the_bundle_lies_and_refuses_a_full_folder(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+    words = ("export", "last", "--to", str(shell.folder / "best"))
+
+    assert shell.json(*words) == {"run_id": run_id, "bundle": str(shell.folder / "best"), "study": None}
+    code, _, err = shell(*words)
+    assert code == 1
+    assert "is not empty" in err
+    assert shell(*words, "--force")[0] == 0
+    assert shell(*words, "--force", "--trial", "3")[0] == 1
+
+
+def test_export_without_a_place_is_a_matter_of_usage(shell: Shell) -> None:
+    record_run(shell.folder)
+
+    code, _, err = shell("export", "last")
+
+    assert code == 2
+    assert "--to DIR" in err
+
+
+def test_a_sweep_of_weights_and_biases_becomes_an_experiment_file(shell: Shell) -> None:
+    (shell.folder / "sweep.yaml").write_text(SWEEP)
+    target = shell.folder / "experiment.yaml"
+    words = ("import", str(shell.folder / "sweep.yaml"), "--train", "training:train")
+
+    code, out, _ = shell(*words, "--to", str(target))
+
+    assert code == 0
+    assert f"workbench check {target}" in out
+    experiment = Experiment.from_file(target)
+    assert (experiment.budget.trials, experiment.sampler.name) == (9, "random")
+    assert set(experiment.search.root) == {"lr", "layers"}
+    assert Experiment.from_yaml(shell(*words)[1]) == experiment
+
+
+def test_labels_of_a_sweep_that_mean_nothing_here_are_left_out_and_named(shell: Shell) -> None:
+    (shell.folder / "sweep.yaml").write_text(f"project: demo\nentity: me\n{SWEEP.lstrip()}")
+
+    code, _, err = shell("import", str(shell.folder / "sweep.yaml"), "--train", "training:train")
+
+    assert code == 0
+    assert "left out project: 'demo'" in err
+    assert "left out entity: 'me'" in err
+
+
+def test_an_import_without_a_function_says_what_is_missing(shell: Shell) -> None:
+    (shell.folder / "sweep.yaml").write_text(SWEEP)
+
+    code, _, err = shell("import", str(shell.folder / "sweep.yaml"))
+
+    assert code == 2
+    assert "program" in err
+
+
+def test_check_accepts_what_can_be_run(shell: Shell) -> None:
+    path = shell.folder / "small.yaml"
+    path.write_text(FILE)
+
+    code, out, err = shell("check", str(path))
+
+    assert (code, err) == (0, "")
+    assert f"workbench sweep {path}" in out
+    checked = shell.json("check", str(path), "--set", "name=other")
+    assert checked == {"ok": True, "name": "other", "experiment_hash": Experiment.from_file(path).hash()}
+
+
+@pytest.mark.parametrize(
+    ("setting", "code", "field"),
+    [
+        ("model=convnett", 2, "model"),
+        ("search.widht=3", 2, "search.widht"),
+        ("objectives.0.metric=val_acuracy", 2, "objectives.0.metric"),
+        ("resources.gpus_per_worker=512", 3, "resources.gpus_per_worker"),
+        ("training.epochs=", 2, "training.epochs"),
+        ("training.epochs=[1", 2, None),
+    ],
+)
+def test_check_names_the_field_that_cannot_be_run(
+    shell: Shell, setting: str, code: int, field: str | None
+) -> None:
+    path = shell.folder / "small.yaml"
+    path.write_text(FILE)
+
+    found, out, err = shell("check", str(path), "--set", setting, "--json")
+
+    assert found == code
+    refusal = json.loads(out)
+    assert (refusal["ok"], refusal["field"]) == (False, field)
+    assert err.startswith("error: ")
+
+
+def test_a_file_that_is_not_there_is_one_line(shell: Shell) -> None:
+    code, out, err = shell("check", str(shell.folder / "nowhere.yaml"))
+
+    assert (code, out) == (2, "")
+    assert (
+        err
+        == f"error: cannot read {shell.folder / 'nowhere.yaml'}: No such file or directory. Check the path.\n"
+    )
+
+
+def test_the_schema_for_editors_describes_every_section(shell: Shell) -> None:
+    code, out, _ = shell("check", "--schema")
+
+    schema = json.loads(out)
+    assert code == 0
+    assert set(schema["properties"]) == set(Experiment.model_fields)
+
+
+def test_the_doctor_finds_runs_that_train_nothing(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        proposed = trial_events(0, at_s=-100)[0]
+        note = Noted(level="info", message="waits for workers: run a has 2", time_unix_s=proposed.time_unix_s)
+        append(store, run_id, [*begin(-100), proposed, note])
+
+    [found] = [item for item in shell.json("doctor")["findings"] if item["subject"] == "run"]
+
+    assert found["state"] == "notable"
+    assert found["text"].startswith(f"{run_id} has not trained for ")
+    assert found["text"].endswith("waits for workers: run a has 2")
+    assert f"workbench stop {run_id}" in found["fix"]
+
+
+def test_the_doctor_finds_a_broken_store_first_and_says_so(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_HOME", str(shell.folder / "home"))
+    monkeypatch.setenv("WORKBENCH_CACHE", str(shell.folder / "cache"))
+    healthy = shell.json("doctor")
+    assert healthy["ok"]
+    subjects = [finding["subject"] for finding in healthy["findings"]]
+    assert {"python", "torch", "torch devices", "hardware", "store", "ray head", "data cache"} <= set(
+        subjects
+    )
+
+    (shell.folder / "file").write_text("")
+    code, out, _ = shell("doctor", "--store", str(shell.folder / "file" / "store.sqlite"))
+    assert code == 1
+    assert out.splitlines()[0].startswith("!!  store")
+    assert out.splitlines()[1].strip().startswith("fix: ")
+
+
+def test_the_doctor_looks_at_each_gpu(
+    shell: Shell, fake_nvml_library: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    links = {"nvlinks": "switch switch"}
+    hurt = {**H100, **links, "ecc_uncorrected": 2, "slowed_bits": 0x20}
+    fake_nvml_library.play({**H100, **links}, hurt, {**T4, "error": 15}, topology=30)
+    environment = {**os.environ, **fake_nvml_library.environment, "PYTHONPATH": str(ROOT)}
+    program = [sys.executable, "-m", "workbench", "doctor", "--json", "--store", str(shell.folder / "s")]
+    told = subprocess.run(program, env=environment, capture_output=True, text=True, check=False)
+    fake_nvml_library.play()
+    found = {finding["subject"]: finding for finding in json.loads(told.stdout)["findings"]}
+    assert told.returncode == 1
+    assert found["hardware"]["text"].endswith("2 GPUs")
+    assert (found["GPU 0"]["state"], found["GPU 0"]["text"]) == (
+        "fine", "NVIDIA H100 80GB HBM3, 80 GiB, NV2 to 1",
+    )  # fmt: skip
+    assert found["GPU 1"]["state"] == "broken"
+    assert "NV2 to 0, slowed by heat, 2 uncorrected memory errors" in found["GPU 1"]["text"]
+    assert found["GPU driver"]["text"] == "NVML cannot describe GPU 2: GPU is lost"
+
+
+def test_shutting_down_without_a_head_is_done_already(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORKBENCH_HOME", str(shell.folder / "home"))
+
+    assert shell.json("shutdown") == {"ended": False, "address": None}
+
+
+def test_check_estimates_memory_without_running_a_trial(shell: Shell) -> None:
+    (shell.folder / "net.yaml").write_text(FILE, encoding="utf-8")
+    told = shell.json("check", str(shell.folder / "net.yaml"), "--memory")["memory"]
+
+    assert told["fits"]
+    assert told["plan"]["micro_batch"] == told["step"]["micro_batch"] == 128
+    assert told["step"]["compute_peak_bytes"] > 3 * told["step"]["parameters_bytes"] > 0
+    assert told["largest_micro_batch"] > 128

@@ -1,0 +1,331 @@
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.builders.recorded_runs import EXPERIMENT, PLAN, append, begin, finish, record_run, trial_events
+from tests.services.shell import Shell
+from workbench.actions import suggest
+from workbench.cli.entry import COMMANDS
+from workbench.cli.options import write_for_shell
+from workbench.errors import Suggestion
+from workbench.events import AttemptEnded, Noted, TrialStarted
+from workbench.experiment import Experiment
+from workbench.store import Store
+
+
+def test_list_as_json_names_every_run_newest_first(shell: Shell) -> None:
+    first, second = record_run(shell.folder, name="one"), record_run(shell.folder, name="two", ended=False)
+
+    listed = shell.json("list")
+
+    assert [(run["run_id"], run["name"], run["state"]) for run in listed] == [
+        (second, "two", "running"),
+        (first, "one", "complete"),
+    ]
+    assert [run["run_id"] for run in shell.json("list", "--limit", "1")] == [second]
+
+
+def test_show_and_list_say_what_a_run_waits_for_until_it_trains(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        proposed, started, *_ = trial_events(0, at_s=1, state="running")
+        with store.writer(run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+            note = "waits for workers: run a has 2, place 1 of 3 in the queue"
+            writer.append(*begin(), proposed, Noted(level="info", message=note))
+            assert note in shell("show", run_id)[1]
+            assert note.removeprefix("waits for ") in shell("list")[1]
+            assert shell.json("show", run_id)["waits_for"] == note.removeprefix("waits for ")
+            writer.append(started)
+            assert "waits for" not in shell("show", run_id)[1] + shell("list")[1]
+            assert shell.json("list")[0]["waits_for"] is None
+
+
+def test_the_next_step_of_an_error_names_the_store_in_use(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = record_run(shell.folder)
+    monkeypatch.setenv("WORKBENCH_STORE", str(shell.folder / "other.sqlite"))
+    store = str(shell.folder / "store.sqlite")
+    code, _, err = shell("stop", run_id, "--store", store)
+    assert code == 1
+    assert err.endswith(f"To continue it: workbench extend {run_id} --trials 10 --store {store}\n")
+
+
+@pytest.mark.parametrize(
+    ("suggestion", "written"),
+    [
+        (
+            suggest("resume", "a-1", lead="To continue"),
+            "To continue: workbench resume a-1 --address http://h:1",
+        ),
+        (suggest("extend", "a.b", trials=1), "workbench extend a.b --trials 1 --address http://h:1"),
+        (suggest("sweep", "a.yaml"), "workbench submit a.yaml --address http://h:1"),
+        (suggest("advise", "FILE"), "workbench advise FILE"),
+        (suggest("doctor"), "workbench doctor"),
+    ],
+)
+def test_a_next_step_names_the_cluster_where_its_command_takes_one(
+    suggestion: Suggestion, written: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WORKBENCH_SHOWN_ADDRESS", "http://h:1")
+    assert write_for_shell(suggestion) == written
+
+
+def test_list_of_an_empty_store_says_how_to_begin(shell: Shell) -> None:
+    assert shell.json("list") == []
+    code, out, _ = shell("list")
+    assert code == 0
+    assert "workbench sweep FILE" in out
+
+
+def test_show_as_json_has_every_promised_key(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+
+    shown = shell.json("show", run_id)
+
+    assert {key: shown[key] for key in ("run_id", "name", "state")} == {
+        "run_id": run_id, "name": "digits-small", "state": "complete",
+    }  # fmt: skip
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        assert shown["experiment_hash"] == store.experiment(run_id).hash()
+    assert set(shown["driver"]) == {"pid", "host"}
+    assert isinstance(shown["driver"]["pid"], int)
+    assert shown["best"] == {
+        "trial": 1, "values": {"val_accuracy": 0.95}, "params": {"lr": 0.1, "width": 8},
+    }  # fmt: skip
+    assert shown["trials"][3] == {
+        "number": 3, "state": "failed", "reason": "error", "message": "ValueError: too wide",
+        "params": {"lr": 0.01, "width": 16},
+        "values": {"val_accuracy": 0.9}, "last_step": 40, "reports": 2, "attempts": 1,
+        "plan": PLAN, "setbacks": [], "resizes": [],
+    }  # fmt: skip
+    assert [trial["state"] for trial in shown["trials"]] == [
+        "complete", "complete", "pruned", "failed", "failed",
+    ]  # fmt: skip
+
+
+def test_json_holds_no_number_that_strict_parsers_refuse(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+
+    assert shell.json("show", run_id)["trials"][4]["values"] == {"val_accuracy": "NaN"}
+
+
+def test_show_before_any_driver_has_the_same_shape(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**json.loads(_experiment_text())))
+
+    shown = shell.json("show", run_id)
+
+    assert (shown["state"], shown["best"], shown["trials"]) == ("waiting", None, [])
+    assert shown["driver"] == {"pid": None, "host": None}
+
+
+def test_show_tells_people_the_best_what_failed_and_what_to_type(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+
+    code, out, err = shell("show", "digits")
+
+    assert (code, err) == (0, "")
+    assert "value of a trial: the best evaluation, whose checkpoint is exported" in out
+    for expected in ("complete", "Best: trial 1", "0.95", "trial 3: ValueError: too wide",
+                     f"workbench report {run_id}", f"workbench export {run_id} --to best"):  # fmt: skip
+        assert expected in out
+
+
+def test_show_tells_the_plan_and_what_trials_went_on_from(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        events = begin()
+        for number in (0, 1):
+            proposed, started, *rest = trial_events(number, at_s=number)
+            lost = AttemptEnded(
+                trial=number,
+                attempt=0,
+                reason="lost",
+                message="the driver ended\nas process 12",
+                is_retry=False,
+            )
+            plan = PLAN | {"workers": 2, "accumulation": 1, "strategy": "ddp"}
+            again = TrialStarted(trial=number, attempt=1, worker_pids=[98, 99], plan=plan)
+            events += [proposed, started, lost, again, *rest]
+        append(store, run_id, [*events, *finish(9)])
+
+    code, out, _ = shell("show", run_id)
+    assert code == 0
+    assert "trials 0, 1: lost: the driver ended" in out
+    assert "global batch 64 = 32 x 1 accumulated x 2 workers, fp32, ddp" in out
+    shown = shell.json("show", run_id)["trials"][1]
+    assert shown["attempts"] == 2
+    assert shown["setbacks"] == [
+        {"attempt": 0, "reason": "lost", "message": "the driver ended\nas process 12", "next_plan": {}}
+    ]
+
+
+def test_a_run_in_which_everything_failed_is_not_offered_to_go_on(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        failed = trial_events(0, at_s=0, state="failed", reason="error")
+        append(store, run_id, [*begin(), *failed, *finish(9)])
+
+    assert "extend" not in shell("show", run_id)[1]
+
+
+def test_show_says_how_many_trials_it_leaves_out(shell: Shell) -> None:
+    record_run(shell.folder)
+
+    assert "and 3 more trials" in shell("show", "last", "--trials", "2")[1]
+
+
+def test_texts_of_people_are_never_read_as_markup(shell: Shell) -> None:
+    record_run(shell.folder, name="[red]not markup[red] []")
+
+    assert "[red]not markup[red] []" in shell("list")[1]
+    assert "[red]not markup[red] []" in shell("show", "last")[1]
+
+
+def test_an_unknown_run_is_one_line_that_names_near_ones(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+
+    code, out, err = shell("show", run_id[:-2] + "zz")
+
+    assert (code, out) == (1, "")
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    assert run_id in err
+
+
+def test_a_beginning_that_several_runs_share_is_refused(shell: Shell) -> None:
+    run_ids = [record_run(shell.folder), record_run(shell.folder)]
+
+    code, _, err = shell("show", "digits-small")
+
+    assert code == 1
+    assert all(run_id in err for run_id in run_ids)
+
+
+def test_a_store_can_be_named_before_and_after_the_command(shell: Shell, tmp_path: Path) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    run_id = record_run(other)
+    url = str(other / "store.sqlite")
+
+    for words in (("--store", url, "list"), ("list", "--store", url)):
+        assert [run["run_id"] for run in shell.json(*words)] == [run_id]
+    assert f"workbench report {run_id} --store {url}" in shell("show", "last", "--store", url)[1]
+
+
+def test_a_file_that_is_no_store_is_an_error_in_words(shell: Shell, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.sqlite"
+    broken.write_text("this is no database, however long one looks at it" * 50)
+
+    code, out, err = shell("--store", str(broken), "list")
+
+    assert (code, out) == (1, "")
+    assert err.startswith("error: ")
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_explains_itself_with_an_example(shell: Shell, command: str) -> None:
+    code, out, _ = shell(command, "--help")
+
+    assert code == 0
+    assert f"Example:\n    workbench {command}" in out
+
+
+def test_an_unknown_command_is_a_matter_of_usage(shell: Shell) -> None:
+    code, _, err = shell("swep")
+
+    assert code == 2
+    assert "swep" in err
+
+
+@pytest.mark.parametrize(
+    "words", [["list"], ["show", "last"], ["show", "last", "--json"], ["follow", "last"]]
+)
+def test_commands_that_read_load_nothing_heavy(shell: Shell, words: list[str]) -> None:
+    record_run(shell.folder)
+    code = (
+        "import sys\nfrom workbench.cli.entry import run_command\n"
+        f"run_command({words!r})\n"
+        "print([name for name in ('torch', 'ray', 'optuna', 'plotly', 'pandas', 'alembic', 'numpy') "
+        "if name in sys.modules], file=sys.stderr)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**json.loads(_experiment_text())))
+        append(store, run_id, [*begin(), *(event for number in range(3000)
+                                           for event in trial_events(number, at_s=number))])  # fmt: skip
+    process = shell.process("show", "last", "--json")
+    assert process.stdout is not None
+    process.stdout.readline()
+    process.stdout.close()
+
+    assert process.wait(timeout=60) == 0
+    assert process.stderr is not None
+    assert process.stderr.read() == ""
+
+
+def _experiment_text() -> str:
+    return json.dumps(EXPERIMENT)
+
+
+def test_check_names_the_number_of_trials_that_a_run_gets_without_a_budget(shell: Shell) -> None:
+    text = "train: json:dumps\nobjectives: [{metric: y, goal: minimize}]\n"
+    (shell.folder / "free.yaml").write_text(text, encoding="utf-8")
+    (shell.folder / "timed.yaml").write_text(f"{text}budget: {{time: 5m}}\n", encoding="utf-8")
+
+    assert "20 trials" in shell("check", str(shell.folder / "free.yaml"))[1]
+    assert "no limit on trials" in shell("check", str(shell.folder / "timed.yaml"))[1]
+
+
+@pytest.mark.parametrize(
+    ("reason", "budget", "offer"),
+    [
+        ("trials", {"trials": 5}, "--trials 10"),
+        ("time", {"time": 90}, "--time 1m30s"),
+        ("time", {"time": 20}, "--time 20s"),
+        ("plateau", {"trials": 50, "plateau": 3}, "--plateau 3"),
+        ("target", {"trials": 50}, None),
+        ("exhausted", {"trials": 50}, None),
+    ],
+)
+def test_a_run_that_has_ended_is_offered_to_go_on_beyond_the_limit_that_ended_it(
+    shell: Shell, reason: str, budget: dict[str, int], offer: str | None
+) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**{**EXPERIMENT, "budget": budget}))
+        append(store, run_id, [*begin(), *trial_events(0, at_s=1), *finish(9, reason=reason)])
+    _, out, _ = shell("show", run_id)
+    found = [line.partition(run_id)[2].strip() for line in out.splitlines() if "workbench extend" in line]
+    assert found == ([] if offer is None else [offer])
+
+
+def test_trials_that_break_a_constraint_are_marked_and_a_run_of_them_says_why_it_has_no_best(
+    shell: Shell,
+) -> None:
+    limit = {"metric": "val_accuracy", "at_least": 0.92}
+    _, out, _ = shell("show", record_run(shell.folder, constraints=[limit]))
+    assert out.count("complete (infeasible)") == 1
+    _, out, _ = shell("show", record_run(shell.folder, constraints=[limit | {"at_least": 1.5}]))
+    assert out.count("complete (infeasible)") == 2
+    assert "No complete trial keeps all constraints" in out
+
+
+def test_a_run_that_nobody_began_is_offered_to_be_begun(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+    assert f"workbench resume {run_id}" in shell("show", run_id)[1]

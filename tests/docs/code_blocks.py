@@ -1,0 +1,155 @@
+"""The code on the pages of the documentation: found, and carried out as its language demands."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from workbench.alerts.settings import Settings
+from workbench.cli.entry import group
+from workbench.experiment import Experiment
+from workbench.experiment.yaml_file import read_yaml
+
+ROOT = Path(__file__).parents[2]
+OTHER_PROGRAMS = {"createdb", "export", "jupyter", "pip", "ray"}
+# What a part of an experiment is completed with, to see whether it is one.
+WHOLE = {"model": "mlp", "data": "digits", "objectives": [{"metric": "val_accuracy", "goal": "maximize"}]}
+
+_BLOCK = re.compile(
+    r"^(?:<!-- test: (?P<mode>\w+) -->\n)?"
+    r"```(?:\{code-block\} ?)?(?P<language>\w+)\n(?::caption: (?P<file>\S+)\n\n)?(?P<code>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block of code.
+
+    Attributes:
+        language: What follows the fence.
+        code: Its lines.
+        file: The file that a reader is asked to write it to, if any.
+        mode: `run` for commands that are carried out, `compile` for Python that needs more than the page.
+        line: Where it begins on its page.
+    """
+
+    language: str
+    code: str
+    file: str | None
+    mode: str | None
+    line: int
+
+
+def blocks_of(page: Path) -> Iterator[Block]:
+    """Yield the blocks of a page, in their order."""
+    text = page.read_text(encoding="utf-8")
+    for found in _BLOCK.finditer(text):
+        line = text.count("\n", 0, found.start("code")) + 1
+        yield Block(found["language"], found["code"], found["file"], found["mode"], line)
+
+
+def needs_ray(page: Path) -> bool:
+    """Return whether carrying out a page starts a run."""
+    return any(
+        (
+            block.language == "python"
+            and block.mode is None
+            and re.search(r"wb\.(sweep|advise|automl)\(", block.code)
+        )
+        or (block.mode == "run" and "workbench sweep" in block.code)
+        for block in blocks_of(page)
+    )
+
+
+def carry_out(page: Path, folder: Path) -> None:
+    """Do what a page shows, as a reader would, in a folder that is the working directory."""
+    names: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks_of(page):
+        if block.file is not None:
+            (folder / block.file).write_text(block.code, encoding="utf-8")
+        if block.language == "python":
+            code = compile("\n" * (block.line - 1) + block.code, page, "exec")
+            if block.mode is None and block.file is None:
+                exec(code, names)
+        elif block.language == "yaml" and block.file != "sweep.yaml":
+            check_yaml(block.code)
+        elif block.language == "toml":
+            check_entry_points(tomllib.loads(block.code))
+        elif block.language == "console":
+            for words in commands_of(block.code):
+                check_command(words, folder)
+                if block.mode == "run":
+                    run_command(words)
+
+
+def commands_of(code: str) -> list[list[str]]:
+    """Return the commands of a block, as words, without comments."""
+    return [words for line in code.splitlines() if (words := shlex.split(line, comments=True))]
+
+
+def check_yaml(code: str) -> None:
+    """Check settings, an experiment, or a part of one."""
+    document = read_yaml(code)
+    if "sinks" in document:
+        Settings.model_validate(document)
+        return
+    whole = {**WHOLE, **document}
+    if "train" in document:
+        whole = {
+            key: value for key, value in whole.items() if key not in ("model", "data") or key in document
+        }
+    Experiment(**whole)
+
+
+def check_entry_points(document: dict[str, Any]) -> None:
+    """Check that the groups of entry points are read somewhere."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "workbench").rglob("*.py"))
+    for group_name in document["project"]["entry-points"]:
+        assert f'group="{group_name}"' in sources
+
+
+def check_command(words: list[str], folder: Path) -> None:
+    """Check a command against the command line; files that it names and nobody wrote are made up."""
+    program, *arguments = words
+    if program == "make":
+        assert re.search(rf"^{arguments[0]}:", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    if program != "workbench":
+        assert program in {"make", *OTHER_PROGRAMS}, words
+        return
+    for word in arguments:
+        if re.fullmatch(r"[\w/.-]+\.(yaml|csv)", word) and not (folder / word).exists():
+            (folder / word).parent.mkdir(parents=True, exist_ok=True)
+            (folder / word).touch()
+    command: click.Command = group
+    context: click.Context | None = None
+    name = program
+    while isinstance(command, click.Group):
+        context = click.Context(command, info_name=name, parent=context)
+        name, *arguments = arguments
+        found = command.get_command(context, name)
+        assert found is not None, words
+        command = found
+    if arguments != ["--help"]:
+        command.make_context(name, arguments, parent=context)
+
+
+def run_command(words: list[str]) -> None:
+    """Carry out a command of the workbench."""
+    done = subprocess.run(
+        [sys.executable, "-m", *words],
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout}"

@@ -1,0 +1,133 @@
+"""The examples in the docstrings of the public Python API, with one short run for those that need one."""
+
+from __future__ import annotations
+
+import doctest
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import workbench as wb
+
+EXPERIMENT = wb.Experiment(
+    model="mlp",
+    data="breast_cancer",
+    objectives=[{"metric": "val_loss", "goal": "minimize"}],
+    search={"lr": {"low": 0.001, "high": 0.1, "log": True}},
+    training={"epochs": 2},
+    budget={"trials": 2},
+)
+# They measure or train for seconds; notebooks, which every suite runs, call them too.
+SLOW = {"advise", "automl", "AutoML", "Run.extend", "Run.replay"}
+# What has no example, and why.
+WITHOUT = {
+    "Budget", "EarlyStop", "PlanSettings", "Resources", "Sampler", "Training",  # sections of an experiment
+    "Bundle",  # shown by load_bundle
+    "SubmittedRun", "submit",  # need another cluster: docs/guides/many-machines.md
+    "__version__", "widgets",
+}  # fmt: skip
+
+
+def _documented() -> Iterator[tuple[str, Any]]:
+    for name in wb.__all__:
+        found = getattr(wb, name)
+        if callable(found):
+            yield name, found
+        if inspect.isclass(found):
+            for attribute, member in vars(found).items():
+                function = getattr(member, "__func__", member)
+                if inspect.isfunction(function) and not attribute.startswith("_"):
+                    yield f"{name}.{attribute}", function
+
+
+def _examples() -> list[doctest.DocTest]:
+    parser = doctest.DocTestParser()
+    found = [
+        parser.get_doctest(inspect.getdoc(what) or "", {}, name, inspect.getsourcefile(what), 0)
+        for name, what in _documented()
+    ]
+    # A run under way takes the cores of others, so its examples come last, and last of all what stops it.
+    last = ("Run.set", "Run.enqueue", "Run.stop")
+    return sorted(
+        (test for test in found if test.examples),
+        key=lambda test: last.index(test.name) + 1 if test.name in last else 0,
+    )
+
+
+EXAMPLES = _examples()
+
+
+def _source(test: doctest.DocTest) -> str:
+    return "".join(example.source for example in test.examples)
+
+
+def _needs_run(test: doctest.DocTest) -> bool:
+    return any(word in _source(test) for word in ("run.", "(run", "running", "wb.sweep", *SLOW))
+
+
+def _parameters(with_run: bool) -> list[Any]:
+    return [
+        pytest.param(test, id=test.name, marks=[pytest.mark.slow] if test.name in SLOW else [])
+        for test in EXAMPLES
+        if _needs_run(test) == with_run
+    ]
+
+
+def _carry_out(test: doctest.DocTest, names: dict[str, Any]) -> None:
+    said: list[str] = []
+    test.globs = {"wb": wb, "Plan": wb.Plan, "experiment": EXPERIMENT, **names}
+    failed = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append).failed
+    assert not failed, "".join(said)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working directory of an example."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture(scope="module")
+def usual_store(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """A store and a Ray head that examples find by themselves."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("WORKBENCH_HOME", str(ray_head))
+        patch.setenv("WORKBENCH_STORE", str(tmp_path_factory.mktemp("store") / "store.sqlite"))
+        yield
+
+
+@pytest.fixture(scope="module")
+def run(usual_store: None) -> wb.Run:
+    """A finished run."""
+    return wb.sweep(EXPERIMENT, wait=True)
+
+
+@pytest.fixture(scope="module")
+def running(usual_store: None) -> Iterator[wb.Run]:
+    """A run under way, until an example stops it."""
+    run = wb.sweep(EXPERIMENT.replace(budget={"trials": 1000}, resources={"concurrency": 1}))
+    yield run
+    if not run.finished:
+        run.stop()
+
+
+@pytest.mark.parametrize("test", _parameters(with_run=False))
+def test_an_example_shows_what_happens(test: doctest.DocTest, folder: Path) -> None:
+    _carry_out(test, {})
+
+
+@pytest.mark.ray
+@pytest.mark.parametrize("test", _parameters(with_run=True))
+def test_an_example_about_a_run_shows_what_happens(
+    test: doctest.DocTest, run: wb.Run, request: pytest.FixtureRequest, folder: Path
+) -> None:
+    under_way = {"running": request.getfixturevalue("running")} if "running" in _source(test) else {}
+    _carry_out(test, {"run": run, **under_way})
+
+
+def test_everything_public_has_an_example() -> None:
+    shown = {test.name.partition(".")[0] for test in EXAMPLES}
+    assert {name for name in wb.__all__ if name not in shown} == WITHOUT

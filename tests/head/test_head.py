@@ -1,0 +1,209 @@
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.services.waiting import wait_until
+from workbench.errors import RunError
+from workbench.head import local_head
+
+pytestmark = pytest.mark.ray
+
+CONNECT = """
+from workbench.head import local_head
+local_head.connect(num_cpus=1)
+import ray
+print(ray.cluster_resources()["CPU"], local_head.status().pid)
+"""
+
+
+def run_python(code: str, home: Path, **variables: str) -> str:
+    environment = {**os.environ, "WORKBENCH_HOME": str(home), **variables}
+    environment.pop("RAY_ADDRESS", None)
+    finished = subprocess.run(
+        [sys.executable, "-c", code],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr == "", "Ray is not to be heard"
+    return finished.stdout
+
+
+def processes_of(temp_dir: str, keeper_pid: int) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            mentions = any(temp_dir in argument for argument in process.cmdline())
+            if process.pid == keeper_pid or mentions:
+                found.append(process)
+    return found
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("WORKBENCH_HOME", str(tmp_path))
+    yield tmp_path
+    local_head.shutdown()
+
+
+def test_a_second_process_attaches_to_the_same_head(ray_head):
+    known = local_head.status()
+    assert known is not None
+    cpus, pid = run_python(CONNECT, ray_head).split()
+    assert (float(cpus), int(pid)) == (2.0, known.pid)
+
+
+def test_the_token_belongs_to_us_and_only_its_owner_reads_it(ray_head):
+    token = ray_head / "head" / "token"
+    assert stat.S_IMODE(token.stat().st_mode) == 0o600
+    assert Path(os.environ["RAY_AUTH_TOKEN_PATH"]) == token
+
+
+def test_the_address_of_another_cluster_is_refused_by_an_attached_process(ray_head):
+    import ray
+
+    attached_to = ray.get_runtime_context().gcs_address  # of whichever test attached this process first
+    local_head.connect(attached_to)
+    host, _, port = attached_to.rpartition(":")
+    with pytest.raises(
+        RunError, match=f"attached to the Ray cluster at .*:{port} and cannot switch to {host}:1"
+    ):
+        local_head.connect(f"{host}:1")
+
+
+@pytest.mark.slow
+def test_a_process_with_another_token_is_refused(ray_head, tmp_path):
+    known = local_head.status()
+    assert known is not None
+    wrong = tmp_path / "token"
+    wrong.write_text("0" * 64)
+    code = f"""
+from workbench.head import local_head
+from workbench.errors import RunError
+try:
+    local_head.connect({known.address!r})
+except RunError as error:
+    print("refused")
+"""
+    environment = {**os.environ, "RAY_AUTH_TOKEN_PATH": str(wrong), "RAY_AUTH_MODE": "token"}
+    finished = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert finished.stdout == "refused\n", finished.stderr
+
+
+def addresses_listened_on(process: psutil.Process) -> list[str]:
+    """Addresses of a process of Ray itself; what trainings have open in the workers is theirs."""
+    try:
+        if " ".join(process.cmdline()).startswith("ray::"):
+            return []
+        return [
+            connection.laddr.ip
+            for connection in process.net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+        ]
+    except psutil.NoSuchProcess:  # a worker of an earlier test that ends just now
+        return []
+
+
+def test_all_ports_of_ray_are_on_loopback(ray_head):
+    known = local_head.status()
+    assert known is not None
+    keeper = psutil.Process(known.pid)
+    listening = [
+        address for process in keeper.children(recursive=True) for address in addresses_listened_on(process)
+    ]
+    assert listening
+    assert {address.removeprefix("::ffff:") for address in listening} <= {"127.0.0.1", "::1"}
+
+
+def test_a_head_survives_its_starter_and_shutdown_leaves_nothing(home):
+    run_python(CONNECT, home)
+    known = local_head.status()
+    assert known is not None
+    processes = psutil.Process(known.pid).children(recursive=True)
+    assert len(processes) >= 3
+    assert local_head.shutdown() is True
+    assert local_head.status() is None
+    assert not [process for process in processes if process.is_running()]
+    assert not processes_of(known.temp_dir, known.pid)
+    assert not Path(known.temp_dir).exists()
+    assert local_head.shutdown() is False
+
+
+@pytest.mark.slow
+def test_an_unused_head_ends_by_itself_and_a_used_one_does_not(home):
+    run_python(CONNECT, home, WORKBENCH_HEAD_IDLE_S="6")
+    known = local_head.status()
+    assert known is not None
+    for _ in range(14):
+        local_head.keep_alive()
+        time.sleep(0.5)
+    assert local_head.status() is not None
+    wait_until(lambda: not psutil.pid_exists(known.pid))
+    assert local_head.status() is None
+    assert not processes_of(known.temp_dir, known.pid)
+    assert not Path(known.temp_dir).exists()
+
+
+@pytest.mark.slow
+def test_a_head_whose_workers_are_leased_is_in_use(home):
+    hold = """
+import time
+import ray
+from workbench.head import local_head
+from workbench.workers.admission import Request
+from workbench.workers.pool import connect_pool
+local_head.connect(num_cpus=1)
+ray.get(connect_pool().lease.remote(Request("run", 0, num_workers=1)))
+time.sleep(10)
+print(local_head.status() is not None)
+"""
+    assert run_python(hold, home, WORKBENCH_HEAD_IDLE_S="4").strip() == "True"
+
+
+@pytest.mark.slow
+def test_a_killed_keeper_takes_ray_along_and_the_next_start_clears_away(home):
+    run_python(CONNECT, home)
+    known = local_head.status()
+    assert known is not None
+    processes = psutil.Process(known.pid).children(recursive=True)
+    os.kill(known.pid, signal.SIGKILL)
+    wait_until(lambda: not [process for process in processes if process.is_running()])
+    assert local_head.status() is None
+    run_python(CONNECT, home)
+    renewed = local_head.status()
+    assert renewed is not None
+    assert renewed.pid != known.pid
+    assert not Path(known.temp_dir).exists()
+
+
+def test_processes_that_start_at_once_share_one_head(home):
+    environment = {**os.environ, "WORKBENCH_HOME": str(home)}
+    both = [
+        subprocess.Popen([sys.executable, "-c", CONNECT], env=environment, stdout=subprocess.PIPE, text=True)
+        for _ in range(2)
+    ]
+    pids = {process.communicate(timeout=120)[0].split()[1] for process in both}
+    assert len(pids) == 1
+
+
+def test_knowing_the_head_needs_no_ray(ray_head):
+    code = (
+        "import sys\nfrom workbench.head import local_head\n"
+        "print(local_head.status().num_cpus, 'ray' in sys.modules)"
+    )
+    assert run_python(code, ray_head).split() == ["2.0", "False"]

@@ -1,0 +1,28 @@
+"""The types of the front end are those of the models."""
+
+from pathlib import Path
+
+import workbench
+from workbench.experiment.changing import CHANGEABLE
+from workbench.live_feed.typescript import typescript
+
+TYPES = Path(workbench.__file__).parents[1] / "extensions" / "src" / "types.ts"
+
+
+def test_the_types_of_the_front_end_are_those_of_the_models():
+    assert TYPES.read_text(encoding="utf-8") == typescript(), (
+        "run: python -m workbench.live_feed.typescript > extensions/src/types.ts"
+    )
+
+
+def test_a_field_with_a_default_may_be_missing():
+    assert "  runs?: RunList | null;\n" in typescript()
+
+
+def test_a_field_without_one_is_always_there():
+    assert '  state: "waiting" | "running" | "complete" | "pruned" | "stopped" | "failed";\n' in typescript()
+
+
+def test_only_names_that_there_are_stand_for_settings_of_an_experiment():
+    names = " | ".join(f'"{name}"' for name in CHANGEABLE)
+    assert f"  settings: Partial<Record<{names}, unknown>>;\n" in typescript()

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import workbench as wb
+from tests.builders.recorded_runs import record_run
+from workbench.errors import RunError
+
+pytestmark = pytest.mark.ray
+
+
+@pytest.fixture(scope="module")
+def exported(ray_head: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[wb.Run, Path]]:
+    folder = tmp_path_factory.mktemp("loading")
+    with wb.Store.open(str(folder / "store.sqlite")) as store:
+        run = wb.sweep(
+            {
+                "model": {"name": "mlp", "num_layers": 1}, "data": "digits",
+                "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
+                "search": {"lr": {"low": 0.001, "high": 0.1, "log": True}, "hidden_width": {"choices": [24]}},
+                "training": {"epochs": 2}, "budget": {"trials": 2}, "seed": 3,
+            },
+            store=store, wait=True,
+        )  # fmt: skip
+        yield run, run.export(folder / "best")
+
+
+def test_a_bundle_gives_back_the_model_that_reached_what_was_reported(exported: tuple[wb.Run, Path]) -> None:
+    run, folder = exported
+    bundle = wb.load_bundle(folder)
+
+    assert run.best is not None
+    assert (bundle.params, bundle.values) == (run.best.params, run.best.values)
+    assert not bundle.model.training
+    inputs, targets = bundle.data.validation.batch(np.arange(len(bundle.data.validation)))
+    with torch.no_grad():
+        right = bundle.model(torch.from_numpy(inputs)).argmax(1).numpy() == targets
+    best = max(report.values["val_accuracy"] for report in run.events()
+               if report.type == "trial_reported" and report.trial == run.best.number
+               and "val_accuracy" in report.values)  # fmt: skip
+    assert right.mean() == pytest.approx(best)
+
+
+def test_what_is_no_bundle_or_fits_no_model_is_refused(exported: tuple[wb.Run, Path], tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is not a bundle"):
+        wb.load_bundle(tmp_path)
+    recorded = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
+    with pytest.raises(RunError, match="has no weights"):
+        wb.load_bundle(recorded.export(tmp_path / "recorded"))
+    other = shutil.copytree(exported[1], tmp_path / "other")
+    configuration = other / "configuration.json"
+    configuration.write_text(configuration.read_text().replace('"hidden_width": 24', '"hidden_width": 25'))
+    with pytest.raises(RunError, match="cannot take the weights"):
+        wb.load_bundle(other)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.builders.recorded_runs import append, begin
+from workbench.advisor.choices import base_params
+from workbench.advisor.speed_history import setting_of
+from workbench.events import PlanMeasured
+from workbench.experiment import Experiment
+from workbench.resources import likely_cluster
+from workbench.runs.dry_run import forecast_run
+from workbench.store import Store
+from workbench.workers.capacity import capacity_of
+
+FIELDS: dict[str, Any] = {
+    "model": "mlp",
+    "data": "digits",
+    "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+    "search": {"lr": {"low": 1e-4, "high": 0.1, "log": True}},
+    "training": {"epochs": 4},
+    "budget": {"trials": 6},
+    "resources": {"gpus_per_worker": 0, "concurrency": 1},
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Any:
+    with Store.open(str(tmp_path / "store.sqlite")) as opened:
+        yield opened
+
+
+def test_all_that_is_wrong_is_told_at_once_and_only_that(store: Store) -> None:
+    wrong = {"model": {"name": "mlp", "widht": 3}, "data": "digitts", "training": {"optimizer": "adamm"}}
+    told = forecast_run(Experiment(**FIELDS | wrong), store=store, launcher="nowhere")
+    assert [problem["field"] for problem in told["problems"]] == [
+        "model.widht", "data", "training.optimizer", "launcher",
+    ]  # fmt: skip
+    assert told["problems"][0]["next_step"] == "Did you mean width?" or told["problems"][0]["allowed"]
+    assert told["lines"] == []
+
+
+def test_a_run_that_may_start_is_described(store: Store) -> None:
+    told = forecast_run(Experiment(**FIELDS, repeats=2), store=store)
+    assert told["problems"] == []
+    assert (told["num_trainings"], told["workers"], told["at_once"]) == (12, 1, 1)
+    assert told["lines"][0] == "ends after 6 configurations, each trained 2 times"
+    assert told["expected"] is None
+    assert "the duration is not known" in told["forecast"][0]
+
+
+def test_a_worker_that_this_machine_cannot_give_is_a_problem_here_and_not_elsewhere(store: Store) -> None:
+    experiment = Experiment(**FIELDS | {"resources": {"cpus_per_worker": 10_000}})
+    assert forecast_run(experiment, store=store)["problems"][0]["field"] == "resources.cpus_per_worker"
+    elsewhere = forecast_run(experiment, store=store, address="somewhere:6379")
+    assert (elsewhere["problems"], elsewhere["machine"], elsewhere["at_once"]) == ([], None, None)
+    assert any("somewhere:6379" in line for line in elsewhere["lines"])
+
+
+def test_an_earlier_run_that_cannot_teach_is_a_problem(store: Store) -> None:
+    other = store.create_run(
+        Experiment(**FIELDS | {"objectives": [{"metric": "val_accuracy", "goal": "maximize"}]})
+    )
+    [problem] = forecast_run(Experiment(**FIELDS), store=store, warm_start=[other])["problems"]
+    assert problem["field"] == "objectives"
+
+
+def test_what_was_measured_before_foretells_how_long_a_run_takes(store: Store) -> None:
+    experiment, cluster = Experiment(**FIELDS), likely_cluster()
+    setting = setting_of(experiment, base_params(experiment), capacity_of(experiment, cluster).shape, cluster)
+    plan = {"workers": 1, "micro_batch": 128, "accumulation": 1, "global_batch": 128, "precision": "fp32",
+            "strategy": "single", "recompute": "none"}  # fmt: skip
+    measured = PlanMeasured(
+        setting=setting, plan=plan, workers_per_node=[1], num_train_samples=1438, step_time_s=0.01,
+        samples_per_s=12800.0, state_bytes=1000,
+    )  # fmt: skip
+    append(store, store.create_run(experiment), [*begin(), measured])
+    forecast = forecast_run(experiment, store=store)["expected"]
+    steps = 12 * 4  # 1,438 samples in steps of 128, four times
+    assert forecast["trial_s"]["value"] == pytest.approx(steps * 0.01)
+    assert forecast["run_s"]["value"] == pytest.approx(6 * steps * 0.01)
+    assert forecast["checkpoints_bytes"] == 2 * 1000 * 6
+    assert (forecast["plan"], forecast["at_once"], forecast["ends_by"]) == ("128 = 128 x 1 x 1", 1, "trials")
+    assert "the run ends by its trials" in forecast["words"]
+    assert forecast_run(experiment.replace(model="convnet"), store=store)["expected"] is None

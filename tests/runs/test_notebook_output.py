@@ -1,0 +1,101 @@
+"""What a run leaves in a notebook."""
+
+from __future__ import annotations
+
+import base64
+import re
+import subprocess
+import sys
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import workbench as wb
+from tests.builders.recorded_runs import EXPERIMENT, append, begin, record_run, trial_events
+from workbench.runs import Run, notebook_output
+from workbench.store import Store
+
+MIME = "application/vnd.workbench.run+json"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
+
+
+def picture(html: str) -> ElementTree.Element:
+    found = re.search(r'src="data:image/svg\+xml;base64,([^"]+)"', html)
+    assert found is not None
+    return ElementTree.fromstring(base64.b64decode(found[1]))
+
+
+def test_an_output_names_the_run_and_keeps_a_snapshot(run: Run) -> None:
+    forms = run._repr_mimebundle_()
+
+    assert forms[MIME] == {"run_id": run.run_id, "height": notebook_output.HEIGHT_PX}
+    assert forms["text/plain"].splitlines()[:4] == [
+        f"run     {run.run_id}",
+        "state   complete",
+        "trials  2 complete, 1 pruned, 2 failed",
+        "best    trial 1: val_accuracy = 0.95",
+    ]
+    assert forms["text/html"] == run._repr_html_()
+    assert sum(len(str(form)) for form in forms.values()) < 6000
+
+
+def test_the_picture_is_an_image_that_runs_nothing(run: Run) -> None:
+    svg = picture(run._repr_html_())
+
+    names = {element.tag.partition("}")[2] for element in svg.iter()}
+    assert names <= {"svg", "title", "rect", "text", "g", "path"}
+    assert "val_accuracy" in "".join(svg.itertext())
+    lines = [
+        element for element in svg.iter("{http://www.w3.org/2000/svg}path") if element.get("stroke-width")
+    ]
+    assert len(lines) == 6  # five trials and the best so far
+
+
+def test_what_people_wrote_is_text_in_every_form(tmp_path: Path) -> None:
+    name = '<img src=x onerror="alert(1)">'
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run = Run(store, store.create_run(wb.Experiment(**{**EXPERIMENT, "name": name})))
+        append(store, run.run_id, [*begin(), *trial_events(0, at_s=0)])
+        shown = run._repr_html_()
+
+    assert "<img src=x" not in shown
+    assert picture(shown) is not None
+
+
+def test_a_run_without_a_trial_has_no_picture(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        shown = Run(store, store.create_run(wb.Experiment(**EXPERIMENT)))._repr_html_()
+
+    assert "none yet" in shown
+    assert "<img" not in shown
+
+
+def test_a_run_too_long_to_wait_for_is_left_to_the_live_view(run: Run, monkeypatch) -> None:
+    monkeypatch.setattr(notebook_output, "MAX_EVENTS", 10)
+
+    forms = run._repr_mimebundle_()
+
+    assert MIME in forms
+    assert f'wb.attach("{run.run_id}")' in forms["text/plain"]
+    assert "<img" not in forms["text/html"]
+
+
+def test_in_voila_nothing_is_left_to_a_front_end(run: Run, monkeypatch) -> None:
+    monkeypatch.setenv("SERVER_SOFTWARE", "voila/0.5.13")
+
+    assert MIME not in run._repr_mimebundle_()
+
+
+def test_showing_a_run_loads_no_plotly(run: Run, tmp_path: Path) -> None:
+    code = (
+        "import workbench as wb, sys; "
+        f"wb.attach(store={str(tmp_path / 'store.sqlite')!r})._repr_mimebundle_(); "
+        "print(sorted({'plotly', 'torch', 'ray', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

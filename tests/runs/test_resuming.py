@@ -1,0 +1,48 @@
+"""Whom `resume` gives a new driver: every run that nobody drives, however shortly its driver is dead."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.builders.recorded_runs import EXPERIMENT, begin
+from workbench import Experiment
+from workbench.errors import UnknownNameError
+from workbench.runs import Run
+from workbench.store import Store
+
+DRIVE = """
+import os, signal, socket, sys
+from tests.builders.recorded_runs import begin
+from workbench.store import Store
+writer = Store.open(sys.argv[1]).writer(sys.argv[2], owner_pid=os.getpid(), owner_host=socket.gethostname())
+writer.append(*begin())
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_run_whose_driver_lives_is_left_to_it(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run = Run(store, store.create_run(Experiment(**EXPERIMENT)))
+        with store.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+            writer.append(*begin())
+            assert run.driven
+            # A launcher that there is not would be missed if one were needed.
+            assert run.resume(launcher="nowhere") is run
+
+
+def test_a_run_whose_driver_was_killed_gets_another_at_once(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run = Run(store, store.create_run(Experiment(**EXPERIMENT)))
+        program = [sys.executable, "-c", DRIVE, store.url, run.run_id]
+        root = str(Path(__file__).parents[2])
+        subprocess.run(program, env=os.environ | {"PYTHONPATH": root}, cwd=root, check=False, timeout=60)
+        assert run.state == "running"
+        assert not run.driven
+        with pytest.raises(UnknownNameError):
+            run.resume(launcher="nowhere")

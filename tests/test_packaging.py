@@ -1,0 +1,153 @@
+"""The packages that are built: one version, and everything inside that an installation needs."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+import tomllib
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import workbench
+from workbench.experiment.yaml_file import read_yaml_file
+
+ROOT = Path(__file__).parents[1]
+BUILT = {
+    "workbench/server/static/view.js",
+    "workbench/server/static/view.css",
+    "workbench/widgets/static/widget.js",
+    "workbench/widgets/static/form.js",
+}
+EXPERIMENT = """
+model: mlp
+data: breast_cancer
+objectives: [{metric: val_loss, goal: minimize}]
+search: {lr: {low: 0.001, high: 0.1, log: true}}
+training: {epochs: 2}
+budget: {trials: 2}
+"""
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a wheel and a source distribution of this tree."""
+    folder = tmp_path_factory.mktemp("packages")
+    with_npm = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel", "-d", folder],
+        cwd=ROOT, check=True, capture_output=True, env={**os.environ, "PATH": with_npm},
+    )  # fmt: skip
+    return folder
+
+
+def test_there_is_one_version(packages: Path) -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    front_end = json.loads((ROOT / "extensions" / "package.json").read_text())
+    locked = json.loads((ROOT / "extensions" / "package-lock.json").read_text())
+
+    assert "version" in settings["project"]["dynamic"]
+    assert front_end["version"] == locked["version"] == workbench.__version__
+    assert {path.name for path in packages.iterdir()} >= {
+        f"workbench-{workbench.__version__}.tar.gz",
+        f"workbench-{workbench.__version__}-py3-none-any.whl",
+    }
+
+
+def test_both_packages_hold_the_built_front_end(packages: Path) -> None:
+    (wheel,) = packages.glob("*.whl")
+    (sdist,) = packages.glob("*.tar.gz")
+    with zipfile.ZipFile(wheel) as opened:
+        in_wheel = set(opened.namelist())
+    with tarfile.open(sdist) as archive:
+        in_sdist = {name.partition("/")[2] for name in archive.getnames()}
+
+    assert BUILT | {"workbench/search_spaces/digits.yaml"} <= in_wheel
+    assert BUILT | {"extensions/labextension/package.json"} <= in_sdist
+    assert any(name.endswith("labextensions/@workbench/lab/package.json") for name in in_wheel)
+    assert not any(name.startswith(("docs/_build", "extensions/node_modules")) for name in in_sdist)
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> Iterator[Path]:
+    """The programs of an empty virtual environment, and no Node on the path; ends the head that is left."""
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "environment"], check=True)
+    programs = tmp_path / "environment" / "bin"
+    yield programs
+    if (programs / "workbench").exists():
+        subprocess.run([programs / "workbench", "shutdown"], check=False, env=alone(programs, tmp_path))
+
+
+def alone(programs: Path, folder: Path) -> dict[str, str]:
+    kept = {
+        key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "WORKBENCH", "RAY"))
+    }
+    own = {"PATH": f"{programs}:/usr/bin:/bin", "WORKBENCH_HOME": str(folder / "home")}
+    return {**kept, **own, "WORKBENCH_STORE": str(folder / "store.sqlite"), "RAY_USAGE_STATS_ENABLED": "0"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+def test_each_package_installs_without_node_and_runs_a_sweep(
+    packages: Path, installed: Path, tmp_path: Path
+) -> None:
+    (wheel,) = packages.glob("*.whl")
+    (sdist,) = packages.glob("*.tar.gz")
+    environment = alone(installed, tmp_path)
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "small.yaml").write_text(EXPERIMENT)
+
+    def run(*words: object) -> str:
+        done = subprocess.run(
+            [str(word) for word in words], cwd=work, env=environment, check=False,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    pip = [installed / "python", "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt"]
+    for package, options in ((wheel, []), (sdist, ["--no-deps", "--force-reinstall"])):
+        run(*pip, *options, package)
+        assert not any((installed / name).exists() for name in ("node", "npm"))
+        assert workbench.__version__ in run(installed / "workbench", "--version")
+        run(installed / "workbench", "sweep", "small.yaml")
+        assert json.loads(run(installed / "workbench", "show", "last", "--json"))["state"] == "complete"
+        labextension = tmp_path / "environment/share/jupyter/labextensions/@workbench/lab/package.json"
+        assert labextension.exists()
+
+
+def test_the_workflow_runs_what_anyone_can_run() -> None:
+    workflow = read_yaml_file(ROOT / ".github" / "workflows" / "ci.yml")
+    (job,) = workflow["jobs"].values()
+
+    assert job["strategy"]["matrix"]["python"] == ["3.11", "3.12"]
+    assert [step["run"] for step in job["steps"] if "run" in step] == [".ci/run"]
+    assert os.access(ROOT / ".ci" / "run", os.X_OK)
+
+
+def test_hooks_before_a_commit_use_installed_programs_only() -> None:
+    document = read_yaml_file(ROOT / ".pre-commit-config.yaml")
+    (repository,) = document["repos"]
+
+    assert repository["repo"] == "local"
+    for hook in repository["hooks"]:
+        assert hook["language"] == "system"
+        program = hook["entry"].split()[0]
+        assert re.fullmatch(r"\.venv/bin/\w+", program)
+        assert (Path(sys.executable).parent / Path(program).name).exists()
+
+
+def test_the_changelog_says_what_kind_of_change_each_is() -> None:
+    text = (ROOT / "CHANGELOG.md").read_text()
+    kinds = re.findall(r"^### (.*)$", text, re.MULTILINE)
+
+    assert re.search(rf"^## \[(Unreleased|{re.escape(workbench.__version__)})\]", text, re.MULTILINE)
+    assert set(kinds) <= {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security"}
+    assert {"Added", "Changed", "Fixed"} <= set(kinds)

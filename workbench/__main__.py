@@ -1,0 +1,7 @@
+"""`python -m workbench`: the command line without the installed script."""
+
+from __future__ import annotations
+
+from workbench.cli import main
+
+main()

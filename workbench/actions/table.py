@@ -1,0 +1,315 @@
+"""The table of actions: which there are, what each takes, how it is worded and when it is possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from workbench.actions.arguments import Argument, check_arguments, payload_of
+from workbench.errors import ArgumentError
+from workbench.events import RunState, TrialState
+
+_ALIVE: frozenset[RunState] = frozenset({"waiting", "running", "stopping"})
+_INTERRUPTED: frozenset[RunState] = frozenset({"stopped", "failed", "lost"})
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What decides whether an action is possible: the state of a run and of a trial of it."""
+
+    state: RunState
+    is_advice: bool = False
+    is_replay: bool = False
+    num_trials: int = 0
+    has_best: bool = False
+    trial_state: TrialState | None = None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the run has not ended."""
+        return self.state in _ALIVE
+
+    @property
+    def is_sweep(self) -> bool:
+        """Whether the run tries configurations."""
+        return not self.is_advice
+
+    @property
+    def is_trial_unfinished(self) -> bool:
+        """Whether the trial can still be stopped."""
+        return self.trial_state in ("waiting", "running")
+
+
+Condition = Callable[[Standing], bool]
+
+
+@dataclass(frozen=True)
+class Action:
+    """One thing that can be done with a run, with one of its trials, or with an experiment file."""
+
+    kind: str
+    label: str
+    """The name of its button."""
+    help: str
+    """The help of its command: imperative, one sentence."""
+    done_by: Literal["driver", "process", "page", "nobody"]
+    """`driver`: a command is stored, which the driver carries out. `process`: the command line does it in a
+    process of its own. `page`: the browser opens a page. `nobody`: there is only something to copy."""
+    explanation: str = ""
+    """What a dialog explains before it is done."""
+    command: str = ""
+    """The command of the command line; empty: the kind."""
+    method: str | None = ""
+    """The method of `Run`; empty: the kind; None: the run itself."""
+    subject: Literal["run", "file"] = "run"
+    arguments: tuple[Argument, ...] = ()
+    for_run: Condition | None = None
+    """Whether it is offered for a run; None: never."""
+    for_trial: Condition | None = None
+    """Whether it is offered for a trial; None: never."""
+    label_for_trial: str = ""
+    is_dangerous: bool = False
+    """Whether it takes something away that does not come back."""
+    asks_first: bool = False
+    """Whether a dialog asks for confirmation, also where there is nothing to fill in."""
+    may_launch: bool = False
+    """Whether it may start a driver: its command takes a launcher and the address of a cluster."""
+    detaches: bool = False
+    """Whether its command follows the run unless it is told to detach."""
+    answer: str = ""
+    """What is answered when a process has done it; the arguments may stand in braces."""
+    examples: tuple[str, ...] = ()
+    """Examples in the help of its command."""
+
+    @property
+    def command_name(self) -> str:
+        """The command of the command line."""
+        return self.command or self.kind
+
+    @property
+    def fields(self) -> tuple[Argument, ...]:
+        """The arguments that a dialog asks for."""
+        return tuple(one for one in self.arguments if one.label)
+
+
+_DURATION_HINT = "such as 30m or 2h"
+_PLACE_HINT = "below the server's folder"
+_PATH = Argument("path", "text", "Read this experiment file.", is_required=True, is_positional=True)
+_SETTINGS = Argument(
+    "settings", "settings", "Change a setting by its dotted path; the value is YAML.", option="--set"
+)
+_TRIALS = Argument("trials", "count", "Try at most this many configurations: budget.trials.",
+                   setting="budget.trials")  # fmt: skip
+_TIME = Argument("time", "duration", "Run for at most this long, such as 10m: budget.time.",
+                 setting="budget.time")  # fmt: skip
+_MAX_RETRIES = Argument(
+    "max_retries", "count", "Retry a trial this many times after a worker was lost: resources.max_retries.",
+    minimum=0, setting="resources.max_retries", is_from_browser=False,
+)  # fmt: skip
+_NAME = Argument("name", "text", "Give the run this name.", setting="name")
+_WARM_START = Argument(
+    "warm_start", "texts", "Learn from this earlier run; repeat the option for several.", metavar="RUN",
+    is_from_browser=False,
+)  # fmt: skip
+_ADDRESS = Argument("address", "text", "Use this Ray cluster instead of the local one.", metavar="HOST:PORT")
+_JOBS_ADDRESS = Argument(
+    "address", "text", "Submit to this cluster: where Ray serves its dashboard, such as http://HOST:8265.",
+    metavar="URL",
+)  # fmt: skip
+_PARAMS = Argument(
+    "params", "settings", "Give the value of a searched parameter; repeat the option for each.",
+    label="Configuration", option="--set", example={"NAME": "VALUE"}, is_required=True, is_positional=True,
+)  # fmt: skip
+_TRIAL = Argument("trial", "count", "Stop only this trial.", minimum=0, is_required=True)
+_REPORT_FILE = Argument(
+    "to", "new_file", "Write to this file; by default in the run's folder, or, with --address, "
+    "RUN-report.html here.", label="File", hint=_PLACE_HINT, is_positional=True,
+    default=lambda run_id, _given: f"{run_id}-report.html",
+)  # fmt: skip
+
+
+def _folder_of_bundle(_run_id: str, given: Mapping[str, Any]) -> str:
+    return "best" if given.get("trial") is None else f"trial-{given['trial']}"
+
+
+_DECLARED = (
+    Action(
+        "sweep", "Start", "Start a run of an experiment file and follow it.", "process", subject="file",
+        arguments=(
+            _PATH, _SETTINGS, _TRIALS, _TIME, _MAX_RETRIES, _NAME,
+            Argument(
+                "run_id", "text", "Use this run id. If the store already has the run, it is continued, so "
+                "repeating the command never starts a second one.", is_from_browser=False,
+            ),
+            _WARM_START, _ADDRESS,
+        ),
+        detaches=True, answer="the run is starting",
+        examples=(
+            "workbench sweep search_spaces/digits.yaml --trials 20 --time 10m",
+            "workbench sweep digits.yaml --set training.epochs=5 --set search.lr=0.1",
+            "workbench sweep digits.yaml --detach",
+        ),
+    ),
+    Action(
+        "submit", "Start", "Submit a run to a remote Ray cluster and follow it.", "process", subject="file",
+        arguments=(
+            _PATH, _SETTINGS, _TRIALS, _TIME, _NAME,
+            Argument(
+                "run_id", "text", "Use this run id; by default it is made of the experiment and the code.",
+                is_from_browser=False,
+            ),
+            _WARM_START, _JOBS_ADDRESS,
+        ),
+        detaches=True, answer="the run is starting",
+        examples=(
+            "workbench submit digits.yaml --address http://head:8265",
+            "workbench submit digits.yaml --address http://head:8265 --token-file token --detach",
+            "workbench stop RUN --address http://head:8265",
+        ),
+    ),
+    Action(
+        "stop", "Stop", "Stop a run or one of its trials; results are kept, and the run can be resumed.",
+        "driver",
+        explanation="Running trials end now and keep their checkpoints. The run can be resumed later.",
+        for_run=lambda run: run.is_alive, is_dangerous=True, asks_first=True,
+        examples=("workbench stop last", "workbench stop last --trial 7"),
+    ),
+    Action(
+        "stop_trial", "Stop this trial", "Stop one trial.", "driver", command="stop", method="stop",
+        explanation="The trial ends now and keeps its last checkpoint. The run continues with other trials.",
+        arguments=(_TRIAL,), for_trial=lambda run: run.is_alive and run.is_trial_unfinished,
+        is_dangerous=True, asks_first=True,
+    ),
+    Action(
+        "set", "Change limits", "Change the limits of a run while it is under way.", "driver",
+        explanation="An empty field leaves its limit unchanged. The change takes effect within a second.",
+        arguments=(
+            Argument("concurrency", "count_or_auto", "Run this many trials at once; auto fills the hardware.",
+                     label="Trials at once", example=2, setting="resources.concurrency"),
+            Argument("trials", "count", "Try at most this many configurations in total.",
+                     label="Trials in total", setting="budget.trials"),
+            Argument("time", "duration", "Run for at most this long in total, such as 1h.",
+                     label="Time in total", hint=_DURATION_HINT, setting="budget.time"),
+            Argument("plateau", "count", "End after this many configurations without a better one.",
+                     label="Patience", hint="trials without a better one", setting="budget.plateau"),
+        ),
+        for_run=lambda run: run.is_alive and run.is_sweep, asks_first=True,
+        examples=(
+            "workbench set last --concurrency 4", "workbench set last --trials 100 --time 1h --plateau 20",
+        ),
+    ),
+    Action(
+        "enqueue", "Add a trial", "Try a given configuration next.", "driver",
+        explanation="The run tries this configuration next.", arguments=(_PARAMS,),
+        for_run=lambda run: run.is_alive and run.is_sweep, for_trial=lambda run: run.is_alive,
+        label_for_trial="Copy to a new trial", asks_first=True,
+        examples=("workbench enqueue last --set lr=0.1 --set width=32",),
+    ),
+    Action(
+        "resume", "Resume", "Continue a run that was stopped, failed or lost its driver, and follow it.",
+        "process", for_run=lambda run: run.state in _INTERRUPTED and run.is_sweep, may_launch=True,
+        detaches=True, answer="the run continues", examples=("workbench resume last",),
+    ),
+    Action(
+        "extend", "Extend", "Give a run a larger budget; a run that has ended continues with a new driver.",
+        "process", explanation="The run continues until the new budget is used up.",
+        arguments=(
+            Argument("trials", "count", "Try this many more configurations.", label="More trials",
+                     suggested=10, setting="budget.trials"),
+            Argument("time", "duration", "Run for this much longer, such as 1h.", label="More time",
+                     hint=_DURATION_HINT, setting="budget.time"),
+            Argument("plateau", "count", "Allow this many more configurations without a better one.",
+                     label="More patience", hint="trials without a better one", setting="budget.plateau"),
+            Argument("enqueue", "settings", "Try this configuration next, as enqueue does; without a limit "
+                     "the run gets one more trial.", option="--set", is_from_browser=False),
+        ),
+        for_run=lambda run: run.is_sweep and not run.is_replay and (run.is_alive or run.state == "complete"),
+        asks_first=True, may_launch=True,
+        examples=("workbench extend last --trials 50", "workbench extend last --trials 50 --time 1h"),
+    ),
+    Action(
+        "replay", "Replay", "Try a run's configurations again in a new run, and report what differs.",
+        "process", explanation="A new run tries the same configurations in the same order.",
+        for_run=lambda run: run.is_sweep and not run.is_alive and run.num_trials > 0, asks_first=True,
+        may_launch=True, detaches=True, answer="the replay is starting", examples=("workbench replay last",),
+    ),
+    Action(
+        "report", "Report", "Write the report of a run: one HTML page that needs no network.", "page",
+        arguments=(_REPORT_FILE,), for_run=lambda _run: True,
+        examples=("workbench report last --to report.html",),
+    ),
+    Action(
+        "save_report", "Save report", "Write the report of a run to a file.", "process", command="report",
+        method="report", explanation="Writes the report as one page that needs no network. "
+        "An existing file is never overwritten.",
+        arguments=(_REPORT_FILE,), for_run=lambda _run: True, asks_first=True, answer="wrote {to}",
+    ),
+    Action(
+        "export", "Export the best", "Export a trial as a bundle, or the study to Optuna.", "process",
+        explanation="Writes the configuration, the weights, the command and the environment of a trial.",
+        arguments=(
+            Argument("to", "folder", "Write the bundle to this folder.", label="Folder", hint=_PLACE_HINT,
+                     is_positional=True, default=_folder_of_bundle),
+            Argument("trial", "count", "Export this trial instead of the best.", label="Trial",
+                     hint="empty: the best", minimum=0),
+            Argument("force", "flag", "Write into a folder that is not empty.", is_from_browser=False),
+            Argument("weights", "flag", "Leave the weights out of the bundle.", option="--without-weights",
+                     flag_value=False, is_from_browser=False),
+        ),
+        for_run=lambda run: run.has_best, for_trial=lambda run: run.trial_state == "complete",
+        label_for_trial="Export", asks_first=True, answer="wrote {to}",
+        examples=("workbench export last --to best", "workbench export last --optuna sqlite:///study.db"),
+    ),
+    Action(
+        "export_study", "Export the study", "Write the study to an Optuna storage.", "process",
+        command="export",
+        arguments=(
+            Argument("url", "text", "Write the study to this Optuna storage.", option="--optuna",
+                     metavar="URL", is_required=True, is_positional=True),
+            Argument("name", "text", "Use this study name; by default the run id.", option="--study-name"),
+        ),
+    ),
+    Action("attach", "Follow", "Follow a run until it ends.", "nobody", command="follow", method=None,
+           for_run=lambda _run: True, asks_first=True, examples=("workbench follow last",)),
+    Action("show", "Show", "Show how a run stands.", "nobody", method=None),
+)  # fmt: skip
+
+ACTIONS: dict[str, Action] = {action.kind: action for action in _DECLARED}
+"""All actions by kind, in the order in which they are offered."""
+
+
+def action_of(kind: str, arguments: Mapping[str, Any] | None = None) -> Action:
+    """Return an action of the table.
+
+    Args:
+        kind: Its kind; `start` stands for `sweep`, or `submit` where the address takes jobs.
+        arguments: What is given with it.
+
+    Raises:
+        ArgumentError: If there is no such action.
+    """
+    if kind == "start":
+        kind = "submit" if is_jobs_address((arguments or {}).get("address")) else "sweep"
+    if kind not in ACTIONS:
+        raise ArgumentError(f"there is no action {kind!r}", field="kind", allowed=["start", *ACTIONS])
+    return ACTIONS[kind]
+
+
+def stored_payload(kind: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of an action as they are stored for the driver, checked; None is left out.
+
+    Args:
+        kind: The kind of the action.
+        given: Values by name.
+
+    Raises:
+        ArgumentError: As in `check_arguments`.
+    """
+    arguments = action_of(kind).arguments
+    return payload_of(arguments, check_arguments(arguments, given))
+
+
+def is_jobs_address(address: object) -> bool:
+    """Return whether runs are submitted to an address as jobs, rather than driven from here."""
+    return isinstance(address, str) and address.lower().startswith(("http://", "https://"))

@@ -1,0 +1,250 @@
+"""Trainings for what no model predicts: a range test of rates, then candidates side by side.
+
+The range test shows from which rate on the loss falls; the race, in which the plans that the models favour
+start first, shows which plan and rate reach the target first. Training is left to `bench`, ending candidates
+early to `race`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+from workbench.advisor.advice import Goal
+from workbench.advisor.bench import Bench, Report
+from workbench.advisor.choices import Choices, believed_rate, rate_factor
+from workbench.advisor.plans import Knowledge
+from workbench.advisor.proposals import Proposer, RatedPlan
+from workbench.advisor.race import Race
+from workbench.advisor.speed_history import noise_scale_of
+from workbench.advisor.variants import plan_of
+from workbench.events import CandidateTried, PlanMeasured, RatesTested, Sink
+from workbench.experiment import Experiment
+from workbench.plan import Plan
+from workbench.planning.learning_rate import default_lr
+from workbench.planning.settings import TrialSettings, resolve
+from workbench.probes.measurements import RateTest
+from workbench.study.samplers import training_seed
+
+# Of the time for an advice, how much may go into the range test; the first of these that fits is made.
+_RATE_PART = 0.12
+_RATE_TESTS = ((60, 2), (60, 1), (30, 1))
+"""Steps and seeds."""
+# Rates are tried within this factor of the expected one.
+_RATES_AROUND = 30.0
+_NUM_RACED_BATCHES = 5
+# What to try first: which of the plans, at which multiple of the expected rate.
+# A range test, or a default, is more often too low than too high.
+_FIRST = ((0, 1.0), (0, 3.0), (0, 10.0), (1, 3.0), (2, 3.0), (1, 1.0))
+# Multiples of the best rate to try next.
+_STEPS_OF_RATE = (2.0, 0.5)
+# Rates within this factor of each other are the same.
+_SAME_RATE = 1.3
+
+
+class Confirmation:
+    """Trains candidates of one experiment.
+
+    Attributes:
+        noise_scale: The gradient noise scale as the last training reported it, in samples.
+    """
+
+    def __init__(
+        self, experiment: Experiment, bench: Bench, choices: Choices, reference: PlanMeasured,
+        knowledge: Knowledge, *, goal: Goal, setting: str, sink: Sink,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """Prepare to train candidates.
+
+        Args:
+            experiment: What is to be trained.
+            bench: Where to train.
+            choices: What may be chosen.
+            reference: The experiment as it stands.
+            knowledge: What was measured, from which the price of a second follows.
+            goal: What the advice should be best for.
+            setting: What the range test is stored under.
+            sink: Receives each candidate that was tried.
+            clock: Returns seconds.
+        """
+        self._experiment, self._bench, self._choices = experiment, bench, choices
+        self._reference, self._setting = reference, setting
+        self._goal: Goal = goal
+        self._knowledge = knowledge
+        self._sink, self._clock = sink, clock
+        self._settings: TrialSettings = resolve(experiment, choices.params)
+        self._objective = experiment.objectives[0]
+        self._sign = 1.0 if self._objective.goal == "maximize" else -1.0
+        self._num_trainings = itertools.count()
+        self.noise_scale: float | None = None
+
+    def test_rates(self, budget_s: float) -> RatesTested | None:
+        """Test a range of rates at the batch of the reference.
+
+        Args:
+            budget_s: Seconds that the whole advice may take.
+
+        Returns:
+            What was found; None where there is no rate to choose, or the test would take too long.
+        """
+        choices, reference = self._choices, self._reference
+        step_s = reference.step_time_s
+        if not choices.is_rate_open or step_s is None:
+            return None
+        affordable = [each for each in _RATE_TESTS if math.prod(each) * step_s <= _RATE_PART * budget_s]
+        if not affordable:
+            return None
+        num_steps, num_seeds = affordable[0]
+        usual = default_lr(self._settings.training.optimizer)
+        order = RateTest(
+            lowest=max(choices.rates[0], usual / 1e3),
+            highest=min(choices.rates[1], usual * 1e3),
+            num_steps=num_steps,
+            num_seeds=num_seeds,
+            setting=self._setting,
+        )
+        plan = plan_of(reference.plan)
+        params = {**choices.params, "global_batch": plan.global_batch}
+        return self._bench.test_rates(plan, params, order) if order.lowest < order.highest else None
+
+    def race(
+        self, plans: Sequence[Plan], rates: RatesTested | None, budget_s: float
+    ) -> Race[RatedPlan] | None:
+        """Train candidates beside each other.
+
+        Args:
+            plans: The best plan of each global batch, the one that the models expect to be best first.
+            rates: The range test, where there was one.
+            budget_s: Seconds that it may take.
+
+        Returns:
+            The race; None where there is no time for one.
+        """
+        if budget_s <= 0:
+            return None
+        choices, target = self._choices, self._objective.target
+        race: Race[RatedPlan] = Race(
+            self._train, target=None if target is None else self._sign * target,
+            budget_s=budget_s, clock=self._clock,
+        )  # fmt: skip
+        raced = self._raced_plans(plans)
+        believed = believed_rate(self._experiment, choices, rates)
+        usual = believed_rate(self._experiment, choices)
+        # The experiment as it stands is compared with the rest by training it, too.
+        bounds = (
+            max(choices.rates[0], min(believed / _RATES_AROUND, usual)),
+            min(choices.rates[1], max(believed * _RATES_AROUND, usual)),
+        )
+        named = {str(index): plan for index, plan in enumerate(raced)}
+        proposer = Proposer(
+            self._experiment, choices, named, bounds, self._favourites(race, raced, believed, bounds)
+        )
+        while self._explore(race, proposer):
+            race.confirm()
+        race.confirm()
+        return race
+
+    def _explore(self, race: Race[RatedPlan], proposer: Proposer) -> bool:
+        """Try candidates while there is time; return whether confirming them may leave time for more."""
+        has_more, has_run = True, False
+        while race.may_explore:
+            rated, number = race.again(has_more=has_more), None
+            if rated is None and not has_more:
+                return False
+            if rated is None:
+                number, rated = proposer.ask() or (None, None)
+                # Without a rate to choose there is nothing to search beyond the plans themselves.
+                is_new = all(each.entrant != rated for each in race.courses)
+                has_more = rated is not None and (self._choices.is_rate_open or is_new)
+                if rated is None or not has_more:
+                    continue
+            course = race.run(rated)
+            has_run = True
+            if number is not None:
+                proposer.tell(number, race.score(course))
+        return has_run
+
+    def _favourites(
+        self, race: Race[RatedPlan], plans: Sequence[Plan], believed: float, bounds: tuple[float, float]
+    ) -> Iterator[RatedPlan]:
+        """Yield what to try before searching without prior knowledge: rates, then neighbours of the best.
+
+        Args:
+            race: Its courses hold what was tried, with the results.
+            plans: The plans that are raced, the one that the models expect to be best first.
+            believed: The expected rate at the reference batch.
+            bounds: The lowest and the highest rate to try.
+        """
+        as_it_stands = RatedPlan(
+            plan_of(self._reference.plan), believed_rate(self._experiment, self._choices)
+        )
+        by_batch = sorted(plans, key=lambda plan: (plan.global_batch, plan.workers))
+
+        def rated(plan: Plan, lr: float) -> RatedPlan:
+            allowed = self._choices.allowed_rate(float(f"{lr:.3g}"))
+            return RatedPlan(plan, min(max(allowed, bounds[0]), bounds[1]))
+
+        def is_new(other: RatedPlan) -> bool:
+            return not any(
+                each.entrant.plan == other.plan
+                and abs(math.log(each.entrant.lr / other.lr)) < math.log(_SAME_RATE)
+                for each in race.courses
+            )
+
+        def near(best: RatedPlan) -> Iterator[RatedPlan]:
+            index = by_batch.index(best.plan)
+            for factor in _STEPS_OF_RATE:
+                yield rated(best.plan, best.lr * factor)
+            for plan in (*by_batch[index + 1 : index + 2], *by_batch[max(0, index - 1) : index]):
+                yield rated(plan, best.lr)
+
+        others = [rated(plan, believed) for plan in plans]
+        first = [rated(plans[index], believed * factor) for index, factor in _FIRST if index < len(plans)]
+        for each in [*first, as_it_stands] if self._choices.is_rate_open else others:
+            if is_new(each):
+                yield each
+        while fresh := [each for each in near(race.standings()[0].entrant) if is_new(each)]:
+            yield fresh[0]
+        yield from (each for each in others if is_new(each))
+
+    def _raced_plans(self, plans: Sequence[Plan]) -> list[Plan]:
+        """Return the plans to train: the best by the models, one a batch, the reference's last."""
+        raced = list(plans[:_NUM_RACED_BATCHES])
+        usual = plan_of(self._reference.plan)
+        return raced if usual in raced else [*raced, usual]
+
+    def _train(self, rated: RatedPlan, repeat: int, goes_on: Callable[[float, float | None], bool]) -> bool:
+        """Train one rated, as a trial of a sweep would be, and keep its last report."""
+        metric, sign, target = self._objective.metric, self._sign, self._objective.target
+        weight = self._knowledge.price_over(rated.plan, plan_of(self._reference.plan), self._goal)
+        last: Report | None = None
+
+        def on_report(report: Report) -> bool:
+            nonlocal last
+            last = report
+            self.noise_scale = noise_scale_of(report.event) or self.noise_scale
+            value = report.event.values.get(metric)
+            return goes_on(weight * report.elapsed_s, None if value is None else sign * value)
+
+        plan = rated.plan
+        params = {**self._choices.params, "lr": rated.lr, "global_batch": plan.global_batch}
+        is_whole = self._bench.train(
+            next(self._num_trainings), plan, params,
+            training_seed(self._experiment.seed, repeat), on_report,
+        )  # fmt: skip
+        if last is not None:
+            value = last.event.values.get(metric)
+            self._sink(
+                CandidateTried(
+                    plan=plan.to_json(),
+                    lr=rated.lr * rate_factor(self._experiment, self._choices.params, plan.global_batch),
+                    elapsed_s=last.elapsed_s,
+                    step=last.event.step,
+                    epoch=last.event.epoch or 0.0,
+                    values=last.event.values,
+                    reached_target=target is not None and value is not None and sign * value >= sign * target,
+                )
+            )
+        return is_whole

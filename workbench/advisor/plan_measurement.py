@@ -1,0 +1,318 @@
+"""What is measured before anything is trained: the steps of a few plans, from which all others follow.
+
+The experiment as it stands comes first; then micro batches from small to large on each number of workers,
+in every variant that may pay. What was measured before is not measured again.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from pydantic import JsonValue
+
+from workbench.advisor.advice import Goal
+from workbench.advisor.batch_finder import find_fastest
+from workbench.advisor.bench import Bench
+from workbench.advisor.choices import Choices, choices_of, drawn_params
+from workbench.advisor.plans import (
+    SAME,
+    Knowledge,
+    best_plans,
+    enumerate_plans,
+    spread,
+)
+from workbench.advisor.variants import (
+    Variant,
+    alternatives,
+    combinations,
+    plan_of,
+    plan_with,
+    read_plan,
+    variant_of,
+)
+from workbench.errors import ExperimentError
+from workbench.events import PlanMeasured
+from workbench.experiment import Experiment
+from workbench.performance.memory import MemoryLaw
+from workbench.plan import VARIANT, Hardware, PartialPlan, Plan
+from workbench.planning.settings import resolve
+from workbench.probes.measurements import PlanProbe
+from workbench.workers.admission import PLACEMENTS, Placement
+from workbench.workers.capacity import Capacity
+
+# Of the time for an advice, how much may go into steps that are timed.
+_PROBE_PART = 0.1
+_SHORTEST_PROBE_S, _LONGEST_PROBE_S = 0.05, 5.0
+# Micro batches that are measured on the fewest workers, and on each other number of them.
+_BATCHES_FIRST, _BATCHES_MORE = 5, 3
+_MAX_WORKER_COUNTS = 5
+# Where measuring is slow, fewer plans are measured, but at least this many on each number of workers.
+_MIN_BATCHES = 2
+# Earlier measurements are discarded where the step time of the reference differs by more than this factor.
+_AGREES = 1.5
+
+
+@dataclass(frozen=True)
+class MeasurementContext:
+    """What an advice is based on besides the experiment.
+
+    Attributes:
+        capacity: The workers that are available.
+        on_gpu: Whether they compute on GPUs.
+        limit_bytes: The memory that one worker may use; None if unknown.
+        setting: The key of measurements.
+        known: Earlier measurements of that setting.
+        noise_scale: The gradient noise scale that earlier trainings measured, in samples.
+        estimated: The estimate of the memory before anything ran.
+    """
+
+    capacity: Capacity
+    on_gpu: bool
+    limit_bytes: float | None
+    setting: str
+    known: tuple[PlanMeasured, ...] = ()
+    noise_scale: float | None = None
+    estimated: MemoryLaw | None = None
+
+
+class PlanMeasurer:
+    """Measures plans of one experiment, and keeps the measurements."""
+
+    def __init__(
+        self, experiment: Experiment, bench: Bench, around: MeasurementContext, budget_s: float,
+        *, longest_s: float = math.inf, measures_power: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        """Begin with the earlier measurements.
+
+        Args:
+            experiment: The experiment.
+            bench: Where to measure.
+            around: The context of the measurements.
+            budget_s: Seconds that the whole advice may take.
+            longest_s: Seconds after which only necessary measurements are made.
+            measures_power: Whether to measure the power of the devices; plans that were measured without it
+                are measured again.
+            clock: Returns seconds.
+
+        Raises:
+            ExperimentError: If the experiment as it stands does not fit, or its power cannot be measured.
+        """
+        self._experiment, self._bench, self._around = experiment, bench, around
+        self._budget_s, self._longest_s, self._clock, self._spent_s = budget_s, longest_s, clock, 0.0
+        self._measures_power = measures_power
+        self._measured = [each for each in around.known if each.power_w or not measures_power]
+        self.num_measured = 0
+        self.placement: Placement = around.capacity.placement
+        self.placements_s: dict[Placement, float] = {}  # step times of one plan, where both were tried
+        self.reference = self._measure_reference()
+        self.choices = self._choices(self.reference)
+
+    @property
+    def knowledge(self) -> Knowledge:
+        """What was measured so far, and what follows."""
+        return self._knowledge(self.placement)
+
+    def _knowledge(self, placement: Placement) -> Knowledge:
+        return Knowledge(
+            self._measured, self._around.capacity.workers_per_node, placement=placement,
+            limit_bytes=self._around.limit_bytes, estimated=self._around.estimated,
+        )  # fmt: skip
+
+    def _measure_reference(self) -> PlanMeasured:
+        """Measure what the experiment does without advice, which also shows how much data there is."""
+        params = drawn_params(self._experiment)
+        workers = resolve(self._experiment, params).plan.workers
+        found = self._probe(workers, [PartialPlan()], params)[0]
+        if found.fits and not self._agrees(found):
+            # The machine may have been busy just now, or back then: a second measurement shows which.
+            found = self._probe(workers, [PartialPlan()], params)[0]
+            if found.fits and not self._agrees(found):
+                self._measured = [found]
+        if not found.fits:
+            raise ExperimentError(
+                f"the experiment as it stands does not fit: {found.message}",
+                field="plan.micro_batch",
+                next_step="Let plan.micro_batch and plan.accumulation be auto, or make them smaller.",
+            )
+        if self._measures_power and found.power_w is None:
+            raise ExperimentError(
+                "the devices here do not report the energy that they use",
+                field="--objective",
+                allowed="time, money, throughput; energy on NVIDIA GPUs from Volta on, or where the counters "
+                "below /sys/class/powercap may be read",
+            )
+        return found
+
+    def _agrees(self, found: PlanMeasured) -> bool:
+        """Return whether earlier measurements of the same plan agree with a new one."""
+        assert found.step_time_s is not None
+        for each in self._around.known:
+            if each.plan == found.plan and each.step_time_s is not None and each.by_trial is None:
+                return 1.0 / _AGREES < each.step_time_s / found.step_time_s < _AGREES
+        return True
+
+    def _choices(self, reference: PlanMeasured) -> Choices:
+        return choices_of(
+            self._experiment,
+            num_train_samples=reference.num_train_samples or 0,
+            max_workers=self._around.capacity.num_workers,
+            hardware=Hardware(self._around.on_gpu, plan_of(reference.plan).precision == "bf16"),
+        )
+
+    def measure_plans(self) -> None:
+        """Measure the variants that may be faster, and those that save memory only where plans do not fit."""
+        choices = self.choices
+        base = choices.usual_variant
+        reference = variant_of(plan_of(self.reference.plan))
+        for dimension in VARIANT:
+            value = reference.get(dimension.name)
+            if dimension.advised_for == "speed" and value in choices.options[dimension.name]:
+                base = base | PartialPlan.of(**{dimension.name: value})
+        variants = [base, *alternatives(base, choices.options, "speed")]
+        for variant in variants:
+            self._measure_variant(choices, variant)
+        knowledge = self.knowledge
+        if list(enumerate_plans(choices, variants, knowledge)):
+            wanted = list(enumerate_plans(choices, variants))
+            if all(knowledge.fits(plan) for plan in wanted if plan.accumulation == 1):
+                return
+        for variant in combinations(base, choices.options, "memory"):
+            if variant not in variants:
+                self._measure_variant(choices, variant)
+
+    def compare_placements(self, plans: Sequence[Plan]) -> bool:
+        """Measure the best plan of several workers on many nodes, too, and stay there where that is faster.
+
+        Args:
+            plans: The best plans on few nodes, the best first.
+
+        Returns:
+            Whether anything was measured, so that other plans may be the best now.
+        """
+        plan = next((plan for plan in plans if plan.workers > 1), None)
+        if plan is None or "resources.placement" not in self.choices.open_fields:
+            return False
+        packed, spread_out = self.knowledge, self._knowledge("spread")
+        if packed.topology(plan.workers) == spread_out.topology(plan.workers):
+            return False
+        params = {**self.choices.params, "global_batch": "auto"}
+        for placement in PLACEMENTS:
+            self._bench.put(placement)
+            found = self._probe(plan.workers, [PartialPlan.of_plan(plan)], params)[0]
+            self.placements_s[placement] = found.step_time_s or math.inf
+        if self.placements_s["spread"] < (1.0 - SAME) * self.placements_s["pack"]:
+            self.placement = "spread"
+        self._bench.put(self.placement)
+        return True
+
+    def find_fastest_batches(self) -> None:
+        """Look for the fastest micro batch on each number of workers, where the batch may follow it."""
+        choices = self.choices
+        if (
+            choices.micro_batches
+            or choices.accumulations
+            or "training.global_batch" not in choices.open_fields
+        ):
+            return
+        if "global_batch" in self._experiment.search.root:
+            return
+        samples, found = self.reference.num_train_samples or 1, set(choices.global_batches)
+        variant = choices.usual_variant
+        for workers in choices.workers:
+
+            def measure(sizes: Sequence[int], workers: int = workers) -> list[PlanMeasured]:
+                plans = [PartialPlan.of_plan(plan_with(variant, workers, size)) for size in sizes]
+                return self._probe(workers, plans, {**choices.params, "global_batch": "auto"})
+
+            fastest = find_fastest(measure, largest=max(1, samples // workers)).micro_batch
+            found |= {workers * fastest} if fastest else set()
+        self.choices = dataclasses.replace(choices, global_batches=tuple(sorted(found)))
+
+    def _measure_variant(self, choices: Choices, variant: Variant) -> None:
+        allowed = list(enumerate_plans(choices, [variant], self.knowledge))
+        counts = spread(sorted({plan.workers for plan in allowed}), _MAX_WORKER_COUNTS) if allowed else []
+        for index, workers in enumerate(counts):
+            micro_batches = {plan.micro_batch for plan in allowed if plan.workers == workers}
+            most = _BATCHES_FIRST if index == 0 else _BATCHES_MORE
+            wanted = spread(sorted(micro_batches), self._affordable(most, len(counts) - index))
+            missing = [size for size in wanted if not self._is_known(variant, workers, size)]
+            plans = [PartialPlan.of_plan(plan_with(variant, workers, size)) for size in missing]
+            if plans:
+                # Each makes a global batch of its own, whatever the experiment sets.
+                self._probe(workers, plans, {**choices.params, "global_batch": "auto"})
+
+    def _affordable(self, most: int, num_counts: int) -> int:
+        """Return how many plans to measure on each of some numbers of workers."""
+        if self.num_measured == 0:
+            return most
+        left_s = (self._longest_s - self._spent_s) / num_counts
+        return num_affordable(most, left_s, self._spent_s / self.num_measured)
+
+    def _is_known(self, variant: Variant, workers: int, micro_batch: int) -> bool:
+        return any(
+            variant_of(plan) == variant
+            and each.by_trial is None
+            and (plan.workers, plan.micro_batch) == (workers, micro_batch)
+            for each in self._measured
+            if (plan := read_plan(each.plan)) is not None
+        )
+
+    def _probe(
+        self, workers: int, plans: Sequence[PartialPlan], params: dict[str, JsonValue]
+    ) -> list[PlanMeasured]:
+        share_s = _PROBE_PART * self._budget_s / (_BATCHES_FIRST + 2 * _BATCHES_MORE)
+        limit = self._around.limit_bytes
+        order = PlanProbe(
+            plans=(),
+            longest_s=min(max(share_s, _SHORTEST_PROBE_S), _LONGEST_PROBE_S),
+            limit_bytes=None if limit is None else int(limit),
+            setting=self._around.setting,
+            measures_power=self._measures_power,
+        )
+        began_s = self._clock()
+        found = self._bench.probe(workers, plans, order, params)
+        # Less than a moment cannot be divided by.
+        self._spent_s += max(self._clock() - began_s, 1e-6)
+        self._measured += found
+        self.num_measured += len(found)
+        return found
+
+    def fastest_plans(self, goal: Goal, noise_scale: float | None) -> list[Plan]:
+        """Return the best plan of each global batch, the batch that should reach the target first, first.
+
+        Args:
+            goal: What the plans should be best for.
+            noise_scale: The gradient noise scale in samples, where it was measured.
+
+        Raises:
+            ExperimentError: If no plan that is allowed fits.
+        """
+        choices, knowledge = self.choices, self.knowledge
+        allowed = [variant for variant in knowledge.variants if choices.allows(variant)]
+        plans = list(enumerate_plans(choices, allowed, knowledge))
+        if not plans:
+            raise ExperimentError(
+                "no plan that is allowed fits into the memory of a worker",
+                field="plan",
+                next_step="Let plan.micro_batch, plan.recompute and plan.strategy be auto.",
+            )
+        return best_plans(
+            plans, knowledge, goal,
+            base_batch=self._experiment.training.reference_batch, noise_scale=noise_scale,
+        )  # fmt: skip
+
+
+def num_affordable(most: int, left_s: float, plan_s: float) -> int:
+    """Return how many plans to measure, where time is short, but never too few for a slope.
+
+    Args:
+        most: As many as would be measured with all time there is, at least 2.
+        left_s: Seconds that are left; less than 0 where more was spent than there was.
+        plan_s: Seconds that measuring a plan takes, > 0.
+    """
+    return int(min(most, max(_MIN_BATCHES, left_s / plan_s)))

@@ -1,0 +1,195 @@
+"""The speeds that the trials of one run report: a projection of its events.
+
+The first report of an attempt also contains first calls and reading a checkpoint, so it does not count. What
+an attempt showed becomes a row of the speed history when it ends; reading earlier runs is left to
+`speed_history`, and deciding anything to the caller.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from workbench.advisor.speed_history import Speed, work_params
+from workbench.advisor.variants import plan_with, read_plan, variant_of
+from workbench.events import (
+    AttemptEnded,
+    DriverStarted,
+    Event,
+    TrialEnded,
+    TrialPlanned,
+    TrialProposed,
+    TrialReported,
+    TrialStarted,
+)
+from workbench.plan import PartialPlan, Plan
+
+MIN_SPEEDS = 2
+"""Reports after the first that an attempt needs to count as a measurement."""
+MAX_SPEEDS = 50
+"""How many of the latest reports of a plan count."""
+NUM_CURRENT_SPEEDS = 5
+_Place = tuple[str, Plan]
+"""What a trial trains, and its plan with the strategy that its number of workers usually has."""
+
+
+@dataclass(frozen=True)
+class AttemptSpeed:
+    """How fast one attempt trained.
+
+    Attributes:
+        trial: The trial.
+        plan: Its plan.
+        samples_per_s: Median of its reports, over all workers.
+        workers_per_node: How many workers each of its nodes had.
+        beside_others: Whether another trial of the run ran at the same time.
+    """
+
+    trial: int
+    plan: Plan
+    samples_per_s: float
+    workers_per_node: tuple[int, ...]
+    beside_others: bool
+
+
+@dataclass
+class _Attempt:
+    started_unix_s: float
+    nodes: tuple[str, ...]
+    beside_others: bool
+    plan: Plan | None = None
+    place: _Place | None = None
+    loading_s: float = 0.0
+    speeds: list[float] = field(default_factory=list)
+    """Speeds of all reports, the first included."""
+
+
+class TrialSpeeds:
+    """Measured speeds and restarts of the trials of one run."""
+
+    def __init__(self) -> None:
+        """Start before the first event of a run."""
+        self.restarts_s: list[float] = []
+        """What each restart cost, in seconds, from the end of an attempt until the next one trained."""
+        self._work: dict[int, str] = {}
+        self._attempts: dict[int, _Attempt] = {}
+        self._speeds: dict[_Place, deque[float]] = defaultdict(lambda: deque(maxlen=MAX_SPEEDS))
+        self._ended_unix_s: dict[int, float] = {}
+        self._last_restart_s: dict[int, float] = {}
+        self._measured: list[AttemptSpeed] = []
+
+    def apply(self, event: Event) -> None:
+        """Take in the next event of the run."""
+        match event:
+            case DriverStarted():  # the time without a driver is not a cost of restarting
+                self._ended_unix_s.clear()
+                self._attempts.clear()
+            case TrialProposed():
+                self._work[event.trial] = json.dumps(work_params(event.params), sort_keys=True)
+            case TrialStarted():
+                self._start(event)
+            case TrialPlanned():
+                self._plan(event)
+            case TrialReported(samples_per_s=float(speed), told_again=False) if speed > 0:
+                self._add(event.trial, speed)
+            case AttemptEnded():
+                self._end(event.trial)
+                self._last_restart_s.pop(event.trial, None)
+                if event.reason != "stopped":
+                    self._ended_unix_s[event.trial] = event.time_unix_s
+            case TrialEnded():
+                self._end(event.trial)
+            case _:
+                pass
+
+    def current(self, trial: int) -> float | None:
+        """Return how fast a trial trains now, in samples/s; None where that is not known yet."""
+        attempt = self._attempts.get(trial)
+        speeds = [] if attempt is None else attempt.speeds[1:]
+        return statistics.median(speeds[-NUM_CURRENT_SPEEDS:]) if speeds else None
+
+    def num_current(self, trial: int) -> int:
+        """Return how many speeds of its current attempt a trial has reported, without the first."""
+        attempt = self._attempts.get(trial)
+        return 0 if attempt is None else max(0, len(attempt.speeds) - 1)
+
+    def usual(self, trial: int, plan: PartialPlan, earlier: Iterable[Speed] = ()) -> float | None:
+        """Return the usual speed of a plan on what a trial trains, in samples/s.
+
+        Args:
+            trial: A running trial.
+            plan: The plan; dimensions that it leaves open are those of the trial.
+            earlier: What earlier runs measured of the same setting.
+
+        Returns:
+            The median of what was measured; None where nothing was.
+        """
+        attempt = self._attempts.get(trial)
+        if attempt is None or attempt.plan is None or attempt.place is None:
+            return None
+        work, _ = attempt.place
+        whole = (PartialPlan.of_plan(attempt.plan) | plan).complete()
+        if whole is None:
+            return None
+        wanted = _canonical(whole)
+        speeds = list(self._speeds.get((work, wanted), ()))
+        speeds += [
+            each.samples_per_s for each in earlier if each.samples_per_s and _canonical(each.plan) == wanted
+        ]
+        return statistics.median(speeds) if speeds else None
+
+    def last_restart_s(self, trial: int) -> float | None:
+        """Return what the restart before the current attempt of a trial cost, in seconds, or None."""
+        return self._last_restart_s.get(trial)
+
+    def loading_s(self, trial: int) -> float:
+        """Return how long the current attempt of a trial took to load data and model, in seconds."""
+        attempt = self._attempts.get(trial)
+        return 0.0 if attempt is None else attempt.loading_s
+
+    def take_measured(self) -> list[AttemptSpeed]:
+        """Return the attempts that have ended since the last call and were long enough to count."""
+        measured, self._measured = self._measured, []
+        return measured
+
+    def _start(self, event: TrialStarted) -> None:
+        self._end(event.trial)
+        for other in self._attempts.values():
+            other.beside_others = True
+        self._attempts[event.trial] = _Attempt(
+            event.time_unix_s, tuple(event.nodes), beside_others=bool(self._attempts)
+        )
+
+    def _plan(self, event: TrialPlanned) -> None:
+        attempt = self._attempts.setdefault(event.trial, _Attempt(event.time_unix_s, (), beside_others=True))
+        attempt.loading_s = max(0.0, event.time_unix_s - attempt.started_unix_s)
+        attempt.plan = read_plan(event.plan)
+        if attempt.plan is not None:
+            attempt.place = (self._work.get(event.trial, ""), _canonical(attempt.plan))
+        ended_unix_s = self._ended_unix_s.pop(event.trial, None)
+        if ended_unix_s is not None:
+            self._last_restart_s[event.trial] = max(0.0, event.time_unix_s - ended_unix_s)
+            self.restarts_s.append(self._last_restart_s[event.trial])
+
+    def _add(self, trial: int, speed: float) -> None:
+        attempt = self._attempts.get(trial)
+        if attempt is None:
+            return
+        if attempt.speeds and attempt.place is not None:
+            self._speeds[attempt.place].append(speed)
+        attempt.speeds.append(speed)
+
+    def _end(self, trial: int) -> None:
+        attempt = self._attempts.pop(trial, None)
+        if attempt is None or attempt.plan is None or len(attempt.speeds) <= MIN_SPEEDS:
+            return
+        per_node = tuple(sorted(Counter(attempt.nodes).values()))
+        speed = statistics.median(attempt.speeds[1:])
+        self._measured.append(AttemptSpeed(trial, attempt.plan, speed, per_node, attempt.beside_others))
+
+
+def _canonical(plan: Plan) -> Plan:
+    return plan_with(variant_of(plan), plan.workers, plan.micro_batch, plan.accumulation)

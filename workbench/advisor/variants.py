@@ -1,0 +1,77 @@
+"""Variants of a plan: what changes the work of a step itself, apart from how the step is divided.
+
+Plans of one variant share a model of step times. One worker of a data-parallel strategy trains with a cheaper
+strategy of another name, which belongs to the same variant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from workbench.plan import SIZES, VARIANT, AdvisedFor, PartialPlan, Plan, PlanValue
+from workbench.strategies.capabilities import strategy_for_many, strategy_on
+
+Variant = PartialPlan
+"""The dimensions of a plan that are not factors of the global batch, all decided."""
+
+
+def variant_of(plan: Plan) -> Variant:
+    """Return the variant that a plan belongs to."""
+    work = PartialPlan.of_plan(plan).without(*SIZES)
+    return work | PartialPlan.of(strategy=strategy_for_many(plan.strategy))
+
+
+def plan_with(variant: Variant, workers: int, micro_batch: int, accumulation: int = 1) -> Plan:
+    """Return the plan of a variant with these factors of the global batch."""
+    sizes = PartialPlan.of(workers=workers, micro_batch=micro_batch, accumulation=accumulation)
+    plan = (variant | sizes).complete()
+    assert plan is not None
+    return _usual_form(plan)
+
+
+def read_plan(stored: Mapping[str, Any]) -> Plan | None:
+    """Return a stored plan in the form in which `plan_with` makes it; None where a size is missing."""
+    plan = PartialPlan.from_json(stored).complete()
+    return None if plan is None else _usual_form(plan)
+
+
+def plan_of(stored: Mapping[str, Any]) -> Plan:
+    """Return a stored plan that is known to be complete, in the form in which `plan_with` makes it.
+
+    Raises:
+        ValueError: If it does not state workers, micro batch and accumulation.
+    """
+    return _usual_form(Plan.from_json(stored))
+
+
+def alternatives(
+    base: Variant, options: Mapping[str, Sequence[PlanValue]], advised_for: AdvisedFor
+) -> Iterator[Variant]:
+    """Yield the variants that differ from `base` in one dimension.
+
+    Args:
+        base: The variant to differ from.
+        options: The allowed values of each dimension.
+        advised_for: Which dimensions to change: those that the advisor may change for this.
+    """
+    for dimension in VARIANT:
+        if dimension.advised_for == advised_for:
+            for value in options[dimension.name]:
+                if value != base.get(dimension.name):
+                    yield base | PartialPlan.of(**{dimension.name: value})
+
+
+def combinations(
+    base: Variant, options: Mapping[str, Sequence[PlanValue]], advised_for: AdvisedFor
+) -> Iterator[Variant]:
+    """Yield `base` with every combination of the dimensions to change; arguments as in `alternatives`."""
+    names = [dimension.name for dimension in VARIANT if dimension.advised_for == advised_for]
+    for values in itertools.product(*(options[name] for name in names)):
+        yield base | PartialPlan.of(**dict(zip(names, values, strict=True)))
+
+
+def _usual_form(plan: Plan) -> Plan:
+    return dataclasses.replace(plan, strategy=strategy_on(plan.strategy, plan.workers))

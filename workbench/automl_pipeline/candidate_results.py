@@ -1,0 +1,141 @@
+"""The candidates of an AutoML run and their results: each candidate is trained on all folds.
+
+A run counts trials; the trials of one candidate differ only in the fold that they are validated on.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from pydantic import JsonValue
+
+from workbench.automl_pipeline.model_selection import describe
+from workbench.events import FINISHED_RUN_STATES
+from workbench.history import History, Trial
+
+State = Literal["under way", "complete", "set aside", "cut short", "failed"]
+
+_NAMES = {"loss": "loss", "accuracy": "accuracy", "mae": "error"}
+
+
+@dataclass(frozen=True)
+class CandidateResult:
+    """A candidate and its result so far.
+
+    Attributes:
+        number: Its number, from 1.
+        family: Its model family.
+        params: Its configuration.
+        state: set aside: worse than others after a few folds; cut short: the run ended before it did.
+        num_folds: Folds on which its training is complete.
+        of_folds: Number of all folds.
+        values: Mean validation metrics over those folds, by name without `val_`.
+        message: Why it failed.
+    """
+
+    number: int
+    family: str
+    params: dict[str, JsonValue]
+    state: State
+    num_folds: int
+    of_folds: int
+    values: dict[str, float]
+    message: str | None
+
+    @property
+    def loss(self) -> float:
+        """The loss by which candidates are compared; infinite where it is unknown."""
+        return self.values.get("loss", math.inf)
+
+    def line(self, *, is_best: bool) -> str:
+        """Describe it in one line.
+
+        Args:
+            is_best: Whether it is the best so far.
+        """
+        parts = [f"candidate {self.number:>3}", f"{self.family:<13}"]
+        if self.state == "failed":
+            return "  ".join([*parts, f"failed: {self.message}"])
+        scores = [f"{label} {self.values[name]:.4f}" for name, label in _NAMES.items() if name in self.values]
+        parts.append(", ".join(scores) or "no score yet")
+        if self.state != "complete":
+            parts.append(f"{self.state} after {self.num_folds} of {self.of_folds} folds")
+        if is_best:
+            parts.append("(best so far)")
+        return "  ".join([*parts, describe(self.params, self.family)])
+
+
+def candidate(history: History, configuration: int) -> CandidateResult:
+    """Return one candidate of a run.
+
+    Args:
+        history: The run.
+        configuration: Its number, from 0.
+    """
+    return _read(
+        history, [trial for trial in history.trials.values() if trial.configuration == configuration]
+    )
+
+
+def candidates_of(history: History) -> list[CandidateResult]:
+    """Return all candidates of a run in the order in which they were started."""
+    by_configuration: dict[int, list[Trial]] = {}
+    for trial in history.trials.values():
+        by_configuration.setdefault(trial.configuration, []).append(trial)
+    return [_read(history, trials) for trials in by_configuration.values()]
+
+
+def _read(history: History, trials: list[Trial]) -> CandidateResult:
+    complete = [trial for trial in trials if trial.state == "complete"]
+    failed = [trial for trial in trials if trial.state == "failed"]
+    of_folds = history.experiment.repeats
+    state: State = "under way"
+    if failed:
+        state = "failed"
+    elif len(complete) == of_folds:
+        state = "complete"
+    elif any(trial.state == "pruned" for trial in trials):
+        state = "set aside"
+    elif history.state in FINISHED_RUN_STATES or any(trial.state == "stopped" for trial in trials):
+        state = "cut short"
+    known = {
+        name.removeprefix("val_"): [trial.values[name] for trial in complete]
+        for name in (complete[0].values if complete else ())
+        if name.startswith("val_")
+    }
+    first = trials[0]
+    return CandidateResult(
+        number=first.configuration + 1,
+        family=str(first.params["family"]),
+        params=first.params,
+        state=state,
+        num_folds=len(complete),
+        of_folds=of_folds,
+        values={name: math.fsum(values) / len(values) for name, values in known.items()},
+        message=(failed[-1].message or "").strip().partition("\n")[0] if failed else None,
+    )
+
+
+def describe_counts(candidates: list[CandidateResult]) -> str:
+    """Return the number of candidates by state, in words."""
+    done = sum(each.state in ("complete", "set aside") for each in candidates)
+    rest = {state: sum(each.state == state for each in candidates) for state in ("failed", "cut short")}
+    under_way = sum(each.state == "under way" for each in candidates)
+    parts = [f"{done} candidate{'' if done == 1 else 's'} tried"]
+    parts += [
+        f"{number} more {state}" for state, number in {**rest, "under way": under_way}.items() if number
+    ]
+    return ", ".join(parts)
+
+
+def describe_best(candidates: list[CandidateResult]) -> str | None:
+    """Return the result of the best candidate, in words; None where none has a score."""
+    scored = [each for each in candidates if each.values]
+    # A few folds may be the easy ones: they count only where nothing was trained on all.
+    best = min(scored, key=lambda each: (each.state != "complete", each.loss), default=None)
+    if best is None:
+        return None
+    folds = "" if best.state == "complete" else f" after {best.num_folds} of {best.of_folds} folds"
+    return f"best loss {best.loss:.4g} ({best.family}){folds}"

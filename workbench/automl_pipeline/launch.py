@@ -1,0 +1,152 @@
+"""`automl`: create and start the run for a data set."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from workbench.automl_pipeline.targets import Task
+from workbench.automl_pipeline.task_detection import Problem, read_problem
+from workbench.errors import ArgumentError
+from workbench.formatting import parse_duration_s
+from workbench.store import Store
+
+if TYPE_CHECKING:
+    from workbench.automl_pipeline.result import AutoML
+
+MIN_TIME_S = 10.0
+# However long the start took, this much time is left for trials: enough for the first models on small data.
+MIN_TRIAL_TIME_S = 8.0
+
+
+def automl(
+    data: Any,
+    target: str | None = None,
+    *,
+    time: float | str = "10m",
+    asked: Task | None = None,
+    seed: int = 0,
+    name: str | None = None,
+    store: Store | str | None = None,
+    launcher: str = "ray",
+    address: str | None = None,
+    wait: bool = False,
+) -> AutoML:
+    """Find a good model for a data set within a time budget, and test the result once on held-out samples.
+
+    Returns as soon as the run has been started; the run continues without this process.
+
+    Args:
+        data: A pair (X, y), where X is a data frame, an array (samples, features), images (samples, height,
+            width[, channels]) or texts; a data frame or the path of a .csv, .tsv or .parquet file, with
+            `target`; or the name of a bundled data set.
+        target: The column to predict, where data is a table.
+        time: Time from this call until no more models are tried, in seconds or such as 10m; at least 10 s.
+            Reading data and starting processes take some seconds of it, but at least 8 s are left for
+            trials. The result is chosen and tested when it is first accessed, which takes a few seconds more.
+        asked: classification or regression; None to detect it from the target.
+        seed: Seed of the split into train, validation and test, and of everything random in the run.
+        name: Name of the run; None to name it after the data.
+        store: The store; None for the one that WORKBENCH_STORE names, or else the user's own.
+        launcher: As in `sweep`.
+        address: As in `sweep`.
+        wait: Whether to return only when the run has ended.
+
+    Returns:
+        A handle: `.wait()`, `.progress`, `.leaderboard()`, `.score()`, `.predict(X)`, `.run`.
+
+    Raises:
+        DataError: If the data cannot be read, or is not sufficient to train and test on.
+        ArgumentError: If an argument is invalid.
+        RunError: If the driver could not be started.
+
+    Example:
+        >>> found = wb.automl("breast_cancer", time="10s", wait=True)
+        >>> found.has_result
+        True
+    """
+    began_s = monotonic()
+    found = create(
+        data, target, time=time, asked=asked, seed=seed, name=name, store=store, launcher=launcher,
+        address=address,
+    )  # fmt: skip
+    start(found, began_s=began_s, launcher=launcher, address=address)
+    return found.wait() if wait else found
+
+
+def create(
+    data: Any, target: str | None = None, *, time: float | str = "10m", asked: Task | None = None,
+    seed: int = 0, name: str | None = None, store: Store | str | None = None, launcher: str = "ray",
+    address: str | None = None,
+) -> AutoML:  # fmt: skip
+    """Read and split data, and store a run that waits for a driver; arguments and errors as in `automl`."""
+    from workbench.automl_pipeline.candidates import experiment_for, first_configurations
+    from workbench.automl_pipeline.preparation import MAX_FOLDS, pack, prepare
+    from workbench.automl_pipeline.result import AutoML
+    from workbench.runs.handle import open_store
+    from workbench.runs.launch import create as create_run
+    from workbench.store.objects import write_objects
+    from workbench.study.samplers import training_seed
+
+    time_s = _check_time(time)
+    if asked not in (None, "classification", "regression"):
+        raise ArgumentError(f"{asked!r} is not a task", field="asked", allowed="classification, regression")
+    problem = read_problem(data, target, task=asked)
+    seeds = [training_seed(seed, repeat) for repeat in range(MAX_FOLDS)]
+    learning, held_out = prepare(problem, seed, seeds)
+    sha256, payload = pack(held_out)
+    experiment = experiment_for(
+        problem.kind, learning, held_out=sha256, time_s=time_s, seed=seed,
+        name=name or _name_of(data, problem),
+    )  # fmt: skip
+    opened = open_store(store)
+    run = create_run(experiment, store=opened, launcher=launcher, address=address)
+    write_objects(opened.artifacts_of(run.run_id), {sha256: payload})
+    for params in first_configurations(experiment):
+        opened.command(run.run_id, "enqueue", {"params": params})
+    return AutoML(run)
+
+
+def start(found: AutoML, *, began_s: float, launcher: str = "ray", address: str | None = None) -> None:
+    """Start the driver of a stored run; its time budget counts from when the user began to wait.
+
+    Args:
+        found: The run.
+        began_s: When the user began to wait, by `time.monotonic`.
+        launcher: As in `sweep`.
+        address: As in `sweep`.
+
+    Raises:
+        RunError: If the driver could not be started.
+    """
+    from workbench.runs.launch import start as start_run
+
+    run = found.run
+    start_run(run, launcher=launcher, address=address)
+    time_s = run.experiment.budget.time
+    if time_s is not None and not run.finished:
+        left_s = max(MIN_TRIAL_TIME_S, time_s - (monotonic() - began_s))
+        run.store.command(run.run_id, "set", {"budget.time": round(left_s, 1)})
+
+
+def _check_time(given: float | str) -> float:
+    time_s = parse_duration_s(given)
+    if isinstance(time_s, bool) or not isinstance(time_s, int | float) or not math.isfinite(time_s):
+        raise ArgumentError(f"{given!r} is not a duration", field="time", allowed="such as 90s, 10m, 1h")
+    if time_s < MIN_TIME_S:
+        raise ArgumentError(
+            f"{time_s:g} s is too short to train a model",
+            field="time",
+            allowed=f"at least {MIN_TIME_S:g} s",
+            next_step='For small data, "1m" is enough.',
+        )
+    return float(time_s)
+
+
+def _name_of(data: Any, problem: Problem) -> str:
+    source = Path(data).name.split(".")[0] if isinstance(data, str | Path) else problem.target_name
+    text = re.sub(r"[^A-Za-z0-9_-]+", "-", source or problem.kind).strip("-")
+    return f"automl-{text or problem.kind}"[:80]

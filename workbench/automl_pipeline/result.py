@@ -1,0 +1,334 @@
+"""The handle of an AutoML run: its progress and, once it has ended, its result.
+
+Everything is read from the store, so that a handle can be dropped and attached again. The test part is opened
+only after the run has ended and the model has been chosen, and only to compute its scores.
+"""
+
+from __future__ import annotations
+
+import html
+import time
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from workbench.actions import suggest
+from workbench.automl_pipeline.candidate_results import candidates_of, describe_best, describe_counts
+from workbench.automl_pipeline.model_selection import ChosenModel, can_choose, choose, describe
+from workbench.automl_pipeline.preparation import HeldOut, LearningData, unpack
+from workbench.automl_pipeline.scores import scores_of
+from workbench.automl_pipeline.targets import Task
+from workbench.automl_pipeline.task_detection import as_samples, read_labelled
+from workbench.errors import DataError, RunError, Suggestion
+from workbench.runs.handle import Run, attach
+from workbench.runs.notebook_output import bundle
+from workbench.runs.progress import progress_of
+from workbench.store import Store
+from workbench.store.objects import read_objects
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+_SIMPLEST = {"classification": "most frequent class", "regression": "mean of the target"}
+_HELD_OUT = "held_out"
+_PARTS = ("learning", "test")
+
+
+class AutoML:
+    """An AutoML run and its result.
+
+    Example:
+        >>> found = wb.automl("breast_cancer", time="10s")
+        >>> found.wait().has_result
+        True
+    """
+
+    def __init__(self, run: Run) -> None:
+        """Attach to a run that `automl` started.
+
+        Args:
+            run: The run.
+
+        Raises:
+            RunError: If it is not an AutoML run.
+        """
+        if run.experiment.data is None or _HELD_OUT not in run.experiment.data.options:
+            raise RunError(
+                f"run {run.run_id} is not an AutoML run",
+                next_step="Attach to it with: wb.attach(...)",
+            )
+        self.run = run
+        self._ended: tuple[int, ChosenModel, dict[str, float]] | None = None
+
+    @classmethod
+    def attach(cls, run_id: str = "last", *, store: Store | str | None = None) -> Self:
+        """Attach to an AutoML run that was started earlier, by this or another process.
+
+        Args:
+            run_id: A run id, a unique prefix of one, or "last".
+            store: The store; None for the usual one.
+
+        Raises:
+            RunNotFoundError: If there is no such run.
+            RunError: If it is not an AutoML run.
+        """
+        return cls(attach(run_id, store=store))
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended, so that there is a result."""
+        return self.run.finished
+
+    @property
+    def has_result(self) -> bool:
+        """Whether the run has ended with a usable result, which may be the simplest guess."""
+        return self.finished and can_choose(self.run.history)
+
+    @property
+    def progress(self) -> str:
+        """The progress of the run in one line."""
+        history = self.run.history
+        part, left_s = progress_of(history, time.time())
+        candidates = candidates_of(history)
+        parts = [self.run.state, describe_counts(candidates)]
+        if best := describe_best(candidates):
+            parts.append(best)
+        if not self.finished and part is not None:
+            parts.append(f"{100 * part:.0f} % of the budget" + (f", {left_s:.0f} s left" if left_s else ""))
+        return "; ".join(parts)
+
+    def wait(self, timeout_s: float | None = None) -> Self:
+        """Wait for the end of the run; interrupting the wait does not stop the run.
+
+        Args:
+            timeout_s: Maximum number of seconds to wait; None for no limit.
+
+        Raises:
+            RunError: If the run failed or was lost.
+        """
+        self.run.wait(timeout_s)
+        return self
+
+    def stop(self) -> Self:
+        """Stop the run now, and keep what it has found so far."""
+        self.run.stop()
+        return self
+
+    def leaderboard(self) -> pd.DataFrame:
+        """Return one row for the result, for each trained model, the best first, and for the simplest guess.
+
+        Only the result and the guess have test scores: choosing by test scores would make them worthless.
+
+        Raises:
+            RunError: If the run has not ended, or no model was trained to its end.
+        """
+        import pandas as pd
+
+        chosen, task = self._chosen, self._task
+        is_joined = len(chosen.used) > 1
+        rows: list[dict[str, Any]] = []
+        if is_joined:
+            joined = {**self._validated(chosen.predicted), **self._test}
+            rows.append({"model": self._label, "weight": 1.0, **joined})
+        for each, weight in zip(chosen.candidates, chosen.weights, strict=True):
+            tested = self._test if weight == 1.0 and not is_joined else {}
+            row = {"model": each.family, "trial": each.trial, "weight": weight}
+            row |= {**self._validated(each.predicted), **tested}
+            rows.append(row | {"with": describe(each.params, each.family)})
+        guess = np.tile(self._held_out.guess, (len(chosen.targets), 1))
+        last = {"model": _SIMPLEST[task], "trial": None, "weight": 0.0 if chosen.used else 1.0}
+        rows.append({**last, **self._validated(guess), **self._guess_test})
+        table = pd.DataFrame(rows)
+        table["trial"] = table["trial"].astype("Int64")
+        first = ["model", "trial", "weight"]
+        measured = sorted(
+            (name for name in table if str(name).startswith(("val_", "test_"))),
+            key=lambda name: str(name).startswith("test_"),
+        )
+        return table.reindex(columns=[*first, *measured, "with"])
+
+    def score(self, data: Any = None, target: str | None = None) -> dict[str, float]:
+        """Return the scores of the model on samples that it has not seen, the most important one first.
+
+        Args:
+            data: Samples with their targets, as `automl` takes them; None for the held-out test part. Scores
+                on samples that the run was given are too optimistic.
+            target: The column to predict, where data is a table; None for the one of the run.
+
+        Returns:
+            accuracy, balanced_accuracy and log_loss, or r2, rmse and mae.
+
+        Raises:
+            RunError: If the run has not ended, or no model was trained to its end.
+            DataError: If the samples cannot be read.
+        """
+        if data is None:
+            return {name.removeprefix("test_"): value for name, value in self._test.items()}
+        interpreter = self._held_out.interpreter
+        name = target if isinstance(data, tuple) else target or interpreter.target_name
+        samples, targets = read_labelled(data, name, interpreter.labels)
+        return scores_of(self._predicted(samples, "data"), targets, self._task)
+
+    @property
+    def baseline(self) -> dict[str, float]:
+        """The test scores of the simplest guess: the most frequent class, or the mean of the target."""
+        return {name.removeprefix("test_"): value for name, value in self._guess_test.items()}
+
+    def predict(self, samples: Any) -> np.ndarray:
+        """Return the predicted class or number of each sample.
+
+        Args:
+            samples: As X was given to `automl`; a data frame or the path of a table with the same columns.
+
+        Raises:
+            RunError: If the run has not ended, or no model was trained to its end.
+            DataError: If they are samples of another kind or shape.
+        """
+        predicted = self._predicted(samples)
+        if self._task == "regression":
+            return predicted[:, 0]
+        return np.array(self._held_out.interpreter.labels)[predicted.argmax(axis=1)]
+
+    def predict_proba(self, samples: Any) -> np.ndarray:
+        """Return the probability of each class, in the order of `classes`; samples as in `predict`.
+
+        Raises:
+            RunError: If numbers are predicted, or there is no result yet.
+        """
+        if self._task == "regression":
+            raise RunError("a regression has no class probabilities", next_step="Use predict.")
+        return self._predicted(samples)
+
+    @property
+    def classes(self) -> list[Any]:
+        """The classes as they were given, in the order of `predict_proba`; empty for numbers."""
+        return list(self._held_out.interpreter.labels)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the user should know about the data."""
+        return self._held_out.notes
+
+    def report(self, path: str | Path | None = None) -> Path:
+        """Write the report of the run as one self-contained page; arguments as in `Run.report`."""
+        return self.run.report(path)
+
+    def summary(self, write: Callable[[Suggestion], str] = str) -> list[str]:
+        """Return the result in a few lines: the model, its test scores, and those of the simplest guess.
+
+        Args:
+            write: Writes a next step that is a command; by default as Python.
+        """
+        chosen, (num_learning, num_test) = self._chosen, self._held_out.num_samples
+        folds = len(self._learning.folds)
+        how = f"in {folds} folds" if folds > 1 else "a fifth of them held out for validation"
+        name, value = next(iter(self.score().items()))
+        guess = self.baseline[name]
+        no_better = "" if value > guess else " - the model is no better than this guess"
+        lines = [
+            f"{self._label}: {name} {value:.4g} on {num_test} held-out test samples",
+            f"{_SIMPLEST[self._task]}: {name} {guess:.4g}{no_better}",
+            f"learnt from {num_learning} samples, {how}; {describe_counts(candidates_of(self.run.history))}",
+        ]
+        if not chosen.used:
+            lines[0] = "no model was ready in time, so the simplest guess is used. "
+            lines[0] += write(suggest("extend", self.run.run_id, lead="To give the run more time", time="1m"))
+        return [*lines, *(f"note: {note}" for note in self.notes)]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the result as plain values."""
+        chosen = self._chosen
+        return {
+            "run_id": self.run.run_id,
+            "state": self.run.state,
+            "task": self._task,
+            "model": self._label,
+            "used": [
+                {"trial": each.trial, "family": each.family, "weight": weight, "params": each.params}
+                for each, weight in chosen.used
+            ],
+            "test": self.score(),
+            "baseline": self.baseline,
+            "num_samples": dict(zip(_PARTS, self._held_out.num_samples, strict=True)),
+            "notes": list(self.notes),
+        }
+
+    def __repr__(self) -> str:
+        return f"AutoML({self.run.run_id!r}): {self.progress}"
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        if not self.has_result:
+            return bundle(self.run)
+        lines, table = self.summary(), self.leaderboard().head(12)
+        paragraphs = "".join(f"<p style='margin:2px 0'>{html.escape(line)}</p>" for line in lines)
+        shown = table.to_html(index=False, na_rep="", float_format="{:.4g}".format, border=0)
+        return {"text/html": paragraphs + shown, "text/plain": "\n".join(lines)}
+
+    @cached_property
+    def _learning(self) -> LearningData:
+        component = self.run.experiment.data
+        assert component is not None
+        return component.load(field="data")
+
+    @cached_property
+    def _held_out(self) -> HeldOut:
+        component = self.run.experiment.data
+        assert component is not None
+        sha256 = str(component.options[_HELD_OUT])
+        return unpack(sha256, read_objects(self.run.store.artifacts_of(self.run.run_id), [sha256])[sha256])
+
+    @property
+    def _task(self) -> Task:
+        return self._held_out.interpreter.task
+
+    @property
+    def _label(self) -> str:
+        used = self._chosen.used
+        if not used:
+            return _SIMPLEST[self._task]
+        return used[0][0].family if len(used) == 1 else f"ensemble of {len(used)}"
+
+    @property
+    def _chosen(self) -> ChosenModel:
+        return self._ending()[0]
+
+    @property
+    def _test(self) -> dict[str, float]:
+        return self._ending()[1]
+
+    def _ending(self) -> tuple[ChosenModel, dict[str, float]]:
+        """Choose a model and then test it: once for each end of the run, which may be extended."""
+        if not self.finished:
+            raise RunError(
+                f"run {self.run.run_id} is {self.run.state}: there is no result yet",
+                next_step="Wait for it with .wait(), or stop it now with .stop().",
+            )
+        last_seq = self.run.row.last_seq
+        if self._ended is None or self._ended[0] != last_seq:
+            chosen = choose(self.run, self._learning, self._held_out.interpreter, self._held_out.guess)
+            tested = scores_of(chosen.outputs(self._held_out.samples), self._held_out.targets, self._task)
+            self._ended = (last_seq, chosen, _named("test", tested))
+        return self._ended[1], self._ended[2]
+
+    @property
+    def _guess_test(self) -> dict[str, float]:
+        targets = self._held_out.targets
+        predicted = np.tile(self._held_out.guess, (len(targets), 1))
+        return _named("test", scores_of(predicted, targets, self._task))
+
+    def _validated(self, predicted: np.ndarray) -> dict[str, float]:
+        return _named("val", scores_of(predicted, self._chosen.targets, self._task))
+
+    def _predicted(self, samples: Any, field: str = "samples") -> np.ndarray:
+        chosen, interpreter = self._chosen, self._held_out.interpreter
+        try:
+            return chosen.outputs(as_samples(interpreter.kind, samples, interpreter.text_columns))
+        except DataError as error:
+            raise error.about(field) from error
+
+
+def _named(part: str, scores: dict[str, float]) -> dict[str, float]:
+    return {f"{part}_{name}": value for name, value in scores.items()}

@@ -1,0 +1,324 @@
+"""Detect the task that a data set poses: the kind of sample, and whether classes or numbers are predicted.
+
+Data comes as arrays, data frames, files, texts or by the name of a data set. Only its form is examined here;
+splitting and encoding is left to `preparation`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Sized
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from workbench.automl_pipeline.column_roles import UsableColumns, joined_texts, usable_columns
+from workbench.automl_pipeline.targets import Task, check_finite, check_targets, numbers_of
+from workbench.data.columns import check_numbers
+from workbench.data.encoders import SampleKind
+from workbench.data.options import existing_path
+from workbench.data.tables import column_of, detect_task, number_classes, read_table
+from workbench.errors import ArgumentError, DataError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+MIN_SAMPLES = 20
+MIN_PER_CLASS = 3
+# A class that is this many times rarer than the most frequent one is reported.
+_IMBALANCE = 5.0
+_TABLES = (".csv", ".tsv", ".parquet", ".pq")
+_NAMED = ("digits", "breast_cancer")
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Samples and their targets.
+
+    Attributes:
+        kind: The kind of sample.
+        task: Whether a class or a number is predicted.
+        samples: A data frame, an array of images, or an array of texts.
+        targets: Class numbers as int64, or numbers as float64.
+        class_names: Names of the classes, by number; empty for a regression.
+        labels: The value of each class as it was given, by number.
+        target_name: The name of the target, where it has one.
+        notes: What the user should know about the data.
+        date_formats: The formats of dates written as text, by column.
+        text_columns: The columns of a table that texts are read from.
+    """
+
+    kind: SampleKind
+    task: Task
+    samples: Any = field(repr=False)
+    targets: np.ndarray = field(repr=False)
+    class_names: tuple[str, ...]
+    labels: tuple[Any, ...]
+    target_name: str | None
+    notes: tuple[str, ...]
+    date_formats: Mapping[str, str] = field(default_factory=dict)
+    text_columns: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+
+def read_problem(data: Any, target: str | None = None, *, task: Task | None = None) -> Problem:
+    """Read data and detect its task.
+
+    Args:
+        data: A pair (X, y); a data frame or the path of a .csv, .tsv or .parquet file, with `target`; or the
+            name of a bundled data set. X is a data frame, an array (samples, features), images (samples,
+            height, width[, channels]), or texts.
+        target: The column to predict, where data is a table.
+        task: Whether to predict classes or numbers; None to detect it from the target.
+
+    Raises:
+        DataError: If the data is not sufficient to train and test on: too few samples, one class only.
+        ArgumentError: If the type of the data is not supported, or `target` is missing.
+    """
+    samples, targets, name = _take_apart(data, target)
+    kind, samples = _samples_of(samples)
+    if len(samples) != len(targets):
+        raise DataError(f"there are {len(samples)} samples and {len(targets)} targets", field="data")
+    targets = targets.infer_objects()  # numbers beside gaps may come as objects
+    check_finite(targets)
+    samples, targets, dropped = _drop_without_target(samples, targets)
+    notes = [f"left out {dropped} samples without a target"] if dropped else []
+    if len(targets) < MIN_SAMPLES:
+        raise DataError(
+            f"{len(targets)} samples with a target are too few to train, validate and test on"
+            + (f" ({dropped} have none)" if dropped else ""),
+            field="data",
+            allowed=f"at least {MIN_SAMPLES}",
+            next_step="Add samples.",
+        )
+    check_targets(targets, task, num_missing=dropped)
+    kind, samples, usable = _usable(kind, samples)
+    wanted = task or ("classification" if detect_task(targets) == "classification" else "regression")
+    if wanted == "regression":
+        return Problem(
+            kind, "regression", samples, numbers_of(targets), (), (), name, (*notes, *usable.notes),
+            usable.date_formats, usable.names if usable.are_texts else (),
+        )  # fmt: skip
+    class_names, classes = number_classes(targets)
+    given = dict(zip(targets.astype(str), targets, strict=True))
+    samples, classes, class_names, left_out = _drop_rare(samples, classes, class_names)
+    notes += left_out + _imbalance(classes, class_names)
+    labels = tuple(given[class_name] for class_name in class_names)
+    return Problem(
+        kind, "classification", samples, classes, tuple(class_names), labels, name, (*notes, *usable.notes),
+        usable.date_formats, usable.names if usable.are_texts else (),
+    )  # fmt: skip
+
+
+def read_labelled(data: Any, target: str | None, labels: tuple[Any, ...]) -> tuple[Any, np.ndarray]:
+    """Read samples with their targets, for a model that has been trained.
+
+    Args:
+        data: As in `read_problem`.
+        target: As in `read_problem`.
+        labels: The classes that the model knows, by number; empty for a regression.
+
+    Returns:
+        The samples, and class numbers or numbers.
+
+    Raises:
+        DataError: If a target is missing, or a class is unknown to the model.
+    """
+    samples, targets, _ = _take_apart(data, target)
+    if not len(targets):
+        raise DataError("there are no samples", field="data", allowed="at least one")
+    if targets.isna().any():
+        raise DataError("some samples have no target", field="target", next_step="Leave them out.")
+    if not labels:
+        return samples, numbers_of(targets)
+    numbers = {str(label): number for number, label in enumerate(labels)}
+    unknown = sorted(set(targets.astype(str)) - numbers.keys())
+    if unknown:
+        raise DataError(f"{unknown[0]!r} is not a class of the model", field="target", allowed=list(numbers))
+    return samples, np.array([numbers[text] for text in targets.astype(str)], dtype=np.int64)
+
+
+def take(samples: Any, indices: np.ndarray) -> Any:
+    """Return some of the samples.
+
+    Args:
+        samples: A data frame or an array.
+        indices: The numbers of the samples.
+    """
+    return samples.iloc[indices] if hasattr(samples, "iloc") else samples[indices]
+
+
+def as_samples(kind: SampleKind, given: Any, text_columns: Sequence[str] = ()) -> Any:
+    """Return the samples to predict in the form that the model was trained on; no samples are an empty list.
+
+    Args:
+        kind: The kind of sample.
+        given: As in `read_problem`, without targets; a path or a data frame may still have the target, and a
+            single string is one sample.
+        text_columns: The columns of a table that texts are read from.
+
+    Raises:
+        DataError: If these are samples of another kind.
+    """
+    import pandas as pd
+
+    if isinstance(given, str | Path) and (kind == "table" or Path(given).suffix.lower() in _TABLES):
+        given = read_table(existing_path(Path(given)))
+    elif kind == "texts" and isinstance(given, str):
+        given = [given]
+    if isinstance(given, Sized) and not len(given):
+        return []  # valid for every kind
+    found, samples = _samples_of(given)
+    if kind == "texts" and isinstance(given, pd.DataFrame) and (text_columns or len(samples.columns) == 1):
+        return joined_texts(samples, text_columns or list(samples.columns))
+    if found != kind:
+        raise DataError(f"{found} were given to a model that was trained on {kind}", field="data")
+    return samples
+
+
+def _usable(kind: SampleKind, samples: Any) -> tuple[SampleKind, Any, UsableColumns]:
+    """Return the samples to learn from and their kind."""
+    if kind != "table":
+        return kind, samples, UsableColumns((), are_texts=False)
+    found = usable_columns(samples)
+    if found.are_texts:
+        return "texts", joined_texts(samples, found.names), found
+    used = samples[list(found.names)]
+    try:
+        check_numbers(used)
+    except DataError as error:
+        raise error.about("data") from error
+    return kind, used, found
+
+
+def _take_apart(data: Any, target: str | None) -> tuple[Any, pd.Series, str | None]:
+    import pandas as pd
+
+    if isinstance(data, str) and data in _NAMED:
+        samples, values = _bundled(data)
+        return samples, pd.Series(values), None
+    if isinstance(data, str | Path):
+        try:
+            data = read_table(existing_path(Path(data)))
+        except DataError as error:
+            raise error.about("data") from error
+    if isinstance(data, pd.DataFrame):
+        columns = [str(name) for name in data.columns]
+        if target is None:
+            raise ArgumentError(
+                "a table needs the name of the column to predict", field="target", allowed=columns
+            )
+        if target not in columns:
+            raise DataError(f"there is no column {target!r}", field="target", allowed=columns)
+        frame = _as_frame(data)
+        rest = frame.drop(columns=[target])
+        if not len(rest.columns):
+            raise DataError("no column is left to predict the target from", field="data")
+        return rest, column_of(frame, target), target
+    if isinstance(data, tuple) and len(data) == 2:
+        if target is not None:
+            raise ArgumentError("a pair (X, y) already contains the target", field="target")
+        values = data[1] if isinstance(data[1], pd.Series) else pd.Series(np.ravel(np.asarray(data[1])))
+        return data[0], values, None if values.name is None else str(values.name)
+    raise ArgumentError(
+        f"data of type {type(data).__name__} is not supported",
+        field="data",
+        allowed="a pair (X, y), a data frame or the path of a table with target, or " + ", ".join(_NAMED),
+    )
+
+
+def _bundled(name: str) -> tuple[np.ndarray, np.ndarray]:
+    """Return all samples of a bundled data set; its own split is not used, as it has no test part."""
+    from workbench.data import load
+
+    datasets = load(name, {})
+    parts = [split.batch(np.arange(len(split))) for split in (datasets.train, datasets.validation)]
+    inputs, targets = (np.concatenate([part[index] for part in parts]) for index in range(2))
+    return (inputs[:, 0] if inputs.ndim == 4 else inputs), np.array(datasets.class_names)[targets]
+
+
+def _samples_of(given: Any) -> tuple[SampleKind, Any]:
+    import pandas as pd
+
+    if isinstance(given, pd.Series) and not pd.api.types.is_numeric_dtype(given):
+        given = given.to_numpy(dtype=object)
+    if isinstance(given, pd.DataFrame):
+        return "table", _as_frame(given)
+    if isinstance(given, Sequence) and len(given) and all(isinstance(item, str) for item in given):
+        return "texts", _as_texts(np.array(given, dtype=object))
+    values = np.asarray(given)
+    if values.dtype.kind in "OUST" and values.ndim == 1 and len(values) and isinstance(values[0], str):
+        return "texts", _as_texts(values.astype(object))
+    if values.dtype.kind not in "biufO" or values.ndim not in (1, 2, 3, 4):
+        raise DataError(
+            f"samples of type {values.dtype} and shape {values.shape} are not supported",
+            field="data",
+            allowed="a data frame, (samples, features), (samples, height, width[, channels]), or texts",
+        )
+    if values.ndim > 2:
+        return "images", _as_images(values)
+    columns = values.reshape(len(values), -1)
+    frame = pd.DataFrame({f"x{index}": columns[:, index] for index in range(columns.shape[1])})
+    return "table", frame.infer_objects()
+
+
+def _as_frame(frame: pd.DataFrame) -> pd.DataFrame:
+    named = frame.set_axis([str(name) for name in frame.columns], axis=1).reset_index(drop=True)
+    twice = named.columns[named.columns.duplicated()]
+    if len(twice):
+        raise DataError(f"there are two columns {twice[0]!r}", field="data", next_step="Rename one of them.")
+    return cast("pd.DataFrame", named)
+
+
+def _as_images(values: np.ndarray) -> np.ndarray:
+    if values.dtype.kind == "O" or not np.isfinite(values.astype(np.float64)).all():
+        raise DataError("some pixels are not finite numbers", field="data", next_step="Replace them.")
+    return values
+
+
+def _as_texts(values: np.ndarray) -> np.ndarray:
+    return np.array(["" if value is None or value != value else str(value) for value in values], dtype=object)
+
+
+def _drop_without_target(samples: Any, targets: pd.Series) -> tuple[Any, pd.Series, int]:
+    known = targets.notna().to_numpy()
+    kept = np.flatnonzero(known)
+    return take(samples, kept), targets.iloc[kept].reset_index(drop=True), int((~known).sum())
+
+
+def _drop_rare(
+    samples: Any, classes: np.ndarray, class_names: list[str]
+) -> tuple[Any, np.ndarray, list[str], list[str]]:
+    """Leave out classes with too few samples to train, validate and test on."""
+    counts = np.bincount(classes, minlength=len(class_names))
+    kept = np.flatnonzero(counts >= MIN_PER_CLASS)
+    if len(kept) < 2:
+        raise DataError(
+            f"fewer than two of {len(counts)} classes (such as {class_names[0]!r}) have "
+            f"{MIN_PER_CLASS} samples",
+            field="target",
+            allowed="classes of which there are several samples each, or numbers",
+            next_step="Add samples, or convert the target to a number if it is a quantity or a date.",
+        )
+    if len(kept) == len(counts):
+        return samples, classes, class_names, []
+    rare = [class_names[number] for number in np.flatnonzero(counts < MIN_PER_CLASS)]
+    rows = np.flatnonzero(np.isin(classes, kept))
+    note = f"left out {len(classes) - len(rows)} samples of {len(rare)} classes with fewer than "
+    note += f"{MIN_PER_CLASS} samples: {', '.join(rare[:5])}{', ...' if len(rare) > 5 else ''}"
+    names = [class_names[number] for number in kept]
+    return take(samples, rows), np.searchsorted(kept, classes[rows]), names, [note]
+
+
+def _imbalance(classes: np.ndarray, class_names: list[str]) -> list[str]:
+    counts = np.bincount(classes, minlength=len(class_names))
+    most, least = int(counts.argmax()), int(counts.argmin())
+    if counts[most] < _IMBALANCE * counts[least]:
+        return []
+    return [
+        f"classes are imbalanced: {counts[most]} samples of {class_names[most]!r}, {counts[least]} of "
+        f"{class_names[least]!r}; compare balanced_accuracy, as accuracy alone is misleading"
+    ]

@@ -1,7 +1,0 @@
-"""`python -m workbench.cli`: the command line without the installed script."""
-
-from __future__ import annotations
-
-from workbench.cli import main
-
-main()

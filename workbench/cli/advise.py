@@ -1,0 +1,100 @@
+"""`advise`: measure for a while, then print the card."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from workbench.cli.exit_codes import INTERRUPTED
+from workbench.cli.options import (
+    address_option,
+    example,
+    json_option,
+    open_store,
+    read_settings,
+    store_option,
+)
+from workbench.cli.output import print_json, print_note
+from workbench.errors import DataError
+from workbench.runs.event_lines import measurement_line
+
+if TYPE_CHECKING:
+    from workbench.events import CandidateTried, Event
+
+
+@click.command()
+@click.argument("file")
+@click.option("--objective", type=click.Choice(["time", "money", "energy", "throughput"]), default="time",
+              show_default=True, help="Optimize the plan for this objective.")  # fmt: skip
+@click.option("--time", "time_limit", metavar="DURATION", default="1m", show_default=True,
+              help="Measure for at most this long, such as 5m.")  # fmt: skip
+@click.option("--set", "assignments", multiple=True, metavar="NAME=VALUE",
+              help="Change a setting by its dotted path; the value is YAML.")  # fmt: skip
+@click.option("--write", "target", type=click.Path(path_type=Path), metavar="FILE",
+              help="Write an experiment file that follows the advice.")  # fmt: skip
+@address_option
+@store_option
+@json_option
+@example(
+    "workbench advise search_spaces/digits.yaml",
+    "workbench advise digits.yaml --objective throughput --time 5m --json",
+    "workbench advise digits.yaml --write advised.yaml",
+)
+def advise(
+    file: str, objective: str, time_limit: str, assignments: tuple[str, ...], target: Path | None,
+    address: str | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Recommend batch size, learning rate, workers and precision for an experiment file.
+
+    What the file leaves auto, or searches, is recommended; what it fixes stays. Measurements are kept and
+    used again.
+    """
+    from workbench import runs
+    from workbench.advisor.card import lines_of
+
+    experiment = runs.read_experiment(file, read_settings(assignments))
+    if target is not None and (target.exists() or not target.absolute().parent.is_dir()):
+        problem = "is there already" if target.exists() else "lies in a folder that is not there"
+        raise DataError(f"{target} {problem}", field="--write", allowed="a new file in a folder that exists")
+    try:
+        advice = runs.advise(
+            experiment, objective=objective, time=time_limit, store=open_store(), address=address,  # type: ignore[arg-type]
+            listener=_Teller(),
+        )  # fmt: skip
+    except KeyboardInterrupt:
+        print_note("stopped; the measurements are kept, and the next advise uses them")
+        return INTERRUPTED
+    if as_json:
+        print_json(advice.to_json())
+    else:
+        click.echo("\n".join(lines_of(advice.to_json())))
+    if target is not None:
+        target.write_text(advice.apply(experiment).to_yaml(), encoding="utf-8")
+        print_note(f"wrote {target}")
+    return 0
+
+
+class _Teller:
+    """Prints measurements on stderr as they come; of candidates, only those faster than all before."""
+
+    def __init__(self) -> None:
+        self._best_s: float | None = None
+
+    def __call__(self, event: Event) -> None:
+        from workbench.events import CandidateTried, Noted
+
+        if isinstance(event, Noted):
+            print_note(event.message)
+        if isinstance(event, CandidateTried) and not self._is_fastest(event):
+            return
+        line = measurement_line(event)
+        if line is not None:
+            print_note(line)
+
+    def _is_fastest(self, event: CandidateTried) -> bool:
+        if not event.reached_target or (self._best_s is not None and event.elapsed_s >= self._best_s):
+            return False
+        self._best_s = event.elapsed_s
+        return True

@@ -1,0 +1,112 @@
+"""The command about alerts: which sinks and rules the settings name, and whether a sink works."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from workbench.cli.options import command_line, example, json_option, open_store, store_option
+from workbench.cli.output import print_error, print_json
+from workbench.cli.remote import remote_capable
+from workbench.errors import WorkbenchError
+
+
+@click.command()
+@remote_capable()
+@click.option(
+    "--try", "sink", metavar="SINK", help="Send a test message to this sink, and report whether it arrived."
+)
+@click.option("--lost", is_flag=True, help="Notify of each lost run once, for use in cron.")
+@store_option
+@json_option
+@example(
+    "workbench alerts",
+    "workbench alerts --try team",
+    "workbench alerts --lost",
+    "workbench alerts --address http://head:8265",
+)
+def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
+    """Show the sinks and rules of your settings, or test a sink; exit with 1 if one cannot be used.
+
+    Settings hold for the runs whose driver lives on their machine: --address shows those of a cluster.
+    """
+    from workbench.alerts import JUPYTER, read_settings, settings_path
+
+    if lost:
+        return _tell_of_lost(as_json)
+    settings, path = read_settings(), settings_path()
+    if sink is not None:
+        return _try(sink, as_json)
+    rules = [rule.model_dump(mode="json") for rule in settings.alerts]
+    problems = settings.problems()
+    if as_json:
+        print_json(
+            {
+                "settings": str(path), "exists": path.exists(), "rules": rules, "problems": problems,
+                "sinks": {name: found.kind for name, found in settings.sinks.items()} | {JUPYTER: JUPYTER},
+            }
+        )  # fmt: skip
+        return int(bool(problems))
+    click.echo(f"settings  {path}{'' if path.exists() else ', which does not exist'}")
+    for name, found in settings.sinks.items():
+        click.echo(f"sink      {name}: {found.kind}; try it: {command_line('alerts', **{'try': name})}")
+    click.echo(f"sink      {JUPYTER}: notifications in JupyterLab, for runs it follows")
+    for rule in rules:
+        said = ", ".join(f"{name}: {value}" for name, value in rule.items() if name != "on")
+        click.echo(f"rule      {rule['on']}{f' ({said})' if said else ''}, for every run")
+    for name, problem in problems.items():
+        print_error(WorkbenchError(f"cannot be used: {problem}", field=f"sinks.{name}"))
+    return int(bool(problems))
+
+
+def _tell_of_lost(as_json: bool) -> int:
+    from workbench.runs.lost_runs import tell_of_lost
+
+    with open_store() as store:
+        told = tell_of_lost(store)
+    answers = [(run_id, answer) for run_id, found in told.items() for answer in found]
+    if as_json:
+        rows = [
+            {"run_id": run_id, "sink": answer.sink, "sent": answer.sent, "message": answer.message}
+            for run_id, answer in answers
+        ]
+        print_json({"runs": list(told), "told": rows})
+    else:
+        for run_id in told:
+            click.echo(f"{run_id} is lost")
+        for run_id, answer in answers:
+            said = "was told" if answer.sent else f"could not be told: {answer.message}"
+            click.echo(f"{run_id}: {answer.sink} {said}")
+    return int(any(not answer.sent for _, answer in answers))
+
+
+def _try(name: str, as_json: bool) -> int:
+    from workbench.alerts import JUPYTER, read_settings, settings_path
+    from workbench.alerts.sinks import SinkError, send
+    from workbench.errors import ArgumentError
+
+    sinks = read_settings().sinks
+    if name not in sinks:
+        problem = "JupyterLab shows alerts of the run that it follows" if name == JUPYTER else "no such sink"
+        raise ArgumentError(
+            problem, field=f"sinks.{name}", allowed=list(sinks) or "none: the settings name no sink",
+            next_step=f"Name it in {settings_path()}.",
+        )  # fmt: skip
+    alert = {
+        "text": "workbench: this is a test of the sink", "run_id": None, "name": None, "alert": None,
+        "on": "test of a sink", "level": "info", "message": "this is a test of the sink", "trial": None,
+        "node": None, "action": "notify", "time_unix_s": time.time(), "look": "workbench alerts",
+    }  # fmt: skip
+    problem = None
+    try:
+        send(sinks[name], alert)
+    except SinkError as error:
+        problem = error.problem
+    if as_json:
+        print_json({"sink": name, "sent": problem is None, "message": problem})
+    else:
+        click.echo(
+            f"{name} received the message" if problem is None else f"{name} could not be reached: {problem}"
+        )
+    return int(problem is not None)

@@ -1,0 +1,110 @@
+"""`automl`: a table in, a tested model out."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import click
+
+from workbench.cli.options import (
+    address_option,
+    example,
+    json_option,
+    launcher_option,
+    open_store,
+    store_option,
+    write_for_shell,
+)
+from workbench.cli.output import print_json, print_note
+from workbench.formatting import format_duration
+
+if TYPE_CHECKING:
+    from workbench.automl_pipeline import AutoML
+    from workbench.automl_pipeline.targets import Task
+
+_NONE_COMPLETE = 4
+
+
+@click.command()
+@click.argument("file")
+@click.option("--target", metavar="NAME", help="Predict this column.")
+@click.option("--time", "time_limit", metavar="DURATION", default="10m", show_default=True,
+              help="How long to read data, start and try, such as 1h; choosing at the end takes some "
+              "seconds more.")  # fmt: skip
+@click.option("--asked", type=click.Choice(["classification", "regression"]),
+              help="Predict this kind of target; by default it is detected.")  # fmt: skip
+@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+              help="Seed the split into train, validation and test, and the run.")  # fmt: skip
+@click.option("--name", help="Give the run this name.")
+@click.option("--detach", is_flag=True, help="Return immediately; the run id is the last word on stdout.")
+@launcher_option
+@address_option
+@store_option
+@json_option
+@example("workbench automl houses.csv --target price --time 5m", "workbench automl digits --time 1m")
+def automl(
+    file: str, target: str | None, time_limit: str, asked: Task | None, seed: int, name: str | None,
+    detach: bool, launcher: str, address: str | None, as_json: bool,
+) -> int:  # fmt: skip
+    """Find a good model for a table, and test it on held-out rows.
+
+    FILE is a .csv, .tsv or .parquet file, or the name of a bundled data set.
+    """
+    from workbench.automl_pipeline import launch
+    from workbench.cli.following import detached, interrupted, waiting_for_the_driver
+    from workbench.runs.interruption import ended_like_interrupted
+
+    began_s = time.monotonic()
+    found = launch.create(
+        file, target, time=time_limit, asked=asked, seed=seed, name=name, store=open_store(),
+        launcher=launcher, address=address,
+    )  # fmt: skip
+    for note in found.notes:
+        print_note(note)
+    try:
+        with waiting_for_the_driver(found.run):
+            launch.start(found, began_s=began_s, launcher=launcher, address=address)
+        if detach:
+            _say_how_to_use(found)
+            return detached(found.run, as_json=as_json)
+        with ended_like_interrupted():  # once more, as Ray has put its own way in place
+            return _stay(found, began_s, as_json=as_json)
+    except KeyboardInterrupt:
+        code = interrupted(found.run, launcher)
+        _say_how_to_use(found)
+        return code
+
+
+def _say_how_to_use(found: AutoML) -> None:
+    # To follow its run is to see trials, of which none is the answer.
+    click.echo(f"Its result, once it has ended: wb.AutoML.attach({found.run.run_id!r})", err=True)
+
+
+def _stay(found: AutoML, began_s: float, *, as_json: bool) -> int:
+    from workbench.cli.automl_progress import CandidatesView
+    from workbench.cli.exit_codes import exit_code_of_run
+    from workbench.cli.following import follow_to_end
+
+    history, state = follow_to_end(found.run, as_json=as_json, make_view=CandidatesView)
+    if not found.has_result:
+        click.echo(f"{found.run.name} {state}: no model was trained", err=True)
+        return exit_code_of_run(history, state)
+    tried_s = history.active_s(time.time())
+    ended_s = time.monotonic()
+    document = found.to_json()
+    if as_json:
+        print_json(document)
+    else:
+        start_s, end_s = ended_s - began_s - tried_s, time.monotonic() - ended_s
+        parts = {"": start_s + tried_s + end_s, " to start": start_s, " to try": tried_s,
+                 " to choose and test": end_s}  # fmt: skip
+        whole, *rest = (f"{format_duration(round(max(0.0, part_s)))}{name}" for name, part_s in parts.items())
+        click.echo()
+        for line in found.summary(write_for_shell):
+            click.echo(line)
+        click.echo(f"time    {whole}: {', '.join(rest)}")
+        click.echo(f"run     {found.run.run_id}")
+        click.echo(f"use it  wb.AutoML.attach({found.run.run_id!r}).predict(...)")
+    code = exit_code_of_run(history, state)
+    return 0 if code == _NONE_COMPLETE and document["used"] else code

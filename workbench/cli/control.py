@@ -1,0 +1,79 @@
+"""Commands that a run's driver carries out; they follow from the table of actions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import click
+
+from workbench.actions import ACTIONS, Action
+from workbench.cli.action_options import action_options
+from workbench.cli.options import (
+    attach,
+    command_line,
+    example,
+    json_option,
+    launcher_option,
+    run_argument,
+    store_option,
+)
+from workbench.cli.output import print_json
+from workbench.cli.remote import remote_capable
+
+_UNANSWERED = "the driver has not answered yet; it will carry the command out when it can"
+
+
+def names_of_commands() -> list[str]:
+    """Return the names of the commands that a driver carries out, in the order of the table."""
+    found = (action.command_name for action in ACTIONS.values() if _is_for_driver(action))
+    return list(dict.fromkeys(found))
+
+
+def make_command(name: str) -> click.Command:
+    """Return one of these commands.
+
+    Args:
+        name: One of `names_of_commands`.
+    """
+    actions = [
+        action for action in ACTIONS.values() if action.command_name == name and _is_for_driver(action)
+    ]
+    first = actions[0]
+
+    def carry_out(run_id: str, as_json: bool, **given: Any) -> None:
+        run = attach(run_id)
+        where = {key: given.pop(key) for key in ("launcher", "address") if key in given}
+        action = _chosen(actions, given)
+        known = {one.name for one in action.arguments}
+        answer = run.act(action.kind, {name: given[name] for name in given if name in known}, **where)
+        if as_json:
+            is_about_settings = any(one.setting for one in action.arguments)
+            shown = {"settings": run.to_json()["settings"]} if is_about_settings else given
+            print_json({"run_id": run.run_id, **shown, "answer": answer})
+            return
+        target = f"trial {given['trial']} of {run.run_id}" if given.get("trial") is not None else run.run_id
+        click.echo(f"{name} {target}: {answer or _UNANSWERED}")
+        if first.may_launch:
+            click.echo(f"Follow it with: {command_line('attach', run.run_id)}", err=True)
+
+    carry_out.__doc__ = first.help
+    command = example(*first.examples)(carry_out)
+    command = store_option(json_option(command))
+    if first.may_launch:
+        command = launcher_option(command)
+    command = run_argument(action_options(*(action.kind for action in actions))(command))
+    return click.command(name)(remote_capable(attaches=first.may_launch)(command))
+
+
+def _is_for_driver(action: Action) -> bool:
+    return action.done_by == "driver" or (action.may_launch and not action.detaches)
+
+
+def _chosen(actions: list[Action], given: Mapping[str, Any]) -> Action:
+    """Return the action that takes the arguments that were given."""
+    names = {name for name, value in given.items() if value is not None}
+    for action in actions:
+        if names == {one.name for one in action.arguments if one.is_required}:
+            return action
+    return actions[0]

@@ -1,0 +1,308 @@
+"""Commands about this machine: doctor, shutdown."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import os
+import platform
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+from workbench.artifacts import Artifacts
+from workbench.cli.options import (
+    command_line,
+    example,
+    json_option,
+    open_store,
+    store_option,
+    write_for_shell,
+)
+from workbench.cli.output import print_json
+from workbench.errors import WorkbenchError
+from workbench.formatting import format_bytes, format_duration
+
+if TYPE_CHECKING:
+    from workbench.resources import Inventory
+    from workbench.store import RunRow, Store
+
+_LITTLE_DISK_BYTES = 2**30
+_PACKAGES = ("torch", "ray", "optuna", "plotly", "sqlalchemy", "pydantic", "numpy", "pandas", "scikit-learn")
+_OPTIONAL_PACKAGES = {
+    "psycopg": "stores on PostgreSQL: pip install 'workbench[postgresql]'",
+    "optuna-dashboard": "Optuna's own dashboard: pip install optuna-dashboard",
+}
+_QUIET_S = 30.0
+_MARKS = {
+    "fine": ("ok", "green"),
+    "notable": ("..", "yellow"),
+    "missing": ("--", "bright_black"),
+    "broken": ("!!", "red"),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Finding:
+    """One thing that was checked, its condition, and how to fix it if it is broken."""
+
+    subject: str
+    state: Literal["fine", "notable", "missing", "broken"]
+    text: str
+    fix: str | None = None
+
+
+@click.command()
+@store_option
+@json_option
+@example("workbench doctor")
+def doctor(as_json: bool) -> int:
+    """Check everything that runs depend on, problems first; exit with 1 if something is broken."""
+    checks: list[Callable[[], list[Finding]]] = [
+        _check_python, _check_packages, _check_hardware, _check_torch, _check_store, _check_runs,
+        _check_ray, _check_exposure, _check_settings, _check_cache, _check_optional_tools,
+    ]  # fmt: skip
+    findings = [finding for check in checks for finding in check()]
+    order = {"broken": 0, "notable": 1, "fine": 2, "missing": 3}
+    findings.sort(key=lambda finding: order[finding.state])
+    broken = any(finding.state == "broken" for finding in findings)
+    if as_json:
+        print_json({"ok": not broken, "findings": [dataclasses.asdict(finding) for finding in findings]})
+        return int(broken)
+    width = max(len(finding.subject) for finding in findings)
+    for finding in findings:
+        mark, colour = _MARKS[finding.state]
+        click.echo(click.style(mark, fg=colour) + f"  {finding.subject:<{width}}  {finding.text}")
+        if finding.fix:
+            click.echo(f"{'':<{width + 6}}fix: {finding.fix}")
+    return int(broken)
+
+
+@click.command()
+@json_option
+@example("workbench shutdown")
+def shutdown(as_json: bool) -> None:
+    """Stop the local Ray head; runs that are under way can be resumed later."""
+    from workbench.head import local_head
+
+    found = local_head.status()
+    ended = local_head.shutdown()
+    if as_json:
+        print_json({"ended": ended, "address": found.address if found and ended else None})
+    elif ended:
+        click.echo(f"stopped the Ray head{f' at {found.address}' if found else ''}")
+    else:
+        click.echo("no Ray head is running on this machine")
+
+
+def _check_python() -> list[Finding]:
+    return [Finding("python", "fine", f"{platform.python_version()}, {sys.executable}")]
+
+
+def _check_packages() -> list[Finding]:
+    from workbench import __version__
+
+    findings = [Finding("workbench", "fine", __version__)]
+    for name in _PACKAGES:
+        try:
+            findings.append(Finding(name, "fine", importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            findings.append(Finding(name, "broken", "not installed", f"pip install {name}"))
+    return findings
+
+
+def _check_hardware() -> list[Finding]:
+    from workbench.resources import inventory
+
+    found = inventory()
+    memory = f"{format_bytes(found.memory_bytes)} of memory"
+    gpus = f"{len(found.gpus)} GPUs" if found.gpus else f"no GPU ({found.no_gpus_because})"
+    text = f"{found.host}: {found.num_cpus} CPUs, {memory}, {gpus}"
+    return [Finding("hardware", "fine", text), *_check_gpus(found)]
+
+
+def _check_gpus(found: Inventory) -> list[Finding]:
+    """Check each GPU, including those that the NVIDIA driver cannot describe."""
+    from workbench.resources import GpuMeter
+
+    meter = GpuMeter(found.gpus)
+    findings = []
+    for gpu, usage in zip(found.gpus, meter.read(), strict=True):
+        errors = usage.ecc_uncorrected or 0
+        facts = [f"{gpu.name}, {format_bytes(gpu.memory_bytes)}"]
+        facts += [f"{way} to {other}" for other, way in enumerate(gpu.links) if way not in ("", "X")]
+        facts += [f"slowed by {' and '.join(usage.slowed_by)}"] if usage.slowed_by else []
+        facts += [f"{errors} uncorrected memory errors"] if errors else []
+        facts += [usage.state] if usage.state != "ok" else []
+        if errors or usage.state != "ok":
+            fix = "nvidia-smi -q shows details; reset the GPU, or restart the machine"
+            findings.append(Finding(f"GPU {gpu.index}", "broken", ", ".join(facts), fix))
+        else:
+            findings.append(Finding(f"GPU {gpu.index}", "fine", ", ".join(facts)))
+    meter.close()
+    if found.gpus_state in ("wrong driver", "failed") or (found.gpus and found.no_gpus_because):
+        fix = "nvidia-smi shows details; load the driver again, or restart the machine"
+        findings.append(Finding("GPU driver", "broken", str(found.no_gpus_because), fix))
+    return findings
+
+
+def _check_torch() -> list[Finding]:
+    """Check torch in a separate process: importing a broken installation may end the process."""
+    import subprocess
+
+    program = (
+        "import torch; n = torch.cuda.device_count(); "
+        "print(', '.join(['cpu', *(f'cuda:{i} {torch.cuda.get_device_name(i)}' for i in range(n))]))"
+    )
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=False
+        )
+    except subprocess.TimeoutExpired:
+        return [Finding("torch devices", "broken", "importing torch takes longer than 120 s")]
+    if answer.returncode != 0:
+        lines = answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"]
+        return [
+            Finding(
+                "torch devices",
+                "broken",
+                lines[-1],
+                "Reinstall torch: pip install --force-reinstall torch",
+            )
+        ]
+    return [Finding("torch devices", "fine", answer.stdout.strip())]
+
+
+def _check_store() -> list[Finding]:
+    try:
+        with open_store() as store:
+            num_runs = len(store.runs())
+            place, artifacts = store.place, store.artifacts
+    except WorkbenchError as error:
+        step = error.to_json(write_for_shell)["next_step"]
+        return [Finding("store", "broken", error.problem, step or "Choose another store with --store.")]
+    return [Finding("store", "fine", f"{place}, {num_runs} runs"), _check_artifacts(artifacts)]
+
+
+def _check_runs() -> list[Finding]:
+    """Find runs that wait for workers, or that need to be resumed."""
+    try:
+        with open_store() as store:
+            rows = [row for row in store.runs() if row.state in ("running", "lost")]
+            return [finding for row in rows if (finding := _check_run(store, row)) is not None]
+    except WorkbenchError:
+        return []  # reported by the check of the store
+
+
+def _check_run(store: Store, row: RunRow) -> Finding | None:
+    from workbench.events import Noted
+    from workbench.history import History
+
+    if row.state == "lost":
+        text = f"{row.run_id} was lost: its driver is gone"
+        return Finding("run", "notable", text, command_line("resume", row.run_id))
+    events = [stored.event for stored in store.events(row.run_id)]
+    history = History.of(store.experiment(row.run_id), events)
+    quiet_s = time.time() - events[-1].time_unix_s if events else 0.0
+    if quiet_s < _QUIET_S or history.in_state("running") or not history.in_state("waiting"):
+        return None
+    notes = [event.message for event in events if isinstance(event, Noted) and event.trial is None]
+    text = f"{row.run_id} has not trained for {format_duration(quiet_s)}"
+    fix = f"Wait, or stop it: {command_line('stop', row.run_id)}"
+    return Finding("run", "notable", ": ".join([text, *notes[-1:]]), fix)
+
+
+def _check_artifacts(artifacts: Artifacts) -> Finding:
+    try:
+        artifacts.prepare()
+        artifacts.probe()
+    except WorkbenchError as error:
+        return Finding("artifacts", "broken", error.problem, "Name another place with WORKBENCH_ARTIFACTS.")
+    if not artifacts.is_local:
+        return Finding("artifacts", "fine", str(artifacts))
+    free_bytes = shutil.disk_usage(artifacts.working_folder).free
+    free = format_bytes(free_bytes)
+    if free_bytes < _LITTLE_DISK_BYTES:
+        return Finding("artifacts", "broken", f"{free} free", f"Free some space at {artifacts}.")
+    return Finding("artifacts", "fine", f"{artifacts}, {free} free")
+
+
+def _check_ray() -> list[Finding]:
+    from workbench.head import local_head
+
+    try:
+        found = local_head.status()
+    except WorkbenchError as error:
+        return [Finding("ray head", "broken", str(error))]
+    if found is None:
+        return [Finding("ray head", "missing", "not running; a sweep starts it")]
+    idle = "in use" if found.idle_s < 60 else f"idle for {format_duration(found.idle_s)}"
+    return [
+        Finding(
+            "ray head", "fine",
+            f"{found.address}, process {found.pid}, {found.num_cpus:g} CPUs, "
+            f"{found.num_gpus:g} GPUs, {idle}; log {found.log}",
+        )
+    ]  # fmt: skip
+
+
+def _check_exposure() -> list[Finding]:
+    from workbench.cli.doctor_exposure import find_exposures
+
+    try:
+        exposures = find_exposures()
+    except WorkbenchError:
+        return []  # reported by the check of the head
+    found = [
+        Finding("exposure", "broken" if is_bad else "notable", text, fix) for is_bad, text, fix in exposures
+    ]
+    closed = "the head is reachable only from this machine, and no other user can read the files of runs"
+    return found or [Finding("exposure", "fine", closed)]
+
+
+def _check_settings() -> list[Finding]:
+    """Check the alert settings of runs driven on this machine, and whether sinks can be reached."""
+    from workbench.alerts import read_settings, settings_path
+
+    path = settings_path()
+    try:
+        settings = read_settings()
+    except WorkbenchError as error:
+        return [
+            Finding("settings", "broken", str(error), "Correct the file; until then no sink receives alerts.")
+        ]
+    if not settings.sinks and not settings.alerts:
+        return [Finding("settings", "missing", f"{path} has no sinks and no alert rules")]
+    facts = f"{path}, {len(settings.sinks)} sinks, {len(settings.alerts)} rules"
+    broken = [
+        Finding("sink", "broken", f"{name} cannot be used: {problem}", f"workbench alerts --try {name}")
+        for name, problem in settings.problems().items()
+    ]
+    text = f"{facts}, for runs driven on this machine; submitted runs use the settings of their cluster"
+    return [Finding("settings", "fine", text), *broken]
+
+
+def _check_cache() -> list[Finding]:
+    from workbench.data.cache import cache_folder
+
+    folder = cache_folder()
+    if not folder.exists():
+        return [Finding("data cache", "missing", f"{folder} is created when it is needed")]
+    if not os.access(folder, os.W_OK):
+        return [Finding("data cache", "broken", f"{folder} cannot be written", "Check its permissions.")]
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    return [Finding("data cache", "fine", f"{folder}, {format_bytes(size)}")]
+
+
+def _check_optional_tools() -> list[Finding]:
+    findings: list[Finding] = []
+    for name, purpose in _OPTIONAL_PACKAGES.items():
+        try:
+            findings.append(Finding(name, "fine", importlib.metadata.version(name)))
+        except importlib.metadata.PackageNotFoundError:
+            findings.append(Finding(name, "missing", f"not installed; for {purpose}"))
+    return findings

@@ -1,0 +1,45 @@
+"""The exit codes of the command line: their meanings, and those of errors and of ended runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench.errors import ArgumentError, DataError, ExperimentError, ResourcesError, WorkbenchError
+
+if TYPE_CHECKING:
+    from workbench.events import RunState
+    from workbench.history import History
+
+DONE = 0
+FAILED = 1
+BAD_INPUT = 2
+UNSCHEDULABLE = 3
+NOTHING_COMPLETE = 4
+SOME_FAILED = 5
+INTERRUPTED = 130
+
+MEANINGS = {
+    DONE: "done",
+    FAILED: "failed",
+    BAD_INPUT: "the experiment, the data or the command line is wrong",
+    UNSCHEDULABLE: "the available hardware can never satisfy the request",
+    NOTHING_COMPLETE: "the run ended without a complete trial",
+    SOME_FAILED: "the run has complete trials, and some of its trials failed",
+    INTERRUPTED: "interrupted",
+}
+
+
+def exit_code_of(error: WorkbenchError) -> int:
+    """Return the exit code that stands for an error."""
+    if isinstance(error, ExperimentError | ArgumentError | DataError):
+        return BAD_INPUT
+    return UNSCHEDULABLE if isinstance(error, ResourcesError) else FAILED
+
+
+def exit_code_of_run(history: History, state: RunState) -> int:
+    """Return the exit code that stands for the end of a run."""
+    if state in ("failed", "lost"):
+        return FAILED
+    if not history.in_state("complete"):
+        return NOTHING_COMPLETE
+    return SOME_FAILED if history.in_state("failed") else DONE

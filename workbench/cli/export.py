@@ -1,0 +1,105 @@
+"""Commands that write results, or import an experiment: report, export, import."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from workbench.actions import ACTIONS
+from workbench.cli.action_options import action_options
+from workbench.cli.options import attach, described, example, json_option, run_argument, store_option
+from workbench.cli.output import print_json
+from workbench.cli.remote import remote_capable
+
+
+@click.command()
+@remote_capable(brings={"--to": "{run_id}-report.html"})
+@run_argument
+@action_options("report")
+@store_option
+@json_option
+@described(ACTIONS["report"])
+def report(run_id: str, to: str | None, as_json: bool) -> None:
+    """Write the report of a run."""
+    run = attach(run_id)
+    written = run.report(to).absolute()
+    if as_json:
+        print_json({"run_id": run.run_id, "report": str(written)})
+    else:
+        click.echo(str(written))
+
+
+@click.command()
+@remote_capable(brings={"--to": None, "--optuna": None})
+@run_argument
+@action_options("export", "export_study")
+@store_option
+@json_option
+@described(
+    ACTIONS["export"],
+    """A bundle contains the configuration, the weights, the command that trains it again, the versions of the
+    environment, and the report.""",
+)
+def export(
+    run_id: str, to: str | None, trial: int | None, force: bool | None, weights: bool | None, url: str | None,
+    name: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Export a trial as a bundle, or the study to Optuna."""
+    if to is None and url is None:
+        raise click.UsageError("Give a target: --to DIR for a bundle, or --optuna URL for a study.")
+    run = attach(run_id)
+    document: dict[str, str | None] = {"run_id": run.run_id, "bundle": None, "study": None}
+    if to is not None:
+        bundle = run.export(to, trial=trial, force=bool(force), weights=weights is not False)
+        document["bundle"] = str(bundle.absolute())
+    if url is not None:
+        document["study"] = run.export_study(url, name)
+    if as_json:
+        print_json(document)
+        return
+    if document["bundle"] is not None:
+        click.echo(f"bundle  {document['bundle']}")
+    if url is not None:
+        from workbench.store.urls import hide_password
+
+        click.echo(f"study   {document['study']} in {hide_password(url)}")
+
+
+@click.command("import")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--train", metavar="MODULE:FUNCTION", help="Call this function (config, report) in each trial.")
+@click.option(
+    "--to",
+    "path",
+    type=click.Path(path_type=Path),
+    help="Write the experiment to this file; by default to stdout.",
+)
+@json_option
+@example("workbench import sweep.yaml --train my_training:train --to experiment.yaml")
+def import_sweep(file: Path, train: str | None, path: Path | None, as_json: bool) -> None:
+    """Convert a W&B sweep file to an experiment file."""
+    from workbench.errors import ArgumentError
+    from workbench.experiment.wandb_sweep import HOMELESS, from_wandb_sweep
+    from workbench.experiment.yaml_file import read_yaml_file
+
+    document = read_yaml_file(file, holds="a W&B sweep: method, metric, parameters, ...")
+    for key in [key for key in document if key in HOMELESS]:
+        click.echo(f"left out {key}: {document.pop(key)!r}", err=True)
+    experiment = from_wandb_sweep(document, train=train)
+    text = experiment.to_yaml()
+    if path is None:
+        if as_json:
+            print_json(experiment.model_dump(mode="json"))
+        else:
+            click.echo(text, nl=False)
+        return
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ArgumentError(f"cannot write {path}: {error.strerror}", field="--to") from error
+    if as_json:
+        print_json({"experiment": str(path)})
+    else:
+        click.echo(f"wrote {path}; check it with: {shlex.join(['workbench', 'check', str(path)])}")

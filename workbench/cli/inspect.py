@@ -1,0 +1,359 @@
+"""Commands that only read: check, list, show."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from workbench.advisor.card import lines_of
+from workbench.cli.exit_codes import exit_code_of
+from workbench.cli.options import (
+    attach,
+    command_line,
+    example,
+    json_option,
+    open_store,
+    read_settings,
+    run_argument,
+    store_option,
+    write_for_shell,
+)
+from workbench.cli.output import (
+    colour_of,
+    describe_memory,
+    make_console,
+    print_error,
+    print_json,
+)
+from workbench.cli.remote import remote_capable
+from workbench.experiment.changing import describe_changes
+from workbench.experiment.trial_value import describe_value
+from workbench.formatting import format_age, format_count, format_number, format_params, format_value
+from workbench.runs.descriptions import first_line, format_counts, format_numbers, how_to_extend
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from workbench.advisor.memory import MemoryForecast
+    from workbench.experiment import Experiment
+    from workbench.history import History, Trial
+    from workbench.runs import Run
+
+
+@click.command()
+@click.argument("file", required=False)
+@click.option(
+    "--set", "assignments", multiple=True, metavar="NAME=VALUE", help="Change a setting, as in sweep."
+)
+@click.option("--schema", is_flag=True, help="Print the JSON schema of experiment files, for editors.")
+@click.option("--memory", is_flag=True, help="Estimate the memory of a trial, without running one.")
+@json_option
+@example(
+    "workbench check search_spaces/digits.yaml",
+    "workbench check search_spaces/digits.yaml --memory",
+    "workbench check --schema > experiment.schema.json",
+)
+def check(file: str | None, assignments: tuple[str, ...], schema: bool, memory: bool, as_json: bool) -> int:
+    """Check an experiment file without starting anything."""
+    if schema:
+        from workbench.experiment import Experiment
+
+        print_json(Experiment.model_json_schema())
+        return 0
+    if file is None:
+        raise click.UsageError("Name an experiment file.")
+    from workbench.errors import WorkbenchError
+    from workbench.runs import read_experiment
+
+    try:
+        experiment = read_experiment(file, read_settings(assignments))
+        from workbench.sweeps.preflight import check as check_before_start
+
+        check_before_start(experiment)
+        forecast = _forecast_memory(experiment) if memory else None
+    except WorkbenchError as error:
+        if not as_json:
+            raise
+        print_json({"ok": False, **error.to_json(write_for_shell)})
+        print_error(error)
+        return exit_code_of(error)
+    if as_json:
+        document = {"ok": True, "name": experiment.name, "experiment_hash": experiment.hash()}
+        print_json(document if forecast is None else document | {"memory": forecast.to_json()})
+        return 0
+    trials = experiment.max_configurations()
+    budget = "no limit on trials" if trials is None else format_count(trials, "trial")
+    parameters = format_count(len(experiment.search.root), "parameter")
+    click.echo(
+        f"{file} is valid: {experiment.name}, {parameters}, {budget}.\n"
+        f"Start it with: {command_line('sweep', file)}"
+    )
+    if forecast is not None:
+        click.echo(describe_memory(forecast))
+    return 0
+
+
+def _forecast_memory(experiment: Experiment) -> MemoryForecast:
+    from workbench.advisor.memory import forecast_memory
+
+    return forecast_memory(experiment)
+
+
+@click.command("list")
+@remote_capable()
+@click.option("--limit", type=click.IntRange(min=1), help="List only this many runs, the newest.")
+@store_option
+@json_option
+@example(
+    "workbench list --limit 10",
+    "workbench list --json",
+)
+def list_runs(limit: int | None, as_json: bool) -> None:
+    """List the runs of the store, newest first."""
+    from workbench.runs import Run
+
+    with open_store() as store:
+        rows = store.runs(limit)
+        waits = {row.run_id: Run(store, row.run_id).waits_for for row in rows if row.state == "running"}
+        if as_json:
+            print_json(
+                [
+                    {
+                        "run_id": row.run_id, "name": row.name, "state": row.state,
+                        "created_unix_s": row.created_unix_s, "waits_for": waits.get(row.run_id),
+                    }
+                    for row in rows
+                ]
+            )  # fmt: skip
+            return
+        if not rows:
+            click.echo(f"No runs yet. Start one with: {command_line('sweep', 'FILE')}")
+            return
+        from rich.text import Text
+
+        table = make_table("run", "name", "state", "started", *(["waits for"] if any(waits.values()) else []))
+        now = time.time()
+        for row in rows:
+            table.add_row(
+                row.run_id,
+                Text(row.name),
+                Text(row.state, style=colour_of(row.state)),
+                format_age(now - row.created_unix_s),
+                *([Text(reason)] if (reason := waits.get(row.run_id)) else []),
+            )
+        make_console().print(table)
+
+
+@click.command()
+@remote_capable()
+@run_argument
+@click.option("--trials", "num_trials", type=click.IntRange(min=0), default=20, show_default=True,
+              help="Show this many trials, best first.")  # fmt: skip
+@store_option
+@json_option
+@example(
+    "workbench show last",
+    "workbench show last --json",
+)
+def show(run_id: str, num_trials: int, as_json: bool) -> None:
+    """Show a run: its state, its best trial, its trials, and why trials failed."""
+    run = attach(run_id)
+    if as_json:
+        print_json(run.to_json())
+        return
+    print_run(run, num_trials)
+
+
+def print_run(run: Run, num_trials: int) -> None:
+    """Print a run as text."""
+    from rich.text import Text
+
+    console, history, row = make_console(), run.history, run.row
+    console.print(Text.assemble((row.name, "bold"), f"  {row.run_id}  ", (row.state, colour_of(row.state))))
+    for line in _facts(run, history):
+        console.print(Text(line))
+    if (advice := run.advice) is not None:
+        console.print()
+        for line in lines_of(advice):
+            console.print(Text(line))
+    best = history.best()
+    if best is not None:
+        console.print()
+        console.print(Text(f"Best: trial {best.number}", style="bold"))
+        facts = make_table(show_header=False)
+        for name, value in best.values.items():
+            facts.add_row(name, Text(format_number(value), style="bold"))
+        for name, value in best.params.items():
+            facts.add_row(name, format_value(value))
+        if plan := best.plan.describe(in_full=True):
+            facts.add_row("plan", plan)
+        console.print(facts)
+    shown = _ordered(history)[:num_trials]
+    if shown:
+        console.print()
+        console.print(trials_table(history, shown))
+        if len(shown) < len(history.trials):
+            console.print(Text(f"  and {len(history.trials) - len(shown)} more trials", style="bright_black"))
+    _print_setbacks(console, history)
+    _print_failures(console, history)
+    _print_alerts(console, history)
+    if run.is_advice:
+        return
+    console.print()
+    for line in next_commands(run.run_id, row.state, history):
+        console.print(Text(line, style="bright_black"))
+
+
+def make_table(*columns: str, show_header: bool = True) -> Table:
+    """Return a table in the common style."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        box=box.SIMPLE_HEAD, show_header=show_header, show_edge=False, pad_edge=False, header_style="bold",
+        padding=(0, 2, 0, 0),
+    )  # fmt: skip
+    for column in columns:
+        table.add_column(column, no_wrap=column in ("run", "state"))
+    return table
+
+
+def trials_table(history: History, trials: list[Trial]) -> Table:
+    """Return a table of trials: state, values and configuration."""
+    from rich.text import Text
+
+    metrics = [item.metric for item in history.objectives]
+    table = make_table("trial", "state", *metrics, "step", "params")
+    for trial in trials:
+        reason = trial.reason
+        if trial.state == "complete" and not history.is_feasible(trial):
+            reason = "infeasible"
+        state = trial.state if reason is None else f"{trial.state} ({reason})"
+        values = trial.values or trial.last_values
+        table.add_row(
+            str(trial.number),
+            Text(state, style=colour_of(trial.state)),
+            *(format_number(values[metric]) if metric in values else "" for metric in metrics),
+            str(trial.last_step),
+            Text(format_params(trial.params)),
+        )
+    return table
+
+
+def next_commands(run_id: str, state: str, history: History, *, has_report: bool = False) -> list[str]:
+    """Return possible next commands, each with what it does."""
+    has_best = history.best() is not None
+    offers: list[tuple[str, str]] = []
+    if state in ("waiting", "running", "stopping"):
+        offers = [("follow it", command_line("attach", run_id)), ("stop it", command_line("stop", run_id))]
+        if state == "waiting":
+            offers.append(("start it, if it does not start", command_line("resume", run_id)))
+    elif state == "complete" and has_best and (more := how_to_extend(history)):
+        offers = [("extend it", command_line("extend", run_id, **more))]
+    elif state in ("lost", "stopped", "failed"):
+        offers = [("resume it", command_line("resume", run_id))]
+    if not has_best and history.in_state("failed"):
+        offers.append(("read the tracebacks", command_line("report", run_id)))
+    if has_best and not has_report:
+        offers += [
+            ("write the report", command_line("report", run_id)),
+            ("export the best", command_line("export", run_id, to="best")),
+        ]
+    width = max((len(label) for label, _ in offers), default=0)
+    return [f"{label:<{width}}  {command}" for label, command in offers]
+
+
+def _facts(run: Run, history: History) -> list[str]:
+    row = run.row
+    counts = format_counts(history)
+    content = "an advice" if run.is_advice else counts or "no trials yet"
+    lines = [f"started {format_age(time.time() - row.created_unix_s)}, {content}"]
+    if row.state == "lost":
+        again = "the next advice uses them" if run.is_advice else "the run can be resumed"
+        lines.append(f"its driver is gone; its results are stored: {again}")
+    elif history.reason or history.message:
+        lines.append(f"{history.state}: {history.message or history.reason or ''}")
+    if history.in_state("complete") and (why := history.why_no_best()) is not None:
+        lines.append(f"no best: {why}")
+    if (reason := run.waits_for) is not None:
+        lines.append(f"waits for {reason}")
+    if row.owner is not None and row.state in ("running", "stopping", "waiting"):
+        lines.append(f"driven by process {row.owner.pid} on {row.owner.host}")
+    if history.trials:
+        lines.append(f"value of a trial: {describe_value(history.experiment)}")
+    changes = describe_changes(history.experiment, history.in_force)
+    if changes and history.replay_of is None:
+        lines.append(f"changed since it began: {', '.join(changes)}")
+    if (energy := run.energy.describe()) is not None:
+        lines.append(energy)
+    lines += replay_lines(run)
+    return lines
+
+
+def replay_lines(run: Run) -> list[str]:
+    """Return how a replay differs from its original; nothing for any other run."""
+    comparison = run.comparison
+    if comparison is not None:
+        return [str(comparison)]
+    original = run.history.replay_of
+    return [] if original is None else [f"replay of {original}, which is not in this store"]
+
+
+def _ordered(history: History) -> list[Trial]:
+    """Return the running trials, then the best, then the rest by number."""
+    ranked = history.ranked()
+    first = [*history.in_state("running"), *ranked]
+    seen = {trial.number for trial in first}
+    return [*first, *(trial for trial in history.trials.values() if trial.number not in seen)]
+
+
+def _print_setbacks(console: Any, history: History) -> None:
+    """Print what trials recovered from: what ended one of their attempts, but not the trial."""
+    grouped: dict[str, list[int]] = {}
+    for trial in history.trials.values():
+        for setback in trial.setbacks:
+            if setback.reason != "resized":
+                grouped.setdefault(f"{setback.reason}: {first_line(setback.message)}", []).append(
+                    trial.number
+                )
+        for resize in trial.resizes:
+            grouped.setdefault(resize.describe(), []).append(trial.number)
+    _print_grouped(console, "What trials recovered from", grouped)
+
+
+def _print_failures(console: Any, history: History) -> None:
+    grouped: dict[str, list[int]] = {}
+    for trial in history.in_state("failed"):
+        grouped.setdefault(last_line(trial), []).append(trial.number)
+    _print_grouped(console, "Why trials failed", grouped, style="red")
+
+
+def _print_alerts(console: Any, history: History) -> None:
+    from rich.text import Text
+
+    if history.alerts:
+        console.print()
+        console.print(Text("Alerts", style="bold"))
+    for alert in history.alerts.values():
+        style = {"error": "red", "warning": "yellow"}.get(alert.raised.level, "")
+        console.print(Text(f"  {alert.raised.alert}: {alert.describe()}", style=style))
+
+
+def _print_grouped(console: Any, title: str, grouped: dict[str, list[int]], style: str = "") -> None:
+    """Print what happened to which trials, grouped by what happened."""
+    from rich.text import Text
+
+    if grouped:
+        console.print()
+        console.print(Text(title, style="bold"))
+    for what, numbers in grouped.items():
+        console.print(Text(f"  {format_numbers(numbers)}: {what}", style=style))
+
+
+def last_line(trial: Trial) -> str:
+    """Return why a trial failed, in one line."""
+    lines = [line.strip() for line in (trial.traceback or "").splitlines() if line.strip()]
+    text = lines[-1] if lines else first_line(trial.message)
+    return f"{trial.reason}: {text}" if trial.reason and trial.reason != "error" else text

@@ -1,0 +1,193 @@
+"""The view of a followed run: plain lines in a log, a live table in a terminal."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Protocol
+
+import click
+
+from workbench.cli.output import colour_of, make_console
+from workbench.events import Event, RunState, TrialStarted
+from workbench.formatting import format_duration, format_number, format_params, format_rate
+from workbench.history import History, Trial
+from workbench.runs.event_lines import Narrator
+from workbench.runs.progress import progress_of
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+    from workbench.store import RunRow
+
+REFRESH_S = 0.25
+_LINES_AROUND_TABLE = 8
+_MIN_ROWS = 3
+_BAR_WIDTH = 40
+
+
+class View(Protocol):
+    """The view of a run that is being followed."""
+
+    def show(self, event: Event) -> None:
+        """Show an event that was applied to the history."""
+        ...
+
+    def refresh(self, state: RunState) -> None:
+        """Show the current state."""
+        ...
+
+    def close(self) -> None:
+        """Restore the terminal."""
+        ...
+
+
+class LinesView:
+    """One plain line for each change of state, from the beginning of the run."""
+
+    def __init__(self, history: History, *, stderr: bool) -> None:
+        """Show `history` on stdout or stderr."""
+        self._narrator = Narrator(history)
+        self._history = history
+        self._stderr = stderr
+
+    def show(self, event: Event) -> None:
+        """Print the line of an event if it changes a state."""
+        line = self._narrator.line_of(event)
+        if line is not None:
+            elapsed = _elapsed(self._history, event.time_unix_s)
+            click.echo(f"{elapsed:>11} {line}", err=self._stderr)
+
+    def refresh(self, state: RunState) -> None:
+        """Do nothing: a log needs no reminder."""
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+def _elapsed(history: History, now_unix_s: float) -> str:
+    """Return for how long the run has been driven, or since the advice was requested."""
+    if history.drivers or history.started_unix_s is None:
+        return format_duration(history.active_s(now_unix_s))
+    return format_duration(max(0.0, now_unix_s - history.started_unix_s))
+
+
+class LiveView:
+    """A table of running trials, redrawn in place below the lines of new events."""
+
+    def __init__(self, row: RunRow, history: History, *, stderr: bool) -> None:
+        """Show `history` of the run `row`, on the terminal behind stdout or stderr."""
+        from rich.live import Live
+
+        self._title = (row.name, row.run_id)
+        self._history = history
+        self._narrator = Narrator(history)
+        self._console: Console = make_console(stderr=stderr)
+        self._live = Live(console=self._console, auto_refresh=False, transient=True)
+        self._live.start()
+        self._since_unix_s = time.time()
+        self._drawn_s = float("-inf")
+
+    def show(self, event: Event) -> None:
+        """Print the line of a new event; running trials are in the table."""
+        from rich.text import Text
+
+        line = self._narrator.line_of(event)
+        if line is None or isinstance(event, TrialStarted) or event.time_unix_s < self._since_unix_s:
+            return
+        words = line.split(" ", 3)
+        state = words[2].rstrip(":") if line.startswith("trial ") else words[1].rstrip(":")
+        elapsed = _elapsed(self._history, event.time_unix_s)
+        text = Text.assemble((f"{elapsed:>11} ", "bright_black"), line)
+        if colour_of(state) != "default":
+            text.highlight_words([state], style=colour_of(state))
+        self._console.print(text, no_wrap=True, overflow="ellipsis")
+
+    def refresh(self, state: RunState) -> None:
+        """Redraw, at most four times a second."""
+        now_s = time.monotonic()
+        if now_s - self._drawn_s >= REFRESH_S:
+            self._drawn_s = now_s
+            self._live.update(self._draw(state), refresh=True)
+
+    def close(self) -> None:
+        """Remove the table; the lines stay."""
+        self._live.stop()
+
+    def _draw(self, state: RunState) -> RenderableType:
+        from rich.console import Group
+        from rich.text import Text
+
+        name, run_id = self._title
+        elapsed = _elapsed(self._history, time.time())
+        title = Text.assemble(
+            (name, "bold"), f"  {run_id}  ", (state, colour_of(state)), (f"  {elapsed}", "bright_black")
+        )
+        parts: list[RenderableType] = [Text(""), title, self._draw_progress()]
+        best = self._history.best()
+        if best is not None:
+            values = {item.metric: best.values[item.metric] for item in self._history.objectives}
+            parts.append(
+                Text.assemble(
+                    ("best  ", "bright_black"), f"trial {best.number}  ",
+                    (format_params(values), "bold green"), f"  {format_params(best.params)}",
+                    no_wrap=True, overflow="ellipsis",
+                )
+            )  # fmt: skip
+        running = self._history.in_state("running")
+        if running:
+            parts += [Text(""), self._draw_running(running)]
+        return Group(*parts)
+
+    def _draw_progress(self) -> RenderableType:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        history = self._history
+        finished = sum(trial.finished for trial in history.trials.values())
+        done, left_s = progress_of(history, time.time())
+        total = history.max_trials()
+        counts = "  ".join(
+            f"[{colour_of(state)}]{len(found)} {state}[/]"
+            for state in ("running", "waiting", "complete", "pruned", "stopped", "failed")
+            if (found := history.in_state(state))
+        )
+        words = f"{finished}{f'/{total}' if total else ''} trials  {counts}"
+        if left_s is not None:
+            words += f"  [bright_black]{format_duration(round(left_s))} left[/]"
+        if done is None:
+            from rich.text import Text
+
+            return Text.from_markup(words)
+        grid = Table.grid(padding=(0, 2))
+        grid.add_row(
+            ProgressBar(total=1.0, completed=done, width=min(_BAR_WIDTH, self._console.width // 3)), words
+        )
+        return grid
+
+    def _draw_running(self, running: list[Trial]) -> Table:
+        from workbench.cli.inspect import make_table
+
+        history = self._history
+        metrics = [item.metric for item in history.objectives]
+        epochs = any(trial.last_epoch is not None for trial in running)
+        table = make_table("trial", "epoch" if epochs else "step", *metrics, "samples/s", "params")
+        room = max(_MIN_ROWS, self._console.height - _LINES_AROUND_TABLE)
+        for trial in running[:room]:
+            speed = "" if trial.samples_per_s is None else format_rate(trial.samples_per_s)
+            step = str(trial.last_step) if trial.last_epoch is None else self._format_epoch(trial)
+            values = (trial.last_values.get(metric) for metric in metrics)
+            numbers = ("" if value is None else format_number(value) for value in values)
+            table.add_row(str(trial.number), step, *numbers, speed, format_params(trial.params))
+        if len(running) > room:
+            table.add_row("...", f"and {len(running) - room} more")
+        for column in table.columns:
+            column.no_wrap = True
+            column.min_width = None if column is table.columns[-1] else len(str(column.header))
+            column.justify = "left" if column is table.columns[-1] else "right"
+        table.columns[-1].overflow = "ellipsis"
+        return table
+
+    def _format_epoch(self, trial: Trial) -> str:
+        epochs = trial.params.get("epochs", self._history.experiment.training.epochs)
+        return f"{trial.last_epoch:g}/{epochs}"

@@ -1,0 +1,82 @@
+"""Words, numbers and documents as they are printed."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from workbench.cli.options import write_for_shell
+from workbench.errors import PROBLEMS_VARIABLE, WorkbenchError
+from workbench.formatting import format_bytes, format_count, format_params
+from workbench.runs.descriptions import plain
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from workbench.advisor.memory import MemoryForecast
+
+_WIDE = 400
+_COLOURS = {
+    "complete": "green",
+    "running": "cyan",
+    "stopping": "yellow",
+    "waiting": "bright_black",
+    "pruned": "bright_black",
+    "stopped": "yellow",
+    "failed": "red",
+    "lost": "red",
+}
+
+
+def print_json(document: Any) -> None:
+    """Print one document that strict parsers read: what is no finite number is text."""
+    click.echo(json.dumps(plain(document), indent=2, allow_nan=False))
+
+
+def print_error(error: WorkbenchError) -> None:
+    """Print an error on stderr: for a user, or as JSON for another process of ours."""
+    if PROBLEMS_VARIABLE in os.environ:
+        from workbench.actions import write_for_panel
+
+        click.echo(json.dumps(error.to_json(write_for_panel)), err=True)
+        return
+    click.secho(f"error: {error.describe(write_for_shell)}", err=True, fg="red")
+
+
+def print_note(message: str) -> None:
+    """Print a note to the user on stderr."""
+    click.secho(f"note: {message}", err=True, fg="yellow")
+
+
+def make_console(*, stderr: bool = False) -> Console:
+    """Return a console; where no terminal is, its lines are long rather than broken."""
+    from rich.console import Console
+
+    file = sys.stderr if stderr else sys.stdout
+    return Console(file=file, width=None if file.isatty() else _WIDE, highlight=False, soft_wrap=False)
+
+
+def colour_of(state: str) -> str:
+    """Return the colour in which a state of a run or trial is written."""
+    return _COLOURS.get(state, "default")
+
+
+def describe_memory(forecast: MemoryForecast) -> str:
+    """Say what a worker will hold, of what that consists, and what would fit."""
+    step, law = forecast.step, forecast.law
+    parts = {"parameters": step.parameters_bytes, "gradients": step.gradients_bytes}
+    parts["optimizer"] = step.optimizer_bytes
+    told = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
+    fits = "it fits" if forecast.fits else "it does not fit"
+    lines = [
+        "Memory of a worker, estimated from shapes alone, beside what Python and torch take:",
+        f"  {format_bytes(forecast.peak_bytes)} with {forecast.plan.describe(in_full=True)}",
+        f"  {told}, the rest activations; each sample adds {format_bytes(law.per_sample_bytes)}",
+        f"  {fits} the {format_bytes(forecast.limit_bytes)} that a {forecast.device} worker has here; "
+        f"the largest micro batch that does: {format_count(forecast.largest_micro_batch)}",
+    ]
+    return "\n".join([*lines, f"  looked at {format_params(forecast.params)}"] if forecast.params else lines)

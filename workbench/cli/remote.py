@@ -1,0 +1,183 @@
+"""Commands on a remote cluster: with `--address http://...` a command runs there and prints here."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import shlex
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import click
+
+from workbench.cli.exit_codes import INTERRUPTED
+from workbench.cli.lazy_groups import words_of_command
+from workbench.cli.options import given_store, jobs_address_option, token_file_option
+from workbench.cli.output import make_console, print_note
+from workbench.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from workbench.remote.relayed_commands import Answer, RemoteCluster, Stream
+
+_OURS = ("--address", "--token-file", "--store")
+
+
+class _Command(Protocol):
+    __name__: str
+    __doc__: str | None
+
+    def __call__(self, *arguments: Any, **options: Any) -> Any: ...
+
+
+def remote_capable(
+    *, brings: Mapping[str, str | None] | None = None, attaches: bool = False
+) -> Callable[[_Command], Callable[..., Any]]:
+    """Let a command run on a cluster that takes jobs; the outermost of its decorators but `command`.
+
+    Args:
+        brings: The options that name an output, which is transferred here, each with the name that is used
+            without the option; `{run_id}` stands for the run, None for no output.
+        attaches: Whether the command also takes the address of a cluster to attach to.
+    """
+
+    def decorate(command: _Command) -> Callable[..., Any]:
+        @functools.wraps(command)
+        def carried_out(*arguments: Any, address: str | None, token_file: Path | None, **options: Any) -> Any:
+            from workbench.actions import is_jobs_address
+
+            if address is None:
+                if token_file is not None:
+                    raise click.UsageError("--token-file needs --address, the cluster that the token is for.")
+                return command(*arguments, **options, **({"address": None} if attaches else {}))
+            if is_jobs_address(address) or not attaches:
+                return _run_on_cluster(address, token_file, brings or {}, options)
+            return command(*arguments, **options, address=address)
+
+        return token_file_option(jobs_address_option(attaches)(carried_out))
+
+    return decorate
+
+
+def remote_cluster(address: str | None, token_file: Path | None) -> RemoteCluster:
+    """Return the cluster that the options name, and print notes about using it."""
+    from workbench.remote.relayed_commands import RemoteCluster
+
+    cluster = RemoteCluster(address, token_file=token_file, store=given_store())
+    for note in cluster.notes:
+        print_note(note)
+    return cluster
+
+
+def print_line(stream: Stream, line: str) -> None:
+    """Print a line of a remote command as if the command ran here."""
+    if stream in ("stdout", "stderr"):
+        click.echo(line, err=stream == "stderr")
+
+
+def waiting_for_the_cluster(what: str) -> contextlib.AbstractContextManager[Any]:
+    """Show on a terminal what is being waited for."""
+    return make_console(stderr=True).status(what) if sys.stderr.isatty() else contextlib.nullcontext()
+
+
+def print_how_to_return(run_id: str, cluster: RemoteCluster) -> None:
+    """Print how to follow or stop a remote run that is no longer followed."""
+    click.echo(
+        f"\nThe run continues on the cluster. To follow it: "
+        f"{shlex.join(['workbench', 'follow', run_id, *cluster.words])}\n"
+        f"To stop it: {shlex.join(['workbench', 'stop', run_id, *cluster.words])}",
+        err=True,
+    )
+
+
+def print_unknown_outcome(cluster: RemoteCluster) -> None:
+    """Print that a command was sent to a cluster, and how to find out whether it was carried out."""
+    command = shlex.join(["workbench", "list", *cluster.words])
+    click.echo(f"\nStopped waiting; the cluster may still carry the command out. To see: {command}", err=True)
+
+
+def _run_on_cluster(
+    address: str | None, token_file: Path | None, brings: Mapping[str, str | None], options: dict[str, Any]
+) -> int:
+    from workbench.runs.submission import check_target, save_result
+
+    words = without_options(words_of_command(), _OURS)
+    wanted = {
+        name: value for name, usual in brings.items()
+        if (value := _option(words, name) or (usual and usual.format(**options))) is not None
+    }  # fmt: skip
+    place = Path(wanted["--to"]) if "--to" in wanted else None
+    if place is not None and words[0] == "report" and place.is_dir():
+        raise ArgumentError(
+            f"{place} is a folder", field="--to", next_step="Give a file, such as report.html."
+        )
+    if place is not None:
+        check_target(place, force=bool(options.get("force")))
+    cluster = remote_cluster(address, token_file)
+    cluster.jobs.check()
+    try:
+        answer = _run(cluster, words, wanted)
+    except KeyboardInterrupt:
+        if words[0] == "follow":
+            print_how_to_return(options["run_id"], cluster)
+        else:
+            print_unknown_outcome(cluster)
+        return INTERRUPTED
+    if answer.exit_code == 0 and wanted:
+        save_result(answer, place, wanted.get("--optuna"))
+    if wanted:
+        click.echo(answer.stdout, nl=False)
+    return answer.exit_code
+
+
+def _run(cluster: RemoteCluster, words: Sequence[str], wanted: Mapping[str, str]) -> Answer:
+    """Run a command; in what it prints, the paths of its outputs become their paths here."""
+    from workbench.remote.relayed_commands import PLACE, STUDY_PLACE
+    from workbench.store.urls import hide_password
+
+    if not wanted:
+        return cluster.run(words, on_line=print_line)
+    places = {"--to": PLACE, "--optuna": f"sqlite:///{STUDY_PLACE}"}
+    given = [word for name in wanted for word in (name, places[name])]
+    shown = {places["--optuna"]: hide_password(wanted.get("--optuna", ""))}
+
+    def on_line(stream: Stream, line: str) -> None:
+        if stream == "place":
+            shown[line] = str(Path(wanted.get("--to", "")).absolute())
+        elif stream == "stderr":
+            print_line(stream, line)
+
+    answer = cluster.run(
+        [words[0], *given, *without_options(words[1:], list(wanted))], on_line=on_line, brings=True
+    )
+    stdout = answer.stdout
+    for place, here in shown.items():
+        stdout = stdout.replace(place, here)
+    return dataclasses.replace(answer, stdout=stdout)
+
+
+def without_options(words: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the words of a command without some options and their values."""
+    kept: list[str] = []
+    rest = iter(words)
+    for word in rest:
+        if word == "--":
+            return [*kept, word, *rest]
+        if word in names:
+            next(rest, None)
+        elif word.partition("=")[0] not in names:
+            kept.append(word)
+    return kept
+
+
+def _option(words: Sequence[str], name: str) -> str | None:
+    """Return the value of an option; the last one where it is repeated."""
+    value = None
+    for index, word in enumerate(words):
+        if word == name and index + 1 < len(words):
+            value = words[index + 1]
+        elif word.startswith(f"{name}="):
+            value = word.partition("=")[2]
+    return value

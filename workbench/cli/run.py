@@ -1,0 +1,185 @@
+"""Commands that start a run or follow it: sweep, follow, resume, replay."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from workbench.actions import ACTIONS, experiment_settings
+from workbench.cli.action_options import action_options
+from workbench.cli.exit_codes import exit_code_of_run
+from workbench.cli.following import (
+    detached,
+    follow_to_end,
+    interrupted,
+    print_end,
+    waiting_for_the_driver,
+)
+from workbench.cli.options import (
+    address_option,
+    attach,
+    described,
+    detach_option,
+    is_relayed,
+    json_option,
+    launcher_option,
+    open_store,
+    run_argument,
+    store_option,
+    write_for_shell,
+)
+from workbench.cli.output import print_json, print_note
+from workbench.cli.remote import remote_capable
+
+if TYPE_CHECKING:
+    from workbench.runs import Run
+
+
+def _launches(command: Callable[..., int]) -> Callable[..., int]:
+    """Let a command take a run, and options for starting its driver."""
+    options = (
+        remote_capable(attaches=True), run_argument, detach_option, launcher_option, store_option,
+        json_option,
+    )  # fmt: skip
+    return functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
+
+
+@click.command()
+@click.argument("file")
+@action_options("sweep")
+@detach_option
+@launcher_option
+@address_option
+@store_option
+@json_option
+@described(ACTIONS["sweep"])
+def sweep(
+    file: str, run_id: str | None, warm_start: tuple[str, ...], detach: bool, launcher: str,
+    address: str | None, as_json: bool, **given: Any,
+) -> int:  # fmt: skip
+    """Start a run of an experiment file; the help is that of the action."""
+    from workbench import runs
+
+    experiment = runs.read_experiment(file, experiment_settings(ACTIONS["sweep"].arguments, given))
+    store = open_store()
+    if run_id is not None and (found := runs.find_same_run(experiment, run_id, store=store)) is not None:
+        return _continue_same(
+            found, warm_start, detach=detach, launcher=launcher, address=address, as_json=as_json
+        )
+    earlier = [store.run(item).run_id for item in warm_start]
+    run = runs.create(
+        experiment, store=store, run_id=run_id, launcher=launcher, address=address, warm_start=earlier
+    )
+    try:
+        with waiting_for_the_driver(run):
+            runs.start(run, launcher=launcher, address=address, warm_start=earlier)
+    except KeyboardInterrupt:
+        return interrupted(run, launcher)
+    if detach:
+        return detached(run, as_json=as_json)
+    return _follow(run, as_json=as_json, with_report=True)
+
+
+def _continue_same(run: Run, warm_start: tuple[str, ...], **options: Any) -> int:
+    """Continue the run that a `sweep` with its run id names, or show it if it is complete."""
+    from workbench.runs import missing_warm_starts
+
+    if missing := missing_warm_starts(run, warm_start):
+        print_note(
+            f"run {run.run_id} was started without --warm-start {' '.join(missing)} and does not learn from "
+            "it; to start a run that does, give another --run-id"
+        )
+    if run.state != "complete":
+        return _continue(run, **options)
+    if options["detach"]:
+        return detached(run, as_json=options["as_json"], how="already complete:")
+    return _follow(run, as_json=options["as_json"])
+
+
+@click.command()
+@remote_capable()
+@run_argument
+@store_option
+@json_option
+@described(ACTIONS["attach"], "Ctrl-C leaves the run alive.")
+def follow(run_id: str, as_json: bool) -> int:
+    """Follow a run until it ends."""
+    return _follow(attach(run_id), as_json=as_json)
+
+
+@click.command()
+@_launches
+@described(ACTIONS["resume"], "A run that is under way is only followed.")
+def resume(run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool) -> int:
+    """Continue a run that has ended early."""
+    return _continue(attach(run_id), detach=detach, launcher=launcher, address=address, as_json=as_json)
+
+
+def _continue(run: Run, *, detach: bool, launcher: str, address: str | None, as_json: bool) -> int:
+    """Start a driver for a run, unless it has one, and follow the run."""
+    driver_after = None if run.is_under_way else run.row.last_seq
+    try:
+        with waiting_for_the_driver(run):
+            run.resume(launcher=launcher, address=address)
+    except KeyboardInterrupt:
+        return interrupted(run, launcher)
+    if detach:
+        how = "already under way:" if driver_after is None else "resumed"
+        return detached(run, as_json=as_json, how=how)
+    return _follow(
+        run, as_json=as_json, with_report=True, driver_after=driver_after,
+        # If the driver was about to die, the user need not repeat the command.
+        when_lost=lambda: run.resume(launcher=launcher, address=address),
+    )  # fmt: skip
+
+
+@click.command()
+@_launches
+@described(ACTIONS["replay"])
+def replay(run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool) -> int:
+    """Try a run's configurations again."""
+    original = attach(run_id)
+    with waiting_for_the_driver(original):
+        run = original.replay(launcher=launcher, address=address)
+    if detach:
+        return detached(run, as_json=as_json)
+    return _follow(run, as_json=as_json, with_report=True)
+
+
+def _follow(
+    run: Run, *, as_json: bool, with_report: bool = False, driver_after: int | None = None,
+    when_lost: Callable[[], object] | None = None,
+) -> int:  # fmt: skip
+    """Follow a run to its end, print how it ended, and return the exit code."""
+    from workbench.runs.interruption import ended_like_interrupted
+
+    try:
+        with ended_like_interrupted():
+            history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
+            if state == "lost" and when_lost is not None:
+                driver_after = run.row.last_seq
+                when_lost()
+                history, state = follow_to_end(run, as_json=as_json, driver_after=driver_after)
+    except KeyboardInterrupt:
+        return interrupted(run)
+    is_wanted = with_report and history.best() is not None and not is_relayed()
+    report = _write_report(run) if is_wanted else None
+    if as_json:
+        print_json(run.to_json() | {"report": report})
+    else:
+        print_end(run, history, state, report=report)
+    return exit_code_of_run(history, state)
+
+
+def _write_report(run: Run) -> str | None:
+    """Write the report of a run that has ended; if that fails, print a note and return None."""
+    from workbench.errors import ArtifactsError, RunError
+
+    try:
+        return str(run.report())
+    except (ArtifactsError, RunError) as error:
+        print_note(f"no report was written: {error.describe(write_for_shell)}")
+        return None

@@ -1,0 +1,50 @@
+"""The `plan` section of an experiment: its fields follow from the dimensions declared in `workbench.plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, create_model
+
+from workbench.experiment.sections import Auto, Section, no_truth_value
+from workbench.plan import DIMENSIONS, Dimension, PartialPlan
+
+
+def _fields() -> Iterator[tuple[str, Any]]:
+    for dimension in DIMENSIONS:
+        yield dimension.name, (_type(dimension), _field(dimension))
+
+
+def _type(dimension: Dimension) -> Any:
+    if dimension.choices is not None:
+        return Literal[("auto", *dimension.choices)]
+    if not dimension.is_number:
+        return str
+    number = Annotated[int, Field(ge=dimension.minimum), no_truth_value]
+    if dimension.minimum == 1:
+        number = Annotated[int, Field(gt=0), no_truth_value]
+    return number | Auto
+
+
+def _field(dimension: Dimension) -> Any:
+    is_name = dimension.choices is None and not dimension.is_number
+    return Field(
+        default="auto",
+        description=dimension.help,
+        min_length=1 if is_name else None,
+        json_schema_extra={"unit": dimension.unit} if dimension.unit else None,
+    )
+
+
+_Fields: Any = create_model("_Fields", __base__=Section, **dict(_fields()))
+
+
+class PlanSettings(_Fields):
+    """How a trial uses hardware: global_batch = micro_batch x accumulation x workers."""
+
+    @property
+    def decided(self) -> PartialPlan:
+        """What is written; what is `auto` is open."""
+        values = {dimension.name: getattr(self, dimension.name) for dimension in DIMENSIONS}
+        return PartialPlan.of(**{name: value for name, value in values.items() if value != "auto"})

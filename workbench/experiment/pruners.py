@@ -1,0 +1,111 @@
+"""The pruners by name: the settings that each reads, and what each can handle.
+
+A new pruner is a subclass of `PrunerOptions` with a factory, and a line in `PRUNERS`, or an entry point of
+the group `workbench.pruners` in another package; options of its own are written under `early_stop.options`.
+Nothing here loads Optuna: the factory, which makes Optuna's object, is named by reference and imported by
+the study.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pydantic import BaseModel, ConfigDict
+
+from workbench.errors import WorkbenchError
+from workbench.registry import Registry
+
+PRUNERS = Registry(
+    "pruner",
+    {
+        "none": "workbench.experiment.pruners:NoPruner",
+        "asha": "workbench.experiment.pruners:ASHA",
+        "hyperband": "workbench.experiment.pruners:Hyperband",
+        "median": "workbench.experiment.pruners:Median",
+        "percentile": "workbench.experiment.pruners:Percentile",
+        "patience": "workbench.experiment.pruners:Patience",
+        "wilcoxon": "workbench.experiment.pruners:Wilcoxon",
+    },
+    group="workbench.pruners",
+)
+
+SHARED_SETTINGS = ("reduction_factor", "percentile", "startup_trials", "patience", "p_threshold")
+"""The settings of `early_stop` that only some pruners read."""
+
+
+class PrunerOptions(BaseModel):
+    """The options of a pruner under `early_stop.options`, and what it reads and can handle."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    factory: ClassVar[str]
+    """`package.module:function` that takes the experiment and the checked options, and returns Optuna's
+    pruner."""
+    reads: ClassVar[tuple[str, ...]] = ()
+    """Which of `SHARED_SETTINGS` it reads."""
+    compares_repeats: ClassVar[bool] = False
+    """Whether it compares the repeats of a configuration instead of the steps of one training."""
+
+
+class NoPruner(PrunerOptions):
+    """Stops nothing."""
+
+    factory = "workbench.study.pruners:make_none"
+
+
+class ASHA(PrunerOptions):
+    """Asynchronous successive halving."""
+
+    factory = "workbench.study.pruners:make_asha"
+    reads = ("reduction_factor",)
+
+
+class Hyperband(PrunerOptions):
+    """Successive halving with several starting points."""
+
+    factory = "workbench.study.pruners:make_hyperband"
+    reads = ("reduction_factor",)
+
+
+class Median(PrunerOptions):
+    """Stops trials below the median of earlier ones."""
+
+    factory = "workbench.study.pruners:make_median"
+    reads = ("startup_trials",)
+
+
+class Percentile(PrunerOptions):
+    """Stops trials below a percentile of earlier ones."""
+
+    factory = "workbench.study.pruners:make_percentile"
+    reads = ("percentile", "startup_trials")
+
+
+class Patience(PrunerOptions):
+    """Stops trials that no longer improve."""
+
+    factory = "workbench.study.pruners:make_patience"
+    reads = ("patience",)
+
+
+class Wilcoxon(PrunerOptions):
+    """Stops the repeats of a configuration that is significantly worse than the best."""
+
+    factory = "workbench.study.pruners:make_wilcoxon"
+    reads = ("p_threshold",)
+    compares_repeats = True
+
+
+def readers_of(setting: str) -> tuple[str, ...] | None:
+    """Return the names of the pruners that read a setting of `early_stop`; None if all do."""
+    if setting not in (*SHARED_SETTINGS, "options"):
+        return None
+    found = []
+    for name in PRUNERS.names():
+        try:
+            kind = PRUNERS.load(name)
+        except WorkbenchError:  # registered by a package that cannot be imported here
+            continue
+        if setting in kind.reads or (setting == "options" and kind.model_fields):
+            found.append(name)
+    return tuple(found)

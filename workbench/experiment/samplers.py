@@ -1,0 +1,178 @@
+"""The samplers by name: the options of each, and what each can handle.
+
+A new sampler is a subclass of `SamplerOptions` with a factory, and a line in `SAMPLERS`, or an entry point
+of the group `workbench.samplers` in another package. Nothing here loads Optuna: the factory, which makes
+Optuna's object, is named by reference and imported by the study.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, NonNegativeInt, PositiveInt
+
+from workbench.errors import WorkbenchError
+from workbench.registry import Registry
+
+SAMPLERS = Registry(
+    "sampler",
+    {
+        "tpe": "workbench.experiment.samplers:TPE",
+        "random": "workbench.experiment.samplers:RandomSearch",
+        "grid": "workbench.experiment.samplers:Grid",
+        "qmc": "workbench.experiment.samplers:QMC",
+        "gp": "workbench.experiment.samplers:GP",
+        "cmaes": "workbench.experiment.samplers:CMAES",
+        "nsga2": "workbench.experiment.samplers:NSGA2",
+        "nsga3": "workbench.experiment.samplers:NSGA3",
+    },
+    group="workbench.samplers",
+)
+
+_Probability = Annotated[float, Field(ge=0, le=1)]
+_AtLeastTwo = Annotated[int, Field(ge=2)]
+
+
+class SamplerOptions(BaseModel):
+    """The options of a sampler, by their Optuna names, and what it can handle.
+
+    Options without a value are left to the sampler.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    factory: ClassVar[str]
+    """`package.module:function` that takes the given options and a `SamplerRequest`, and returns Optuna's
+    sampler."""
+    handles_several_objectives: ClassVar[bool] = True
+    enumerates_grid: ClassVar[bool] = False
+    """Whether configurations are the points of a grid, in an order that the study shuffles."""
+    min_parameters: ClassVar[int] = 0
+    """Parameters with several values that must exist in every configuration."""
+    min_ranges: ClassVar[int] = 0
+    """How many of those must be ranges."""
+    keeps_notes: ClassVar[bool] = False
+    """Whether it keeps what it knows in attributes of trials and of the study, and so must see a replay."""
+    learns_from_complete_only: ClassVar[bool] = False
+    needs_every_limit: ClassVar[bool] = False
+    """Whether each trial must report the same limits."""
+
+
+class TPE(SamplerOptions):
+    """Tree-structured Parzen estimator: cheap, and handles conditions."""
+
+    factory = "workbench.study.samplers:make_tpe"
+
+    n_startup_trials: NonNegativeInt | None = None
+    n_ei_candidates: PositiveInt | None = None
+    multivariate: bool | None = None
+    group: bool | None = None
+    constant_liar: bool | None = None
+
+
+class RandomSearch(SamplerOptions):
+    """Independent random configurations."""
+
+    factory = "workbench.study.samplers:make_random"
+
+
+class Grid(SamplerOptions):
+    """Every configuration of the grid, in random order."""
+
+    factory = "workbench.study.samplers:make_random"
+    enumerates_grid = True
+
+
+class QMC(SamplerOptions):
+    """Quasi-Monte Carlo: configurations that cover the space evenly."""
+
+    factory = "workbench.study.samplers:make_qmc"
+    min_parameters = 1
+    keeps_notes = True
+
+    qmc_type: Literal["sobol", "halton"] | None = None
+    scramble: bool | None = None
+
+
+class GP(SamplerOptions):
+    """Gaussian process: few trials, each chosen with care."""
+
+    factory = "workbench.study.samplers:make_gp"
+    min_parameters = 1
+    learns_from_complete_only = True
+    needs_every_limit = True
+
+    n_startup_trials: PositiveInt | None = None
+    deterministic_objective: bool | None = None
+
+
+class CMAES(SamplerOptions):
+    """Evolution strategy for ranges."""
+
+    factory = "workbench.study.samplers:make_cmaes"
+    handles_several_objectives = False
+    min_parameters = 1
+    min_ranges = 2
+    keeps_notes = True
+    learns_from_complete_only = True
+
+    n_startup_trials: NonNegativeInt | None = None
+    popsize: _AtLeastTwo | None = None
+    consider_pruned_trials: bool | None = None
+    use_separable_cma: bool | None = None
+    with_margin: bool | None = None
+    lr_adapt: bool | None = None
+
+
+class _Genetic(SamplerOptions):
+    keeps_notes = True
+    learns_from_complete_only = True
+
+    population_size: _AtLeastTwo | None = None
+    mutation_prob: _Probability | None = None
+    crossover_prob: _Probability | None = None
+    swapping_prob: _Probability | None = None
+
+
+class NSGA2(_Genetic):
+    """Genetic algorithm for several objectives."""
+
+    factory = "workbench.study.samplers:make_nsga2"
+
+
+class NSGA3(_Genetic):
+    """Genetic algorithm for many objectives."""
+
+    factory = "workbench.study.samplers:make_nsga3"
+
+    dividing_parameter: PositiveInt | None = None
+
+
+def samplers_for(num_parameters: int, num_ranges: int) -> list[str]:
+    """Return the names of the samplers that can handle a space, without those that enumerate a grid.
+
+    Args:
+        num_parameters: Parameters with several values that exist in every configuration.
+        num_ranges: How many of those are ranges.
+    """
+    return [
+        name
+        for name, kind in _loaded()
+        if kind.min_parameters <= num_parameters and kind.min_ranges <= num_ranges
+        and not kind.enumerates_grid
+    ]  # fmt: skip
+
+
+def samplers_for_several_objectives() -> list[str]:
+    """Return the names of the samplers that handle several objectives."""
+    return [name for name, kind in _loaded() if kind.handles_several_objectives]
+
+
+def _loaded() -> list[tuple[str, type[SamplerOptions]]]:
+    found = []
+    for name in SAMPLERS.names():
+        try:
+            found.append((name, SAMPLERS.load(name)))
+        except WorkbenchError:  # registered by a package that cannot be imported here
+            continue
+    return found

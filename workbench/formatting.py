@@ -1,0 +1,258 @@
+"""How quantities are written (numbers, durations, sizes, rates, shares, money, times) and read back.
+
+Terminal, report, panel and notebook write a quantity in one way. `extensions/src/format.ts` does the same in
+TypeScript; `tests/formatting.json` holds the cases that both must pass. Ties are rounded up, as there.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import Any, TypeVar
+
+from workbench.errors import ExperimentError
+
+Given = TypeVar("Given")
+
+MISSING = "\u2013"  # an en dash
+
+_SIZE_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_SHORT_UNITS = (("µs", 1e6, 1000), ("ms", 1e3, 1000), ("s", 1.0, 60))
+_SETTING_UNITS = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+_LARGEST_WHOLE = 1e15
+_SMALLEST_FIXED = Decimal("0.001")
+_LONGEST_S = 2**53
+
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgtp])(i)?)?b?", re.IGNORECASE)
+_DURATION = re.compile(
+    r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?"
+)
+
+
+def format_number(value: float) -> str:
+    """Write a number: whole numbers in full, others with four significant digits.
+
+    Args:
+        value: Any number; NaN and infinities included.
+
+    Returns:
+        Such as `0.9812`, `12346`, `3e-4` or `NaN`, without separators of thousands.
+    """
+    if isinstance(value, int):
+        return str(value)
+    value = float(value)
+    if not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "inf" if value > 0 else "-inf"
+    if value.is_integer() and abs(value) < _LARGEST_WHOLE:
+        return str(int(value))
+    if 1000 <= abs(value) < 1e6:
+        return str(_whole(value))
+    rounded = _significant(value, 4)
+    if _SMALLEST_FIXED <= abs(rounded) < 1e6:
+        return f"{rounded:f}"
+    digits, exponent = f"{rounded:e}".split("e")
+    return f"{digits}e{int(exponent)}"
+
+
+def format_value(value: Any) -> str:
+    """Write the value of a parameter as YAML would take it: `sgd`, `3e-4`, `true`, `[16, 32]`."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool) or value is None:
+        return json.dumps(value)
+    if isinstance(value, int | float):
+        return format_number(value)
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{name}: {format_value(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return f"[{', '.join(format_value(item) for item in value)}]"
+    return str(value)
+
+
+def format_params(params: Mapping[str, Any]) -> str:
+    """Write a configuration, or metrics, as `name=value` separated by spaces."""
+    return " ".join(f"{name}={format_value(value)}" for name, value in params.items())
+
+
+def format_count(count: float, noun: str = "", plural: str = "") -> str:
+    """Write how many there are: `5,120`, `1 trial`, `3 trials`.
+
+    Args:
+        count: A number, written whole.
+        noun: What is counted; nothing is added if empty.
+        plural: Its plural, if that is not the noun with an s.
+    """
+    whole = _whole(count)
+    counted = "" if not noun else f" {noun}" if whole == 1 else f" {plural or noun + 's'}"
+    return f"{whole:,}{counted}"
+
+
+def format_rate(per_s: float) -> str:
+    """Write a rate without its unit: `5,120` from a hundred on, three significant digits below."""
+    if not math.isfinite(per_s):
+        return format_number(per_s)
+    return f"{_whole(per_s):,}" if abs(per_s) >= 100 else f"{_significant(per_s, 3):f}"
+
+
+def format_percent(share: float) -> str:
+    """Write a share of 1 in percent: `45%`, `4.5%`, `<0.1%`."""
+    if not math.isfinite(share):
+        return MISSING
+    if 0 < share < 1e-3:
+        return "<0.1%"
+    whole, tenths = divmod(_whole(abs(share) * 1000), 10)
+    sign = "-" if share < 0 and (whole or tenths) else ""
+    return f"{sign}{whole}.{tenths}%" if whole < 10 and tenths else f"{sign}{_whole(abs(share) * 100)}%"
+
+
+def format_money(usd: float) -> str:
+    """Write a sum in US dollars: with cents below a hundred, two significant digits below half a cent."""
+    if usd < 0.005:
+        return f"${_significant(usd, 2):f}"
+    return f"${usd:,.2f}" if usd < 99.995 else f"${_whole(usd):,}"
+
+
+def format_bytes(num_bytes: float) -> str:
+    """Write a size with three significant digits in binary units: `512 B`, `3.4 GiB`."""
+    size = num_bytes
+    for unit in _SIZE_UNITS[:-1]:
+        rounded = _significant(size, 3)
+        if rounded < 1000:
+            return f"{rounded:f} {unit}"
+        size /= 1024
+    return f"{_significant(size, 3):f} {_SIZE_UNITS[-1]}"
+
+
+def format_duration(seconds: float) -> str:
+    """Write a duration in its two largest units, or with three significant digits below a minute.
+
+    Args:
+        seconds: Seconds; less than none counts as none.
+
+    Returns:
+        Such as `850 µs`, `12.3 ms`, `4.5 s`, `4 min 5 s`, `2 h 7 min` or `3 d 4 h`.
+    """
+    if not math.isfinite(seconds):
+        return MISSING
+    if seconds <= 0:
+        return "0 s"
+    for unit, per_s, limit in _SHORT_UNITS:
+        rounded = _significant(seconds * per_s, 3)
+        if rounded < limit:
+            return f"{rounded:f} {unit}"
+    if (whole_s := _whole(seconds)) < 3600:
+        return _two_units(whole_s, "min", 60, "s")
+    if (minutes := _whole(seconds / 60)) < 48 * 60:
+        return _two_units(minutes, "h", 60, "min")
+    return _two_units(_whole(seconds / 3600), "d", 24, "h")
+
+
+def format_age(seconds: float) -> str:
+    """Write how long ago something was: `just now`, `10 min ago`, `2 h ago`, `3 d ago`."""
+    if seconds < 60:
+        return "just now"
+    if seconds < 3600:
+        return f"{int(seconds // 60)} min ago"
+    return f"{int(seconds // 3600)} h ago" if seconds < 48 * 3600 else f"{int(seconds // 86400)} d ago"
+
+
+def format_range(low: float, high: float, write: Callable[[float], str]) -> str:
+    """Write an interval such as `4 min 5 s to 2 h`; one value if both ends read the same.
+
+    Args:
+        low: The lower end.
+        high: The upper end.
+        write: Writes one end.
+    """
+    first, last = write(low), write(high)
+    return first if first == last else f"{first} to {last}"
+
+
+def format_time(unix_s: float) -> str:
+    """Write a moment in UTC: `2026-11-22 18:52:07 UTC`."""
+    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def compact_duration(seconds: Any) -> Any:
+    """Write a duration as a setting or a command-line option takes it, such as `1h30m`.
+
+    Args:
+        seconds: A number of seconds, or anything else.
+
+    Returns:
+        Text that `parse_duration_s` reads, or `seconds` itself if it is not a whole, positive number.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds < _LONGEST_S:
+        return seconds
+    if seconds != int(seconds):
+        return seconds
+    rest_s, written = int(seconds), ""
+    for unit, unit_s in _SETTING_UNITS:
+        count, rest_s = divmod(rest_s, unit_s)
+        written += f"{count}{unit}" if count else ""
+    return written
+
+
+def parse_duration_s(given: str | Given) -> float | Given:
+    """Return the seconds of a duration such as `1h30m`, `90s`, `2d` or `4 min 5 s`.
+
+    Args:
+        given: Text with days, hours, minutes and seconds in this order, or a value of another type.
+
+    Returns:
+        Seconds, or `given` itself if it is not text.
+
+    Raises:
+        ExperimentError: If the text is not a duration.
+    """
+    if not isinstance(given, str):
+        return given
+    match = _DURATION.fullmatch("".join(given.split()))
+    if not match or not any(match.groups()):
+        raise ExperimentError(
+            f"{given!r} is not a duration", allowed="such as 90s, 10m, 1h30m, or a number of seconds"
+        )
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def parse_bytes(given: str | Given) -> int | Given:
+    """Return the bytes of a size such as `500MB`, `10 GB` (powers of 1000) or `1.5TiB` (powers of 1024).
+
+    Args:
+        given: Text with a number and a unit, or a value of another type.
+
+    Returns:
+        Bytes, or `given` itself if it is not text.
+
+    Raises:
+        ExperimentError: If the text is not a size.
+    """
+    if not isinstance(given, str):
+        return given
+    match = _SIZE.fullmatch(given.strip())
+    if not match:
+        raise ExperimentError(
+            f"{given!r} is not a size", allowed="such as 500MB, 10GB, 1.5TiB, or a number of bytes"
+        )
+    number, prefix, binary = match.groups()
+    exponent = " kmgtp".index(prefix.lower()) if prefix else 0
+    return round(float(number) * (1024 if binary else 1000) ** exponent)
+
+
+def _two_units(count: int, unit: str, per_unit: int, rest_unit: str) -> str:
+    whole, rest = divmod(count, per_unit)
+    return f"{whole:,} {unit} {rest} {rest_unit}" if rest else f"{whole:,} {unit}"
+
+
+def _significant(value: float, digits: int) -> Decimal:
+    rounded = Context(prec=digits, rounding=ROUND_HALF_UP).create_decimal_from_float(value)
+    return rounded.normalize() if rounded else Decimal(0)
+
+
+def _whole(value: float) -> int:
+    return math.floor(value + 0.5)

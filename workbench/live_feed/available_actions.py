@@ -1,0 +1,96 @@
+"""The actions that are possible with a run or a trial, each with its dialog and its snippets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.actions import ACTIONS, Action, Argument, Standing, snippet_of
+from workbench.events import RunState
+from workbench.experiment.changing import values_of
+from workbench.formatting import format_duration, format_value
+from workbench.history import History, Trial
+from workbench.live_feed.protocol import Offer, OfferField
+
+
+def offers_of_run(run_id: str, state: RunState, history: History, *, is_advice: bool) -> tuple[Offer, ...]:
+    """Return what can be done with a run in its present state."""
+    best = history.best()
+    standing = Standing(
+        state=state, is_advice=is_advice, is_replay=history.replay_of is not None,
+        num_trials=len(history.trials), has_best=best is not None,
+    )  # fmt: skip
+    return tuple(
+        _offer(action, run_id, history, None if best is None else best.params)
+        for action in ACTIONS.values()
+        if action.for_run is not None and action.for_run(standing)
+    )
+
+
+def offers_of_trial(run_id: str, state: RunState, history: History, trial: Trial) -> tuple[Offer, ...]:
+    """Return what can be done with a trial in its present state."""
+    standing = Standing(state=state, trial_state=trial.state)
+    return tuple(
+        _offer(action, run_id, history, trial.params, trial.number)
+        for action in ACTIONS.values()
+        if action.for_trial is not None and action.for_trial(standing)
+    )
+
+
+def _offer(
+    action: Action, run_id: str, history: History, params: Mapping[str, Any] | None, trial: int | None = None
+) -> Offer:
+    given: dict[str, Any] = {}
+    for argument in action.arguments:
+        if argument.name == "trial" and trial is not None:
+            given["trial"] = trial
+        elif argument.kind == "settings" and argument.label:
+            given[argument.name] = dict(params or {})
+        elif argument.suggested is not None:
+            given[argument.name] = argument.suggested
+    for argument in action.arguments:
+        if argument.default is not None:
+            given[argument.name] = argument.default(run_id, given)
+    fields = tuple(field for one in action.fields for field in _fields(one, given, history))
+    filled = {field.part_of or field.name for field in fields}
+    examples = {one.name: one.example for one in action.arguments if one.example is not None}
+    snippet = snippet_of(action.kind, run_id, given if any(given.values()) else {**given, **examples})
+    return Offer(
+        kind=action.kind, label=action.label_for_trial if trial is not None and action.label_for_trial
+        else action.label, explanation=action.explanation, done_by=action.done_by, command=snippet.command,
+        python=snippet.python, dangerous=action.is_dangerous, asks_first=action.asks_first,
+        arguments={name: value for name, value in given.items() if name not in filled}, fields=fields,
+    )  # fmt: skip
+
+
+def _fields(argument: Argument, given: Mapping[str, Any], history: History) -> list[OfferField]:
+    value = given.get(argument.name)
+    if argument.kind == "settings":
+        names: dict[str, None] = dict.fromkeys([*history.experiment.search.root, *(value or {})])
+        return [
+            OfferField(name=name, part_of=argument.name, label=name, value=_written((value or {}).get(name)))
+            for name in names
+        ]
+    hints = [_now(argument, history)] if argument.setting and argument.suggested is None else []
+    return [
+        OfferField(
+            name=argument.name, label=argument.label, hint="; ".join(filter(None, [*hints, argument.hint])),
+            value=_written(value), fallback=None if argument.default is None else _written(value),
+            is_text=argument.kind in ("text", "folder", "new_file"),
+        )
+    ]  # fmt: skip
+
+
+def _now(argument: Argument, history: History) -> str:
+    """Return what is in force of the setting that an argument changes."""
+    value = values_of(history.in_force).get(argument.setting or "")
+    if value is None:
+        return "no limit now"
+    return f"now {format_duration(value) if argument.kind == 'duration' else value}"
+
+
+def _written(value: Any) -> str:
+    """Write a value as it stands in a field, where it reads back as it."""
+    if value is None:
+        return ""
+    return repr(value) if isinstance(value, float) else format_value(value)

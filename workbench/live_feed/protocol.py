@@ -1,0 +1,395 @@
+"""The messages between a front end and the server: subscriptions one way, updates the other.
+
+A front end sends a *subscription*: what it shows now. The server answers with an *update*, and sends another
+whenever something in it changes. An update contains only the parts that changed since the last one, and its
+size is bounded regardless of the number of trials: the server selects, sorts and thins, the browser draws.
+Subscriptions are validated here, so that nothing unchecked from a browser reaches the packages below. The
+TypeScript types are generated from this file. Building updates is left to `updates`, encoding to `frames`.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workbench.events import Reason, RunState, TrialState
+from workbench.experiment.changing import Setting
+from workbench.live_feed.machines import MachinesStatus
+
+MAX_WINDOW = 200
+MAX_COMPARED = 12
+MAX_CHOSEN = 40
+MAX_TEXT = 200
+
+Name = Annotated[str, Field(max_length=MAX_TEXT)]
+TrialNumber = Annotated[int, Field(ge=0)]
+Json = dict[str, Any]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class _Response(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class RunsQuery(_Request):
+    """The list of runs."""
+
+    text: Name = Field(default="", description="Only runs whose id, name or owner contains it.")
+    states: tuple[RunState, ...] = Field(default=(), description="Only runs in these states; if empty, all.")
+    limit: int = Field(default=50, ge=1, le=MAX_WINDOW)
+
+
+class ChartQuery(_Request):
+    """The curves of one run."""
+
+    metric: Name = Field(default="", description="A metric or samples_per_s; if empty, the first objective.")
+    axis: Literal["", "step", "epoch", "time"] = Field(
+        default="", description="If empty, the axis that fits the data."
+    )
+    shown: Literal["best", "chosen", "all"] = Field(
+        default="best", description="The best trials with a quantile band, only the selected trials, or all."
+    )
+    chosen: tuple[TrialNumber, ...] = Field(
+        default=(), max_length=MAX_CHOSEN, description="Selected trials, which are always drawn."
+    )
+
+
+class TableQuery(_Request):
+    """A window of the table of trials."""
+
+    sort: Name = Field(default="number", description="A column's key.")
+    descending: bool = False
+    text: Name = Field(
+        default="", description="Only trials whose number, state, reason or values contain it."
+    )
+    states: tuple[TrialState, ...] = ()
+    offset: int = Field(default=0, ge=0)
+    limit: int = Field(default=40, ge=1, le=MAX_WINDOW)
+
+
+class Subscription(_Request):
+    """Everything that a front end shows at the moment; nothing else is sent to it."""
+
+    runs: RunsQuery | None = None
+    run: Name | None = Field(default=None, description="A run ID, or last.")
+    chart: ChartQuery | None = None
+    table: TableQuery | None = None
+    trial: TrialNumber | None = Field(default=None, description="The trial shown in detail.")
+    log_after: int | None = Field(default=None, ge=0, description="Log lines after this event.")
+    compared: tuple[Name, ...] = Field(default=(), max_length=MAX_COMPARED, description="Run IDs.")
+    resources: bool = False
+
+
+class SubscribeMessage(_Request):
+    """Replaces the subscription of the front end."""
+
+    type: Literal["subscribe"]
+    number: int = Field(ge=0, description="Increases with each message; updates repeat it.")
+    subscription: Subscription
+
+
+class AcknowledgeMessage(_Request):
+    """The front end has drawn a frame and is ready for the next."""
+
+    type: Literal["acknowledge"]
+    frame: int = Field(ge=0)
+
+
+class Column(_Response):
+    """The position of a column of numbers in a frame."""
+
+    offset: int = Field(description="In bytes from the start of the numbers; a multiple of 8.")
+    count: int
+    type: Literal["f32", "f64"]
+
+
+class Best(_Response):
+    """The best trial of a run so far."""
+
+    trial: int
+    values: dict[str, float | str] = Field(description="NaN and infinities are strings.")
+    params: Json
+
+
+class RunItem(_Response):
+    """A run in the list of runs."""
+
+    run_id: str
+    name: str
+    state: RunState
+    kind: Literal["sweep", "advice"]
+    created_unix_s: float
+    owner: str | None = Field(description="As 'PID on HOST'.")
+    progress: float | None = Field(description="From 0 to 1; None if unknown.")
+    best: str | None = Field(description="The first objective of the best trial, formatted.")
+    num_trials: int
+
+
+class RunList(_Response):
+    """The runs, newest first."""
+
+    items: tuple[RunItem, ...]
+    total: int = Field(description="Number of matching runs, including those not listed.")
+
+
+class ObjectiveSummary(_Response):
+    """What a run optimises."""
+
+    metric: str
+    goal: Literal["maximize", "minimize"]
+    target: float | None
+
+
+class OfferField(_Response):
+    """A field of the dialog of an action."""
+
+    name: str = Field(description="The argument that it fills in.")
+    part_of: str | None = Field(default=None, description="The argument whose values by name it belongs to.")
+    label: str
+    hint: str = ""
+    value: str = Field(default="", description="What the field begins with.")
+    fallback: str | None = Field(default=None, description="What is used where the field is empty.")
+    is_text: bool = Field(default=False, description="Whether what is typed is text, whatever it looks like.")
+
+
+class Offer(_Response):
+    """Something that can be done with a run or trial, and the command and the Python that do the same."""
+
+    kind: str
+    label: str
+    explanation: str = ""
+    done_by: Literal["driver", "process", "page", "nobody"] = Field(
+        description="page: the browser opens it; nobody: there is only something to copy."
+    )
+    command: str
+    python: str
+    dangerous: bool = Field(default=False, description="Whether it takes something away.")
+    asks_first: bool = Field(default=False, description="Open a dialog before doing it.")
+    arguments: Json = Field(default_factory=dict, description="What is sent besides the fields.")
+    fields: tuple[OfferField, ...] = ()
+
+
+class RunDetail(_Response):
+    """The state and progress of a run."""
+
+    run_id: str
+    name: str
+    kind: Literal["sweep", "advice"]
+    state: RunState
+    reason: str | None
+    message: str | None
+    created_unix_s: float
+    ended_unix_s: float | None
+    elapsed_s: float
+    left_s: float | None
+    progress: float | None
+    owner: str | None
+    counts: dict[str, int] = Field(description="Number of trials by state.")
+    best: Best | None
+    objectives: tuple[ObjectiveSummary, ...]
+    metrics: tuple[str, ...] = Field(description="Reported metrics, objectives first.")
+    params: tuple[str, ...] = Field(description="Names of the searched parameters.")
+    settings: dict[Setting, Any] = Field(description="Current values of the settings that can be changed.")
+    experiment_hash: str
+    figures: tuple[str, ...] = Field(description="Available analysis figures.")
+    card: tuple[str, ...] = Field(description="The lines of the advice; empty if there is none.")
+    loading: float | None = Field(description="Share of its events read so far; None once all are.")
+    offers: tuple[Offer, ...]
+
+
+class CurveUpdate(_Response):
+    """New points of one curve: truncate it at `start`, then append these."""
+
+    trial: int
+    start: int
+    x: Column
+    y: Column
+
+
+class QuantileBand(_Response):
+    """Quantiles of a metric over all trials."""
+
+    x: Column
+    low: Column
+    middle: Column
+    high: Column
+    num_trials: int
+
+
+class BestSoFar(_Response):
+    """The best value so far, as a step function."""
+
+    x: Column
+    y: Column
+
+
+class ChartUpdate(_Response):
+    """What changed in the chart."""
+
+    metric: str
+    axis: Literal["step", "epoch", "time"]
+    x_title: str
+    y_title: str
+    goal: Literal["maximize", "minimize"]
+    target: float | None
+    shown: tuple[int, ...] = Field(description="Trials with a curve, in drawing order.")
+    states: tuple[TrialState, ...] = Field(description="States of these trials, in the same order.")
+    best_trial: int | None
+    y_range: tuple[float, float] | None = Field(description="Set if outliers would squeeze the other values.")
+    num_trials: int = Field(description="Trials with such a curve, drawn or not.")
+    curves: tuple[CurveUpdate, ...]
+    is_overview: bool = Field(description="Whether band and best replace the earlier ones, even if None.")
+    band: QuantileBand | None
+    best: BestSoFar | None
+
+
+class ComparedRun(_Response):
+    """The best value so far of a run in a comparison."""
+
+    run_id: str
+    name: str
+    metric: str
+    x: Column = Field(description="Seconds since the run started.")
+    y: Column
+
+
+class TableColumn(_Response):
+    """A column of the table of trials."""
+
+    key: str
+    label: str
+    kind: Literal["number", "state", "param", "value", "progress"]
+
+
+class TrialRow(_Response):
+    """A row of the table of trials."""
+
+    number: int
+    state: TrialState
+    reason: Reason | None
+    is_best: bool
+    cells: tuple[float | int | bool | str | None, ...] = Field(description="One per column.")
+
+
+class TrialTable(_Response):
+    """A window of the table of trials."""
+
+    columns: tuple[TableColumn, ...]
+    rows: tuple[TrialRow, ...]
+    offset: int
+    total: int = Field(description="Number of matching trials.")
+
+
+class EndedAttempt(_Response):
+    """An attempt of a trial that ended early."""
+
+    attempt: int
+    reason: str
+    message: str
+    next_plan: Json
+
+
+class TrialDetail(_Response):
+    """One trial in full."""
+
+    number: int
+    state: TrialState
+    reason: Reason | None
+    message: str | None
+    traceback: str | None
+    params: Json
+    plan: str = Field(description="The formatted plan, such as 256 = 64 x 2 x 2.")
+    values: dict[str, float | str]
+    source: str
+    seed: int
+    step: int
+    epoch: float | None
+    duration_s: float | None
+    samples_per_s: float | None
+    parts_s: dict[str, float] = Field(description="Seconds per step, by part.")
+    attempts: int
+    setbacks: tuple[EndedAttempt, ...]
+    resizes: tuple[str, ...]
+    workers: tuple[str, ...] = Field(description="As 'PID on HOST'.")
+    log: str = Field(description="The end of its printed output.")
+    offers: tuple[Offer, ...]
+
+
+class LogLine(_Response):
+    """One line of the log."""
+
+    seq: int
+    time_unix_s: float
+    level: Literal["info", "good", "warning", "error"]
+    trial: int | None
+    text: str
+    alert: bool = Field(default=False, description="Whether an alert rule fired: notify once.")
+
+
+class LogUpdate(_Response):
+    """Log lines since the last update."""
+
+    lines: tuple[LogLine, ...]
+    skipped: int = Field(description="Number of older lines omitted; the REST API has all.")
+    last_seq: int
+
+
+class Problem(_Response):
+    """Why a subscription cannot be answered or an action cannot be done."""
+
+    problem: str
+    field: str | None = None
+    allowed: str | None = None
+    next_step: str | None = None
+
+
+class Update(_Response):
+    """The parts of a subscription that changed; missing parts are unchanged."""
+
+    subscription: int = Field(description="Number of the subscription it answers.")
+    frame: int
+    seq: int = Field(default=0, description="The last event of the run that it includes.")
+    problem: Problem | None = None
+    runs: RunList | None = None
+    run: RunDetail | None = None
+    chart: ChartUpdate | None = None
+    table: TrialTable | None = None
+    trial: TrialDetail | None = None
+    log: LogUpdate | None = None
+    compared: tuple[ComparedRun, ...] | None = None
+    resources: MachinesStatus | None = None
+
+
+class Action(_Request):
+    """A requested action, sent by POST."""
+
+    kind: Name = Field(description="One of the table of actions, or start.")
+    run: Name | None = None
+    arguments: Json = Field(default_factory=dict)
+
+
+class Done(_Response):
+    """The result of an action."""
+
+    run_id: str | None
+    answer: str | None = Field(description="The driver's answer; None if there is none yet.")
+    command: str = Field(description="The equivalent command.")
+    python: str
+
+
+class ActionSnippet(_Response):
+    """The command and the Python that do the same as an action."""
+
+    command: str
+    python: str
+
+
+class ExperimentFile(_Response):
+    """A file that a run can be started from."""
+
+    path: str = Field(description="Relative to the server's folder.")
+    name: str

@@ -1,0 +1,152 @@
+"""Summaries of runs: entries of the list of runs, and the header of one run."""
+
+from __future__ import annotations
+
+import time
+
+from workbench.advisor.card import lines_of
+from workbench.events import FINISHED_RUN_STATES
+from workbench.experiment.changing import CHANGEABLE, values_of
+from workbench.formatting import format_number
+from workbench.history import History
+from workbench.live_feed.available_actions import offers_of_run
+from workbench.live_feed.protocol import Best, ObjectiveSummary, RunDetail, RunItem, RunsQuery
+from workbench.live_feed.run_tail import RunTail
+from workbench.runs.descriptions import format_numbers, plain
+from workbench.runs.progress import progress_of
+from workbench.store import RunRow, Store
+
+SWEEP_FIGURES = ("parallel", "importance", "slice", "timeline")
+ADVICE_FIGURES = (
+    "throughput_by_batch", "step_time", "scaling", "memory", "time_to_target", "noise", "rates", "candidates",
+    "predictions",
+)  # fmt: skip
+_STATES = ("running", "waiting", "complete", "pruned", "stopped", "failed")
+_EVENTS_OF_A_SUMMARY = (
+    "driver_started", "run_state_changed", "settings_changed", "replay_planned", "trial_proposed",
+    "trial_started", "attempt_ended", "trial_ended", "advice_requested",
+)  # fmt: skip
+_MAX_SUMMARIES = 1_000
+
+
+class Summaries:
+    """Summaries of runs that are not followed; read once, and again after changes."""
+
+    def __init__(self, store: Store) -> None:
+        """Summarise the runs of `store`."""
+        self._store = store
+        self._known: dict[str, tuple[int, RunItem]] = {}
+
+    def known(self, row: RunRow) -> RunItem:
+        """Return what is known of a run without reading its events."""
+        seq, item = self._known.get(row.run_id, (-1, _bare(row)))
+        return item.model_copy(update={"state": row.state}) if seq >= 0 else item
+
+    def is_stale(self, row: RunRow) -> bool:
+        """Return whether a run has new events since it was summarised."""
+        return self._known.get(row.run_id, (-1, None))[0] != row.last_seq
+
+    def refresh(self, row: RunRow) -> None:
+        """Read the events of a run, except its reports."""
+        history, is_advice = History(self._store.experiment(row.run_id)), False
+        for stored in self._store.events(row.run_id, types=_EVENTS_OF_A_SUMMARY):
+            is_advice = is_advice or stored.event.type == "advice_requested"
+            history.apply(stored.event)
+        while len(self._known) >= _MAX_SUMMARIES:
+            del self._known[next(iter(self._known))]
+        self._known[row.run_id] = row.last_seq, summary_of(row, history, is_advice=is_advice)
+
+
+def matching_runs(rows: list[RunRow], query: RunsQuery) -> list[RunRow]:
+    """Return the runs that match a query, newest first."""
+    words = query.text.casefold().split()
+    return [
+        row
+        for row in rows
+        if (not query.states or row.state in query.states)
+        and all(word in f"{row.run_id} {row.name} {_owner(row) or ''}".casefold() for word in words)
+    ]
+
+
+def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
+    """Return the entry of a run in the list of runs."""
+    best = history.best()
+    progress = 1.0 if row.state == "complete" else progress_of(history, _driven_until_unix_s(row))[0]
+    value = None if best is None else best.values[history.objectives[0].metric]
+    return _bare(row).model_copy(
+        update={
+            "kind": "advice" if is_advice else "sweep",
+            "progress": progress,
+            "best": None if value is None else f"{history.objectives[0].metric} {format_number(value)}",
+            "num_trials": len(history.trials),
+        }
+    )
+
+
+def run_detail(tail: RunTail) -> RunDetail:
+    """Return the state and progress of a run.
+
+    Args:
+        tail: The run, locked by the caller.
+    """
+    row, history, series = tail.row, tail.data.history, tail.data.series
+    now_s, in_force = _driven_until_unix_s(row), values_of(history.in_force)
+    progress, left_s = progress_of(history, now_s)
+    ended = row.state in FINISHED_RUN_STATES
+    best = history.best()
+    counts = {state: len(found) for state in _STATES if (found := history.in_state(state))}
+    figures = SWEEP_FIGURES if history.trials else ()
+    if history.trials and len(history.objectives) > 1:
+        figures = ("pareto", *figures)
+    if tail.data.advice.exists:
+        figures = (*figures, *ADVICE_FIGURES)
+    elif len({trial.plan.workers for trial in history.trials.values()} - {None}) > 1:
+        figures = (*figures, "scaling")
+    began_s = history.started_unix_s or row.created_unix_s
+    until_s = history.ended_unix_s or (row.changed_unix_s if ended else now_s)
+    return RunDetail(
+        run_id=row.run_id, name=row.name, kind="advice" if tail.is_advice else "sweep", state=row.state,
+        reason=history.reason, message=_message(tail), created_unix_s=row.created_unix_s,
+        ended_unix_s=history.ended_unix_s,
+        elapsed_s=history.active_s(now_s) if history.drivers else max(0.0, until_s - began_s),
+        left_s=None if ended or row.state == "lost" else left_s,
+        progress=1.0 if row.state == "complete" else progress, owner=_owner(row), counts=counts,
+        best=best and Best(trial=best.number, values=plain(best.values), params=best.params),
+        objectives=tuple(
+            ObjectiveSummary(metric=item.metric, goal=item.goal, target=item.target)
+            for item in history.objectives
+        ),
+        metrics=tuple(dict.fromkeys([item.metric for item in history.objectives] + series.metrics)),
+        params=tuple(history.experiment.search.root), settings={path: in_force[path] for path in CHANGEABLE},
+        experiment_hash=row.experiment_hash, figures=figures,
+        card=tuple(lines_of(tail.data.advice.advice)) if tail.data.advice.advice else (),
+        loading=tail.loading,
+        offers=offers_of_run(row.run_id, row.state, history, is_advice=tail.is_advice),
+    )  # fmt: skip
+
+
+def _bare(row: RunRow) -> RunItem:
+    return RunItem(
+        run_id=row.run_id, name=row.name, state=row.state, kind="sweep", created_unix_s=row.created_unix_s,
+        owner=_owner(row), progress=None, best=None, num_trials=0,
+    )  # fmt: skip
+
+
+def _driven_until_unix_s(row: RunRow) -> float:
+    """Return now, or the last sign of life of a lost driver."""
+    return row.heartbeat_unix_s or row.changed_unix_s if row.state == "lost" else time.time()
+
+
+def _message(tail: RunTail) -> str | None:
+    history = tail.data.history
+    if tail.row.state != "lost":
+        return history.message
+    running = [trial.number for trial in history.in_state("running", "waiting")]
+    words = [f"{format_numbers(running)} had not finished"] if running else []
+    return "; ".join(
+        ["its driver no longer runs", *words, *([] if tail.is_advice else ["resume it to continue"])]
+    )
+
+
+def _owner(row: RunRow) -> str | None:
+    return row.owner and f"{row.owner.pid} on {row.owner.host}"

@@ -1,0 +1,37 @@
+"""The TypeScript types of the live feed: `python -m workbench.live_feed.typescript` prints them."""
+
+from __future__ import annotations
+
+import sys
+
+from workbench.live_feed.protocol import (
+    AcknowledgeMessage,
+    Action,
+    ActionSnippet,
+    Done,
+    ExperimentFile,
+    Problem,
+    SubscribeMessage,
+    Update,
+)
+from workbench.typescript import typescript_of
+
+_PROTOCOL = (
+    SubscribeMessage,
+    AcknowledgeMessage,
+    Update,
+    Action,
+    Done,
+    Problem,
+    ActionSnippet,
+    ExperimentFile,
+)
+
+
+def typescript() -> str:
+    """Return the TypeScript source of all types of the live feed."""
+    return typescript_of(_PROTOCOL, "workbench.live_feed.typescript")
+
+
+if __name__ == "__main__":
+    sys.stdout.write(typescript())

@@ -1,0 +1,230 @@
+"""Build the updates of one front end: each contains only what changed since the one before.
+
+Each part is refreshed at its own interval, and immediately when the subscription changes. The bytes sent
+per second are limited here, regardless of the number of trials.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from workbench.actions import write_for_panel
+from workbench.errors import WorkbenchError
+from workbench.live_feed.chart import ChartUpdates
+from workbench.live_feed.feed import Feed
+from workbench.live_feed.frames import Numbers, encode
+from workbench.live_feed.protocol import (
+    ComparedRun,
+    LogUpdate,
+    Problem,
+    RunList,
+    RunsQuery,
+    Subscription,
+    Update,
+)
+from workbench.live_feed.run_summaries import matching_runs, run_detail
+from workbench.live_feed.run_tail import RunTail
+from workbench.live_feed.trial_detail import trial_detail
+from workbench.live_feed.trial_table import trial_table
+
+BYTES_PER_S = 150_000
+_BURST_BYTES = 600_000
+_MAX_LINES = 300
+_EVERY_S = {"runs": 2.0, "run": 0.5, "chart": 0.0, "table": 1.0, "trial": 1.0, "log": 0.2, "compared": 2.0,
+            "resources": 1.0}  # fmt: skip
+
+
+class RateLimit:
+    """Limits the bytes sent per second, with a burst after a quiet period."""
+
+    def __init__(self, bytes_per_s: float = BYTES_PER_S, burst_bytes: float = _BURST_BYTES) -> None:
+        """Start with a full burst."""
+        self._bytes_per_s = bytes_per_s
+        self._burst_bytes = burst_bytes
+        self._left_bytes = burst_bytes
+        self._at_s = time.monotonic()
+
+    def wait_s(self) -> float:
+        """Return the seconds until the next frame may be sent."""
+        now_s = time.monotonic()
+        self._left_bytes = min(self._burst_bytes, self._left_bytes + (now_s - self._at_s) * self._bytes_per_s)
+        self._at_s = now_s
+        return max(0.0, -self._left_bytes / self._bytes_per_s)
+
+    def take(self, num_bytes: int) -> None:
+        """Record what was sent; if it exceeds the allowance, the next frame waits longer."""
+        self._left_bytes -= num_bytes
+
+
+class FrameBuilder:
+    """Builds the frames for the subscription of one front end."""
+
+    def __init__(self, feed: Feed) -> None:
+        """Build frames from what `feed` follows."""
+        self._feed = feed
+        self._number = -1
+        self._subscription = Subscription()
+        self._chart = ChartUpdates()
+        self._sent: dict[str, Any] = {}
+        self._due_s: dict[str, float] = {}
+        self._log_seq = 0
+        self._frame = 0
+        self._problem: Problem | None = None
+
+    def subscribe(self, number: int, subscription: Subscription) -> None:
+        """Replace the subscription; everything that differs is sent at once."""
+        if subscription.run != self._subscription.run:
+            # A front end forgets what it had of the previous run.
+            self._chart = ChartUpdates()
+            for part in ("run", "table", "trial", "log", "problem"):
+                self._sent.pop(part, None)
+        if subscription.compared != self._subscription.compared:
+            self._sent.pop("compared", None)
+        if subscription.log_after is not None and (
+            subscription.run != self._subscription.run or self._subscription.log_after is None
+        ):
+            self._log_seq = subscription.log_after
+        self._number, self._subscription, self._due_s = number, subscription, {}
+
+    def next_frame(self) -> bytes | None:
+        """Return a frame with what has changed, or None if nothing has.
+
+        If a part cannot be built, the others are sent all the same, and the frame contains the problem.
+        """
+        numbers, seq, tail = Numbers(), 0, None
+        parts: dict[str, Any] = {}
+        self._problem = None
+        with self._noting_problem():
+            self._feed.check()
+            tail = self._feed.tail(self._subscription.run) if self._subscription.run is not None else None
+        if tail is not None:
+            with tail.lock:
+                seq = tail.cursor
+                # An unread run must not look like a run without trials.
+                for part_of in self._parts_of_run() if tail.has_started else ():
+                    with self._noting_problem():
+                        parts |= part_of(tail, numbers)
+                if tail.problem is not None:
+                    self._problem = problem_of(tail.problem)
+        for part_of in (self._runs_part, self._resources_part, self._compared_part):
+            with self._noting_problem():
+                parts |= part_of(numbers)
+        if not parts and self._problem == self._sent.get("problem"):
+            return None
+        self._sent["problem"] = self._problem
+        self._frame += 1
+        update = Update(subscription=self._number, frame=self._frame, seq=seq, problem=self._problem, **parts)
+        return encode(update, numbers)
+
+    def _parts_of_run(self) -> tuple[Callable[[RunTail, Numbers], dict[str, Any]], ...]:
+        return self._head_part, self._chart_part, self._table_part, self._trial_part, self._log_part
+
+    @property
+    def frame(self) -> int:
+        """The number of the last frame."""
+        return self._frame
+
+    @contextlib.contextmanager
+    def _noting_problem(self) -> Iterator[None]:
+        try:
+            yield
+        except WorkbenchError as error:
+            self._problem = self._problem or problem_of(error)
+
+    def _head_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
+        return self._changed(
+            "run", lambda: tail.cached("head", lambda: run_detail(tail), 0.5, while_quiet=True)
+        )
+
+    def _chart_part(self, tail: RunTail, numbers: Numbers) -> dict[str, Any]:
+        if self._subscription.chart is None or not self._is_due("chart"):
+            return {}
+        chart = self._chart.next_update(tail, self._subscription.chart, numbers)
+        return {} if chart is None else {"chart": chart}
+
+    def _table_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
+        table = self._subscription.table
+        return {} if table is None else self._changed("table", lambda: trial_table(tail, table))
+
+    def _trial_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
+        trial = self._subscription.trial
+        if trial is None:
+            return {}
+        return self._changed("trial", lambda: trial_detail(tail, trial, tail.folder))
+
+    def _runs_part(self, _: Numbers) -> dict[str, Any]:
+        runs = self._subscription.runs
+        return {} if runs is None else self._changed("runs", lambda: run_list(self._feed, runs))
+
+    def _resources_part(self, _: Numbers) -> dict[str, Any]:
+        subscription = self._subscription
+        return (
+            self._changed("resources", lambda: self._feed.resources(subscription.run))
+            if subscription.resources
+            else {}
+        )
+
+    def _compared_part(self, numbers: Numbers) -> dict[str, Any]:
+        if not self._subscription.compared:
+            return {}
+        tails = [self._feed.tail(run_id) for run_id in self._subscription.compared]
+        have_started = all(tail.has_started or tail.problem is not None for tail in tails)
+        if not have_started or not self._is_due("compared"):
+            return {}
+        # Columns are added to the frame only if the curves have changed.
+        seen = tuple((tail.run_id, tail.cursor) for tail in tails)
+        if self._sent.get("compared") == seen:
+            return {}
+        self._sent["compared"] = seen
+        return {"compared": tuple(_compared(tail, numbers) for tail in tails)}
+
+    def _log_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
+        if self._subscription.log_after is None or not self._is_due("log"):
+            return {}
+        lines = [line for line in tail.log if line.seq > self._log_seq]
+        if not lines:
+            return {}
+        self._log_seq = lines[-1].seq
+        shown = tuple(lines[-_MAX_LINES:])
+        return {"log": LogUpdate(lines=shown, skipped=len(lines) - len(shown), last_seq=self._log_seq)}
+
+    def _changed(self, part: str, make: Callable[[], Any]) -> dict[str, Any]:
+        if not self._is_due(part):
+            return {}
+        found = make()
+        if found is None or found == self._sent.get(part):
+            return {}
+        self._sent[part] = found
+        return {part: found}
+
+    def _is_due(self, part: str) -> bool:
+        now_s = time.monotonic()
+        if now_s < self._due_s.get(part, 0.0):
+            return False
+        self._due_s[part] = now_s + _EVERY_S[part]
+        return True
+
+
+def run_list(feed: Feed, query: RunsQuery) -> RunList:
+    """Return the runs that match a query."""
+    rows = matching_runs(feed.rows(), query)
+    return RunList(items=tuple(feed.run_item(row) for row in rows[: query.limit]), total=len(rows))
+
+
+def problem_of(error: WorkbenchError) -> Problem:
+    """Return an error as it is sent to a browser."""
+    return Problem.model_validate(error.to_json(write_for_panel))
+
+
+def _compared(tail: RunTail, numbers: Numbers) -> ComparedRun:
+    with tail.lock:
+        objective = tail.data.experiment.objectives[0]
+        data = tail.overview(objective.metric, "time", 1, ())
+        return ComparedRun(
+            run_id=tail.run_id, name=tail.row.name, metric=objective.metric,
+            x=numbers.add([(value or 0.0) * data.x_unit for value in data.best_x], exact=True),
+            y=numbers.add(data.best_y),
+        )  # fmt: skip

@@ -1,0 +1,136 @@
+"""Epochs to a target as a function of the batch: what is believed of them before and after full runs.
+
+    epochs(B) = least (1 + B / critical + slow / B), times what the law leaves over
+
+The middle term is the law of gradient noise (see `noise`); the last is that small batches train slowly where
+their learning rate is scaled down. Beyond a limit on either side a training never reaches its target. Of the
+least number of epochs the laws are not used: runs alone decide. What the law leaves over is alike at batches
+near each other. What to run next is left to the advisor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+
+# What the law leaves over at one batch, in logarithms, and over how many doublings it is alike.
+_LEFT_OVER, _DOUBLINGS_ALIKE = 0.15, 1.0
+# Two trainings that differ by their seed only, in logarithms; and whole epochs are rounded ones.
+SEED_DEVIATION = 0.1
+_ROUNDING_EPOCHS = 1 / np.sqrt(12)
+# Half of all searches find no batch that is too large, four of five none that is too small.
+_NO_UPPER_LIMIT, _NO_LOWER_LIMIT = 0.5, 0.8
+# Half of all trainings are not slow at small batches.
+_NEVER_SLOW = 0.5
+# A run that goes against every limit that fits the others.
+_SURPRISE = 0.03
+_NUM_CRITICAL, _NUM_SLOW = 24, 10
+
+
+@dataclass(frozen=True)
+class FullRun:
+    """A training to its end.
+
+    Attributes:
+        global_batch: Samples per step.
+        epochs: Epochs until it reached the target; None where it never did.
+    """
+
+    global_batch: int
+    epochs: float | None
+
+
+@dataclass(frozen=True)
+class EpochsBelief:
+    """What is believed of the epochs to the target, by batch.
+
+    Attributes:
+        log_epochs: [n] means of their logarithms; up to a constant before a run has reached the target.
+        deviation: [n] standard deviations of these.
+        chance: [n] probabilities that a run reaches the target.
+    """
+
+    log_epochs: Array
+    deviation: Array
+    chance: Array
+
+
+class EpochsPrior:
+    """What is believed of the epochs to the target at some batches before any run."""
+
+    def __init__(self, batches: Sequence[int]) -> None:
+        """Lay out the laws that are thought possible.
+
+        Args:
+            batches: The batches to predict, each once, the smallest first.
+        """
+        self.batches = np.array(batches, float)
+        smallest, largest = self.batches[0], self.batches[-1]
+        critical = np.geomspace(smallest / 4, largest * 16, _NUM_CRITICAL)
+        slow = np.concatenate([[0.0], np.geomspace(smallest / 8, largest / 8, _NUM_SLOW)])
+        believed = np.array([_NEVER_SLOW, *[(1 - _NEVER_SLOW) / _NUM_SLOW] * _NUM_SLOW])
+        laws = np.log(1 + self.batches / critical[:, None, None] + slow[:, None] / self.batches)
+        self._laws = laws.reshape(-1, len(self.batches))
+        self._log_weights = np.tile(np.log(believed / _NUM_CRITICAL), _NUM_CRITICAL)
+
+    def given(self, runs: Sequence[FullRun]) -> EpochsBelief:
+        """Return what is believed after runs.
+
+        Args:
+            runs: At these batches; a batch may have several.
+        """
+        positions = [int(np.searchsorted(self.batches, run.global_batch)) for run in runs]
+        chance = self._chance([(at, run.epochs is not None) for at, run in zip(positions, runs, strict=True)])
+        reached = [
+            (at, run.epochs) for at, run in zip(positions, runs, strict=True) if run.epochs is not None
+        ]
+        if not reached:
+            weights = np.exp(self._log_weights)
+            mean = weights @ self._laws
+            return EpochsBelief(mean, np.sqrt(weights @ (self._laws - mean) ** 2), chance)
+        at = np.array([position for position, _ in reached])
+        return self._fit(at, np.array([epochs for _, epochs in reached], float), chance)
+
+    def _fit(self, at: NDArray[np.int_], epochs: Array, chance: Array) -> EpochsBelief:
+        """Weigh the laws by the runs, and add to each a Gaussian process of its residuals."""
+        shared = self._alike(self.batches, self.batches[at])
+        noise = SEED_DEVIATION**2 + (_ROUNDING_EPOCHS / epochs) ** 2
+        precision = np.linalg.inv(shared[at] + np.diag(noise))
+        left = np.log(epochs) - self._laws[:, at]
+        scale_precision = float(precision.sum())
+        scale = (left @ precision.sum(axis=0)) / scale_precision
+        left = left - scale[:, None]
+        log_weights = self._log_weights - 0.5 * np.sum((left @ precision) * left, axis=1)
+        weights = np.exp(log_weights - log_weights.max())
+        weights /= weights.sum()
+        curves = self._laws + scale[:, None] + left @ precision @ shared.T
+        mean = weights @ curves
+        known = shared @ precision
+        left_over = np.maximum(_LEFT_OVER**2 - np.sum(known * shared, axis=1), 0.0)
+        of_scale = (1.0 - known.sum(axis=1)) ** 2 / scale_precision
+        return EpochsBelief(mean, np.sqrt(weights @ (curves - mean) ** 2 + left_over + of_scale), chance)
+
+    def _alike(self, batches: Array, others: Array) -> Array:
+        doublings = np.abs(np.log2(batches[:, None] / others[None, :]))
+        return _LEFT_OVER**2 * np.exp(-doublings / _DOUBLINGS_ALIKE)
+
+    def _chance(self, runs: Sequence[tuple[int, bool]]) -> Array:
+        """Return the probability by batch that a run reaches the target: it does between two limits."""
+        num = len(self.batches)
+        first, end = np.arange(num)[:, None], np.arange(1, num + 1)[None, :]
+        weights = np.outer(
+            [_NO_LOWER_LIMIT, *[(1 - _NO_LOWER_LIMIT) / max(num - 1, 1)] * (num - 1)],
+            [*[(1 - _NO_UPPER_LIMIT) / max(num - 1, 1)] * (num - 1), _NO_UPPER_LIMIT],
+        )
+        weights[first >= end] = 0.0
+        for at, reached in runs:
+            inside = (first <= at) & (at < end)
+            weights = weights * np.where(inside == reached, 1.0, _SURPRISE)
+        weights /= weights.sum()
+        each = np.arange(num)[:, None, None]
+        return (weights * ((first <= each) & (each < end))).sum(axis=(1, 2)) * (1.0 - _SURPRISE)

@@ -1,0 +1,347 @@
+"""The plan of a trial: how it uses hardware, as one typed value.
+
+Each field of `Plan` declares its dimension once: its default and choices, how it is written, whether it
+changes what is computed, and whether the advisor may try other values. The `plan` section of an experiment,
+the stored JSON, descriptions and what the advisor enumerates follow from these declarations.
+
+Where workers are placed is a setting of the run (`resources.placement`), because one run places all of its
+trials alike. Answering what an experiment leaves open is left to `workbench.planning`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import JsonValue
+
+PlanValue = int | str
+AdvisedFor = Literal["speed", "memory", "nothing"]
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What the default of a dimension may depend on.
+
+    Attributes:
+        has_gpu: Whether workers compute on GPUs.
+        has_bf16: Whether these compute in bf16 at full speed.
+    """
+
+    has_gpu: bool = False
+    has_bf16: bool = False
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """The declaration of one dimension of a plan.
+
+    Attributes:
+        name: Name of the field, in Python, YAML and JSON.
+        description: Help text, one sentence.
+        default: The value of an old stored plan that does not have the dimension.
+        choices: The values that may be written; None for any whole number from `minimum` on, or, where the
+            default is a text, any name of a registry.
+        minimum: The smallest number that may be written.
+        unit: Unit of a number; None where it has none.
+        wording: How `Plan.describe` writes a value; "" for the sizes, which it writes as a product.
+        unmentioned: The value that `Plan.describe` leaves out.
+        aliases: Names of the same setting in other tools.
+        changes_result: Whether another value changes what is computed, not only how fast.
+        advised_for: Why the advisor may try other values: for speed, to save memory where plans do not fit
+            otherwise, or for nothing.
+        candidates: The values that are tried where an experiment leaves the dimension open, by hardware. The
+            first is the default. None for the sizes, which follow from the global batch.
+    """
+
+    name: str
+    description: str
+    default: PlanValue
+    choices: tuple[PlanValue, ...] | None = None
+    minimum: int = 1
+    unit: str | None = None
+    wording: str = "{}"
+    unmentioned: PlanValue | None = None
+    aliases: tuple[str, ...] = ()
+    changes_result: bool = False
+    advised_for: AdvisedFor = "nothing"
+    candidates: Callable[[Hardware], tuple[PlanValue, ...]] | None = None
+
+    @property
+    def is_number(self) -> bool:
+        """Whether values are whole numbers."""
+        return isinstance(self.default, int)
+
+    @property
+    def is_size(self) -> bool:
+        """Whether it is a factor of the global batch."""
+        return self.candidates is None
+
+    @property
+    def help(self) -> str:
+        """The help text of forms and references."""
+        also = " Changes the result, not only the speed." if self.changes_result else ""
+        return self.description + also
+
+    def accepts(self, value: object) -> bool:
+        """Return whether a value is one of this dimension."""
+        if self.choices is not None:
+            return value in self.choices
+        if isinstance(value, bool) or not isinstance(value, int if self.is_number else str):
+            return False
+        return not isinstance(value, int) or value >= self.minimum
+
+    def describe(self, value: PlanValue) -> str:
+        """Return the words for a value; "" for one that goes without saying."""
+        return "" if value == self.unmentioned else self.wording.format(value)
+
+
+def _dimension(default: PlanValue, description: str, **declared: Any) -> Any:
+    """Declare a dimension; arguments as the attributes of `Dimension`."""
+    declared |= {"default": default, "description": description}
+    return dataclasses.field(metadata={"dimension": declared})
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How a trial uses hardware: global_batch = micro_batch x accumulation x workers.
+
+    Example:
+        >>> plan = Plan(workers=2, micro_batch=32, accumulation=4, precision="bf16", strategy="ddp",
+        ...             recompute="none")
+        >>> plan.global_batch
+        256
+        >>> plan.describe()
+        '256 = 32 x 4 x 2, bf16, ddp'
+    """
+
+    workers: int = _dimension(
+        1,
+        "Data-parallel processes of a trial.",
+        wording="",
+        aliases=("num_workers",),
+        advised_for="speed",
+    )
+    micro_batch: int = _dimension(
+        1,
+        "Samples that one worker takes at once.",
+        unit="samples",
+        wording="",
+        aliases=("per_device_train_batch_size", "micro_batch_size"),
+        advised_for="speed",
+    )
+    accumulation: int = _dimension(
+        1,
+        "Micro batches per optimizer step.",
+        wording="",
+        aliases=("gradient_accumulation_steps", "accumulate_grad_batches"),
+        advised_for="speed",
+    )
+    precision: str = _dimension(
+        "fp32",
+        "Type of the arithmetic.",
+        choices=("fp32", "bf16", "fp16"),
+        changes_result=True,
+        advised_for="speed",
+        candidates=lambda hardware: ("bf16", "fp32") if hardware.has_gpu and hardware.has_bf16 else ("fp32",),
+    )
+    strategy: str = _dimension(
+        "single",
+        "How workers make one step: single, ddp, fsdp, or auto.",
+        advised_for="memory",
+        candidates=lambda hardware: ("ddp", "fsdp"),
+    )
+    recompute: str = _dimension(
+        "none",
+        "What of the forward pass is computed again in the backward pass, to save memory.",
+        choices=("none", "blocks"),
+        wording="{} recomputed",
+        unmentioned="none",
+        advised_for="memory",
+        candidates=lambda hardware: ("none", "blocks"),
+    )
+
+    @property
+    def global_batch(self) -> int:
+        """Samples per optimizer step, over all workers."""
+        return self.micro_batch * self.accumulation * self.workers
+
+    @property
+    def batch_text(self) -> str:
+        """The global batch in full: 256 = 32 x 4 x 2, micro batch x accumulation x workers."""
+        return PartialPlan.of_plan(self).batch_text
+
+    def describe(self, *, in_full: bool = False) -> str:
+        """Write the plan for people.
+
+        Args:
+            in_full: Whether to name the factors of the global batch: global batch 256 = 32 x 4 accumulated
+                x 2 workers, bf16, ddp.
+        """
+        return PartialPlan.of_plan(self).describe(in_full=in_full)
+
+    def items(self) -> Iterator[tuple[str, PlanValue]]:
+        """Yield the name and the value of each dimension."""
+        for dimension in DIMENSIONS:
+            yield dimension.name, getattr(self, dimension.name)
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return the plan as it is stored and shown, with its global batch."""
+        return PartialPlan.of_plan(self).to_json()
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> Plan:
+        """Read a stored plan; dimensions that it does not have are at their defaults.
+
+        Args:
+            stored: What `to_json` wrote, in this version or another.
+
+        Raises:
+            ValueError: If it does not state workers, micro batch and accumulation.
+        """
+        plan = PartialPlan.from_json(stored).complete()
+        if plan is None:
+            raise ValueError(f"a plan needs {', '.join(SIZES)}, got {dict(stored)}")
+        return plan
+
+
+DIMENSIONS: tuple[Dimension, ...] = tuple(
+    Dimension(field.name, **field.metadata["dimension"]) for field in dataclasses.fields(Plan)
+)
+"""Every dimension of a plan, in the order in which it is written."""
+_BY_NAME = {dimension.name: dimension for dimension in DIMENSIONS}
+NAMES: tuple[str, ...] = tuple(_BY_NAME)
+SIZES: tuple[str, ...] = tuple(dimension.name for dimension in DIMENSIONS if dimension.is_size)
+"""The factors of the global batch."""
+VARIANT: tuple[Dimension, ...] = tuple(dimension for dimension in DIMENSIONS if not dimension.is_size)
+"""What changes the work itself rather than how it is divided."""
+
+
+@dataclass(frozen=True)
+class PartialPlan:
+    """A plan of which some dimensions are still open: what an attempt or the advisor decides of it.
+
+    Attributes:
+        values: Name and value of each dimension that is decided, in the order of `DIMENSIONS`.
+    """
+
+    values: tuple[tuple[str, PlanValue], ...] = ()
+
+    @classmethod
+    def of(cls, **values: PlanValue | None) -> PartialPlan:
+        """Return a plan with these dimensions decided; None leaves one open.
+
+        Raises:
+            ValueError: If there is no such dimension, or it does not have this value.
+        """
+        for name, value in values.items():
+            if name not in _BY_NAME:
+                raise ValueError(f"a plan has no {name!r}, only {', '.join(NAMES)}")
+            if value is not None and not _BY_NAME[name].accepts(value):
+                raise ValueError(f"{value!r} is not a value of {name}")
+        return cls(tuple((name, found) for name in NAMES if (found := values.get(name)) is not None))
+
+    @classmethod
+    def of_plan(cls, plan: Plan) -> PartialPlan:
+        """Return a complete plan as a partial one."""
+        return cls(tuple(plan.items()))
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> PartialPlan:
+        """Read a stored plan; what this version does not know is left out."""
+        known = {name: stored[name] for name in NAMES if name in stored}
+        return cls.of(**{name: value for name, value in known.items() if _BY_NAME[name].accepts(value)})
+
+    def to_json(self) -> dict[str, JsonValue]:
+        """Return what is decided as it is stored and shown, with the global batch where that is known."""
+        stored: dict[str, JsonValue] = {}
+        for name, value in self.values:
+            stored[name] = value
+            if name == SIZES[-1] and self.global_batch is not None:
+                stored["global_batch"] = self.global_batch
+        return stored
+
+    def __bool__(self) -> bool:
+        """Whether anything is decided."""
+        return bool(self.values)
+
+    def __contains__(self, name: object) -> bool:
+        return any(name == known for known, _ in self.values)
+
+    def __or__(self, other: PartialPlan) -> PartialPlan:
+        """Return what either decides; `other` wins where both do."""
+        return PartialPlan.of(**{**dict(self.values), **dict(other.values)})
+
+    def only(self, names: Collection[str]) -> PartialPlan:
+        """Return what is decided of some dimensions."""
+        return PartialPlan(tuple(item for item in self.values if item[0] in names))
+
+    def without(self, *names: str) -> PartialPlan:
+        """Return what is decided of all other dimensions."""
+        return PartialPlan(tuple(item for item in self.values if item[0] not in names))
+
+    def get(self, name: str) -> PlanValue | None:
+        """Return the value of a dimension, None where it is open."""
+        return next((value for known, value in self.values if known == name), None)
+
+    @property
+    def workers(self) -> int | None:
+        """The workers, None where they are open."""
+        return self._number("workers")
+
+    @property
+    def micro_batch(self) -> int | None:
+        """The micro batch, None where it is open."""
+        return self._number("micro_batch")
+
+    @property
+    def accumulation(self) -> int | None:
+        """The accumulation, None where it is open."""
+        return self._number("accumulation")
+
+    @property
+    def global_batch(self) -> int | None:
+        """Samples per optimizer step, None where one of its factors is open."""
+        micro_batch, accumulation, workers = self.micro_batch, self.accumulation, self.workers
+        if micro_batch is None or accumulation is None or workers is None:
+            return None
+        return micro_batch * accumulation * workers
+
+    def complete(self) -> Plan | None:
+        """Return the plan with its open dimensions at their defaults, None where a size is open."""
+        if any(name not in self for name in SIZES):
+            return None
+        values: dict[str, Any] = {dimension.name: dimension.default for dimension in DIMENSIONS}
+        return Plan(**{**values, **dict(self.values)})
+
+    def describe(self, *, in_full: bool = False) -> str:
+        """Write what is decided for people; arguments as in `Plan.describe`.
+
+        Where the global batch is open, so may be the hardware: then only the workers are named.
+        """
+        if self.global_batch is None:
+            return "" if self.workers in (None, 1) else f"{self.workers} workers"
+        batch = self.batch_text
+        if in_full:
+            product, _, workers = batch.rpartition(" x ")
+            batch = f"global batch {product} accumulated x {workers} worker{'' if workers == '1' else 's'}"
+        return ", ".join(words for words in (batch, self.work_text) if words)
+
+    @property
+    def batch_text(self) -> str:
+        """The global batch in full, as in `Plan.batch_text`; "unknown" where a factor is open."""
+        if self.global_batch is None:
+            return "unknown"
+        return f"{self.global_batch} = {self.micro_batch} x {self.accumulation} x {self.workers}"
+
+    @property
+    def work_text(self) -> str:
+        """What is decided apart from the factors of the global batch: bf16, ddp, blocks recomputed."""
+        words = (_BY_NAME[name].describe(value) for name, value in self.values)
+        return ", ".join(word for word in words if word)
+
+    def _number(self, name: str) -> int | None:
+        value = self.get(name)
+        return value if isinstance(value, int) else None

@@ -1,0 +1,134 @@
+"""The plan of one trial: every dimension that the experiment leaves open gets its default."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from workbench.errors import ExperimentError
+from workbench.experiment import Training
+from workbench.plan import VARIANT, Hardware, PartialPlan, Plan
+from workbench.strategies import STRATEGIES
+from workbench.strategies.capabilities import capabilities_of, strategy_on
+
+
+def resolve_plan(
+    training: Training,
+    written: PartialPlan,
+    *,
+    num_train_samples: int | None,
+    hardware: Hardware,
+    params: Mapping[str, JsonValue],
+) -> Plan:
+    """Return the plan in full.
+
+    Args:
+        training: The training section, searched values in place.
+        written: What is decided of the plan.
+        num_train_samples: Samples to train on; None where that is not known yet.
+        hardware: What workers compute on.
+        params: The configuration of the trial, so that errors name the field in which a value was written.
+
+    Raises:
+        ExperimentError: If values exclude each other; it names the dotted field.
+    """
+    sizes = divide_batch(training, written, num_train_samples, params)
+    assert sizes.workers is not None
+    chosen = {
+        dimension.name: dimension.candidates(hardware)[0]
+        for dimension in VARIANT
+        if dimension.candidates is not None
+    }
+    chosen["strategy"] = strategy_on(str(chosen["strategy"]), sizes.workers)
+    plan = (PartialPlan.of(**chosen) | written | sizes).complete()
+    assert plan is not None
+    _check_precision(plan, hardware, params)
+    _check_strategy(plan, params)
+    return plan
+
+
+def divide_batch(
+    training: Training,
+    written: PartialPlan,
+    num_train_samples: int | None,
+    params: Mapping[str, JsonValue],
+) -> PartialPlan:
+    """Decide how an optimizer step is divided.
+
+    `workers: auto` is 1. Of global batch, micro batch and accumulation, those that are given decide the
+    others; where it is open, accumulation is 1 and the global batch is the reference batch, or the train
+    set where that is smaller, rounded so that the parts are equal.
+
+    Args:
+        training: The training section, searched values in place.
+        written: What is decided of the plan.
+        num_train_samples: Samples to train on; None where that is not known yet.
+        params: The configuration of the trial.
+
+    Returns:
+        Workers, micro batch and accumulation.
+
+    Raises:
+        ExperimentError: If the numbers exclude each other or the global batch exceeds the train set.
+    """
+    workers, wanted = written.workers or 1, training.global_batch
+    micro_batch, accumulation = written.micro_batch, written.accumulation
+    target = wanted if wanted != "auto" else min(training.reference_batch, num_train_samples or 2**62)
+    if micro_batch is None:
+        accumulation = accumulation or 1
+        micro_batch = max(1, target // (accumulation * workers))
+    elif accumulation is None:
+        accumulation = max(1, target // (micro_batch * workers))
+    global_batch = micro_batch * accumulation * workers
+    if wanted not in ("auto", global_batch):
+        raise ExperimentError(
+            f"{wanted} samples are not micro_batch {micro_batch} x accumulation {accumulation} x "
+            f"workers {workers}",
+            field=field_of("training", "global_batch", params),
+            allowed=f"{global_batch}, or another multiple of micro_batch x accumulation x workers",
+            next_step="Change one of the four, or leave one of them auto.",
+        )
+    if num_train_samples is not None and global_batch > num_train_samples:
+        blamed = ("training", "global_batch") if wanted != "auto" else ("plan", "micro_batch")
+        raise ExperimentError(
+            f"a step of {global_batch} samples is larger than the train set",
+            field=field_of(*blamed, params),
+            allowed=f"at most {num_train_samples} samples per step",
+        )
+    return PartialPlan.of(workers=workers, micro_batch=micro_batch, accumulation=accumulation)
+
+
+def field_of(section: str, name: str, params: Mapping[str, Any]) -> str:
+    """Return the dotted field in which a setting was written: that of the search where it is searched."""
+    return f"search.{name}" if name in params else f"{section}.{name}"
+
+
+def _check_precision(plan: Plan, hardware: Hardware, params: Mapping[str, JsonValue]) -> None:
+    if plan.precision == "fp16" and not hardware.has_gpu:
+        raise ExperimentError(
+            "a CPU does not train in fp16",
+            field=field_of("plan", "precision", params),
+            allowed="fp32, bf16, auto",
+        )
+
+
+def _check_strategy(plan: Plan, params: Mapping[str, JsonValue]) -> None:
+    # Unknown names are refused where they are loaded.
+    if plan.workers == 1 or plan.strategy not in STRATEGIES:
+        return
+    limit = capabilities_of(plan.strategy).max_workers
+    if limit is not None and plan.workers > limit:
+        able = [name for name in STRATEGIES.names() if _can_hold(name, plan.workers)]
+        raise ExperimentError(
+            f"{plan.workers} workers cannot train as {plan.strategy}",
+            field=field_of("plan", "strategy", params),
+            allowed=", ".join(["auto", *able]),
+            next_step="Choose one of these, or one worker.",
+        )
+
+
+def _can_hold(name: str, num_workers: int) -> bool:
+    limit = capabilities_of(name).max_workers
+    return limit is None or num_workers <= limit

@@ -1,0 +1,76 @@
+"""A question about an experiment, answered by a process of its own.
+
+Whatever user code does there (read values that do not exist, fill the memory, end the process) leaves the
+calling process as it was, and nothing that it imports stays. The answer is left to the module that runs
+there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from workbench.errors import DataError, ExperimentError, RunError, WorkbenchError
+from workbench.experiment import Experiment
+
+TIMEOUT_S = 300.0
+_KINDS: dict[str, type[WorkbenchError]] = {"DataError": DataError, "RunError": RunError}
+
+
+def query(module: str, experiment: Experiment, question: Mapping[str, Any], *, purpose: str) -> Any:
+    """Return the answer of a module to a question about an experiment.
+
+    Args:
+        module: The module; run as a program, it calls `answer`.
+        experiment: The experiment; its embedded objects go along.
+        question: Plain values.
+        purpose: What fails where there is no answer: "memory could not be estimated".
+
+    Returns:
+        What the module answered, as plain values.
+
+    Raises:
+        WorkbenchError: If the answer is one.
+        RunError: If the process ends without an answer.
+    """
+    order = {
+        "experiment": experiment.model_dump(mode="json"),
+        "payloads": {name: payload.hex() for name, payload in experiment.payloads().items()},
+        "question": dict(question),
+        "search_path": sys.path,
+    }
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", module], input=json.dumps(order), capture_output=True, text=True,
+            timeout=TIMEOUT_S, check=False, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise RunError(f"{purpose} within {TIMEOUT_S:g} s") from error
+    lines = done.stdout.splitlines()
+    if done.returncode != 0 or not lines:
+        last = (done.stderr.strip().splitlines() or ["no message"])[-1]
+        raise RunError(f"{purpose}: the process ended with {done.returncode}: {last}")
+    reply = json.loads(lines[-1])
+    if "refused" in reply:
+        raise _KINDS.get(reply["kind"], ExperimentError)(**reply["refused"])
+    return reply["answer"]
+
+
+def answer(function: Callable[[Experiment, dict[str, Any]], Any]) -> None:
+    """Read an order from stdin and print what a function of experiment and question makes of it."""
+    order = json.load(sys.stdin)
+    sys.path[:] = dict.fromkeys([*order["search_path"], *sys.path])
+    payloads = {name: bytes.fromhex(payload) for name, payload in order["payloads"].items()}
+    reply: dict[str, Any]
+    try:
+        experiment = Experiment(**order["experiment"]).with_payloads(payloads)
+        with contextlib.redirect_stdout(sys.stderr):  # what user code prints is not an answer
+            reply = {"answer": function(experiment, order["question"])}
+    except WorkbenchError as error:
+        reply = {"kind": type(error).__name__, "refused": error.to_json()}
+    print(json.dumps(reply))

@@ -1,0 +1,158 @@
+"""The steps of a trial on fake tensors: the real model, strategy and optimizer, and no memory used.
+
+Only for a process of its own; see `memory_estimate`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed
+from pydantic import JsonValue
+from torch import Tensor
+from torch._subclasses.fake_tensor import (
+    DataDependentOutputException,
+    DynamicOutputShapeException,
+    FakeTensorMode,
+    UnsupportedOperatorException,
+)
+from torch.distributed.tensor import DTensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+
+from workbench.errors import ExperimentError
+from workbench.experiment import Experiment
+from workbench.performance.live_memory import LiveMemory
+from workbench.performance.memory import StepMemory
+from workbench.plan import Hardware, PartialPlan
+from workbench.planning.settings import resolve
+from workbench.strategies import STRATEGIES
+from workbench.strategies.capabilities import capabilities_of, strategy_on
+from workbench.strategies.group import Group
+from workbench.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker
+from workbench.training.assembly import build_trial_model, loss_of
+from workbench.training.loading import load_trial_data
+from workbench.training.optimizers import optimizer_factory
+from workbench.training.source import Source
+
+_NEEDS_VALUES = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
+_CPU = torch.device("cpu")
+
+
+class _PretendedGroup(Group):
+    """The group of a worker whose companions do not exist: every exchange returns at once."""
+
+    def __init__(self, num_workers: int) -> None:
+        super().__init__()
+        self.num_workers = num_workers
+        store = FakeStore()
+        torch.distributed.init_process_group("fake", rank=0, world_size=num_workers, store=store)
+        self._joined = True
+        self._mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (num_workers,))
+
+    def mesh(self) -> Any:
+        """Return the mesh that was made while tensors still had values."""
+        return self._mesh
+
+
+class FakeTrial:
+    """One configuration of an experiment, ready to be stepped at any micro batch."""
+
+    def __init__(self, experiment: Experiment, params: Mapping[str, JsonValue], plan: PartialPlan) -> None:
+        """Load the data, of which only the shapes are used.
+
+        Args:
+            experiment: The experiment.
+            params: The configuration.
+            plan: What is decided of the plan; it takes precedence over both.
+
+        Raises:
+            WorkbenchError: If the data or a setting is wrong.
+        """
+        self._experiment, self._params = experiment, params
+        self._datasets = load_trial_data("estimate", experiment)
+        # What fits no memory may exceed the train set, too.
+        self._settings = resolve(
+            experiment, params, hardware=Hardware(has_gpu=True, has_bf16=True), decided=plan
+        )
+        source = Source(self._datasets.train, _CPU)
+        self._samples = source.fetch(np.arange(min(2, len(source))))
+        self._loss = loss_of(experiment, self._datasets)
+
+    def step_memory(self, micro_batch: int, num_steps: int) -> StepMemory:
+        """Return what the last of some steps holds.
+
+        Args:
+            micro_batch: Samples that the worker takes at once.
+            num_steps: Steps to make; from the second on there is an optimizer state.
+
+        Raises:
+            ExperimentError: If the memory of the model cannot be estimated without real values.
+        """
+        settings, made = self._settings, []
+        # Gradients that a group exchanges stay allocated between steps: as between two micro batches.
+        num_micro_batches = 1 if settings.plan.workers * settings.plan.accumulation == 1 else 2
+        name = settings.plan.strategy
+        is_whole = capabilities_of(name).holds_whole_model
+        group = Group() if is_whole else _PretendedGroup(settings.plan.workers)
+        try:
+            with FakeTensorMode(), LiveMemory() as live:
+                model = build_trial_model(self._experiment, self._params, settings, self._datasets)
+                strategy: Strategy = STRATEGIES.load(strategy_on(name, group.num_workers))(
+                    self._step_settings()
+                )
+                make = optimizer_factory(settings.training, settings.lr)
+                worker = Worker(0, group.num_workers, _CPU, group)
+                strategy.setup(model, lambda parameters: made.append(make(parameters)) or made[0], worker)
+                strategy.train(True)
+                batch = self._batch(micro_batch, num_micro_batches)
+                compute_peak_bytes = 0
+                for _ in range(num_steps):
+                    live.start_peak()
+                    strategy.forward_backward(batch)
+                    compute_peak_bytes = live.peak_bytes
+                    live.start_peak()
+                    strategy.update(settings.lr)
+                parameters = list(model.parameters())
+                trained = [parameter for parameter in parameters if parameter.requires_grad]
+                remembered = [item for state in made[0].state.values() for item in state.values()]
+                return StepMemory(
+                    micro_batch=micro_batch,
+                    parameters_bytes=_sum_bytes([*parameters, *model.buffers()]),
+                    gradients_bytes=_sum_bytes(trained),
+                    optimizer_bytes=_sum_bytes(remembered),
+                    compute_peak_bytes=compute_peak_bytes,
+                    update_peak_bytes=live.peak_bytes,
+                )
+        except _NEEDS_VALUES as error:
+            raise ExperimentError(
+                f"the memory of the model cannot be estimated without real values: {error}",
+                field="model",
+                next_step="Measure it instead: run an advice, or a sweep of one trial.",
+            ) from error
+        finally:
+            if torch.distributed.is_initialized():
+                torch.distributed.destroy_process_group()
+
+    def _step_settings(self) -> StepSettings:
+        settings = self._settings
+        return StepSettings(
+            loss=self._loss,
+            # fp16 takes as many bytes, and its scaler would read values.
+            precision="fp32" if settings.plan.precision == "fp32" else "bf16",
+            clip_norm=settings.training.clip_norm,
+            recompute=settings.plan.recompute == "blocks",
+        )
+
+    def _batch(self, micro_batch: int, num_micro_batches: int) -> list[MicroBatch]:
+        inputs, targets = (
+            torch.empty((micro_batch, *part.shape[1:]), dtype=part.dtype) for part in self._samples
+        )
+        return [MicroBatch(inputs, targets, 1.0 / num_micro_batches)] * num_micro_batches
+
+
+def _sum_bytes(tensors: Iterable[Any]) -> int:
+    locals_ = [item.to_local() if isinstance(item, DTensor) else item for item in tensors]
+    return sum(item.untyped_storage().nbytes() for item in locals_ if isinstance(item, Tensor))

@@ -1,0 +1,231 @@
+"""What a model is for its data, before anything runs: its layers, its parameters, its operations, its memory.
+
+The trial's own model is sent torch's fake tensors, which have shapes and no storage, in a child process
+(`python -m workbench.probes.model_summary`). A model that reads values is sent two real samples instead;
+only its memory is then left to probes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pydantic import JsonValue
+
+from workbench.errors import ExperimentError, WorkbenchError
+from workbench.experiment import Experiment
+from workbench.performance.memory import StepMemory
+from workbench.plan import Hardware, PartialPlan
+from workbench.probes.child_process import answer, query
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from workbench.data import Datasets
+    from workbench.models.configurations import FittedConfiguration
+    from workbench.planning.settings import TrialSettings
+
+NUM_SAMPLES = 2
+"""Normalisation over a batch needs more than one."""
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """The summary of a model for its data.
+
+    Attributes:
+        layers: Its modules; as in `models.layers.Layer`, plain values.
+        num_parameters: All parameters, shared ones once.
+        num_trained_parameters: Those that training changes.
+        flops_per_sample: Operations of forward and backward of a sample; None where they cannot be counted.
+        steps: What a worker holds, one for each micro batch; empty where that cannot be estimated.
+        problems: What is wrong or could not be determined.
+        words: A description of the model where it has no layers.
+    """
+
+    layers: tuple[dict[str, Any], ...]
+    num_parameters: int
+    num_trained_parameters: int
+    flops_per_sample: float | None
+    steps: tuple[StepMemory, ...]
+    problems: tuple[ExperimentError, ...]
+    words: str | None = None
+
+
+def summarise_model(
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    micro_batches: Sequence[int],
+    *,
+    plan: PartialPlan,
+) -> ModelSummary:
+    """Summarise the model of one configuration.
+
+    Args:
+        experiment: The experiment; it trains a model.
+        params: The configuration.
+        micro_batches: Micro batches to estimate the memory at, each at least 1.
+        plan: What is decided of the plan; it takes precedence over both.
+
+    Raises:
+        ExperimentError: If the model cannot be made or cannot take the data; it names the field.
+        DataError: If the data cannot be read.
+        RunError: If the child process ends without an answer.
+    """
+    question = {"params": dict(params), "micro_batches": list(micro_batches), "plan": plan.to_json()}
+    reply = query(__name__, experiment, question, purpose="the model could not be inspected")
+    return ModelSummary(
+        layers=tuple(reply["layers"]),
+        num_parameters=reply["num_parameters"],
+        num_trained_parameters=reply["num_trained_parameters"],
+        flops_per_sample=reply["flops_per_sample"],
+        steps=tuple(StepMemory(**step) for step in reply["steps"]),
+        problems=tuple(ExperimentError(**problem) for problem in reply["problems"]),
+        words=reply.get("words"),
+    )
+
+
+def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
+    """Summarise the model in this process."""
+    from workbench.planning.settings import fitted_of, resolve
+    from workbench.probes.memory_estimate import estimate_here
+    from workbench.training.loading import load_trial_data
+
+    params, plan = question["params"], PartialPlan.from_json(question["plan"])
+    settings = resolve(experiment, params, hardware=Hardware(has_gpu=True, has_bf16=True), decided=plan)
+    datasets = load_trial_data("estimate", experiment)
+    fitted = fitted_of(experiment, params)
+    if fitted is not None:
+        return _describe_fitted(fitted, datasets)
+    found, problems = _inspect(experiment, params, settings, datasets)
+    steps: list[dict[str, Any]] = []
+    if found["flops_per_sample"] is not None:  # else no step can be made
+        try:
+            steps = estimate_here(experiment, question)
+        except WorkbenchError as error:
+            problems.append(error)
+    return {**found, "steps": steps, "problems": [problem.to_json() for problem in problems]}
+
+
+def _describe_fitted(configuration: FittedConfiguration, datasets: Datasets) -> dict[str, Any]:
+    """Describe a model that is fitted to all samples at once: it has no layers and makes no steps."""
+    configuration.build(  # refuses data that it cannot take
+        input_shape=datasets.input_shape,
+        num_outputs=datasets.num_outputs,
+        vocabulary_size=datasets.vocabulary_size,
+    )
+    grown = configuration.describe(datasets.num_outputs if datasets.task == "classification" else None)
+    nothing = {"layers": [], "num_parameters": 0, "num_trained_parameters": 0, "flops_per_sample": None}
+    return nothing | {
+        "steps": [],
+        "problems": [],
+        "words": f"{grown}. They have no layers, and are grown from all samples without optimizer steps.",
+    }
+
+
+def _inspect(
+    experiment: Experiment, params: Mapping[str, JsonValue], settings: TrialSettings, datasets: Datasets
+) -> tuple[dict[str, Any], list[WorkbenchError]]:
+    """Send fake samples through the model, or real ones where it reads their values."""
+    import numpy as np
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    from workbench.models.layers import needs_values
+    from workbench.training.source import Source
+
+    source = Source(datasets.train, torch.device("cpu"))
+    samples = source.fetch(np.resize(np.arange(len(source)), NUM_SAMPLES))
+    for mode in (FakeTensorMode(), contextlib.nullcontext()):
+        try:
+            with mode as fake:
+                inputs, targets = samples
+                if fake is not None:
+                    inputs, targets = (torch.empty(part.shape, dtype=part.dtype) for part in samples)
+                model = _build(experiment, params, settings, datasets)
+                return _describe(experiment, datasets, model, inputs, targets)
+        except needs_values():
+            continue
+    raise ExperimentError(
+        "the model runs neither on fake samples nor on real ones", field="model",
+        next_step="Run a sweep of one trial and read its log.",
+    )  # fmt: skip
+
+
+def _build(
+    experiment: Experiment, params: Mapping[str, JsonValue], settings: TrialSettings, datasets: Datasets
+) -> nn.Module:
+    from workbench.training.assembly import build_trial_model
+
+    assert experiment.model is not None
+    try:
+        return build_trial_model(experiment, params, settings, datasets)
+    except WorkbenchError as error:
+        section, _, name = (error.field or "").partition(".")
+        written = section == "search" and name not in experiment.search.root
+        raise error.about(f"model.{name}" if written and name else error.field) from error
+    except Exception as error:  # user code
+        raise ExperimentError(
+            f"could not be made: {type(error).__name__}: {error}",
+            field="model",
+            next_step=f"It was called with {dict(params) or 'no parameters'}.",
+        ) from error
+
+
+def _describe(
+    experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Tensor, targets: Tensor
+) -> tuple[dict[str, Any], list[WorkbenchError]]:
+    from workbench.models.adapters import num_parameters
+    from workbench.models.layers import describe_layers, needs_values
+    from workbench.performance.flops import count_flops
+    from workbench.training.assembly import loss_of
+
+    layers = describe_layers(model, inputs)
+    problems: list[WorkbenchError] = list(_too_few_outputs(experiment, datasets, model, inputs))
+    flops: float | None = None
+    try:
+        flops = count_flops(model, loss_of(experiment, datasets), inputs, targets) / len(inputs)
+    except (WorkbenchError, *needs_values()):
+        raise
+    except Exception as error:  # a custom loss, or one that does not fit the model
+        problems.append(_loss_refused(experiment, error))
+    found = {
+        "layers": [dataclasses.asdict(layer) for layer in layers],
+        "num_parameters": sum(parameter.numel() for parameter in model.parameters()),
+        "num_trained_parameters": num_parameters(model),
+        "flops_per_sample": flops,
+    }
+    return found, problems
+
+
+def _too_few_outputs(
+    experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Tensor
+) -> list[ExperimentError]:
+    """Return an error where a model has fewer outputs than the data has classes, which fake values hide."""
+    outputs = model(inputs)
+    is_plain = datasets.task == "classification" and experiment.loss is None
+    if not is_plain or getattr(outputs, "ndim", 0) != 2 or outputs.shape[1] >= datasets.num_outputs:
+        return []
+    return [
+        ExperimentError(
+            f"returns {outputs.shape[1]} numbers and the data has {datasets.num_outputs} classes",
+            field="model",
+            allowed=f"outputs of shape ('batch', {datasets.num_outputs})",
+        )
+    ]
+
+
+def _loss_refused(experiment: Experiment, error: Exception) -> ExperimentError:
+    lines = str(error).strip().splitlines() or ["no message"]
+    return ExperimentError(
+        f"the loss cannot take what the model returns: {type(error).__name__}: {lines[0]}",
+        field="model" if experiment.loss is None else "loss",
+        next_step="Change what the model returns, or choose another loss.",
+    )
+
+
+if __name__ == "__main__":
+    answer(_answer)

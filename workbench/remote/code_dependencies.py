@@ -1,0 +1,94 @@
+"""The user files that an experiment depends on: data, the modules it names, and all that those import.
+
+Imports are parsed, not executed. Installed packages are left to the environment of each machine.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from workbench.experiment import Component, Experiment
+from workbench.remote.code_origin import is_installed
+
+_NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints"})
+
+
+def components_of(experiment: Experiment) -> list[Component]:
+    """Return all components that an experiment names."""
+    found = [experiment.model, experiment.data, experiment.train, experiment.loss, *experiment.metrics]
+    return [item for item in found if item is not None]
+
+
+def modules_of(experiment: Experiment) -> list[str]:
+    """Return the modules that an experiment names, except those of the workbench."""
+    names = [
+        item.name.partition(":")[0] for item in components_of(experiment)
+        if item.is_reference and item.payload_hash is None
+    ]  # fmt: skip
+    return sorted({name for name in names if name.partition(".")[0] != "workbench"})
+
+
+def relative_data(experiment: Experiment) -> str | None:
+    """Return the path of the data if it is relative to the folder of the run; None otherwise."""
+    path = experiment.data.options.get("path") if experiment.data else None
+    if not isinstance(path, str) or path.startswith("~") or "://" in path or Path(path).is_absolute():
+        return None
+    return path
+
+
+def with_data_at(experiment: Experiment, path: Path) -> Experiment:
+    """Return the experiment with its data at another path."""
+    assert experiment.data is not None
+    options = {**experiment.data.options, "path": str(path)}
+    return experiment.replace(data={"name": experiment.data.name, **options})
+
+
+def files_of(modules: Iterable[str], search_path: Sequence[str]) -> dict[str, Path]:
+    """Find the files of modules and of all user modules that they import.
+
+    Args:
+        modules: Names of modules; all files of a package are included.
+        search_path: The folders to search first, as in `sys.path`.
+
+    Returns:
+        The path of each file, by its name relative to the entry of the search path.
+    """
+    found: dict[str, Path] = {}
+    waiting, seen = {name.partition(".")[0] for name in modules}, {"workbench"}
+    while waiting := waiting - seen:
+        top = waiting.pop()
+        seen.add(top)
+        for path, name in _files_of(top, [*search_path, *sys.path]):
+            found[name] = path
+            if path.suffix == ".py":
+                waiting |= _imported(path)
+    return found
+
+
+def _files_of(top: str, search_path: Sequence[str]) -> Iterator[tuple[Path, str]]:
+    spec = PathFinder.find_spec(top, [entry or "." for entry in search_path])
+    places = [] if spec is None else list(spec.submodule_search_locations or [spec.origin or ""])
+    for place in [Path(place).absolute() for place in places if place and not is_installed(place)]:
+        for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
+            name = path.relative_to(place.parent)
+            if path.is_file() and _NOT_CODE.isdisjoint(name.parts):
+                yield path, name.as_posix()
+
+
+def _imported(path: Path) -> set[str]:
+    """Return the top-level names that a file imports."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return set()
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            names.add(node.module)
+    return {name.partition(".")[0] for name in names}

@@ -1,0 +1,33 @@
+"""Runs in Python: start one, inspect it, change it, export its result.
+
+Everything is read from the store, and every command for a run's driver is stored there: a `Run` object can be
+created and dropped at any moment without affecting the run. How a run is driven is left to `sweeps`, how
+figures are drawn to `plots`, and how results look on a terminal to `cli`.
+"""
+
+from __future__ import annotations
+
+from workbench.runs.advising import advise
+from workbench.runs.bundle_loading import Bundle, load_bundle
+from workbench.runs.comparison import compare
+from workbench.runs.experiment_file import read_experiment
+from workbench.runs.handle import Run, attach
+from workbench.runs.launch import create, find_same_run, missing_warm_starts, start, sweep
+from workbench.runs.submission import SubmittedRun, submit
+
+__all__ = [
+    "Bundle",
+    "Run",
+    "SubmittedRun",
+    "advise",
+    "attach",
+    "compare",
+    "create",
+    "find_same_run",
+    "load_bundle",
+    "missing_warm_starts",
+    "read_experiment",
+    "start",
+    "submit",
+    "sweep",
+]

@@ -1,0 +1,140 @@
+"""An advice as a run: stored like any other, but executed by the process that requested it."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import math
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import ArgumentError, StoreUnavailableError
+from workbench.events import AdviceGiven, AdviceRequested, CommandHandled, Event, RunStateChanged, Sink
+from workbench.experiment import Experiment
+from workbench.formatting import parse_duration_s
+from workbench.runs.experiment_file import read_experiment
+from workbench.runs.handle import Run, open_store
+from workbench.runs.interruption import ended_like_interrupted
+from workbench.store import Command, RunWriter, Store
+
+if TYPE_CHECKING:
+    from workbench.advisor.advice import Advice, Goal
+
+DEFAULT_TIME_S = 60.0
+_OBJECTIVES = ("time", "money", "energy", "throughput")
+_VERSIONED = ("torch", "ray", "workbench")
+
+
+def advise(
+    experiment: Experiment | str | Path | Mapping[str, Any],
+    *,
+    objective: Goal = "time",
+    time: float | str = DEFAULT_TIME_S,
+    store: Store | str | None = None,
+    address: str | None = None,
+    listener: Sink | None = None,
+) -> Advice:
+    """Measure plans for a limited time, and recommend a plan and a learning rate.
+
+    Args:
+        experiment: An experiment, the path of its file, or a mapping of its fields. What it sets to `auto` or
+            searches is recommended; fixed settings are kept.
+        objective: What to optimise: the time to the target, its cost in worker time, its energy, or the
+            throughput in samples per second.
+        time: The time limit in seconds, or a duration such as 5m; a measurement in progress is finished.
+        store: The store for measurements and advice; None for the one that WORKBENCH_STORE names, or else
+            the user's default store.
+        address: The Ray cluster; None for the local one, which is started if none is running.
+        listener: Receives each event after it is stored.
+
+    Returns:
+        The advice; `advice.apply(experiment)` is the experiment with its recommendations.
+
+    Raises:
+        ArgumentError: If the objective or the time is invalid.
+        ExperimentError: If the experiment is wrong, trains no model, or no plan fits.
+        ResourcesError: If the available hardware can never satisfy it.
+        RunError: If it cannot be trained.
+
+    Example:
+        >>> advice = wb.advise(experiment, time="5s")
+        >>> followed = advice.apply(experiment)
+    """
+    if isinstance(experiment, str | Path):
+        experiment = read_experiment(experiment)
+    elif not isinstance(experiment, Experiment):
+        experiment = Experiment(**experiment)
+    budget_s = parse_duration_s(time)
+    if objective not in _OBJECTIVES:
+        raise ArgumentError(
+            f"{objective!r} is not an objective", field="objective", allowed=list(_OBJECTIVES)
+        )
+    is_number = isinstance(budget_s, float | int) and not isinstance(budget_s, bool)
+    if not is_number or not 0 < budget_s < math.inf:
+        raise ArgumentError(f"{time!r} is not a duration", field="time", allowed="such as 90s or 5m")
+    from workbench.advisor.choices import check_advisable
+    from workbench.head import local_head
+    from workbench.sweeps.preflight import check
+
+    check_advisable(experiment)
+    check(experiment, on_this_machine=address is None)
+    opened = open_store(store)
+    with local_head.attached(address):
+        run = Run(opened, opened.create_run(experiment))
+        with opened.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
+            return _advise(run, writer, objective, float(budget_s), listener)
+
+
+def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, listener: Sink | None) -> Advice:
+    from workbench.sweeps.ledger import STORE_PATIENCE_S, write
+
+    last_seq, last_command = 0, 0
+
+    def store(*events: Event) -> None:
+        nonlocal last_seq
+        last_seq = write(writer, events, after=last_seq, patience_s=STORE_PATIENCE_S)
+        for event in events:
+            if listener is not None:
+                listener(event)
+
+    def new_commands() -> list[Command]:
+        with contextlib.suppress(StoreUnavailableError):  # they are read after the next measurement
+            return run.store.commands(run.run_id, after=last_command)
+        return []
+
+    def on_event(event: Event) -> None:
+        """Store an event, and handle the commands that arrived meanwhile."""
+        nonlocal last_command
+        store(event)
+        for command in new_commands():
+            last_command = command.number
+            stops = command.kind == "stop"
+            message = "the advice ends" if stops else "an advice cannot be changed, only stopped"
+            store(CommandHandled(command=command.number, kind=command.kind, done=stops, message=message))
+            if stops:
+                raise KeyboardInterrupt
+
+    versions = {name: importlib.metadata.version(name) for name in _VERSIONED}
+    request = AdviceRequested(objective=objective, host=socket.gethostname(), versions=versions)
+    store(request, RunStateChanged(state="running"))
+    try:
+        from workbench.advisor.recommend import advisor_for
+
+        with ended_like_interrupted():
+            advice = advisor_for(
+                run.store, run.run_id, objective=objective, budget_s=budget_s, sink=on_event
+            ).advise()
+    except KeyboardInterrupt:
+        store(RunStateChanged(state="stopped", reason="person"))
+        raise
+    except Exception as error:
+        store(RunStateChanged(state="failed", reason="error", message=str(error)))
+        raise
+    store(
+        AdviceGiven(advice=advice.to_json()),
+        RunStateChanged(state="complete", reason="advice", message=f"{advice.choice.written}"),
+    )
+    return advice

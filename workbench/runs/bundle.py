@@ -1,0 +1,323 @@
+"""A trial exported as a self-contained folder: configuration, weights, retraining script and report.
+
+experiment.yaml       the experiment with the search space narrowed to this one configuration
+objects/              Python objects from a notebook, named by their SHA-256, where there are any
+code/                 the user's code and data that it needs: the modules that the experiment names and those
+                      that they import, or everything that was submitted with the run
+configuration.json    the parameters, the plan, the seed and the results
+weights.safetensors   the model at the checkpoint that its value belongs to, if the workbench trained it
+environment.txt       the versions of Python and of every installed package
+retrain.sh            trains it again
+report.html           the report of its run
+README.md             what the folder contains, for readers
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib.metadata
+import json
+import math
+import platform
+import shutil
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pydantic import JsonValue
+
+from workbench.actions import suggest
+from workbench.artifacts import Artifacts
+from workbench.errors import RunError
+from workbench.experiment import Experiment, PlanSettings
+from workbench.experiment.trial_value import TrialValue, describe_value
+from workbench.formatting import format_number
+from workbench.history import History, Trial
+from workbench.remote.code_dependencies import files_of, modules_of, relative_data, with_data_at
+from workbench.remote.job_package import MODULES_FOLDER
+from workbench.runs.experiment_file import write_experiment
+from workbench.runs.figures import write_report
+
+if TYPE_CHECKING:
+    from workbench.remote.code_origin import Origin
+    from workbench.runs.view import RunView
+
+CODE_FOLDER = "code"
+"""The folder of a bundle that holds the code of its run."""
+_RETRAIN = "workbench sweep experiment.yaml --trials 1"
+_RETRAIN_IN_CODE = "workbench sweep ../experiment.yaml --trials 1"
+MAX_DATA_BYTES = 100 * 2**20
+"""Copy data up to this size; larger data stays in place and is referred to by its absolute path."""
+
+
+def write_bundle(
+    run: RunView, folder: Path, *, trial: int | None = None, force: bool = False, weights: bool = True
+) -> Path:
+    """Write a complete trial as a bundle.
+
+    Args:
+        run: The run.
+        folder: A folder that is empty or does not exist.
+        trial: The number of the trial; None for the best.
+        force: Write into a folder that is not empty; files of the same names are replaced.
+        weights: Write the weights, if the workbench trained the model.
+
+    Returns:
+        The folder.
+
+    Raises:
+        RunError: If the trial is not complete, its weights were deleted, or the folder is not empty or
+            cannot be written.
+        ArtifactsError: If its checkpoint cannot be read.
+    """
+    history = run.history
+    chosen = _choose(run, history, trial)
+    if not weights:
+        chosen = dataclasses.replace(chosen, best_checkpoint=None)
+    elif chosen.checkpoints_deleted:
+        raise RunError(
+            f"the checkpoints of trial {chosen.number} were deleted in favour of better ones, as "
+            f"resources.{chosen.checkpoints_deleted} requires",
+            next_step=suggest(
+                "export",
+                run.run_id,
+                to=str(folder),
+                trial=chosen.number,
+                weights=False,
+                lead="To export it without weights, and train it again with its retrain.sh",
+            ),
+        )
+    try:
+        _prepare(folder, force=force)
+        _write_files(run, chosen, folder)
+    except OSError as error:
+        raise RunError(
+            f"cannot write {folder}: {error.strerror}", next_step="Name another folder."
+        ) from error
+    if chosen.best_checkpoint is not None:
+        from workbench.training.export import write_weights
+
+        with _fetched(run, chosen.best_checkpoint) as checkpoint:
+            write_weights(checkpoint, folder / "weights.safetensors")
+    write_report(run, folder / "report.html")
+    return folder
+
+
+@contextlib.contextmanager
+def _fetched(run: RunView, shown: str) -> Iterator[Path]:
+    """Make a checkpoint available as a local path, wherever it is stored."""
+    artifacts = run.store.artifacts_of(run.run_id)
+    name = artifacts.name_of(shown)
+    if name is None:  # the artifacts of the run were stored elsewhere then
+        folder, _, name = shown.rpartition("/")
+        artifacts = Artifacts.at(folder)
+    with artifacts.as_file(name) as path:
+        yield path
+
+
+def narrow(experiment: Experiment, trial: Trial) -> Experiment:
+    """Narrow an experiment to one trial: training it once reproduces the trial.
+
+    Args:
+        experiment: The experiment of the trial.
+        trial: The trial.
+
+    Returns:
+        The experiment with every parameter fixed, the plan written out, and without early stopping and
+        alerts. Its seed is kept; if the trial was a later repeat, the repeats before it are trained too,
+        because the seed of a training is derived from that seed and the number of the repeat.
+    """
+    document = experiment.model_dump(mode="json")
+    # Alerts are for those who watched the run, and go to sinks of that machine.
+    for key in ("early_stop", "sampler", "constraints", "repeats", "alerts"):
+        document.pop(key, None)
+    document["objectives"] = [
+        {key: value for key, value in objective.items() if key != "target"}
+        for objective in document["objectives"]
+    ]
+    document["search"] = {name: _as_fixed(value) for name, value in trial.params.items()}
+    document["budget"] = {"trials": 1}
+    if trial.repeat:
+        document["repeats"] = trial.repeat + 1
+    trains_model = experiment.train is None
+    fixed = set(PlanSettings.model_fields if trains_model else ["workers"]) - trial.params.keys()
+    plan = dict(trial.plan.only(fixed).values)
+    document["plan"] = {**document.get("plan", {}), **plan}
+    if trains_model and trial.plan.global_batch is not None and "global_batch" not in trial.params:
+        training = document.get("training", {})
+        document["training"] = {**training, "global_batch": trial.plan.global_batch}
+    return Experiment(**document).with_payloads(experiment.payloads())
+
+
+def _as_fixed(value: JsonValue) -> JsonValue:
+    # A bare list or mapping in a search space is not a fixed value but a domain.
+    return {"value": value} if isinstance(value, list | dict) else value
+
+
+def _choose(run: RunView, history: History, number: int | None) -> Trial:
+    chosen = history.best() if number is None else history.trials.get(number)
+    if chosen is None:
+        raise RunError(
+            f"run {run.run_id} has {'no best trial' if number is None else f'no trial {number}'}"
+            + (f": {history.why_no_best()}".removesuffix(".") if number is None else ""),
+            next_step=suggest("show", run.run_id, lead="To see its trials"),
+        )
+    if chosen.state != "complete":
+        raise RunError(
+            f"trial {chosen.number} is {chosen.state}",
+            field="trial",
+            allowed=[str(item.number) for item in history.in_state("complete")]
+            or "none: no trial is complete",
+        )
+    return chosen
+
+
+def _prepare(folder: Path, *, force: bool) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    if not force and any(folder.iterdir()):
+        raise RunError(f"{folder} is not empty", next_step="Name another folder, or allow it with --force.")
+
+
+def _write_files(run: RunView, trial: Trial, folder: Path) -> None:
+    from workbench.sweeps.origin_file import read_origin
+
+    origin = read_origin(run.store.artifacts_of(run.run_id))
+    experiment = narrow(run.experiment, trial)
+    missing: list[str] = []
+    if origin.archived is None:
+        missing = _bring_modules(experiment, origin, folder / CODE_FOLDER)
+        experiment = _bring_data(experiment, Path(origin.directory), folder / CODE_FOLDER)
+    else:  # it was submitted: its original folder is on another machine
+        shutil.copytree(origin.on_this_machine().directory, folder / CODE_FOLDER, dirs_exist_ok=True)
+    has_code = (folder / CODE_FOLDER).is_dir()
+    write_experiment(experiment, folder / "experiment.yaml")
+    configuration = {
+        "run_id": run.run_id,
+        "trial": trial.number,
+        "params": trial.params,
+        "plan": trial.plan.to_json(),
+        "seed": trial.seed,
+        "repeat": trial.repeat,
+        "values": {name: _finite(value) for name, value in trial.values.items()},
+        "step": trial.last_step,
+        "experiment_hash": run.row.experiment_hash,
+    }
+    text = json.dumps(configuration, indent=2, allow_nan=False)
+    (folder / "configuration.json").write_text(text + "\n", encoding="utf-8")
+    (folder / "environment.txt").write_text(_environment(), encoding="utf-8")
+    script = folder / "retrain.sh"
+    script.write_text(_script(has_code), encoding="utf-8")
+    script.chmod(0o755)
+    (folder / "README.md").write_text(
+        _readme(run, trial, experiment, missing, has_code=has_code), encoding="utf-8"
+    )
+
+
+def _bring_modules(experiment: Experiment, origin: Origin, place: Path) -> list[str]:
+    """Copy the modules that the experiment needs, and return the names of those that were not found."""
+    named = modules_of(experiment)
+    files = files_of(named, [origin.directory, *origin.search_path])
+    for name, path in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, place / name)
+    tops = {name.partition("/")[0].removesuffix(".py") for name in files}
+    return [name for name in named if name.partition(".")[0] not in tops]
+
+
+def _bring_data(experiment: Experiment, directory: Path, place: Path) -> Experiment:
+    """Copy data from the folder in which the run was started, or refer to other data by its absolute path."""
+    path = relative_data(experiment)
+    if path is None:
+        return experiment
+    source = directory / path
+    files = [item for item in [source, *source.rglob("*")] if item.is_file()]
+    if (
+        files
+        and ".." not in Path(path).parts
+        and sum(file.stat().st_size for file in files) <= MAX_DATA_BYTES
+    ):
+        for file in files:
+            copy = place / file.relative_to(directory)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+        return experiment
+    return with_data_at(experiment, source)
+
+
+def _script(has_code: bool) -> str:
+    """Return a script that trains again, wherever the folder is."""
+    path = f'export PYTHONPATH="$PWD/{MODULES_FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
+    return "\n".join(
+        [
+            "#!/bin/sh",
+            "set -eu",
+            f'cd "$(dirname "$0")/{CODE_FOLDER if has_code else "."}"',
+            *([path] if has_code else []),
+            f'exec {_RETRAIN_IN_CODE if has_code else _RETRAIN} "$@"',
+            "",
+        ]
+    )
+
+
+def _finite(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
+
+
+def _environment() -> str:
+    """Return the versions of all installed packages, in the format that pip reads."""
+    found: Mapping[str, str] = {
+        distribution.metadata["Name"]: distribution.version
+        for distribution in importlib.metadata.distributions()
+    }
+    lines = sorted((f"{name}=={version}" for name, version in found.items()), key=str.lower)
+    return "\n".join([f"# Python {platform.python_version()} on {platform.platform()}", *lines, ""])
+
+
+def _readme(
+    run: RunView, trial: Trial, experiment: Experiment, missing: list[str], *, has_code: bool
+) -> str:  # fmt: skip
+    retrain = "sh retrain.sh" if has_code else _RETRAIN
+    values = "\n".join(f"- {name}: {format_number(value)}" for name, value in trial.values.items())
+    parameters = "\n".join(f"- {name}: {json.dumps(value)}" for name, value in trial.params.items())
+    parts = [
+        f"# {run.name}: trial {trial.number}",
+        f"From run `{run.run_id}`. Its result ({describe_value(run.experiment)}):\n\n{values}",
+        f"Its parameters:\n\n{parameters or '- none were searched'}",
+        f"Train it again, with the same seed and, on the same machine, the same result:\n\n    {retrain}",
+        *_warnings(trial, experiment, missing, has_code=has_code),
+    ]
+    if trial.best_checkpoint is not None:
+        epoch = "best" if TrialValue(run.experiment).follows_best else "last"
+        parts.append(
+            f"`weights.safetensors` holds the weights of the {epoch} epoch:\n\n"
+            '    from safetensors.torch import load_file\n    weights = load_file("weights.safetensors")'
+        )
+    parts.append(
+        "`configuration.json` is for programs, `environment.txt` lists the versions that were installed, "
+        "`report.html` is the report of the whole run."
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def _warnings(trial: Trial, experiment: Experiment, missing: list[str], *, has_code: bool) -> list[str]:
+    """Return what the user must provide or know before training again."""
+    parts: list[str] = []
+    path = experiment.data.options.get("path") if experiment.data else None
+    if has_code:
+        parts.append(f"`{CODE_FOLDER}/` holds the code, and the data that was in the same folder.")
+    if missing:
+        parts.append(f"It imports code that is not in this folder: {', '.join(missing)}.")
+    if path is not None and relative_data(experiment) is None:
+        parts.append(f"It reads data that is not in this folder: {path}.")
+    if experiment.payloads():
+        parts.append(
+            "`objects/` holds pickled Python code from a notebook, and training again runs it: "
+            "do so only if you trust the source of this folder."
+        )
+    if trial.repeat:
+        parts.append(
+            f"It was repeat {trial.repeat} of its configuration: training again runs the repeats before it "
+            f"too, and trial {trial.repeat} is the one to compare."
+        )
+    return parts

@@ -1,0 +1,64 @@
+"""Numbers, configurations and plans in words, as a terminal and a page both write them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from workbench.actions import suggest
+from workbench.errors import Suggestion
+from workbench.events import TrialState
+from workbench.formatting import compact_duration
+
+if TYPE_CHECKING:
+    from workbench.history import History
+
+_STATES: tuple[TrialState, ...] = ("complete", "running", "waiting", "pruned", "stopped", "failed")
+
+
+def format_counts(history: History) -> str:
+    """Write how many trials are in which state; "" where there are none."""
+    return ", ".join(f"{len(found)} {state}" for state in _STATES if (found := history.in_state(state)))
+
+
+def format_numbers(numbers: Sequence[int], most: int = 8) -> str:
+    """Write which trials: trial 3, or trials 1, 2, 5, ..."""
+    named = ", ".join(str(number) for number in numbers[:most]) + (", ..." if len(numbers) > most else "")
+    return f"trial{'' if len(numbers) == 1 else 's'} {named}"
+
+
+def first_line(text: str | None) -> str:
+    """Return the first line of a message that is not empty."""
+    return next((line.strip() for line in (text or "").splitlines() if line.strip()), "no message")
+
+
+def plain(value: Any) -> Any:
+    """Return a document that strict readers of JSON take: what is no finite number is text."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, Mapping):
+        return {str(key): plain(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def how_to_extend(history: History) -> dict[str, Any] | None:
+    """Return the arguments of `extend` by which a complete run would continue; None where it would not."""
+    budget = history.in_force.budget
+    if history.replay_of is not None or history.reason in ("exhausted", "target"):
+        return None
+    if history.reason == "time" and budget.time is not None:
+        return {"time": compact_duration(round(budget.time))}
+    if history.reason == "plateau" and budget.plateau is not None:
+        return {"plateau": budget.plateau}
+    return {"trials": 10}
+
+
+def how_to_continue(run_id: str, history: History) -> str | Suggestion:
+    """Return the next step that continues a complete run."""
+    more = how_to_extend(history)
+    if more is None:
+        return "Start another run."
+    return suggest("extend", run_id, lead="To continue it", **more)

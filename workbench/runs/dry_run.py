@@ -1,0 +1,142 @@
+"""A dry run: the problems, machines, number of trials and expected time of a run, without starting it.
+
+No code of the user is run. The checks are those of `start`, which raises the first problem; here all problems
+are returned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from workbench.errors import WorkbenchError
+from workbench.experiment import Experiment
+from workbench.resources import likely_cluster
+from workbench.store import Store
+
+if TYPE_CHECKING:
+    from workbench.sweeps.cluster import Share
+    from workbench.sweeps.forecast import Forecast
+
+
+def forecast_run(
+    experiment: Experiment,
+    *,
+    store: Store,
+    launcher: str = "ray",
+    address: str | None = None,
+    warm_start: Iterable[str] = (),
+) -> dict[str, Any]:
+    """Return what a run of an experiment would look like.
+
+    Args:
+        experiment: The experiment.
+        store: The store that would hold the run, and that holds earlier measurements.
+        launcher: As in `sweep`.
+        address: As in `sweep`; a remote cluster is not contacted.
+        warm_start: As in `sweep`.
+
+    Returns:
+        Plain values: problems (everything that would prevent the start), num_trainings (None if only time
+        limits it), workers (per trial), at_once (concurrent trials; None if unknown), machine (None for a
+        remote cluster), lines (these as sentences), forecast (the expected time, as sentences), and
+        expected (the same as numbers; None without measurements to predict from).
+    """
+    problems = list(_problems(experiment, store, launcher, address, warm_start))
+    share = forecast = machine = None
+    if address is None:
+        cluster = likely_cluster()
+        machine = {"num_cpus": cluster.num_cpus, "num_gpus": cluster.num_gpus,
+                   "hosts": [node.host for node in cluster.nodes]}  # fmt: skip
+        if not problems:
+            from workbench.sweeps.cluster import share_of
+            from workbench.sweeps.forecast import expected
+
+            try:
+                share = share_of("", experiment, cluster)
+                forecast = expected(store, experiment, cluster)
+            except WorkbenchError as error:
+                problems.append(error)
+    configurations = experiment.max_configurations()
+    return {
+        "problems": [problem.to_json() for problem in problems],
+        "num_trainings": None if configurations is None else configurations * experiment.repeats,
+        "workers": None if share is None else share.request.num_workers,
+        "at_once": None if share is None else share.concurrency,
+        "machine": machine,
+        "lines": [] if problems else list(_lines(experiment, address, machine, share)),
+        "forecast": [] if problems else list(_forecast_lines(experiment, forecast)),
+        "expected": None if forecast is None else forecast.to_json(),
+    }
+
+
+def _problems(
+    experiment: Experiment, store: Store, launcher: str, address: str | None, warm_start: Iterable[str]
+) -> Iterator[WorkbenchError]:
+    """Yield the errors that `create` would raise."""
+    from workbench.study import check as check_sampler
+    from workbench.sweeps.launchers import LAUNCHERS
+    from workbench.sweeps.preflight import find_problems
+
+    found = list(find_problems(experiment, on_this_machine=address is None))
+    yield from found
+    checks: list[Callable[[], object]] = [partial(LAUNCHERS.load, launcher, field="launcher")]
+    if not found:  # for an invalid space the sampler would only repeat the problem
+        checks.append(partial(check_sampler, experiment))
+    checks += [partial(_check_earlier_run, store, run_id, experiment) for run_id in warm_start]
+    for check in checks:
+        try:
+            check()
+        except WorkbenchError as error:
+            yield error
+
+
+def _check_earlier_run(store: Store, run_id: str, experiment: Experiment) -> None:
+    from workbench.sweeps.warm_start import prior_trials
+
+    prior_trials(store, store.run(run_id).run_id, experiment)
+
+
+def _lines(
+    experiment: Experiment, address: str | None, machine: dict[str, Any] | None, share: Share | None
+) -> Iterator[str]:
+    """Yield what would happen, in sentences."""
+    from workbench.formatting import format_count, format_duration
+
+    configurations, budget = experiment.max_configurations(), experiment.budget
+    limits = [] if configurations is None else [format_count(configurations, "configuration")]
+    limits += [] if budget.time is None else [format_duration(budget.time)]
+    limits += [] if budget.plateau is None else [f"{budget.plateau} configurations without a better one"]
+    repeats = f", each trained {experiment.repeats} times" if experiment.repeats > 1 else ""
+    if limits:
+        yield (
+            f"ends after {', or '.join(limits)}, whichever comes first{repeats}"
+            if len(limits) > 1
+            else (f"ends after {limits[0]}{repeats}")
+        )
+    else:
+        yield f"ends when every configuration of the grid has been tried{repeats}"
+    if machine is not None and share is not None:
+        gpus = f" and {machine['num_gpus']:g} GPUs" if machine["num_gpus"] else ""
+        workers = share.request.num_workers
+        yield (
+            f"{format_count(share.concurrency, 'trial')} at once, {format_count(workers, 'worker')} each, on "
+            f"{', '.join(machine['hosts'])} with {machine['num_cpus']:g} CPUs{gpus}"
+        )
+    else:
+        yield f"on the cluster at {address}, whose size is not known before the run starts"
+
+
+def _forecast_lines(experiment: Experiment, forecast: Forecast | None) -> Iterator[str]:
+    """Yield the expected time, in sentences."""
+    from workbench.sweeps.sweep_advisor import is_wanted
+
+    if forecast is not None:
+        yield str(forecast)
+    elif experiment.train is not None:
+        yield "the duration is not known: a train function can only be measured while it runs"
+    else:
+        yield "the duration is not known: nothing comparable was measured here; an advice would measure it"
+    if is_wanted(experiment):
+        yield "plans are measured before the first trial, which may change that"

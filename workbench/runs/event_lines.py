@@ -1,0 +1,129 @@
+"""Events as lines of text: one for each change of state, readable in a log."""
+
+from __future__ import annotations
+
+from workbench.events import (
+    AlertCleared,
+    AlertDelivered,
+    AlertRaised,
+    AttemptEnded,
+    CandidateTried,
+    CommandHandled,
+    DriverStarted,
+    Event,
+    Noted,
+    PlanMeasured,
+    RatesTested,
+    ResizeMeasured,
+    RunStateChanged,
+    TrialEnded,
+    TrialEnqueued,
+    TrialStarted,
+)
+from workbench.formatting import format_duration, format_number, format_params, format_range, format_rate
+from workbench.history import History, Trial
+from workbench.plan import PartialPlan
+from workbench.runs.descriptions import first_line
+
+
+def measurement_line(event: Event) -> str | None:
+    """Return the line of a measurement for an advice; None for other events."""
+    match event:
+        case PlanMeasured(by_trial=None):
+            description = PartialPlan.from_json(event.plan).describe()
+            if event.samples_per_s is None:
+                return f"does not fit: {description}: {event.message}"
+            return f"measured {description}: {format_rate(event.samples_per_s)} samples/s"
+        case RatesTested(rates=[]):
+            return "no learning rate could be tested"
+        case RatesTested():
+            found = None if event.suggested is None else f"{format_number(event.suggested)} suggested"
+            tested = format_range(event.rates[0], event.rates[-1], format_number)
+            return f"learning rates from {tested} tested: {found or 'none reduced the loss'}"
+        case CandidateTried():
+            reached = "reached the target" if event.reached_target else "did not reach the target"
+            plan = PartialPlan.from_json(event.plan)
+            return (
+                f"a batch of {plan.global_batch} on {plan.workers} "
+                f"at {format_number(event.lr)} reached {format_params(event.values)} "
+                f"in {format_duration(event.elapsed_s)}, {reached}"
+            )
+        case _:
+            return None
+
+
+class Narrator:
+    """Describes the events of a run; it keeps track of the best trial, so it must receive every event."""
+
+    def __init__(self, history: History) -> None:
+        """Describe events of `history`; each event is applied to it first."""
+        self._history = history
+        self._best: float | None = None
+
+    def line_of(self, event: Event) -> str | None:
+        """Return the line of an event, or None where it changes no state.
+
+        Args:
+            event: The newest event.
+        """
+        match event:
+            case TrialEnded():
+                return self._end_line(event)
+            case TrialStarted():
+                trial = self._history.trials[event.trial]
+                again = f" again (attempt {event.attempt + 1})" if event.attempt else ""
+                resumed = " from its checkpoint" if event.resumed_from else ""
+                return f"trial {event.trial} running{again}{resumed} {format_params(trial.params)}".rstrip()
+            case AttemptEnded():
+                why = f"attempt {event.attempt + 1} {event.reason}: {first_line(event.message)}"
+                return f"trial {event.trial} waiting: {why}"
+            case ResizeMeasured():
+                return f"trial {event.trial} {self._history.trials[event.trial].resizes[-1].describe()}"
+            case RunStateChanged():
+                why = event.message or event.reason
+                return f"run {event.state}" + (f": {why}" if why else "")
+            case DriverStarted():
+                again = "again " if len(self._history.drivers) > 1 else ""
+                return f"driver started {again}as process {event.pid} on {event.host}"
+            case CommandHandled():
+                return f"{event.kind.replace('_', ' ')}: {'' if event.done else 'refused: '}{event.message}"
+            case TrialEnqueued():
+                return f"enqueued {format_params(event.params)}"
+            case Noted():
+                subject = "" if event.trial is None else f"trial {event.trial}: "
+                return f"{event.level}: {subject}{event.message}"
+            case AlertRaised():
+                return f"alert: {event.message}"
+            case AlertCleared():
+                return f"alert {event.alert} has passed: {event.message}"
+            case AlertDelivered(sent=True):
+                return f"alert {event.alert} was sent to {event.sink}"
+            case AlertDelivered():
+                return f"alert {event.alert} could not be sent to {event.sink}: {event.message}"
+            case _:
+                return measurement_line(event)
+
+    def _end_line(self, event: TrialEnded) -> str:
+        trial = self._history.trials[event.trial]
+        if event.state == "failed":
+            return f"trial {event.trial} failed ({event.reason}): {first_line(event.message)}"
+        shown = {item.metric: event.values[item.metric] for item in self._history.objectives
+                 if item.metric in event.values}  # fmt: skip
+        words = [f"trial {event.trial} {event.state}", format_params(shown), format_params(trial.params)]
+        if event.state != "complete":
+            words.insert(1, f"at step {event.step}")
+        elif self._is_best(trial):
+            words.insert(2, "(best so far)")
+        return " ".join(word for word in words if word)
+
+    def _is_best(self, trial: Trial) -> bool:
+        # With repeats, the mean over the trials of a configuration decides, not one trial.
+        if self._history.experiment.repeats > 1 or not self._history.is_feasible(trial):
+            return False
+        objective = self._history.objectives[0]
+        value = trial.values[objective.metric]
+        sign = 1.0 if objective.goal == "maximize" else -1.0
+        if self._best is not None and sign * value <= sign * self._best:
+            return False
+        self._best = value
+        return True

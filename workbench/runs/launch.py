@@ -1,0 +1,156 @@
+"""Starting runs of experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import ArgumentError, RunNotFoundError
+from workbench.experiment import Experiment
+from workbench.runs.experiment_file import read_experiment
+from workbench.runs.handle import Run, open_store
+from workbench.store import Store
+
+
+def sweep(
+    experiment: Experiment | str | Path | Mapping[str, Any],
+    *,
+    store: Store | str | None = None,
+    launcher: str = "ray",
+    address: str | None = None,
+    warm_start: Iterable[str | Run] = (),
+    wait: bool = False,
+) -> Run:
+    """Start a run of an experiment; it continues when this process ends.
+
+    Args:
+        experiment: What to tune: an experiment, the path of its file, or a mapping of its fields.
+        store: The store that keeps it; None for the one that WORKBENCH_STORE names, or else the user's own.
+        launcher: `ray` starts a driver on the Ray cluster; `inline` drives the run in this process and
+            returns when it has ended; packages can register more.
+        address: The Ray cluster; None for the local one, which is started if it is not running.
+        warm_start: Earlier runs from whose finished trials the sampler learns.
+        wait: Wait for the end of the run.
+
+    Returns:
+        The run.
+
+    Raises:
+        ExperimentError: If the experiment is wrong; nothing was started.
+        ResourcesError: If the available hardware can never satisfy it; nothing was started.
+        RunError: If its driver cannot be started, or, with `wait`, if the run failed or was lost.
+
+    Example:
+        >>> run = wb.sweep(experiment, wait=True)
+        >>> run.state
+        'complete'
+    """
+    if isinstance(experiment, str | Path):
+        experiment = read_experiment(experiment)
+    elif not isinstance(experiment, Experiment):
+        experiment = Experiment(**experiment)
+    earlier = [item.run_id if isinstance(item, Run) else item for item in warm_start]
+    run = create(experiment, store=open_store(store), launcher=launcher, address=address, warm_start=earlier)
+    start(run, launcher=launcher, address=address, warm_start=earlier)
+    return run.wait() if wait else run
+
+
+def create(
+    experiment: Experiment,
+    *,
+    store: Store,
+    run_id: str | None = None,
+    launcher: str = "ray",
+    address: str | None = None,
+    warm_start: Iterable[str] = (),
+) -> Run:
+    """Check an experiment and store a run of it, without starting its driver.
+
+    Args:
+        experiment: What to tune.
+        store: The store that keeps the run.
+        run_id: Its run id; None for one that is made of the experiment's name and the time.
+        launcher: The launcher that will start its driver.
+        address: The Ray cluster; for the local one, the experiment is checked against this machine's
+            hardware.
+        warm_start: Earlier runs from which the sampler will learn.
+
+    Returns:
+        The run.
+
+    Raises:
+        ExperimentError: If the experiment is wrong, or the sampler cannot learn from an earlier run; nothing
+            was stored.
+        RunNotFoundError: If an earlier run is not in the store.
+        ResourcesError: If the available hardware can never satisfy it; nothing was stored.
+        StoreError: If the store already has a run of that id.
+        RunError: If the address is one for jobs, not one to attach to.
+    """
+    from workbench.head.ray_environment import cluster_address
+    from workbench.study import check as check_sampler
+    from workbench.sweeps.launchers import LAUNCHERS
+    from workbench.sweeps.preflight import check
+    from workbench.sweeps.warm_start import prior_trials
+
+    LAUNCHERS.load(launcher, field="launcher")
+    check(experiment, on_this_machine=cluster_address(address) is None)
+    check_sampler(experiment)
+    for earlier in warm_start:
+        prior_trials(store, store.run(earlier).run_id, experiment)
+    return Run(store, store.create_run(experiment, run_id=run_id))
+
+
+def find_same_run(experiment: Experiment, run_id: str, *, store: Store) -> Run | None:
+    """Return the run of an experiment that was started earlier under a run id; None where there is none.
+
+    Args:
+        experiment: The experiment.
+        run_id: The whole run id.
+        store: The store to look in.
+
+    Raises:
+        ArgumentError: If that run is of another experiment.
+    """
+    try:
+        row = store.run(run_id)
+    except RunNotFoundError:
+        return None
+    if row.run_id != run_id:  # only a prefix
+        return None
+    if row.experiment_hash != experiment.hash():
+        raise ArgumentError(
+            f"run {run_id} is a run of another experiment", field="run_id", next_step="Choose another run id."
+        )
+    return Run(store, run_id)
+
+
+def missing_warm_starts(run: Run, warm_start: Iterable[str]) -> list[str]:
+    """Return those of some earlier runs from which a run does not learn, as it was started without them.
+
+    Raises:
+        RunNotFoundError: If an earlier run is not in the store.
+    """
+    known = {
+        command.arguments["run_id"] for command in run.store.commands(run.run_id)
+        if command.kind == "warm_start"
+    }  # fmt: skip
+    return [item for item in warm_start if run.store.run(item).run_id not in {run.run_id, *known}]
+
+
+def start(
+    run: Run,
+    *,
+    launcher: str = "ray",
+    address: str | None = None,
+    warm_start: Iterable[str] = (),
+) -> None:
+    """Start the driver of a stored run; arguments as in `sweep`.
+
+    Raises:
+        RunNotFoundError: If an earlier run is not in the store.
+        RunError: If the driver cannot be started.
+    """
+    from workbench.sweeps import launch
+
+    launch(run.store, run.run_id, launcher=launcher, address=address, warm_start=tuple(warm_start))

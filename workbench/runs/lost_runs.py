@@ -1,0 +1,68 @@
+"""Telling of runs whose driver is gone: they cannot do so, and nobody may have resumed them yet."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+
+from workbench.alerts import Alerts, Delivery, Settings, payload_of, read_settings
+from workbench.errors import LeaseError
+from workbench.events import AlertDelivered
+from workbench.store import RunRow, Store
+
+PATIENCE_S = 60.0
+"""How long sinks may take for one run."""
+LEASE_TIMEOUT_S = 2.0
+"""For so long after the telling the run seems driven: by whoever told."""
+_EVENTS = (
+    "alerts_armed", "alert_raised", "alert_cleared", "alert_delivered", "driver_started", "run_state_changed",
+)  # fmt: skip
+
+
+def tell_of_lost(store: Store) -> dict[str, list[AlertDelivered]]:
+    """Raise the alerts of lost runs that ask for it, once, and tell their sinks.
+
+    Args:
+        store: Where the runs are; sinks are those of whoever calls this.
+
+    Returns:
+        What sinks answered, by run; of a run that was told of before nothing.
+
+    Raises:
+        ExperimentError: If the settings cannot be read.
+        StoreUnavailableError: If the store cannot be written.
+    """
+    settings = read_settings()
+    told: dict[str, list[AlertDelivered]] = {}
+    for row in store.runs():
+        if row.state == "lost":
+            with contextlib.suppress(LeaseError):  # somebody resumes it just now, and tells
+                if (answers := _tell(store, row, settings)) is not None:
+                    told[row.run_id] = answers
+    return told
+
+
+def _tell(store: Store, row: RunRow, settings: Settings) -> list[AlertDelivered] | None:
+    if not _read(store, row.run_id).lose(time.time()):
+        return None
+    with store.writer(
+        row.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname(), lease_timeout_s=LEASE_TIMEOUT_S
+    ) as writer:
+        alerts = _read(store, row.run_id)  # by now nobody else writes
+        raised = alerts.lose(time.time())
+        writer.append(*raised)
+        delivery = Delivery(settings.sinks)
+        for (number, sink), alert in alerts.undelivered.items():
+            delivery.put(sink, number, payload_of(row.run_id, row.name, alert))
+        answers = delivery.close(PATIENCE_S)
+        writer.append(*answers)
+    return answers
+
+
+def _read(store: Store, run_id: str) -> Alerts:
+    alerts = Alerts()
+    for stored in store.events(run_id, types=_EVENTS):
+        alerts.apply(stored.event)
+    return alerts

@@ -1,0 +1,107 @@
+"""What a run leaves in a notebook: a name for the live view, and a snapshot for everybody else.
+
+The front end draws the live view from the server, without the kernel. The snapshot is shown where there is no
+front end: on a web site, in another editor, years later. It says what is known now and does not change.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import os
+from typing import TYPE_CHECKING, Any
+
+from workbench.actions import suggest
+from workbench.formatting import format_count, format_number, format_value
+from workbench.runs.descriptions import format_counts
+from workbench.runs.figures import data_of
+
+if TYPE_CHECKING:
+    from workbench.plots.run_data import RunData
+    from workbench.runs.view import RunView
+
+RUN_MIME_TYPE = "application/vnd.workbench.run+json"
+HEIGHT_PX = 520
+# A snapshot is made while somebody waits for a cell; a larger run is left to the live view.
+MAX_EVENTS = 100_000
+_MAX_CURVES = 12
+
+
+def bundle(run: RunView) -> dict[str, Any]:
+    """Return all forms of the output of a run, by MIME type.
+
+    Args:
+        run: The run.
+    """
+    data = _read(run)
+    rows = _describe(run, data)
+    forms: dict[str, Any] = {
+        "text/html": _table(rows) + _picture(run, data),
+        "text/plain": "\n".join(f"{label:<8}{text}" for label, text in rows),
+    }
+    if not _is_in_voila():
+        forms[RUN_MIME_TYPE] = {"run_id": run.run_id, "height": HEIGHT_PX}
+    return forms
+
+
+def snapshot(run: RunView) -> str:
+    """Return how a run stands as HTML: a table, and a picture of the curves where there are any.
+
+    Args:
+        run: The run.
+    """
+    data = _read(run)
+    return _table(_describe(run, data)) + _picture(run, data)
+
+
+def _read(run: RunView) -> RunData | None:
+    return None if run.row.last_seq > MAX_EVENTS else data_of(run)
+
+
+def _describe(run: RunView, data: RunData | None) -> list[tuple[str, str]]:
+    """Return the state of a run in brief: labels and texts."""
+    row = run.row
+    rows = [("run", row.run_id), ("state", row.state)]
+    if data is None:
+        step = suggest("show", row.run_id)
+        return [
+            *rows,
+            ("events", f"{format_count(row.last_seq)}, too many to draw here; see {step}"),
+        ]
+    history = data.history
+    rows.append(("trials", format_counts(history) or "none yet"))
+    best = history.best()
+    if best is not None:
+        values = [f"{item.metric} = {format_number(best.values[item.metric])}" for item in history.objectives]
+        rows.append(("best", f"trial {best.number}: {', '.join(values)}"))
+        rows.append(
+            ("with", ", ".join(f"{name} = {format_value(value)}" for name, value in best.params.items()))
+        )
+    return rows
+
+
+def _table(rows: list[tuple[str, str]]) -> str:
+    cells = "".join(
+        f"<tr><th style='text-align:left'>{html.escape(label)}</th>"
+        f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
+        for label, text in rows
+    )
+    return f"<table>{cells}</table>"
+
+
+def _picture(run: RunView, data: RunData | None) -> str:
+    """Draw the curves as an image: sites that drop SVG elements from what they show keep images."""
+    from workbench.plots.prepare import prepare_convergence
+    from workbench.plots.snapshot import curves_svg
+
+    svg = curves_svg(prepare_convergence(data, max_curves=_MAX_CURVES)) if data is not None else ""
+    if not svg:
+        return ""
+    encoded = base64.b64encode(svg.encode()).decode()
+    alternative = html.escape(f"curves of {run.name}", quote=True)
+    return f'<img alt="{alternative}" src="data:image/svg+xml;base64,{encoded}">'
+
+
+def _is_in_voila() -> bool:
+    """Tell whether a dashboard without the server extension shows this: it has nothing to draw it with."""
+    return os.environ.get("SERVER_SOFTWARE", "").startswith("voila")

@@ -1,0 +1,210 @@
+"""The result of a run, as a basis for the next decision.
+
+It consists of the best configuration, the runners-up, a comparison with the default configuration, and
+possible next commands. What was not tried is reported as unknown.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from pydantic import JsonValue
+
+from workbench.actions import snippet_of
+from workbench.errors import WorkbenchError
+from workbench.events import FINISHED_RUN_STATES
+from workbench.experiment import Experiment
+from workbench.formatting import format_number
+from workbench.history import History, Trial
+from workbench.runs.descriptions import format_counts, format_numbers
+from workbench.runs.view import RunView
+
+NUM_ROWS = 20
+# Numbers that differ less than this count as equal: a value may have been written with fewer digits.
+_SAME = 1e-6
+
+
+def result_of(run: RunView, *, num_rows: int = NUM_ROWS) -> dict[str, Any]:
+    """Return the result of a run, or its result so far.
+
+    Args:
+        run: The run.
+        num_rows: Maximum number of rows of the leaderboard.
+
+    Returns:
+        Plain values: run_id, state, counts (in words), metric (the first objective), objectives, best (None
+        where no trial is complete), leaderboard (one row per configuration, best first), default_comparison,
+        commands (each with kind, label, command and python).
+    """
+    row, history = run.row, run.history
+    ranked = history.ranked()
+    return {
+        "run_id": row.run_id,
+        "state": row.state,
+        "counts": format_counts(history),
+        "metric": history.objectives[0].metric,
+        "objectives": [item.model_dump(mode="json") for item in history.objectives],
+        "best": _entry(history, ranked[0], 1) if ranked else None,
+        "leaderboard": [
+            _entry(history, trial, place)
+            for place, trial in enumerate(_one_per_configuration(ranked)[:num_rows], start=1)
+        ],
+        "default_comparison": compare_with_default(history, row.run_id, row.state),
+        "commands": list(_commands(row.run_id, row.state, history)),
+    }
+
+
+def compare_with_default(history: History, run_id: str, state: str) -> dict[str, Any]:
+    """Compare the best configuration with the default one.
+
+    Args:
+        history: The run.
+        run_id: Its run id, for commands.
+        state: Its state.
+
+    Returns:
+        Plain values: params (those that are known), unknown (parameters whose default only the user's code
+        knows), default (a trial of the default, as in the leaderboard; None without one), values (means over
+        the complete trials of the default; None without one), gain (of the best over the default in the first
+        objective, above 0 where the best is better; None if unknown), words, enqueue (the configuration to
+        try; None where it was tried or cannot be), try_it (the command and the Python that try it).
+    """
+    from workbench.planning.defaults import default_configuration
+
+    experiment = history.experiment
+    try:
+        default = default_configuration(experiment)
+    except WorkbenchError as error:
+        return _compared({}, (), None, None, None, f"there is no valid default configuration: {error}")
+    if default.unknown:
+        names = ", ".join(default.unknown)
+        words = (
+            f"there is no comparison with the default: only the model's own code knows its default of {names}"
+        )
+        return _compared(default.params, default.unknown, None, None, None, words)
+    trials = [trial for trial in history.trials.values() if _is_same(trial.params, default.params)]
+    complete = [trial for trial in trials if trial.state == "complete" and history.is_feasible(trial)]
+    if not complete:
+        words, try_it = _untried(experiment, history, trials, default.params, run_id, state)
+        entry = _entry(history, trials[-1], None) if trials else None
+        return _compared(default.params, (), entry, None, None, words, try_it)
+    values = {
+        item.metric: math.fsum(trial.values[item.metric] for trial in complete) / len(complete)
+        for item in history.objectives
+    }
+    gain, words = _gain(history, complete, values)
+    return _compared(default.params, (), _entry(history, complete[0], None), values, gain, words)
+
+
+def _compared(
+    params: Mapping[str, JsonValue], unknown: Sequence[str], default: dict[str, Any] | None,
+    values: Mapping[str, float] | None, gain: float | None, words: str, try_it: dict[str, str] | None = None,
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "params": dict(params), "unknown": list(unknown), "default": default, "values": values, "gain": gain,
+        "words": words, "enqueue": None if try_it is None else dict(params), "try_it": try_it,
+    }  # fmt: skip
+
+
+def _is_same(params: Mapping[str, JsonValue], other: Mapping[str, JsonValue]) -> bool:
+    if params.keys() != other.keys():
+        return False
+    for name, value in params.items():
+        wanted = other[name]
+        is_number = [isinstance(each, int | float) and not isinstance(each, bool) for each in (value, wanted)]
+        if all(is_number):
+            assert isinstance(value, int | float)
+            assert isinstance(wanted, int | float)
+            if not math.isclose(value, wanted, rel_tol=_SAME):
+                return False
+        elif value != wanted or is_number[0] != is_number[1]:
+            return False
+    return True
+
+
+def _gain(history: History, complete: Sequence[Trial], values: Mapping[str, float]) -> tuple[float, str]:
+    """Return how much better the best is than the default, by the means of their trainings, and in words."""
+    objective = history.objectives[0]
+    best = history.best()
+    assert best is not None
+    of_best = [trial.values[objective.metric] for trial in history.in_state("complete")
+               if trial.configuration == best.configuration and history.is_feasible(trial)]  # fmt: skip
+    best_value, default_value = math.fsum(of_best) / len(of_best), values[objective.metric]
+    gain = best_value - default_value if objective.goal == "maximize" else default_value - best_value
+    compared = f"{objective.metric} {format_number(best_value)} instead of {format_number(default_value)}"
+    if any(trial.number == best.number for trial in complete):
+        return gain, f"no configuration was better than the default: {compared.split(' instead')[0]}"
+    fewest = min(len(of_best), len(complete))
+    doubt = "" if fewest > 1 else "; with one training each, a small difference may be chance"
+    return (
+        gain,
+        f"{compared} with the default ({format_numbers([trial.number for trial in complete])}){doubt}",
+    )
+
+
+def _untried(
+    experiment: Experiment, history: History, trials: Sequence[Trial], params: Mapping[str, JsonValue],
+    run_id: str, state: str,
+) -> tuple[str, dict[str, str] | None]:  # fmt: skip
+    """Return why the result of the default is unknown, and the snippet that tries it."""
+    if trials:
+        last = trials[-1]
+        return (
+            f"trial {last.number} tried the default and is {last.state}: its result is not known",
+            None,
+        )
+    try:
+        experiment.search.check(params)
+    except WorkbenchError as error:
+        return (
+            f"the default configuration cannot be tried, as it lies outside the search space: {error}",
+            None,
+        )
+    words = "the default configuration was not tried: its result is not known"
+    return words, _try_it(history, params, run_id, state)
+
+
+def _try_it(history: History, params: Mapping[str, JsonValue], run_id: str, state: str) -> dict[str, str]:
+    """Return the command and the Python that try a configuration: in a run under way, or by extending one."""
+    if state not in FINISHED_RUN_STATES:
+        return snippet_of("enqueue", run_id, {"params": params})._asdict()
+    limit = {"trials": 1} if history.max_trials() is not None else {"time": "5m"}
+    return snippet_of("extend", run_id, {**limit, "enqueue": params})._asdict()
+
+
+def _one_per_configuration(ranked: Sequence[Trial]) -> list[Trial]:
+    first: dict[int, Trial] = {}
+    for trial in ranked:
+        first.setdefault(trial.configuration, trial)
+    return list(first.values())
+
+
+def _entry(history: History, trial: Trial, place: int | None) -> dict[str, Any]:
+    """Return the row of a trial in the leaderboard."""
+    same = [each for each in history.in_state("complete") if each.configuration == trial.configuration]
+    started, ended = trial.started_unix_s, trial.ended_unix_s
+    return {
+        "place": place,
+        "trial": trial.number,
+        "state": trial.state,
+        "values": dict(trial.values or trial.last_values),
+        "num_trainings": len(same),
+        "params": dict(trial.params),
+        "plan": trial.plan.to_json(),
+        "duration_s": None if started is None or ended is None else ended - started,
+    }
+
+
+def _commands(run_id: str, state: str, history: History) -> Iterator[dict[str, str]]:
+    """Yield possible next actions."""
+    offers: list[tuple[str, str, dict[str, Any]]] = []
+    if state in ("lost", "stopped", "failed"):
+        offers.append(("resume", "Resume", {}))
+    elif state in FINISHED_RUN_STATES and history.replay_of is None:
+        offers.append(("extend", "Continue with more trials", {"trials": 10}))
+    if history.best() is not None:
+        offers.append(("export", "Export the best", {"to": "best"}))
+    for kind, label, arguments in offers:
+        yield {"kind": kind, "label": label, **snippet_of(kind, run_id, arguments)._asdict()}

@@ -1,0 +1,256 @@
+"""A read-only view of a run in its store: state, trials, best trial, events."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from workbench.actions import suggest
+from workbench.errors import RunError, RunNotFoundError, StoreUnavailableError
+from workbench.events import FINISHED_RUN_STATES, AdviceGiven, Event, Noted, RunState, from_json
+from workbench.experiment import Experiment
+from workbench.history import History, Trial
+from workbench.runs.energy import RunEnergy, energy_of
+from workbench.runs.notebook_output import bundle, snapshot
+from workbench.runs.replay_comparison import Comparison, compare
+from workbench.store import RunRow, Store
+from workbench.workers.waiting_note import read_waiting_note
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+POLL_S = 0.2
+LEAVING_PATIENCE_S = 60.0
+STORE_PATIENCE_S = 60.0
+
+
+class RunView:
+    """A read-only view of a run in a store. Every property reads the store again."""
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        """View an existing run; usually `sweep` or `attach` create the view.
+
+        Args:
+            store: The store of the run.
+            run_id: Its full id.
+        """
+        self.store = store
+        self.run_id = run_id
+        self._history: History | None = None
+        self._cursor = 0
+        self._lock = threading.Lock()
+
+    @property
+    def row(self) -> RunRow:
+        """The row of the run in the store."""
+        return self.store.run(self.run_id)
+
+    @property
+    def name(self) -> str:
+        """The name of the experiment."""
+        return self.row.name
+
+    @property
+    def state(self) -> RunState:
+        """waiting, running, stopping, complete, stopped, failed, or lost (its driver died)."""
+        return self.row.state
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended and was not lost."""
+        return self.state in FINISHED_RUN_STATES
+
+    @property
+    def is_under_way(self) -> bool:
+        """Whether a driver owns it and is not about to end."""
+        return self.driven and self.state not in ("stopping", *FINISHED_RUN_STATES)
+
+    @property
+    def driven(self) -> bool:
+        """Whether a driver owns it, as far as this machine can tell."""
+        return self.store.is_driven(self.run_id)
+
+    def await_leaving(self) -> None:
+        """Wait until a driver that is stopping its trials or reporting the end has released the run.
+
+        Raises:
+            RunError: If it has not within a minute.
+        """
+        until_s = time.monotonic() + LEAVING_PATIENCE_S
+        while self.driven:
+            if time.monotonic() > until_s:
+                raise RunError(
+                    f"the driver of run {self.run_id} is about to end, but has not within "
+                    f"{LEAVING_PATIENCE_S:g} s",
+                    next_step=suggest("resume", self.run_id, lead="Try again in a moment"),
+                )
+            time.sleep(0.1)
+
+    @cached_property
+    def experiment(self) -> Experiment:
+        """The experiment of the run."""
+        return self.store.experiment(self.run_id)
+
+    @property
+    def is_advice(self) -> bool:
+        """Whether the run is an advice: it only measures and recommends."""
+        return bool(self.store.events(self.run_id, types=["advice_requested"], limit=1))
+
+    @property
+    def advice(self) -> dict[str, Any] | None:
+        """The recommendation of the advisor as plain values; None without one."""
+        given = [item.event for item in self.store.events(self.run_id, types=["advice_given"])]
+        return next((event.advice for event in reversed(given) if isinstance(event, AdviceGiven)), None)
+
+    @property
+    def waits_for(self) -> str | None:
+        """What prevents it from training, as last reported by its driver; None if nothing does."""
+        if self.state not in ("running", "stopping"):
+            return None
+        seq, reason_found = 0, None
+        for stored in self.store.events(self.run_id, types=["noted"]):
+            if isinstance(stored.event, Noted) and (reason := read_waiting_note(stored.event.message)):
+                seq, reason_found = stored.seq, reason
+        over = ["driver_started", "trial_started", "run_state_changed"]
+        if reason_found is None or self.store.events(self.run_id, after=seq, types=over, limit=1):
+            return None
+        return reason_found
+
+    @property
+    def folder(self) -> Path:
+        """The local folder of its files; artifacts at a URL are not in it."""
+        return self.store.folder(self.run_id)
+
+    @property
+    def history(self) -> History:
+        """Its trials and their states so far."""
+        with self._lock:
+            if self._history is None:
+                self._history = History(self.experiment)
+            for chunk in self.store.event_rows(self.run_id, after=self._cursor):
+                for row in chunk:
+                    self._history.apply(from_json(row[4]))
+                    self._cursor = row[0]
+            return self._history
+
+    @property
+    def best(self) -> Trial | None:
+        """The best complete trial, or None; with several objectives, the best by the first of them."""
+        return self.history.best()
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The differences from the run that it replays; None without an original."""
+        history = self.history
+        if history.replay_of is None:
+            return None
+        try:
+            original = RunView(self.store, history.replay_of).history
+        except RunNotFoundError:
+            return None
+        return compare(original, history)
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """One row per trial: number, state, parameters, results and progress.
+
+        A result or parameter whose name is ambiguous becomes the column `values.NAME` or `params.NAME`.
+        """
+        from workbench.runs.trial_table import to_table
+
+        return to_table(self.history, self.energy)
+
+    @property
+    def energy(self) -> RunEnergy:
+        """The energy that its trials have used, in watt-hours, where it was metered."""
+        return energy_of(self.store, self.run_id)
+
+    def events(self, after: int = 0) -> list[Event]:
+        """Return the events so far, oldest first.
+
+        Args:
+            after: Skip this many of the oldest events.
+        """
+        return [stored.event for stored in self.store.events(self.run_id, after=after)]
+
+    def follow(self, after: int = 0) -> Iterator[Event]:
+        """Yield events as they happen, until the run ends or is lost.
+
+        Args:
+            after: Skip this many of the oldest events.
+        """
+        return (stored.event for stored in self.store.follow(self.run_id, after=after))
+
+    def wait(self, timeout_s: float | None = None) -> Self:
+        """Wait for the end of the run.
+
+        Args:
+            timeout_s: Seconds to wait at most; the run continues, and `state` shows whether it ended.
+
+        Returns:
+            The run itself.
+
+        Raises:
+            RunError: If the run failed or was lost.
+            StoreUnavailableError: If the store cannot be read for longer than a minute.
+        """
+        read_s = time.monotonic()
+        until = None if timeout_s is None else read_s + timeout_s
+        while True:
+            try:
+                state = self.state
+            except StoreUnavailableError:
+                now_s = time.monotonic()
+                if now_s - read_s > STORE_PATIENCE_S or (until is not None and now_s >= until):
+                    raise
+                time.sleep(POLL_S)
+                continue
+            read_s = time.monotonic()
+            if state in ("failed", "lost"):
+                message = self.history.message
+                raise RunError(
+                    f"run {self.run_id} {'was lost: its driver is gone' if state == 'lost' else 'failed'}"
+                    + (f": {message}" if message and state == "failed" else ""),
+                    next_step=suggest("resume", self.run_id, lead="Its results are stored; to continue it"),
+                )
+            if state in FINISHED_RUN_STATES or (until is not None and time.monotonic() >= until):
+                return self
+            time.sleep(POLL_S)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `workbench show --json` prints, as plain values."""
+        row, history = self.row, self.history
+        document: dict[str, Any] = {
+            "run_id": row.run_id,
+            "name": row.name,
+            "state": row.state,
+            "experiment_hash": row.experiment_hash,
+            "created_unix_s": row.created_unix_s,
+            "waits_for": self.waits_for,
+            "driver": {"pid": row.owner and row.owner.pid, "host": row.owner and row.owner.host},
+        }
+        document |= {key: value for key, value in history.to_json().items() if key not in document}
+        if history.replay_of is not None:
+            comparison = self.comparison
+            document["replay"] = {"of_run_id": history.replay_of} | (
+                comparison.to_json() if comparison else {}
+            )
+        if len(self.experiment.objectives) > 1:
+            document["front"] = [trial.number for trial in history.front()]
+        if (advice := self.advice) is not None:
+            document["advice"] = advice
+        document["energy"] = self.energy.to_json()
+        return document
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.run_id!r}, state={self.state!r})"
+
+    def _repr_html_(self) -> str:
+        return snapshot(self)
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        return bundle(self)

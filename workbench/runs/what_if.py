@@ -1,0 +1,33 @@
+"""The models behind the advice of a run, to be asked for other plans."""
+
+from __future__ import annotations
+
+from workbench.actions import suggest
+from workbench.advisor.what_if import WhatIf
+from workbench.errors import RunError
+from workbench.events import PlanMeasured
+from workbench.runs.view import RunView
+
+
+def models_of(run: RunView) -> WhatIf:
+    """Return the fitted models of a run's advice; asking them runs nothing.
+
+    Args:
+        run: A run that was advised on.
+
+    Raises:
+        RunError: If there is no advice in it.
+        ExperimentError: If nothing was measured.
+    """
+    from workbench.advisor.speed_history import read_measurements
+
+    advice = run.advice
+    if advice is None:
+        raise RunError(
+            f"run {run.run_id} has no advice", next_step=suggest("advise", "FILE", lead="To get one")
+        )
+    stored = [item.event for item in run.store.events(run.run_id, types=["plan_measured"])]
+    own = [event for event in stored if isinstance(event, PlanMeasured)]
+    settings = {event.setting for event in own if event.by_trial is None}
+    known = [each for setting in settings for each in read_measurements(run.store, setting)]
+    return WhatIf(run.experiment, advice, known)

@@ -1,0 +1,227 @@
+"""Actions that browsers request: checked against the table of actions, and done as on the command line.
+
+Actions of a driver are stored as commands, in a thread. Actions that start processes or import large packages
+(start, resume, extend, replay, export, report) run the command line in a separate process, so that the server
+stays small and responsive.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.actions import (
+    Action,
+    Snippet,
+    action_of,
+    check_arguments,
+    command_words,
+    is_jobs_address,
+    snippet_of,
+)
+from workbench.errors import PROBLEMS_VARIABLE, ArgumentError, RunError
+from workbench.live_feed import protocol
+from workbench.live_feed.feed import Feed
+from workbench.live_feed.protocol import ActionSnippet, Done, ExperimentFile
+from workbench.remote.jobs import check_address
+from workbench.runs import Run
+from workbench.store.urls import is_shared
+
+_TIMEOUT_S = 180.0
+_MAX_FILES = 200
+_MAX_DEPTH = 3
+_BAD_INPUT = 2
+"""The exit code of a command whose input was wrong."""
+_SUFFIXES = (".yaml", ".yml")
+_SKIPPED = frozenset({"node_modules", "site-packages", "__pycache__"})
+
+
+class ActionRunner:
+    """Carries out the actions that browsers request for the runs of a store."""
+
+    def __init__(self, feed: Feed, root: Path) -> None:
+        """Create a runner of actions.
+
+        Args:
+            feed: Follows the runs.
+            root: The server's folder: only experiment files below it can be started, and results are written
+                below it.
+        """
+        self._feed = feed
+        self._root = root.resolve()
+
+    def do(self, request: protocol.Action) -> Done:
+        """Carry out an action.
+
+        Args:
+            request: The action and its arguments.
+
+        Raises:
+            ArgumentError: If there is no such action, or an argument is wrong.
+            RunError: If it cannot be done, or the driver refused it.
+        """
+        action = action_of(request.kind, request.arguments)
+        if action.subject == "file":
+            return self._start(action, self._checked(action, "", request.arguments))
+        run = self._run(request)
+        arguments = self._checked(action, run.run_id, request.arguments)
+        match action.done_by:
+            case "driver":
+                return _done(run.run_id, action, arguments, run.act(action.kind, arguments))
+            case "process":
+                return self._do_in_process(action, run, arguments)
+            case _:
+                raise ArgumentError(f"{action.kind!r} is not an action of the server", field="kind")
+
+    def snippet(self, request: protocol.Action) -> ActionSnippet:
+        """Return the command and the Python code of an action that is being filled in.
+
+        Args:
+            request: The action and its arguments so far.
+
+        Raises:
+            ArgumentError: If there is no such action, or an argument is wrong.
+        """
+        action = action_of(request.kind, request.arguments)
+        run_id = request.run or ""
+        arguments = check_arguments(
+            action.arguments, _with_defaults(action, run_id, request.arguments), from_browser=True
+        )
+        return ActionSnippet(**snippet_of(action.kind, run_id, arguments)._asdict())
+
+    def experiments(self) -> list[ExperimentFile]:
+        """Return the experiment files below the server's folder, sorted by path."""
+        found = []
+        for path in sorted(self._files(self._root, _MAX_DEPTH)):
+            if len(found) >= _MAX_FILES:
+                break
+            if _looks_like_experiment(path):
+                name = path.relative_to(self._root).as_posix()
+                found.append(ExperimentFile(path=name, name=path.stem))
+        return found
+
+    def _files(self, folder: Path, depth: int) -> list[Path]:
+        found: list[Path] = []
+        try:
+            entries = sorted(folder.iterdir())
+        except OSError:
+            return found
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name in _SKIPPED or entry.is_symlink():
+                continue
+            if entry.is_dir() and depth > 1:
+                found += self._files(entry, depth - 1)
+            elif entry.suffix in _SUFFIXES:
+                found.append(entry)
+        return found
+
+    def _run(self, request: protocol.Action) -> Run:
+        if request.run is None:
+            raise ArgumentError("a run is required", field="run", allowed="a run id, or last")
+        return Run(self._feed.store, self._feed.store.run(request.run).run_id)
+
+    def _checked(self, action: Action, run_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the arguments of an action, checked; a path is checked to lie below the server's folder."""
+        values = check_arguments(action.arguments, _with_defaults(action, run_id, given), from_browser=True)
+        for argument in action.arguments:
+            if argument.kind in ("folder", "new_file") and argument.name in values:
+                path = self._below_root(values[argument.name])
+                values[argument.name] = path.relative_to(self._root).as_posix()
+                if argument.kind == "new_file" and path.exists():
+                    raise ArgumentError(
+                        f"{values[argument.name]} already exists", field=argument.name,
+                        next_step="Choose another name.",
+                    )  # fmt: skip
+        return values
+
+    def _start(self, action: Action, arguments: dict[str, Any]) -> Done:
+        path, address = arguments["path"], arguments.get("address")
+        if not self._below_root(path).is_file():
+            raise ArgumentError(f"there is no file {path}", field="path")
+        if address:
+            check_address(address)
+        found = self._command(*command_words(action, "", arguments), "--detach", "--json")
+        run_id, answer = found.get("run_id"), action.answer
+        if is_jobs_address(address) and not is_shared(self._feed.store.url):
+            show = snippet_of("show", str(run_id), {}).command
+            answer = f"{run_id} runs on that cluster. To see it: {show} --address {address}"
+            run_id = None  # this server shows only the runs of its own store
+        return _done(run_id, action, arguments, answer)
+
+    def _do_in_process(self, action: Action, run: Run, arguments: Mapping[str, Any]) -> Done:
+        words = command_words(action, run.run_id, arguments)
+        found = self._command(*words, *(["--detach"] if action.detaches else []), "--json")
+        answer = found.get("answer") or action.answer.format(**arguments) or None
+        done = _done(run.run_id, action, arguments, answer)
+        return done.model_copy(update={"run_id": found.get("run_id", run.run_id)})
+
+    def _below_root(self, given: str) -> Path:
+        """Return a path below the server's folder, or refuse it."""
+        path = self._root.parent if "\0" in given else (self._root / given).resolve()
+        if not path.is_relative_to(self._root):
+            raise ArgumentError(
+                f"{given!r} is outside the server's folder", field="path", allowed="a path below it"
+            )
+        return path
+
+    def _command(self, *words: str) -> dict[str, Any]:
+        """Run the command line, and return the JSON document that it prints, if it prints one."""
+        store = self._feed.store
+        # In the environment: the address of a store may contain a password, and its path may be relative.
+        environment = {
+            "WORKBENCH_STORE": store.url, "WORKBENCH_ARTIFACTS": str(store.artifacts), PROBLEMS_VARIABLE: "1",
+        }  # fmt: skip
+        try:
+            done = subprocess.run(
+                [sys.executable, "-m", "workbench", *words], cwd=self._root, capture_output=True,
+                text=True, timeout=_TIMEOUT_S, check=False, stdin=subprocess.DEVNULL,
+                env={**os.environ, **environment},
+            )  # fmt: skip
+        except subprocess.TimeoutExpired as error:
+            raise RunError(f"workbench {words[0]} did not finish within {_TIMEOUT_S:g} s") from error
+        if done.returncode != 0:
+            raise _problem_of(words[0], done)
+        try:
+            document = json.loads(done.stdout)
+        except ValueError:
+            return {}
+        return document if isinstance(document, dict) else {}
+
+
+def _with_defaults(action: Action, run_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    values = {name: value for name, value in given.items() if value != ""}
+    for argument in action.arguments:
+        if argument.default is not None and values.get(argument.name) is None:
+            values[argument.name] = argument.default(run_id, values)
+    return values
+
+
+def _problem_of(verb: str, done: subprocess.CompletedProcess[str]) -> ArgumentError | RunError:
+    """Return the error that a command reported as a line of JSON, or else the end of its error output."""
+    for line in reversed(done.stderr.splitlines()):
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict) and "problem" in found:
+            return (ArgumentError if done.returncode == _BAD_INPUT else RunError)(**found)
+    return RunError(done.stderr.strip()[-500:] or f"workbench {verb} ended with exit code {done.returncode}")
+
+
+def _looks_like_experiment(path: Path) -> bool:
+    try:
+        with path.open(encoding="utf-8", errors="replace") as file:
+            keys = {line.partition(":")[0] for line in file.readlines(65_536) if line[:1].isalpha()}
+    except OSError:
+        return False
+    return "objectives" in keys and bool(keys & {"model", "train"})
+
+
+def _done(run_id: str | None, action: Action, arguments: Mapping[str, Any], answer: str | None) -> Done:
+    snippet: Snippet = snippet_of(action.kind, run_id or "", arguments)
+    return Done(run_id=run_id, answer=answer, **snippet._asdict())

@@ -1,0 +1,55 @@
+"""What a strategy can do, known without importing torch: planning reads it before any worker starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.strategies import STRATEGIES
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a strategy can do.
+
+    Attributes:
+        max_workers: The most workers that can share a step; None for any number.
+        holds_whole_model: Whether each worker holds all parameters, so that it can compute on its own.
+        on_one_worker: Name of the strategy that makes the same step on a single worker with less overhead;
+            None for this one itself.
+    """
+
+    max_workers: int | None = None
+    holds_whole_model: bool = True
+    on_one_worker: str | None = None
+
+
+BUILT_IN = {
+    "single": Capabilities(max_workers=1),
+    "ddp": Capabilities(on_one_worker="single"),
+    "fsdp": Capabilities(holds_whole_model=False),
+}
+
+
+def capabilities_of(name: str, *, field: str | None = "plan.strategy") -> Capabilities:
+    """Return what a strategy can do; that of another package is imported for it.
+
+    Args:
+        name: A registered name.
+        field: The dotted field to name where the name is unknown.
+
+    Raises:
+        UnknownNameError: If no package registers the name.
+    """
+    return BUILT_IN.get(name) or STRATEGIES.load(name, field=field).capabilities
+
+
+def strategy_on(name: str, num_workers: int) -> str:
+    """Return the strategy to use for a number of workers in place of `name`."""
+    if num_workers == 1 and name in STRATEGIES:
+        return capabilities_of(name).on_one_worker or name
+    return name
+
+
+def strategy_for_many(name: str) -> str:
+    """Return the strategy that `name` stands in for on a single worker, or `name` itself."""
+    return next((many for many, able in BUILT_IN.items() if able.on_one_worker == name), name)

@@ -1,0 +1,44 @@
+"""What driver and coordinator exchange through Tune: orders in one direction, events in the other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from workbench.plan import PartialPlan
+from workbench.remote.code_origin import Origin
+from workbench.training import TrialTask
+from workbench.workers.admission import Request
+
+ORDER_KEY = "order"
+EVENTS_KEY = "events"
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a coordinator must know to run one trial.
+
+    Attributes:
+        task: The trial.
+        request: The workers that it needs.
+        blocking: Whether training waits for a decision after each report of an objective.
+        origin: Where the run was started.
+        plan: What is known of the plan before the data is loaded.
+        max_retries: How often the trial is tried again when a worker was lost.
+        may_shrink: Whether an attempt that runs out of memory is followed by one with a smaller micro batch.
+        time_left_s: How long the remaining attempts may take, in seconds; None for no limit.
+    """
+
+    task: TrialTask
+    request: Request
+    blocking: bool
+    origin: Origin
+    plan: PartialPlan
+    max_retries: int
+    may_shrink: bool
+    time_left_s: float | None
+
+    def __str__(self) -> str:
+        # Tune writes configurations into names and logs.
+        return f"trial {self.task.trial}"
+
+    __repr__ = __str__

@@ -1,0 +1,75 @@
+"""Inspect the user's modules by parsing their source, without running any of it."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from workbench.experiment import Component
+
+
+def find_source(module_name: str) -> Path | None:
+    """Return the path of a module's source, without importing the packages that contain it."""
+    places = [entry or "." for entry in sys.path]
+    if "." not in places and "" not in sys.path:
+        places.insert(0, ".")
+    *parents, last = module_name.split(".")
+    for parent in parents:
+        places = [str(Path(place) / parent) for place in places if (Path(place) / parent).is_dir()]
+    for place in places:
+        for candidate in (Path(place) / f"{last}.py", Path(place) / last / "__init__.py"):
+            if candidate.is_file():
+                return candidate
+    try:
+        spec = importlib.util.find_spec(module_name)
+    except (ImportError, ValueError, AttributeError):
+        return None
+    return Path(spec.origin or "built-in") if spec else None
+
+
+def bound_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the names that a module binds, without those inside its functions and classes."""
+    for node in ast.iter_child_nodes(tree):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                yield name
+            case ast.Lambda() | ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+                pass
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                yield from ((alias.asname or alias.name).split(".")[0] for alias in names)
+            case ast.Name(id=name, ctx=ast.Store()):
+                yield name
+            case _:
+                yield from bound_names(node)
+
+
+def parameters_of(component: Component) -> list[str] | None:
+    """Return the names of a function's parameters, or None if they cannot be determined without running code.
+
+    Args:
+        component: `module:function`, or a function defined in this process.
+    """
+    if component.payload_hash is not None:
+        if component.payload is None:
+            return None
+        try:
+            return list(inspect.signature(component.load()).parameters)
+        except (TypeError, ValueError):
+            return None
+    module_name, _, name = component.name.partition(":")
+    source = find_source(module_name)
+    if source is None or source.suffix != ".py":
+        return None
+    functions = [
+        node
+        for node in ast.parse(source.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef) and node.name == name
+    ]
+    if not functions or functions[-1].decorator_list:
+        return None
+    arguments = functions[-1].args
+    return [each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]

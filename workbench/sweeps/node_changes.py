@@ -1,0 +1,74 @@
+"""Record nodes that join or leave a run's cluster; its driver uses those that are there."""
+
+from __future__ import annotations
+
+import time
+
+from workbench.errors import ResourcesError
+from workbench.events import Noted
+from workbench.resources import ClusterInventory, NodeInventory, cluster_inventory
+from workbench.sweeps.cluster import Share, share_of
+from workbench.sweeps.ledger import Ledger
+from workbench.workers.waiting_note import write_waiting_note
+
+CHECK_EVERY_S = 2.0
+
+
+class Hardware:
+    """Tracks the nodes of the cluster for one run."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Track nodes for the run of `ledger`, and record changes there."""
+        self._ledger = ledger
+        self._nodes: dict[str, NodeInventory] = {}
+        self._next_check_s = 0.0
+
+    def begin(self, *, patience_s: float) -> tuple[ClusterInventory, Share]:
+        """Note the current nodes, and return them with what the run may use of them.
+
+        Args:
+            patience_s: How long to wait if there are too few nodes, in seconds: a driver that is restarted
+                after the loss of its node is back sooner than the node.
+
+        Raises:
+            ResourcesError: If the cluster cannot hold one trial even when empty.
+        """
+        until_s, is_noted = time.monotonic() + patience_s, False
+        while True:
+            cluster = cluster_inventory()
+            self._nodes = _by_id(cluster)
+            self._next_check_s = time.monotonic() + CHECK_EVERY_S
+            try:
+                return cluster, share_of(self._ledger.run_id, self._ledger.history.in_force, cluster)
+            except ResourcesError as error:
+                if time.monotonic() >= until_s:
+                    raise
+                if not is_noted:
+                    self._ledger.record(
+                        Noted(level="warning", message=write_waiting_note("nodes", error.problem))
+                    )
+                is_noted = True
+                time.sleep(CHECK_EVERY_S)
+
+    def has_changed(self) -> bool:
+        """Return whether nodes joined or left, and record it; checks only every `CHECK_EVERY_S` seconds."""
+        if time.monotonic() < self._next_check_s:
+            return False
+        self._next_check_s = time.monotonic() + CHECK_EVERY_S
+        before, self._nodes = self._nodes, _by_id(cluster_inventory())
+        joined = [node for node_id, node in self._nodes.items() if node_id not in before]
+        left = [node for node_id, node in before.items() if node_id not in self._nodes]
+        notes = [Noted(level="info", message=f"{_describe(node)} joined the cluster") for node in joined]
+        notes += [Noted(level="warning", message=f"{_describe(node)} left the cluster") for node in left]
+        if notes:
+            self._ledger.record(*notes)
+        return bool(notes)
+
+
+def _by_id(cluster: ClusterInventory) -> dict[str, NodeInventory]:
+    return {node.node_id: node for node in cluster.nodes}
+
+
+def _describe(node: NodeInventory) -> str:
+    gpus = f" and {node.num_gpus:g} GPUs" if node.num_gpus else ""
+    return f"node {node.host} ({node.node_id[:8]}) with {node.num_cpus:g} CPUs{gpus}"

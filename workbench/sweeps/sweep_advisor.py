@@ -1,0 +1,307 @@
+"""Measure before the first trial of a sweep, and decide what plans leave open.
+
+Trials keep their global batch and learning rate; how a step is divided, on how many workers, and whether
+more workers per trial beat more concurrent trials follows from measured steps. Everything is an event of the
+run, so a driver that takes over knows it too. Proposing configurations is left to the study.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from workbench.advisor.advice import Estimate
+from workbench.advisor.choices import Choices, choices_of, drawn_params
+from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
+from workbench.advisor.plans import Knowledge, enumerate_plans
+from workbench.advisor.recommend import bench_for, measurement_context_of
+from workbench.advisor.speed_history import hardware_of
+from workbench.advisor.verdict import Findings, conclude
+from workbench.errors import WorkbenchError
+from workbench.events import AdviceGiven, Noted, PlanMeasured
+from workbench.experiment import Experiment
+from workbench.formatting import format_count
+from workbench.plan import NAMES as PLAN_DIMENSIONS
+from workbench.plan import PartialPlan, Plan
+from workbench.planning.settings import fitted_of, resolve
+from workbench.store import Store
+from workbench.sweeps.forecast import forecast_of
+from workbench.sweeps.ledger import Ledger
+from workbench.workers.admission import Placement
+
+LONG_RUN_S = 600.0
+"""`resources.advice: auto` measures from this time budget on; below, measuring costs more than it saves."""
+_MAX_MEASURING_S = 60.0
+_PART = 0.05
+_SAME = 0.03
+# A step that slows down by this factor in trials is worth a note.
+_EXPECTED = 1.3
+
+
+class AdvisedPlans:
+    """The plans of a sweep's trials, from what was measured before the first of them."""
+
+    def __init__(
+        self, experiment: Experiment, choices: Choices, knowledge: Knowledge,
+        num_train_samples: int, workers: int,
+    ) -> None:  # fmt: skip
+        """Decide from measurements.
+
+        Args:
+            experiment: The experiment of the sweep.
+            choices: What may be chosen.
+            knowledge: The measurements.
+            num_train_samples: Number of training samples.
+            workers: Number of workers per trial.
+        """
+        self._experiment, self._choices, self._knowledge = experiment, choices, knowledge
+        self._num_train_samples = num_train_samples
+        self.workers = workers
+
+    @property
+    def placement(self) -> Placement:
+        """Whether the workers of a trial are packed on few nodes or spread over many."""
+        return self._knowledge.placement
+
+    def learn(self, measured: PlanMeasured) -> str | None:
+        """Use the measured speed of a trial for the plans of later ones.
+
+        Returns:
+            What changes, as a sentence; None if nothing does.
+        """
+        if all(each.setting != measured.setting for each in self._knowledge.measured):
+            return None
+        before, slower_before = self.fastest(self._choices.params), self._knowledge.slowdown
+        self._knowledge = self._knowledge.with_more(measured)
+        after, slower = self.fastest(self._choices.params), self._knowledge.slowdown
+        if before is None or after is None:
+            return None
+        if after[0] != before[0]:
+            now, until_now = after[0].batch_text, before[0].batch_text
+            return f"after measurements in trials, the next ones train as {now}, no longer as {until_now}"
+        if slower is not None and not 1 / _EXPECTED < slower / (slower_before or 1.0) < _EXPECTED:
+            return f"steps take {slower:.2f} times as long in trials as alone; the run may take longer, too"
+        return None
+
+    def plan_for(self, params: Mapping[str, JsonValue]) -> PartialPlan:
+        """Return the part of a trial's plan that neither the experiment nor the search decides.
+
+        Args:
+            params: The configuration of the trial.
+        """
+        makes_steps = fitted_of(self._experiment, params) is None
+        fastest = self.fastest(params) if makes_steps else None
+        decided = PartialPlan.of(workers=1) if fastest is None else PartialPlan.of_plan(fastest[0])
+        return decided.only([name for name in PLAN_DIMENSIONS if _is_open(self._experiment, params, name)])
+
+    def fastest(self, params: Mapping[str, JsonValue]) -> tuple[Plan, Estimate] | None:
+        """Return the fastest plan for a configuration's global batch and its step time, if any fits."""
+        workers = self.workers if _is_open(self._experiment, params, "workers") else None
+        try:
+            batch = _global_batch(self._experiment, params, self._num_train_samples, workers)
+        except WorkbenchError:  # the trial will fail with this error and report it
+            return None
+        plans = _plans_of(self._choices, self._knowledge, batch, workers)
+        timed = list(zip(plans, self._knowledge.step_times(plans), strict=True))
+        return min(timed, key=lambda each: (each[1].value, each[0].accumulation), default=None)
+
+
+def measure_before_trials(store: Store, ledger: Ledger) -> AdvisedPlans | None:
+    """Measure plans before the first trial of a run, if that is wanted and pays off.
+
+    Args:
+        store: The store that holds the run, and earlier measurements.
+        ledger: The events of the run, to which the measurements are added.
+
+    Returns:
+        The plans; None if defaults are used.
+    """
+    experiment = ledger.experiment
+    if not is_wanted(experiment):
+        return None
+    if ledger.history.trials:
+        return read_advised_plans(store, ledger)
+    question, began_s, budget_s = _question(experiment), time.monotonic(), experiment.budget.time
+    measuring_s = _MAX_MEASURING_S if budget_s is None else min(_MAX_MEASURING_S, _PART * budget_s)
+    around = measurement_context_of(store, ledger.run_id, question)
+    num_places = around.capacity.num_workers
+    bench = bench_for(store, ledger.run_id, question, around, ledger.record)
+    try:
+        measurer = PlanMeasurer(question, bench, around, measuring_s)
+        measurer.measure_plans()
+        usual = measurer.fastest_plans("time", around.noise_scale)
+    except WorkbenchError as error:
+        ledger.record(Noted(level="warning", message=f"defaults are used because measuring failed: {error}"))
+        return None
+    choices, knowledge = measurer.choices, measurer.knowledge
+    samples = measurer.reference.num_train_samples or 0
+    workers, compared = split_workers(experiment, choices, knowledge, samples, num_places)
+    plans = AdvisedPlans(experiment, choices, knowledge, samples, workers)
+    fastest = plans.fastest(choices.params)
+    if (
+        fastest is not None
+        and not fills(experiment, fastest[0].workers, num_places)
+        and measurer.compare_placements([fastest[0]])
+    ):
+        plans = AdvisedPlans(experiment, choices, measurer.knowledge, samples, workers)
+        fastest = plans.fastest(choices.params)
+    advice = conclude(
+        Findings(
+            experiment=question,
+            goal="time",
+            choices=choices,
+            knowledge=measurer.knowledge,
+            reference=measurer.reference,
+            plans=usual if fastest is None else [fastest[0]],
+            rates=None,
+            race=None,
+            noise_scale=around.noise_scale,
+            placement=measurer.placement,
+            num_known=len(around.known),
+            num_measured=measurer.num_measured,
+            cost_s=time.monotonic() - began_s,
+            placements_s=measurer.placements_s,
+        )
+    )
+    decided = plans.plan_for({})
+    advice = dataclasses.replace(
+        advice,
+        measured=(*advice.measured, *compared),
+        settings={f"plan.{name}": value for name, value in decided.values}
+        | ({"resources.placement": measurer.placement} if measurer.placements_s else {}),
+    )
+    forecast = _describe_forecast(experiment, plans, samples, around, measurer.reference.state_bytes)
+    ledger.record(AdviceGiven(advice=advice.to_json()), Noted(level="info", message=forecast))
+    return plans
+
+
+def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
+    """Return the plans as an earlier driver of the run measured them; None if none did."""
+    given = [item.event for item in store.events(ledger.run_id, types=["advice_given"])]
+    advice = next((event.advice for event in reversed(given) if isinstance(event, AdviceGiven)), None)
+    question = _question(ledger.experiment)
+    around = measurement_context_of(store, ledger.run_id, question)
+    measured = around.known
+    if advice is None or not measured:
+        return None
+    samples = next((each.num_train_samples for each in measured if each.num_train_samples), 0)
+    choices = choices_of(
+        question, num_train_samples=samples, max_workers=around.capacity.num_workers,
+        hardware=hardware_of(measured, has_gpu=around.on_gpu),
+    )  # fmt: skip
+    settings: Any = advice["settings"]
+    knowledge = Knowledge(
+        measured, around.capacity.workers_per_node,
+        placement=settings.get("resources.placement", "pack"), limit_bytes=around.limit_bytes,
+    )  # fmt: skip
+    workers = settings.get("plan.workers", 1)
+    return AdvisedPlans(ledger.experiment, choices, knowledge, samples, workers)
+
+
+def is_wanted(experiment: Experiment) -> bool:
+    """Return whether plans of an experiment are to be measured before its first trial."""
+    wish, time_s = experiment.resources.advice, experiment.budget.time
+    resources = experiment.resources
+    if wish == "never" or experiment.train is not None or resources.elastic or resources.autoscaling:
+        return False
+    if fitted_of(experiment, drawn_params(experiment)) is not None:
+        return False
+    is_open = any(_is_open(experiment, {}, name) for name in PLAN_DIMENSIONS)
+    return is_open and (wish == "always" or (time_s is not None and time_s >= LONG_RUN_S))
+
+
+def _is_open(experiment: Experiment, params: Mapping[str, JsonValue], name: str) -> bool:
+    searched = name in experiment.search.root or name in params
+    return not searched and name not in experiment.plan.decided
+
+
+def _question(experiment: Experiment) -> Experiment:
+    """Return the experiment with an explicit global batch: a sweep keeps the usual one."""
+    if experiment.training.global_batch != "auto" or "global_batch" in experiment.search.root:
+        return experiment
+    if experiment.plan.decided.micro_batch is not None or "micro_batch" in experiment.search.root:
+        return experiment
+    return experiment.replace(training={"global_batch": experiment.training.reference_batch})
+
+
+def _global_batch(
+    experiment: Experiment, params: Mapping[str, JsonValue], num_train_samples: int, workers: int | None
+) -> int:
+    decided = PartialPlan.of(workers=workers)
+    return resolve(experiment, params, num_train_samples=num_train_samples, decided=decided).plan.global_batch
+
+
+def _plans_of(choices: Choices, knowledge: Knowledge, batch: int, workers: int | None) -> list[Plan]:
+    allowed = [variant for variant in knowledge.variants if choices.allows(variant)]
+    narrowed = dataclasses.replace(
+        choices, global_batches=(batch,), workers=choices.workers if workers is None else (workers,)
+    )
+    return list(enumerate_plans(narrowed, allowed, knowledge))
+
+
+def split_workers(
+    experiment: Experiment, choices: Choices, knowledge: Knowledge, num_train_samples: int, num_places: int
+) -> tuple[int, list[str]]:
+    """Decide between more workers per trial and more concurrent trials, by the time that the budget takes.
+
+    Returns:
+        Number of workers per trial, and the compared options as text.
+    """
+    if not _is_open(experiment, {}, "workers"):
+        return 1, []
+    trials = experiment.max_configurations()
+    most = experiment.resources.concurrency
+    finish_s: dict[int, float] = {}
+    for workers in choices.workers:
+        plans = AdvisedPlans(experiment, choices, knowledge, num_train_samples, workers)
+        fastest = plans.fastest(choices.params)
+        at_once = num_places // workers if most == "auto" else min(most, num_places // workers)
+        if fastest is None or at_once == 0:
+            continue
+        rounds = 1.0 / at_once if trials is None else math.ceil(trials * experiment.repeats / at_once)
+        plan, step_s = fastest
+        finish_s[workers] = rounds * step_s.value / plan.global_batch
+    if not finish_s:
+        return 1, []
+    best = min(sorted(finish_s), key=lambda workers: finish_s[workers] * (1.0 + _SAME * (workers > 1)))
+    compared = [
+        f"{format_count(workers, 'worker')} per trial: {time_s / finish_s[best]:.2f} times the time"
+        for workers, time_s in sorted(finish_s.items())
+    ]
+    return best, compared
+
+
+def fills(experiment: Experiment, workers: int, num_places: int) -> bool:
+    """Return whether trials leave no worker idle, so that spreading one only takes workers from others.
+
+    Args:
+        experiment: The experiment.
+        workers: Number of workers per trial.
+        num_places: Number of workers that the cluster can hold.
+    """
+    at_once, trials = experiment.resources.concurrency, experiment.max_configurations()
+    most = num_places if at_once == "auto" else at_once
+    if trials is not None:
+        most = min(most, trials * experiment.repeats)
+    return workers == 1 or most * workers >= num_places
+
+
+def _describe_forecast(
+    experiment: Experiment, plans: AdvisedPlans, num_train_samples: int, around: MeasurementContext,
+    state_bytes: int | None,
+) -> str:  # fmt: skip
+    """Describe how long the run should take, what it uses, and which limit ends it."""
+    fastest = plans.fastest(drawn_params(experiment))
+    if fastest is None:
+        return "no plan for the usual global batch fits: trials use defaults"
+    plan, step_s = fastest
+    forecast = forecast_of(
+        experiment, plan, step_s, num_train_samples=num_train_samples, on_gpu=around.on_gpu,
+        num_places=around.capacity.num_workers, state_bytes=state_bytes,
+    )  # fmt: skip
+    return str(forecast)

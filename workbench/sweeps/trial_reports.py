@@ -1,0 +1,184 @@
+"""Store what a trial reports, and decide whether and how the trial ends.
+
+A non-finite report ends its trial as diverged, one that the study rejects as pruned; an end reported by a
+worker counts only if the objectives were reported. Which trials run is left to the driver.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from typing import Literal
+
+from workbench.events import (
+    AttemptEnded,
+    Event,
+    LogMatched,
+    Noted,
+    Reason,
+    TrialEnded,
+    TrialReported,
+    TrialStarted,
+)
+from workbench.history import Trial
+from workbench.sweeps.ledger import Ledger
+
+logger = logging.getLogger(__name__)
+
+MICRO_BATCH = frozenset({"micro_batch", "accumulation"})
+"""Searched parameters that a retry after running out of memory does not follow."""
+
+
+class Referee:
+    """Judges the trials of one run."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Judge by the events in `ledger`, and write there."""
+        self._ledger = ledger
+
+    def take_in(
+        self, number: int, events: list[Event], *, stop: Literal["trial", "run"] | None
+    ) -> TrialEnded | AttemptEnded | None:
+        """Store what a trial reported, up to its end.
+
+        Args:
+            number: The trial.
+            events: What its coordinator sent, oldest first.
+            stop: "trial" if a user stops the trial, "run" if the run is ending.
+
+        Returns:
+            How the trial ended; how its attempt ended if the trial waits because its files cannot be stored,
+            or restarts because of an alert rule; None if it has not ended: then it continues, unless the run
+            is ending.
+        """
+        trial = self._ledger.history.trials[number]
+        taken: list[Event] = []
+
+        def take(event: Event) -> None:
+            taken.append(event)
+            self._ledger.history.apply(event)
+
+        ended: TrialEnded | None = None
+        waits: AttemptEnded | None = None
+        for event in events:
+            if isinstance(event, TrialStarted) and trial.state == "running":
+                take(attempt_ended(trial, "lost", "the coordinator died"))
+            if isinstance(event, TrialReported) and event.told_again and event.step <= trial.last_step:
+                continue  # it was stored before the end of the attempt that first reported it
+            stamped = _stamped(event, trial)
+            if isinstance(stamped, TrialEnded) and stamped.reason == "storage":
+                waits = attempt_ended(trial, "storage", stamped.message or "its files cannot be written")
+                break
+            if isinstance(stamped, TrialEnded):
+                ended = self._judged(stamped)
+                break
+            take(stamped)
+            ended = self._verdict(stamped) if isinstance(stamped, TrialReported) else None
+            if ended is not None:
+                break
+        if ended is None and stop == "trial":
+            why = self._ledger.alerts.to_stop.get(number, "stopped by the user")
+            ended = self.ended(trial, "stopped", message=why)
+        if any(isinstance(event, LogMatched) for event in taken):
+            self._ledger.append(taken)  # alerts that it raises decide how the trial continues
+            taken = []
+        if stop is None and waits is None and (waits := self._again(trial, ended)) is not None:
+            ended = None
+        if ended is not None:
+            if trial.ran_out_of_memory and not MICRO_BATCH.isdisjoint(trial.params):
+                ended = ended.model_copy(update={"fits": False})
+            if ended.state == "failed":
+                logger.warning("trial %d failed: %s: %s", number, ended.reason, ended.message)
+            take(ended)
+            self._ledger.study.tell(number, ended)
+        elif waits is not None:
+            take(waits)
+        elif stop == "run":
+            take(attempt_ended(trial, "stopped", "the run ended"))
+        if taken:
+            self._ledger.append(taken)
+        return ended or waits
+
+    def _again(self, trial: Trial, ended: TrialEnded | None) -> AttemptEnded | None:
+        """Return how an attempt ends that an alert rule ends, or None if there is no such rule."""
+        alert = self._ledger.alerts.to_retry.get(trial.number)
+        if alert is None or (ended is not None and (ended.state, ended.reason) != ("failed", "error")):
+            return None
+        if trial.num_retries >= self._ledger.experiment.resources.max_retries:
+            self._ledger.alerts.to_retry.pop(trial.number)
+            message = "an alert rule wants to restart it, but resources.max_retries is used up"
+            self._ledger.record(Noted(level="warning", message=message, trial=trial.number))
+            return None
+        again = attempt_ended(trial, "alert", f"ended by a rule: {alert.message}")
+        return again.model_copy(update={"is_retry": True})
+
+    def _verdict(self, report: TrialReported) -> TrialEnded | None:
+        """Return how a report ends its trial, or None if the trial continues."""
+        trial = self._ledger.history.trials[report.trial]
+        for objective in self._ledger.experiment.objectives:
+            if not math.isfinite(report.values.get(objective.metric, 0.0)):
+                value = report.values[objective.metric]
+                return self.ended(
+                    trial, "failed", reason="diverged", message=f"{objective.metric} became {value}"
+                )
+        if self._ledger.study.take_report(report):
+            return self.ended(trial, "pruned")
+        return None
+
+    def _judged(self, event: TrialEnded) -> TrialEnded:
+        """Return a worker's end with the values that count, or as a failure if there are none.
+
+        The loop knows best what its checkpoints reached: of its reports, only evaluations count.
+        """
+        trains_model = self._ledger.experiment.train is None
+        values = event.values if trains_model and event.state in ("complete", "stopped") else {}
+        values = values or self._ledger.study.result(event.trial)
+        missing = [item.metric for item in self._ledger.experiment.objectives if item.metric not in values]
+        if event.state == "complete" and missing:
+            trial = self._ledger.history.trials[event.trial]
+            reported = ", ".join(sorted(trial.last_values)) or "nothing"
+            return event.model_copy(
+                update={
+                    "state": "failed",
+                    "reason": "error",
+                    "message": f"the trial did not report {missing[0]}; it reported: {reported}",
+                    "values": values,
+                }
+            )
+        return event.model_copy(update={"values": values})
+
+    def ended(
+        self,
+        trial: Trial,
+        state: Literal["pruned", "stopped", "failed"],
+        *,
+        reason: Reason | None = None,
+        message: str | None = None,
+    ) -> TrialEnded:
+        """Return the end of a trial that its worker did not end itself, with the values that count."""
+        return TrialEnded(
+            trial=trial.number,
+            attempt=max(0, trial.attempts - 1),
+            state=state,
+            reason=reason,
+            message=message,
+            values=self._ledger.study.result(trial.number),
+            step=trial.last_step,
+        )
+
+
+def _stamped(event: Event, trial: Trial) -> Event:
+    """Return an event of a trial with the number of the attempt that it belongs to: the driver counts."""
+    attempt = trial.attempts if isinstance(event, TrialStarted) else max(0, trial.attempts - 1)
+    if getattr(event, "attempt", attempt) == attempt:
+        return event
+    return event.model_copy(update={"attempt": attempt})
+
+
+def attempt_ended(
+    trial: Trial, reason: Literal["lost", "stopped", "storage", "alert"], message: str
+) -> AttemptEnded:
+    """Return the end of the current attempt of a trial that will continue."""
+    return AttemptEnded(
+        trial=trial.number, attempt=max(0, trial.attempts - 1), reason=reason, message=message
+    )

@@ -1,0 +1,104 @@
+"""What a new run takes from an earlier one: finished trials to learn from, or proposals to try again."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+
+from workbench.errors import ExperimentError, RunError
+from workbench.events import PriorTrialAdded, ReplayPlanned, TrialProposed, TrialReported
+from workbench.experiment import Experiment
+from workbench.experiment.trial_value import Mode, TrialValue, mode_of
+from workbench.history import History
+from workbench.store import Store
+
+
+def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[PriorTrialAdded]:
+    """Return the finished trials of an earlier run that are configurations of `experiment`.
+
+    Their values are read from their reports as this experiment reads values, however the earlier run did.
+
+    Args:
+        store: The store that holds the earlier run.
+        run_id: The earlier run.
+        experiment: The experiment to teach.
+
+    Raises:
+        ExperimentError: If the objectives differ, or no trial of the earlier run is a configuration.
+    """
+    earlier = store.experiment(run_id)
+    goals = [(item.metric, item.goal) for item in experiment.objectives]
+    if [(item.metric, item.goal) for item in earlier.objectives] != goals:
+        raise ExperimentError(
+            f"{run_id} has other objectives",
+            field="objectives",
+            next_step="Warm-start from a run with the same metrics and goals.",
+        )
+    history = History(earlier)
+    reports: dict[int, list[tuple[int, float]]] = {}
+    values: defaultdict[int, TrialValue] = defaultdict(lambda: TrialValue(experiment))
+    metric = experiment.objectives[0].metric
+    for stored in store.events(run_id):
+        event = stored.event
+        history.apply(event)
+        if isinstance(event, TrialReported):
+            values[event.trial].report(
+                event.values, step=event.step, attempt=event.attempt, returned=event.returned
+            )
+            if metric in event.values:
+                reports.setdefault(event.trial, []).append((event.rung, event.values[metric]))
+    is_read_alike = experiment.train is None and _modes(earlier) == _modes(experiment)
+    found: list[PriorTrialAdded] = []
+    for trial in history.in_state("complete", "pruned"):
+        found_values = trial.values if is_read_alike else values[trial.number].result()
+        if not all(
+            math.isfinite(each.get(name, math.nan))
+            for each in (trial.values, found_values)
+            for name, _ in goals
+        ):
+            continue
+        try:
+            params = experiment.search.check(trial.params)
+        except ExperimentError:
+            continue
+        assert trial.state in ("complete", "pruned")
+        found.append(
+            PriorTrialAdded(
+                from_run_id=run_id,
+                from_trial=trial.number,
+                params=params,
+                state=trial.state,  # type: ignore[arg-type]
+                values=found_values,
+                reports=reports.get(trial.number, []),
+            )
+        )
+    if not found:
+        raise ExperimentError(
+            f"no finished trial of {run_id} is a configuration of this search space",
+            field="search",
+            next_step="Warm-start from a run with the same parameters.",
+        )
+    return found
+
+
+def _modes(experiment: Experiment) -> list[Mode]:
+    return [mode_of(experiment, objective) for objective in experiment.objectives]
+
+
+def recorded_proposals(store: Store, run_id: str) -> ReplayPlanned:
+    """Return what a run has proposed, in its order, as the plan of a replay.
+
+    Args:
+        store: The store that holds the run.
+        run_id: The run.
+
+    Raises:
+        RunNotFoundError: If the store holds no such run.
+        RunError: If it has proposed nothing.
+    """
+    run_id = store.run(run_id).run_id
+    events = [stored.event for stored in store.events(run_id, types=["trial_proposed"])]
+    proposals = [event for event in events if isinstance(event, TrialProposed)]
+    if not proposals:
+        raise RunError(f"run {run_id} has proposed nothing that could be tried again")
+    return ReplayPlanned(of_run_id=run_id, proposals=proposals)

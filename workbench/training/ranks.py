@@ -1,0 +1,129 @@
+"""What the workers of a function let each other know besides their own exchanges: reports, stops, endings.
+
+It goes through the store at which they met, so it needs no collective: a worker may report less often than
+rank 0, or never, as in most scripts for several processes, where only rank 0 reports. Rank 0's reports count
+and are numbered. A worker that reports as often as rank 0 learns the decision on each report at the same
+report; one that does not learns it when its next exchange fails because rank 0 has left the group.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from workbench.strategies.group import Group
+
+WAIT_S = 5.0
+"""How long a report of another rank waits for rank 0's, which may be slow or may never come."""
+LEAVE_S = 3.0
+"""How long a rank whose function has returned waits for the others before it leaves the group."""
+STOPPED_S = 1.0
+"""The same where the trial was told to stop: ranks that do not report notice only then."""
+_POLL_S = (0.0005, 0.02)
+_REPORTS, _STOP = "reports/0", "stop_at"
+
+
+class Ranks:
+    """One worker's view of how far the others are."""
+
+    def __init__(self, group: Group) -> None:
+        """Join the others; every worker must call it.
+
+        Args:
+            group: The group of the trial, of several workers.
+        """
+        assert group.store is not None
+        self._group = group
+        self._store, self._rank, self._num_workers = group.store, group.rank, group.num_workers
+        self.num_reports = 0
+
+    def decide(self, stop: bool) -> bool:
+        """Note a report of this worker, and return whether rank 0 was told to stop at it or before.
+
+        Args:
+            stop: Whether this worker was told to stop.
+        """
+        self.num_reports += 1
+        if self._rank == 0:
+            if stop and not self._is_set(_STOP):
+                self._store.set(_STOP, str(self.num_reports))
+            self._store.set(_REPORTS, str(self.num_reports))
+            return stop
+        self._store.set(f"reports/{self._rank}", str(self.num_reports))
+        return self._wait_for_decision() or stop
+
+    def _wait_for_decision(self) -> bool:
+        # Where an earlier wait was in vain and rank 0 has not caught up, it reports less often.
+        has_caught_up = self._number(_REPORTS) >= self.num_reports - 1
+        deadline = time.monotonic() + (WAIT_S if has_caught_up else 0.0)
+        pause_s, longest_s = _POLL_S
+        while True:
+            if self._number(_REPORTS) >= self.num_reports or self._is_set("left/0"):
+                break
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, longest_s)
+        stop_at = self._number(_STOP)
+        return 0 < stop_at <= self.num_reports
+
+    def leave(self, *, wait_s: float) -> None:
+        """Note that this worker's function has returned, and leave the group once the others have, too.
+
+        An exchange for which another worker still waits fails when this one leaves.
+
+        Args:
+            wait_s: How long to wait for the others.
+        """
+        self._store.set(f"left/{self._rank}", str(self.num_reports))
+        deadline = time.monotonic() + wait_s
+        while (is_early := len(self._left()) < self._num_workers) and time.monotonic() < deadline:
+            time.sleep(_POLL_S[0])
+        self._group.close()
+        if is_early:
+            from workbench.strategies.group import let_go  # loads torch, which one worker may do without
+
+            let_go()
+
+    def is_stopped(self) -> bool:
+        """Return whether rank 0 was told to stop."""
+        with contextlib.suppress(RuntimeError):  # its process has ended, and the store with it
+            return self._is_set(_STOP)
+        return False
+
+    def explain(self) -> str | None:
+        """Return why an exchange of this worker failed, where that is because others have returned."""
+        with contextlib.suppress(RuntimeError):
+            left = [f"rank {rank} after {_counted(reports)}" for rank, reports in self._left().items()]
+            if left:
+                return (
+                    f"the function has returned on {', '.join(left)} while rank {self._rank} still exchanges "
+                    f"with the others, after {_counted(self.num_reports)}"
+                )
+        return None
+
+    def describe_unequal(self) -> str | None:
+        """Return which ranks have reported, but not as often as rank 0; None where there are none."""
+        counts = {rank: self._number(f"reports/{rank}") for rank in range(1, self._num_workers)}
+        unequal = {rank: count for rank, count in counts.items() if count not in (0, self.num_reports)}
+        if not unequal:
+            return None
+        others = ", ".join(f"rank {rank} {_counted(count)}" for rank, count in unequal.items())
+        return f"rank 0 made {_counted(self.num_reports)}, {others}: only those of rank 0 count"
+
+    def _left(self) -> dict[int, int]:
+        """Return the ranks whose function has returned, with the number of their reports."""
+        names = {rank: f"left/{rank}" for rank in range(self._num_workers)}
+        return {rank: self._number(name) for rank, name in names.items() if self._is_set(name)}
+
+    def _is_set(self, name: str) -> bool:
+        return bool(self._store.check([name]))
+
+    def _number(self, name: str) -> int:
+        return int(self._store.get(name)) if self._is_set(name) else 0
+
+
+def _counted(reports: int) -> str:
+    return f"{reports} report{'' if reports == 1 else 's'}"

@@ -1,0 +1,58 @@
+"""Check whether a worker's memory is back at its baseline after a trial.
+
+The baseline of the device is nothing; that of the host is what the first trial of a run left behind, since
+data and imports that the trials of a run share stay. What follows from the check is left to `worker` and
+`gang`.
+"""
+
+from __future__ import annotations
+
+import gc
+import sys
+
+from workbench.formatting import format_bytes
+from workbench.resources import resident_bytes
+
+HOST_ALLOWANCE_BYTES = 256 * 2**20
+HOST_ALLOWANCE_FRACTION = 0.25
+DEVICE_ALLOWANCE_BYTES = 64 * 2**20
+
+
+class Baseline:
+    """The memory that one worker should hold between trials."""
+
+    def __init__(self) -> None:
+        self._run_id: str | None = None
+        self._host_bytes = 0
+
+    def excess(self, run_id: str) -> str | None:
+        """Compare the memory that this process holds after a trial with its baseline.
+
+        Args:
+            run_id: The run of the trial.
+
+        Returns:
+            The excess, in words; None where it is back at its baseline.
+        """
+        found = self._find(run_id)
+        if found is not None:
+            gc.unfreeze()
+            gc.collect()  # reference cycles are freed only now
+            found = self._find(run_id)
+        if found is None and run_id != self._run_id:
+            self._run_id, self._host_bytes = run_id, resident_bytes()
+        return found
+
+    def _find(self, run_id: str) -> str | None:
+        torch = sys.modules.get("torch")
+        device_bytes = torch.cuda.memory_allocated() if torch and torch.cuda.is_initialized() else 0
+        if device_bytes > DEVICE_ALLOWANCE_BYTES:
+            return f"still held {format_bytes(device_bytes)} of its GPU after the trial"
+        allowed = self._host_bytes + max(HOST_ALLOWANCE_BYTES, HOST_ALLOWANCE_FRACTION * self._host_bytes)
+        held_bytes = resident_bytes()
+        if run_id == self._run_id and held_bytes > allowed:
+            return (
+                f"held {format_bytes(held_bytes)} of memory after the trial, "
+                f"but its baseline is {format_bytes(self._host_bytes)}"
+            )
+        return None

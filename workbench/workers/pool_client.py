@@ -1,0 +1,106 @@
+"""Short calls of a driver to the pool, none of which waits for workers; leasing them is left to `gang`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import ray
+from ray.exceptions import GetTimeoutError, RayActorError
+
+from workbench.workers.admission import Shape
+from workbench.workers.lease import PoolStatus
+from workbench.workers.pool import connect_pool
+
+POOL_TIMEOUT_S = 0.5
+MIN_FOREIGN_CPUS = 0.1
+"""CPUs of other programs that are reported; actors that only wait reserve hundredths."""
+
+
+def cancel(run_id: str, trial: int) -> Any:
+    """Stop and return whatever is leased to a trial, without waiting for it.
+
+    Args:
+        run_id: The run.
+        trial: The trial.
+
+    Returns:
+        A Ray reference that is ready when it is done.
+    """
+    return connect_pool().cancel.remote(run_id, trial)
+
+
+def num_free(shape: Shape, timeout_s: float) -> int:
+    """Return how many more workers could run now.
+
+    Args:
+        shape: What one of them uses.
+        timeout_s: How long to wait for the pool.
+
+    Returns:
+        Their number; 0 where a request waits for workers, or the pool does not answer.
+    """
+    try:
+        return ray.get(connect_pool().num_free.remote(shape), timeout=timeout_s)
+    except (GetTimeoutError, RayActorError):
+        return 0
+
+
+def status(timeout_s: float) -> PoolStatus | None:
+    """Return the status of the pool.
+
+    Args:
+        timeout_s: How long to wait for the pool.
+
+    Returns:
+        The status; None where the pool does not answer.
+    """
+    try:
+        return ray.get(connect_pool().status.remote(), timeout=timeout_s)
+    except (GetTimeoutError, RayActorError):
+        return None
+
+
+@dataclass(frozen=True)
+class Obstacle:
+    """What keeps a run from its workers.
+
+    Attributes:
+        place: Its place in the queue, from 1; None where it is not in the queue.
+        num_queued: Length of the queue.
+        missing: A sentence on each node that is lost, silent or requested.
+        holders: A sentence on each other run that holds workers.
+    """
+
+    place: int | None
+    num_queued: int
+    missing: tuple[str, ...]
+    holders: tuple[str, ...]
+
+    def __str__(self) -> str:
+        place = f"place {self.place} of {self.num_queued} in the queue"
+        parts = [*self.holders, *self.missing]
+        if self.place is not None and self.num_queued > 1:
+            parts.append(place)
+        return ", ".join(parts)
+
+
+def obstacle(run_id: str) -> Obstacle | None:
+    """Return what keeps a run from the workers that it waits for.
+
+    Args:
+        run_id: The run; its own workers are not reported.
+
+    Returns:
+        What is in its way; None where nothing is, or the pool does not answer.
+    """
+    pool = status(POOL_TIMEOUT_S)
+    if pool is None:
+        return None
+    others = {other: held for other, held in pool.leased.items() if other != run_id}
+    holders = [f"run {other} has {held}" for other, held in sorted(others.items())]
+    if pool.foreign_cpus >= MIN_FOREIGN_CPUS:
+        holders.append(f"other programs use {pool.foreign_cpus:g} CPUs of this cluster")
+    places = [place for place, request in enumerate(pool.queue, start=1) if request.run_id == run_id]
+    found = Obstacle(places[0] if places else None, pool.num_waiting, pool.missing, tuple(holders))
+    return found if str(found) else None
