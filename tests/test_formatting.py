@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench import formatting
-from workbench.errors import ExperimentError
+from workbench.errors import ArgumentError, ExperimentError
 
 # The panel's tests read the same file. In numbers, "NaN", "Infinity" and "-Infinity" stand for themselves.
 CASES = json.loads((Path(__file__).parent / "formatting.json").read_text())
@@ -114,6 +114,7 @@ def test_the_larger_share_is_never_written_as_the_smaller_one(one: float, other:
     ("text", "seconds"),
     [
         ("90s", 90),
+        ("90", 90),
         ("10m", 600),
         ("1h30m", 5400),
         ("2d", 172800),
@@ -124,6 +125,17 @@ def test_the_larger_share_is_never_written_as_the_smaller_one(one: float, other:
 )
 def test_durations_are_read_as_people_write_them(text: Any, seconds: float) -> None:
     assert formatting.parse_duration_s(text) == seconds
+
+
+@pytest.mark.parametrize("given", ["soon", "", None, True, [], -1, 0, "0", float("nan"), float("inf")])
+def test_an_argument_that_is_no_duration_is_refused_by_its_name(given: Any) -> None:
+    with pytest.raises(ArgumentError, match=r"time: .* is not a duration greater than 0; allowed: such as"):
+        formatting.duration_argument_s(given, field="time")
+
+
+def test_an_argument_may_be_a_duration_of_zero_where_that_makes_sense() -> None:
+    assert formatting.duration_argument_s("0s", field="start_up", may_be_zero=True) == 0
+    assert formatting.duration_argument_s("2m", field="start_up", may_be_zero=True) == 120
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, TypeVar
 
-from workbench.errors import ExperimentError
+from workbench.errors import ArgumentError, ExperimentError
 
 Given = TypeVar("Given")
 
@@ -28,6 +28,7 @@ _SMALLEST_FIXED = Decimal("0.001")
 _LONGEST_S = 2**53
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgtp])(i)?)?b?", re.IGNORECASE)
+_NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _DURATION = re.compile(
     r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?"
 )
@@ -198,10 +199,11 @@ def compact_duration(seconds: Any) -> Any:
 
 
 def parse_duration_s(given: str | Given) -> float | Given:
-    """Return the seconds of a duration such as `1h30m`, `90s`, `2d` or `4 min 5 s`.
+    """Return the seconds of a duration such as `1h30m`, `90s`, `90`, `2d` or `4 min 5 s`.
 
     Args:
-        given: Text with days, hours, minutes and seconds in this order, or a value of another type.
+        given: Text with days, hours, minutes and seconds in this order, or with a number of seconds; or a
+            value of another type.
 
     Returns:
         Seconds, or `given` itself if it is not text.
@@ -211,13 +213,40 @@ def parse_duration_s(given: str | Given) -> float | Given:
     """
     if not isinstance(given, str):
         return given
-    match = _DURATION.fullmatch("".join(given.split()))
+    text = "".join(given.split())
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    match = _DURATION.fullmatch(text)
     if not match or not any(match.groups()):
         raise ExperimentError(
             f"{given!r} is not a duration", allowed="such as 90s, 10m, 1h30m, or a number of seconds"
         )
     days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
+def duration_argument_s(given: Any, *, field: str, may_be_zero: bool = False) -> float:
+    """Return the seconds of a duration that is an argument of a function or a command.
+
+    Args:
+        given: Seconds, or the text of a duration.
+        field: The name of the argument, for the error.
+        may_be_zero: Whether zero is allowed.
+
+    Raises:
+        ArgumentError: If it is not a finite duration greater than 0, or 0 where that is allowed.
+    """
+    try:
+        seconds = parse_duration_s(given)
+    except ExperimentError:
+        seconds = None
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= seconds < math.inf or (seconds == 0 and not may_be_zero):
+        raise ArgumentError(
+            f"{given!r} is not a duration" + ("" if may_be_zero else " greater than 0"),
+            field=field, allowed="such as 90s, 10m, 1h30m, or a number of seconds",
+        )  # fmt: skip
+    return float(seconds)
 
 
 def parse_bytes(given: str | Given) -> int | Given:

@@ -53,7 +53,7 @@ def test_a_run_that_was_too_short_for_any_model_answers_with_the_simplest_guess(
         assert found.to_json()["used"] == []
         told = "\n".join(found.summary())
         assert "no model was ready in time" in told
-        assert f"workbench extend {found.run.run_id} --time 1m" in told
+        assert f'wb.attach("{found.run.run_id}").extend(time="1m")' in told
 
 
 def test_a_run_of_which_every_model_failed_says_why(tmp_path: Path) -> None:

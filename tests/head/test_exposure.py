@@ -133,7 +133,7 @@ def test_doctor_names_what_others_could_reach_and_how_to_close_it(
     assert (True, f"others on this machine can read the token in {token}") in said
     assert (False, f"others on this machine can read {settings}") in said
     assert [text for _, text in said if "without a token" in text] == [
-        "the cluster at cluster:6379 is used without a token: whoever reaches it can run code there"
+        "the cluster at cluster:6379 is used without a token: anyone who can reach it can run code there"
     ]
     assert not any("store.sqlite" in text or "artifacts" in text for _, text in said)
     token.chmod(0o600)

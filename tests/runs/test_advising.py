@@ -181,7 +181,7 @@ def build_broken(config: Any) -> Any:
     ("options", "field"),
     [
         ({"objective": "speed"}, "objective"),
-        ({"time": "soon"}, "duration"),
+        ({"time": "soon"}, "time"),
         ({"time": -1}, "time"),
         ({"time": float("nan")}, "time"),
         ({"time": True}, "time"),

@@ -136,7 +136,7 @@ def test_a_trial_that_does_not_listen_is_ended_after_the_grace_and_its_worker_re
     old = gang.workers[0]
     gang.release()
     assert run(make_task("constant"), origin)[2] != old
-    wait_until(lambda: not psutil.pid_exists(old.pid), timeout_s=5)
+    wait_until(lambda: not psutil.pid_exists(old.pid))
 
 
 def test_a_killed_worker_is_reported_lost_and_replaced(make_task, origin, capfd):
@@ -179,8 +179,8 @@ def test_what_a_killed_coordinator_held_comes_back(make_task, origin):
     pid, worker_pid = ray.get(coordinator.hold.remote(make_task("sleep"), origin))
     assert pool_status().leased == {"run": 1}
     os.kill(pid, signal.SIGKILL)
-    wait_until(lambda: not pool_status().leased, timeout_s=5)
-    wait_until(lambda: not psutil.pid_exists(worker_pid), timeout_s=5)
+    wait_until(lambda: not pool_status().leased)
+    wait_until(lambda: not psutil.pid_exists(worker_pid))
 
 
 def test_what_a_killed_coordinator_waited_for_is_not_leased(make_task, origin):
@@ -189,7 +189,7 @@ def test_what_a_killed_coordinator_waited_for_is_not_leased(make_task, origin):
     waiting = coordinator.hold.remote(make_task("sleep"), origin)
     wait_until(lambda: pool_status().num_waiting == 1, timeout_s=15)
     ray.kill(coordinator)
-    wait_until(lambda: pool_status().num_waiting == 0, timeout_s=5)
+    wait_until(lambda: pool_status().num_waiting == 0)
     with pytest.raises(ray.exceptions.RayActorError):
         ray.get(waiting)
     for gang in both:
@@ -209,7 +209,7 @@ def test_what_a_process_held_that_is_no_actor_comes_back_when_it_ends(ray_head):
     assert pool_status().leased == {"other": 1}
     process.kill()
     process.wait()
-    wait_until(lambda: not pool_status().leased, timeout_s=5)
+    wait_until(lambda: not pool_status().leased)
 
 
 def test_a_gang_that_can_never_run_is_refused_and_does_not_wait():

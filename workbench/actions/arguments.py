@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from workbench.errors import ArgumentError, ExperimentError
-from workbench.formatting import parse_duration_s
+from workbench.errors import ArgumentError
+from workbench.formatting import duration_argument_s
 
 Kind = Literal[
     "count", "count_or_auto", "duration", "text", "texts", "folder", "new_file", "settings", "flag"
@@ -108,11 +107,10 @@ class Argument:
 
 def _is_duration(value: Any) -> bool:
     try:
-        seconds = parse_duration_s(value)
-    except ExperimentError:
+        duration_argument_s(value, field="")
+    except ArgumentError:
         return False
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    return is_number and math.isfinite(seconds) and seconds > 0
+    return True
 
 
 def check_arguments(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from pathlib import Path
 from time import monotonic
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.automl_pipeline.targets import Task
 from workbench.automl_pipeline.task_detection import Problem, read_problem
 from workbench.errors import ArgumentError
-from workbench.formatting import parse_duration_s
+from workbench.formatting import duration_argument_s
 from workbench.store import Store
 
 if TYPE_CHECKING:
@@ -133,9 +132,7 @@ def start(found: AutoML, *, began_s: float, launcher: str = "ray", address: str 
 
 
 def _check_time(given: float | str) -> float:
-    time_s = parse_duration_s(given)
-    if isinstance(time_s, bool) or not isinstance(time_s, int | float) or not math.isfinite(time_s):
-        raise ArgumentError(f"{given!r} is not a duration", field="time", allowed="such as 90s, 10m, 1h")
+    time_s = duration_argument_s(given, field="time")
     if time_s < MIN_TIME_S:
         raise ArgumentError(
             f"{time_s:g} s is too short to train a model",
@@ -143,7 +140,7 @@ def _check_time(given: float | str) -> float:
             allowed=f"at least {MIN_TIME_S:g} s",
             next_step='For small data, "1m" is enough.',
         )
-    return float(time_s)
+    return time_s
 
 
 def _name_of(data: Any, problem: Problem) -> str:

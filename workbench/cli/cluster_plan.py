@@ -13,12 +13,12 @@ from workbench.cli.options import (
     example,
     json_option,
     open_store,
-    read_seconds,
     read_settings,
     store_option,
 )
 from workbench.cli.output import make_console, print_json, print_note
 from workbench.errors import ArgumentError
+from workbench.formatting import duration_argument_s
 
 if TYPE_CHECKING:
     from workbench.advisor.advice import Estimate
@@ -89,8 +89,9 @@ def plan(
             )
         known = known.model_copy(update={"machines": machines})
     requirements = Requirements(
-        None if deadline is None else read_seconds("--deadline", deadline), budget_usd, max_nodes,
-        read_seconds("--start-up", start_up, may_be_zero=True),
+        None if deadline is None else duration_argument_s(deadline, field="--deadline"),
+        budget_usd, max_nodes,
+        duration_argument_s(start_up, field="--start-up", may_be_zero=True),
     )  # fmt: skip
     with open_store() as store:
         evidence = evidence_of(store, experiment)

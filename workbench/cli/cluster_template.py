@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from workbench.cli.options import FiniteRange, example, json_option, read_seconds, read_settings
+from workbench.cli.options import FiniteRange, example, json_option, read_settings
 from workbench.cli.output import print_json
 from workbench.errors import ArgumentError, Suggestion
+from workbench.formatting import duration_argument_s
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -141,7 +142,7 @@ def template(
         machine = _machine(target, type_name, catalogue)
     rental = ClusterRequest(
         experiment, file, machine, nodes, min_nodes, spot=not on_demand, artifacts=artifacts, store=store,
-        idle_s=read_seconds("--idle", idle), resume=resume, settings=assignments,
+        idle_s=duration_argument_s(idle, field="--idle"), resume=resume, settings=assignments,
     )  # fmt: skip
     if target == "slurm":
         from workbench.provisioning.slurm import batch_script

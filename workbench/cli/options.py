@@ -187,35 +187,6 @@ def given_store() -> str | None:
     return None if context is None else context.find_root().meta.get(_STORE)
 
 
-def read_seconds(field: str, text: str, *, may_be_zero: bool = False) -> float:
-    """Read a duration: text with units, or a number of seconds.
-
-    Args:
-        field: The option, for the error.
-        text: The value of the option.
-        may_be_zero: Whether zero is allowed.
-
-    Raises:
-        ArgumentError: If it is not a duration.
-    """
-    from workbench.errors import ArgumentError, ExperimentError
-    from workbench.formatting import parse_duration_s
-
-    try:
-        seconds = float(text)
-    except ValueError:
-        try:
-            seconds = float(parse_duration_s(text))
-        except ExperimentError as error:
-            raise ArgumentError(error.problem, field=field, allowed=error.allowed) from None
-    if not math.isfinite(seconds) or seconds < 0 or (seconds == 0 and not may_be_zero):
-        raise ArgumentError(
-            f"{text!r} is not a duration" + ("" if may_be_zero else " greater than 0"), field=field,
-            allowed="such as 90s, 10m, 1h30m, or a number of seconds",
-        )  # fmt: skip
-    return seconds
-
-
 def read_settings(assignments: tuple[str, ...]) -> dict[str, Any]:
     """Read `name=value` texts.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import math
 import os
 import socket
 from collections.abc import Mapping
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ArgumentError, StoreUnavailableError
 from workbench.events import AdviceGiven, AdviceRequested, CommandHandled, Event, RunStateChanged, Sink
 from workbench.experiment import Experiment
-from workbench.formatting import parse_duration_s
+from workbench.formatting import duration_argument_s
 from workbench.runs.experiment_file import read_experiment
 from workbench.runs.handle import Run, open_store
 from workbench.runs.interruption import ended_like_interrupted
@@ -67,14 +66,11 @@ def advise(
         experiment = read_experiment(experiment)
     elif not isinstance(experiment, Experiment):
         experiment = Experiment(**experiment)
-    budget_s = parse_duration_s(time)
+    budget_s = duration_argument_s(time, field="time")
     if objective not in _OBJECTIVES:
         raise ArgumentError(
             f"{objective!r} is not an objective", field="objective", allowed=list(_OBJECTIVES)
         )
-    is_number = isinstance(budget_s, float | int) and not isinstance(budget_s, bool)
-    if not is_number or not 0 < budget_s < math.inf:
-        raise ArgumentError(f"{time!r} is not a duration", field="time", allowed="such as 90s or 5m")
     from workbench.advisor.choices import check_advisable
     from workbench.head import local_head
     from workbench.sweeps.preflight import check

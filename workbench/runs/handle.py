@@ -14,7 +14,7 @@ from workbench.errors import RunError
 from workbench.events import FINISHED_RUN_STATES, CommandHandled
 from workbench.experiment.changing import change, values_of
 from workbench.experiment.sections import Auto
-from workbench.formatting import parse_duration_s
+from workbench.formatting import duration_argument_s
 from workbench.history import History
 from workbench.runs.bundle import write_bundle
 from workbench.runs.descriptions import how_to_continue
@@ -205,7 +205,7 @@ class Run(RunView):
             "extend", {"trials": trials, "time": time, "plateau": plateau, "enqueue": enqueue}
         )
         if "budget.time" in more:
-            more["budget.time"] = parse_duration_s(more["budget.time"])
+            more["budget.time"] = duration_argument_s(more["budget.time"], field="time")
         enqueued = more.pop("enqueue", None)
         params = None if enqueued is None else self.experiment.search.check(enqueued)
         if params is not None and not more:
