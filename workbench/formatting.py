@@ -239,9 +239,10 @@ def duration_argument_s(given: Any, *, field: str, may_be_zero: bool = False) ->
     try:
         seconds = parse_duration_s(given)
     except ExperimentError:
-        seconds = None
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not is_number or not 0 <= seconds < math.inf or (seconds == 0 and not may_be_zero):
+        seconds = math.nan
+    if not isinstance(seconds, int | float) or isinstance(seconds, bool):
+        seconds = math.nan
+    if not 0 <= seconds < math.inf or (seconds == 0 and not may_be_zero):
         raise ArgumentError(
             f"{given!r} is not a duration" + ("" if may_be_zero else " greater than 0"),
             field=field, allowed="such as 90s, 10m, 1h30m, or a number of seconds",
