@@ -48,9 +48,10 @@ $(NODE_MODULES): extensions/package-lock.json | $(MADE)
 	$(NPM) ci
 	@touch $@
 
-format: env  ## Format the Python code.
+format: env $(NODE_MODULES)  ## Format the code.
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+	$(NPM) run format
 
 slow: env  ## Run the tests that take longer than a minute each.
 	$(BIN)/python -m pytest -m slow

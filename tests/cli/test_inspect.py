@@ -240,6 +240,13 @@ def test_every_command_explains_itself_with_an_example(shell: Shell, command: st
     assert f"Example:\n    workbench {command}" in out
 
 
+def test_the_list_of_commands_shows_every_summary_whole_at_80_columns(shell: Shell) -> None:
+    code, out, _ = shell("--help")
+
+    assert code == 0
+    assert "..." not in out.partition("Commands:")[2]
+
+
 def test_an_unknown_command_is_a_matter_of_usage(shell: Shell) -> None:
     code, _, err = shell("swep")
 

@@ -52,7 +52,7 @@ class Action:
     label: str
     """The name of its button."""
     help: str
-    """The help of its command: imperative, one sentence."""
+    """The help of its command, imperative; the list of commands shows its first sentence."""
     done_by: Literal["driver", "process", "page", "nobody"]
     """`driver`: a command is stored, which the driver carries out. `process`: the command line does it in a
     process of its own. `page`: the browser opens a page. `nobody`: there is only something to copy."""
@@ -169,7 +169,7 @@ _DECLARED = (
         ),
     ),
     Action(
-        "stop", "Stop", "Stop a run or one of its trials; results are kept, and the run can be resumed.",
+        "stop", "Stop", "Stop a run or one of its trials. Results are kept, and the run can be resumed.",
         "driver",
         explanation="Running trials end now and keep their checkpoints. The run can be resumed later.",
         for_run=lambda run: run.is_alive, is_dangerous=True, asks_first=True,
@@ -207,12 +207,12 @@ _DECLARED = (
         examples=("workbench enqueue last --set lr=0.1 --set width=32",),
     ),
     Action(
-        "resume", "Resume", "Continue a run that was stopped, failed or lost its driver, and follow it.",
+        "resume", "Resume", "Continue a run that was stopped, failed or lost. Follows it until it ends.",
         "process", for_run=lambda run: run.state in _INTERRUPTED and run.is_sweep, may_launch=True,
         detaches=True, answer="the run continues", examples=("workbench resume last",),
     ),
     Action(
-        "extend", "Extend", "Give a run a larger budget; a run that has ended continues with a new driver.",
+        "extend", "Extend", "Give a run a larger budget. A run that has ended continues with a new driver.",
         "process", explanation="The run continues until the new budget is used up.",
         arguments=(
             Argument("trials", "count", "Try this many more configurations.", label="More trials",
@@ -229,7 +229,7 @@ _DECLARED = (
         examples=("workbench extend last --trials 50", "workbench extend last --trials 50 --time 1h"),
     ),
     Action(
-        "replay", "Replay", "Try a run's configurations again in a new run, and report what differs.",
+        "replay", "Replay", "Repeat a run's configurations in a new run, and compare.",
         "process", explanation="A new run tries the same configurations in the same order.",
         for_run=lambda run: run.is_sweep and not run.is_alive and run.num_trials > 0, asks_first=True,
         may_launch=True, detaches=True, answer="the replay is starting", examples=("workbench replay last",),

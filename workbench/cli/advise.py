@@ -46,9 +46,10 @@ def advise(
     file: str, objective: str, time_limit: str, assignments: tuple[str, ...], target: Path | None,
     address: str | None, as_json: bool,
 ) -> int:  # fmt: skip
-    """Recommend batch size, learning rate, workers and precision for an experiment file.
+    """Recommend a plan and a learning rate for an experiment file.
 
-    What the file leaves auto, or searches, is recommended; what it fixes stays. Measurements are kept and
+    What the file leaves auto, or searches, is recommended: batch size, workers, precision, strategy. What it
+    fixes stays. Measurements are kept and
     used again.
     """
     from workbench import runs

@@ -27,7 +27,9 @@ from workbench.errors import WorkbenchError
     "workbench alerts --address http://head:8265",
 )
 def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
-    """Show the sinks and rules of your settings, or test a sink; exit with 1 if one cannot be used.
+    """Show the sinks and rules of your settings, or test a sink.
+
+    Exits with 1 if a sink cannot be used.
 
     Settings hold for the runs whose driver lives on their machine: --address shows those of a cluster.
     """

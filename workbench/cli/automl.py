@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from workbench.cli.options import (
+    Count,
     address_option,
     example,
     json_option,
@@ -34,7 +35,7 @@ _NONE_COMPLETE = 4
               "seconds more.")  # fmt: skip
 @click.option("--asked", type=click.Choice(["classification", "regression"]),
               help="Predict this kind of target; by default it is detected.")  # fmt: skip
-@click.option("--seed", type=click.IntRange(min=0), default=0, show_default=True,
+@click.option("--seed", type=Count(min=0), default=0, show_default=True,
               help="Seed the split into train, validation and test, and the run.")  # fmt: skip
 @click.option("--name", help="Give the run this name.")
 @click.option("--detach", is_flag=True, help="Return immediately; the run id is the last word on stdout.")

@@ -22,4 +22,7 @@ COMMANDS = {
     "workbench cluster template slurm mine.yaml --environment /shared/venv",
 )
 def cluster() -> None:
-    """Compare machines to rent for a run, write files for their launcher, simulate a shared cluster."""
+    """Compare machines to rent, and write files for their launchers.
+
+    Also simulates a shared cluster.
+    """

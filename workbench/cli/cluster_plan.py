@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.cli.options import (
+    Count,
     FiniteRange,
     example,
     json_option,
@@ -35,7 +36,7 @@ _WIDE_ENOUGH = 106
 @click.option("--deadline", metavar="DURATION", help="Require the run to end within this time, such as 6h.")
 @click.option("--budget", "budget_usd", type=FiniteRange(min=0, min_open=True), metavar="USD",
               help="Require the run to cost at most this.")  # fmt: skip
-@click.option("--max-nodes", "max_nodes", type=click.IntRange(1, 1024), default=8, show_default=True,
+@click.option("--max-nodes", "max_nodes", type=Count(1, 1024), default=8, show_default=True,
               help="Use at most this many machines of a type.")  # fmt: skip
 @click.option("--start-up", default="5m", show_default=True, metavar="DURATION",
               help="Assume that a requested machine starts training after this time.")  # fmt: skip

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from workbench.cli.options import FiniteRange, example, json_option
+from workbench.cli.options import Count, FiniteRange, example, json_option
 from workbench.cli.output import make_console, print_json
 from workbench.errors import ArgumentError
 from workbench.formatting import format_count, format_duration, format_percent
@@ -14,7 +14,7 @@ from workbench.formatting import format_count, format_duration, format_percent
 if TYPE_CHECKING:
     from workbench.provisioning.workload import SimulationResult
 
-_count = click.IntRange(1, 100_000)
+_count = Count(1, 100_000)
 _MAX_DECISION_MS = 10.0
 _RULES = {
     "workbench": ("workbench", "the rules of the pool; each trial on as many GPUs as it requests"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from workbench.cli.options import FiniteRange, example, json_option, read_settings
+from workbench.cli.options import Count, FiniteRange, example, json_option, read_settings
 from workbench.cli.output import print_json
 from workbench.errors import ArgumentError, Suggestion
 from workbench.formatting import duration_argument_s
@@ -46,9 +46,9 @@ _FOR = {
 @click.option(
     "--machine", "type_name", metavar="TYPE", help="Use this machine type of the catalogue; not for slurm."
 )
-@click.option("--nodes", type=click.IntRange(min=1), default=1, show_default=True,
+@click.option("--nodes", type=Count(min=1), default=1, show_default=True,
               help="Use at most this many machines.")  # fmt: skip
-@click.option("--min-nodes", type=click.IntRange(min=0), default=0, show_default=True,
+@click.option("--min-nodes", type=Count(min=0), default=0, show_default=True,
               help="Keep this many machines while nothing runs.")  # fmt: skip
 @click.option("--on-demand", is_flag=True, help="Use on-demand machines instead of spot machines.")
 @click.option("--idle", default="10m", show_default=True, metavar="DURATION",
@@ -68,14 +68,14 @@ _FOR = {
               help="slurm: use this virtual environment on a shared file system.")  # fmt: skip
 @click.option(
     "--cpus",
-    type=click.IntRange(min=1),
+    type=Count(min=1),
     default=8,
     show_default=True,
     help="slurm: request this many CPUs per node.",
 )
 @click.option(
     "--gpus",
-    type=click.IntRange(min=0),
+    type=Count(min=0),
     default=0,
     show_default=True,
     help="slurm: request this many GPUs per node.",

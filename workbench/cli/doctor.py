@@ -61,7 +61,10 @@ class Finding:
 @json_option
 @example("workbench doctor")
 def doctor(as_json: bool) -> int:
-    """Check everything that runs depend on, problems first; exit with 1 if something is broken."""
+    """Check everything that runs depend on, problems first.
+
+    Exits with 1 if something is broken.
+    """
     checks: list[Callable[[], list[Finding]]] = [
         _check_python, _check_packages, _check_hardware, _check_torch, _check_store, _check_runs,
         _check_ray, _check_exposure, _check_settings, _check_cache, _check_optional_tools,
@@ -86,7 +89,7 @@ def doctor(as_json: bool) -> int:
 @json_option
 @example("workbench shutdown")
 def shutdown(as_json: bool) -> None:
-    """Stop the local Ray head; runs that are under way can be resumed later."""
+    """Stop the local Ray head. Runs that are under way can be resumed later."""
     from workbench.head import local_head
 
     found = local_head.status()

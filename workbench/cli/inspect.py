@@ -10,6 +10,7 @@ import click
 from workbench.advisor.card import lines_of
 from workbench.cli.exit_codes import exit_code_of
 from workbench.cli.options import (
+    Count,
     attach,
     command_line,
     example,
@@ -103,7 +104,7 @@ def _forecast_memory(experiment: Experiment) -> MemoryForecast:
 
 @click.command("list")
 @remote_capable()
-@click.option("--limit", type=click.IntRange(min=1), help="List only this many runs, the newest.")
+@click.option("--limit", type=Count(min=1), help="List only this many runs, the newest.")
 @store_option
 @json_option
 @example(
@@ -149,7 +150,7 @@ def list_runs(limit: int | None, as_json: bool) -> None:
 @click.command()
 @remote_capable()
 @run_argument
-@click.option("--trials", "num_trials", type=click.IntRange(min=0), default=20, show_default=True,
+@click.option("--trials", "num_trials", type=Count(min=0), default=20, show_default=True,
               help="Show this many trials, best first.")  # fmt: skip
 @store_option
 @json_option
@@ -158,7 +159,7 @@ def list_runs(limit: int | None, as_json: bool) -> None:
     "workbench show last --json",
 )
 def show(run_id: str, num_trials: int, as_json: bool) -> None:
-    """Show a run: its state, its best trial, its trials, and why trials failed."""
+    """Show a run: its state, its trials, and why trials failed."""
     run = attach(run_id)
     if as_json:
         print_json(run.to_json())

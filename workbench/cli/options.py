@@ -100,6 +100,18 @@ def json_option(command: _Command) -> _Command:
     return click.option("--json", "as_json", is_flag=True, help="Print one JSON document on stdout.")(command)
 
 
+class Count(click.IntRange):
+    """A range of whole numbers."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Read a number; arguments as click passes them."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            allowed = f"a whole number from {self.min:g}" + ("" if self.max is None else f" to {self.max:g}")
+            self.fail(f"{value!r} is not valid; allowed: {allowed}", param, ctx)
+
+
 class FiniteRange(click.FloatRange):
     """A range of finite numbers: without infinity, and without NaN, which passes any comparison of bounds."""
 

@@ -140,7 +140,7 @@ def _continue(run: Run, *, detach: bool, launcher: str, address: str | None, as_
 @_launches
 @described(ACTIONS["replay"])
 def replay(run_id: str, detach: bool, launcher: str, address: str | None, as_json: bool) -> int:
-    """Try a run's configurations again."""
+    """Repeat a run's configurations."""
     original = attach(run_id)
     with waiting_for_the_driver(original):
         run = original.replay(launcher=launcher, address=address)

@@ -21,4 +21,7 @@ QUESTIONS = {
 )
 @example("workbench what-if lr --optimizer adamw --lr 3e-4 --from-batch 128 --to-batch 1024")
 def what_if() -> None:
-    """Answer from measurements: other plans, step times, the best batch, a learning rate, the next run."""
+    """Predict from measurements, without training.
+
+    Other plans, step times, the best batch size, a learning rate, or the next run.
+    """

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.options import batches_option, example, json_option
+from workbench.cli.options import Count, batches_option, example, json_option
 from workbench.cli.output import make_console, print_json, print_note
 from workbench.formatting import format_duration, format_number
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from workbench.advisor.batch_choice import BatchPlan, RankedBatch
 
 _file = click.Path(path_type=Path)
-_count = click.IntRange(min=1)
+_count = Count(min=1)
 
 
 @click.command("batch")

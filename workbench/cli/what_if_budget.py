@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.options import batches_option, example, json_option
+from workbench.cli.options import Count, batches_option, example, json_option
 from workbench.cli.output import make_console, print_json
 from workbench.formatting import format_duration, format_range
 
@@ -25,7 +25,7 @@ _file = click.Path(path_type=Path)
               help="Read full runs from this CSV file: global_batch, epochs_to_target "
               "(empty: never).")  # fmt: skip
 @batches_option
-@click.option("--max-runs", type=click.IntRange(min=0), default=3, show_default=True,
+@click.option("--max-runs", type=Count(min=0), default=3, show_default=True,
               help="Allow this many full runs in total.")  # fmt: skip
 @json_option
 @example("workbench what-if budget --epochs epochs.csv --runs runs.csv --batches 32,64,128,256 --max-runs 3")

@@ -7,7 +7,7 @@ from typing import Any, cast
 import click
 
 from workbench.advisor.rate import OPTIMIZERS, RULES, RateRequest, advise_rate
-from workbench.cli.options import example, json_option
+from workbench.cli.options import Count, example, json_option
 from workbench.cli.output import make_console, print_json
 from workbench.formatting import format_number, format_percent
 
@@ -22,13 +22,13 @@ _decay = click.FloatRange(min=0, max=1, max_open=True)
 )
 @click.option(
     "--from-batch",
-    type=click.IntRange(min=1),
+    type=Count(min=1),
     required=True,
     help="Scale from this global batch, in samples per step.",
 )
 @click.option(
     "--to-batch",
-    type=click.IntRange(min=1),
+    type=Count(min=1),
     required=True,
     help="Scale to this global batch, in samples per step.",
 )

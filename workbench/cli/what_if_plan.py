@@ -6,11 +6,11 @@ from typing import cast
 
 import click
 
-from workbench.cli.options import attach, example, json_option, run_argument, store_option
+from workbench.cli.options import Count, attach, example, json_option, run_argument, store_option
 from workbench.cli.output import make_console, print_json, print_note
 
 _GOALS = ("time", "money", "energy", "throughput")
-_count = click.IntRange(min=1)
+_count = Count(min=1)
 
 
 @click.command("plan")

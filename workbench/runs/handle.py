@@ -105,9 +105,7 @@ class Run(RunView):
         if record is None or record.finished:
             problem = "there is no such trial" if record is None else f"it is already {record.state}"
             running = [str(item.number) for item in self.history.in_state("running", "waiting")]
-            raise RunError(
-                f"trial {trial} cannot be stopped: {problem}", field="trial", allowed=running or None
-            )
+            raise RunError(f"trial {trial} cannot be stopped: {problem}", allowed=running or None)
         return self.command("stop_trial", payload)
 
     def enqueue(self, params: Mapping[str, JsonValue]) -> str | None:

@@ -46,7 +46,7 @@ class WorkbenchExtension(ExtensionApp):
 
     name = "workbench"
     app_name = "Workbench"
-    description = "Monitor and control workbench runs in a browser."
+    description = "Watch and steer workbench runs in a browser."
     default_url = "/workbench"
     load_other_extensions = True
     file_url_prefix = "/workbench"

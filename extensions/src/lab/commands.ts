@@ -24,7 +24,7 @@ export function addCommands(services: Services, faces: Faces): void {
   const { commands } = services.app;
   commands.addCommand(COMMANDS.open, {
     label: (args) => (args["isPalette"] ? "Open the workbench in a tab" : "Workbench"),
-    caption: "Monitor and control training runs",
+    caption: "Watch and steer training runs",
     icon: workbenchIcon,
     execute: (args) => open(services, faces, textOf(args, "run"), args["state"] as Partial<ViewState>),
   });

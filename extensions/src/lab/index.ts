@@ -15,7 +15,7 @@ const SHOWN_FOR_MS = { info: 4_000, success: 10_000, warning: 10_000, error: 10_
 
 const plugin: JupyterFrontEndPlugin<void> = {
   id: PLUGIN_ID,
-  description: "Monitor and control training runs.",
+  description: "Watch and steer training runs.",
   autoStart: true,
   optional: optionalTokens,
   activate: (app, ...came) => activate(namedServices(app, came)),
