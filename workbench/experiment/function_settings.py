@@ -1,4 +1,4 @@
-"""Which settings go with a train function: those that it would never receive are refused."""
+"""Which settings only a train function has, and which it would never receive."""
 
 from __future__ import annotations
 
