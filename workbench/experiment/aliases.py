@@ -56,8 +56,9 @@ def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _refuse_loader_workers(fields: Mapping[str, Any], place: str | None) -> None:
     section = fields if place is None else fields.get(place)
-    for name in _LOADER_WORKERS if isinstance(section, Mapping) else ():
-        if name in section:
+    given = section if isinstance(section, Mapping) else {}
+    for name in _LOADER_WORKERS:
+        if name in given:
             raise ExperimentError(
                 "the training process loads its data itself: there are no processes to set",
                 field=name if place is None else f"{place}.{name}",
