@@ -186,7 +186,7 @@ class Experiment(BaseModel):
         budget = self.budget
         if budget.trials is not None:
             return budget.trials
-        if budget.time is not None or budget.plateau is not None or self.sampler.kind.enumerates_grid:
+        if budget.time is not None or budget.plateau is not None or self.sampler.enumerates_grid:
             return None
         return DEFAULT_TRIALS
 
@@ -208,7 +208,12 @@ class Experiment(BaseModel):
                 document[key] = {**({} if _names_another(key, value, before) else before), **value}
             else:
                 document[key] = value
-        return Experiment(**document).with_payloads(self.payloads())
+        from workbench.experiment.stored import read_stored
+
+        # Where a sampler that is not installed was read, it is kept.
+        keeps = "sampler" not in settings and "early_stop" not in settings
+        changed = read_stored(json.dumps(document)) if keeps else Experiment(**document)
+        return changed.with_payloads(self.payloads())
 
     def payloads(self) -> dict[str, bytes]:
         """Return the bytes of embedded objects that are at hand, by their SHA-256."""

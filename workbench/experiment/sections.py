@@ -25,7 +25,7 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment.pruners import PRUNERS, SHARED_SETTINGS, PrunerOptions, readers_of
 from workbench.experiment.samplers import SAMPLERS, SamplerOptions
 from workbench.formatting import parse_bytes, parse_duration_s
@@ -321,6 +321,14 @@ class Sampler(Section):
     def kind(self) -> type[SamplerOptions]:
         """The type of the sampler: its options, and what it can handle."""
         return SAMPLERS.load(self.name, field="sampler.name")
+
+    @property
+    def enumerates_grid(self) -> bool:
+        """Whether configurations are the points of a grid; False if the sampler is not installed."""
+        try:
+            return self.kind.enumerates_grid
+        except WorkbenchError:
+            return False
 
     @model_validator(mode="before")
     @classmethod
