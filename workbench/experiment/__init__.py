@@ -32,7 +32,7 @@ from workbench.experiment.components import Component
 from workbench.experiment.function_settings import check_unit, refuse_what_is_ignored
 from workbench.experiment.naming import check_name
 from workbench.experiment.plan_settings import PlanSettings
-from workbench.experiment.refusals import findings, refusal
+from workbench.experiment.refusals import refusal, refusal_of_all
 from workbench.experiment.samplers import samplers_for_several_objectives
 from workbench.experiment.sections import (
     Budget,
@@ -127,7 +127,7 @@ class Experiment(BaseModel):
         try:
             super().__init__(**resolve_aliases(fields))
         except ValidationError as error:
-            raise _translate(error) from error
+            raise refusal_of_all(error, Experiment) from error
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -212,7 +212,7 @@ class Experiment(BaseModel):
 
         # Where a sampler that is not installed was read, it is kept.
         keeps = "sampler" not in settings and "early_stop" not in settings
-        changed = read_stored(json.dumps(document)) if keeps else Experiment(**document)
+        changed = read_stored(document) if keeps else Experiment(**document)
         return changed.with_payloads(self.payloads())
 
     def payloads(self) -> dict[str, bytes]:
@@ -365,17 +365,3 @@ def _refuse_twice(section: str, name: str, value: Any) -> None:
             f"{section}.{name} is set to {value!r} and also searched", field=f"search.{name}",
             next_step="Remove one of the two.",
         )  # fmt: skip
-
-
-def _translate(error: ValidationError) -> ExperimentError:
-    """Turn pydantic's findings into one error that names fields as the user wrote them."""
-    first, *others = findings(error, Experiment)
-    if not others:
-        return first
-    told = "\n".join(f"  {other}" for other in others)
-    return ExperimentError(
-        first.problem,
-        field=first.field,
-        allowed=first.allowed,
-        next_step=f"{first.next_step or ''} Also wrong:\n{told}".lstrip(),
-    )

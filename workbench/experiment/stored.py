@@ -17,16 +17,16 @@ from workbench.experiment.sections import EarlyStop, Sampler, Section
 from workbench.registry import Registry
 
 
-def read_stored(text: str) -> Experiment:
+def read_stored(written: str | Mapping[str, Any]) -> Experiment:
     """Read an experiment that was valid when it was stored.
 
     Args:
-        text: Its JSON.
+        written: Its JSON, or the document that this holds.
 
     Raises:
         ExperimentError: If this version cannot read it, for any other reason than a missing package.
     """
-    document: dict[str, Any] = json.loads(text)
+    document: Mapping[str, Any] = json.loads(written) if isinstance(written, str) else written
     absent = _absent_sections(document)
     found = Experiment(**{key: value for key, value in document.items() if key not in absent})
     return found.model_copy(update=absent) if absent else found
