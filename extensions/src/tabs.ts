@@ -2,6 +2,7 @@
 import type { State, Tab } from "./state";
 
 export const TAB_NAMES: Record<Tab, string> = {
+  result: "Result",
   curves: "Curves",
   throughput: "Throughput",
   advice: "Advice",
@@ -17,6 +18,7 @@ export function tabsOf({ view, run }: State): Tab[] {
   const isAdvised = Boolean(run && (run.kind === "advice" || run.card.length));
   const offered: Record<Tab, boolean> = {
     advice: isAdvised,
+    result: Boolean(run?.chosen),
     curves: view.run !== null && hasTrials,
     throughput: view.run !== null && hasTrials,
     analysis: view.run !== null,

@@ -70,6 +70,23 @@ export interface ChartUpdate {
   best: BestSoFar | null;
 }
 
+/** The model that an automatic run chose and tested. */
+export interface ChosenModel {
+  model: string;
+  /** The most important score. */
+  metric: string;
+  /** That score on the held-out test part. */
+  value: number | string | null;
+  /** That score of the simplest guess. */
+  baseline: number | string | null;
+  /** The result in a few sentences. */
+  summary: string[];
+  /** The heads of the leaderboard. */
+  columns: string[];
+  /** Formatted cells, one per column. */
+  rows: string[][];
+}
+
 /** The position of a column of numbers in a frame. */
 export interface Column {
   /** In bytes from the start of the numbers; a multiple of 8. */
@@ -270,6 +287,10 @@ export interface RunDetail {
   owner: string | null;
   /** Number of trials by state. */
   counts: Record<string, number>;
+  /** With repeats, less than the number of trials. */
+  num_configurations: number;
+  /** The result of an automatic run. */
+  chosen: ChosenModel | null;
   best: Best | null;
   objectives: ObjectiveSummary[];
   /** Reported metrics, objectives first. */

@@ -243,6 +243,37 @@ test("the advice is shown as it is written, once there is one", () => {
   assert.match(screen.getByRole("article").textContent!, /batch 64\nbecause it fits/);
 });
 
+test("an automatic run shows the model it chose and its test score in place of a best trial", () => {
+  const chosen = {
+    model: "ensemble of 2",
+    metric: "accuracy",
+    value: 0.9737,
+    baseline: 0.62,
+    summary: ["ensemble of 2: accuracy 0.9737 on 114 held-out test samples", "most frequent class: accuracy 0.62"],
+    columns: ["model", "trial", "test_accuracy", "training time"],
+    rows: [
+      ["ensemble of 2", "", "0.9737", ""],
+      ["forest", "4", "", "3 s"],
+    ],
+  };
+  const run = buildRun({
+    state: "complete",
+    best: null,
+    counts: { stopped: 2, complete: 5 },
+    num_configurations: 2,
+    chosen,
+  });
+  const { controller } = buildController({ run }, "output");
+  render(<App controller={controller} now={{}} />);
+  const facts = document.querySelector(".workbench-facts")!.textContent;
+  assert.match(facts, /test accuracy0\.9737ensemble of 2/);
+  assert.match(facts, /7 trials of 2 configurations/);
+  const result = screen.getByRole("article", { name: "Result" });
+  assert.match(result.textContent, /0\.9737 on 114 held-out test samples/);
+  assert.equal(result.querySelectorAll("tbody tr").length, 2);
+  assert.equal(screen.queryByRole("grid"), null);
+});
+
 test("arrow keys move between tabs, and only the chosen one is in the order of focus", () => {
   const { controller, state } = buildController({ run: buildRun() });
   const { rerender } = render(<App controller={controller} now={{}} />);

@@ -60,6 +60,8 @@ export function buildRun(change: Partial<RunDetail> = {}): RunDetail {
     progress: 0.5,
     owner: null,
     counts: { running: 1, complete: 2 },
+    num_configurations: 3,
+    chosen: null,
     best: { trial: 2, values: { val_accuracy: 0.97 }, params: { lr: 0.1 } },
     objectives: [{ metric: "val_accuracy", goal: "maximize", target: null }],
     metrics: ["val_accuracy", "loss"],

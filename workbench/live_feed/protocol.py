@@ -15,6 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.events import Reason, RunState, TrialState
 from workbench.experiment.changing import Setting
+from workbench.live_feed.chosen_model import ChosenModel
 from workbench.live_feed.machines import MachinesStatus
 
 MAX_WINDOW = 200
@@ -189,6 +190,8 @@ class RunDetail(_Response):
     progress: float | None
     owner: str | None
     counts: dict[str, int] = Field(description="Number of trials by state.")
+    num_configurations: int = Field(description="With repeats, less than the number of trials.")
+    chosen: ChosenModel | None = Field(description="The result of an automatic run.")
     best: Best | None
     objectives: tuple[ObjectiveSummary, ...]
     metrics: tuple[str, ...] = Field(description="Reported metrics, objectives first.")
