@@ -20,6 +20,23 @@ export interface ActionSnippet {
   python: string;
 }
 
+/** An advice in parts. */
+export interface AdviceCard {
+  /** What it is best for. */
+  goal: string;
+  /** What to use; the batch first. */
+  headline: CardFact[];
+  gain: CardGain | null;
+  predicted: CardFact[];
+  why: string[];
+  /** The runner-up, and the experiment without advice. */
+  others: CardOther[];
+  measured: string[];
+  would_change: string[];
+  /** What to write into the experiment, as YAML. */
+  settings: string[];
+}
+
 /** The best trial of a run so far. */
 export interface Best {
   trial: number;
@@ -32,6 +49,30 @@ export interface Best {
 export interface BestSoFar {
   x: Column;
   y: Column;
+}
+
+/** A name and a text. */
+export interface CardFact {
+  name: string;
+  text: string;
+}
+
+/** How many times better the advice is than the experiment without it. */
+export interface CardGain {
+  factor: number;
+  /** Nine of ten truths should lie above. */
+  low: number;
+  /** Nine of ten truths should lie below. */
+  high: number;
+  /** What is better by this factor. */
+  words: string;
+}
+
+/** Another plan, and what it would cost to use it. */
+export interface CardOther {
+  name: string;
+  plan: string;
+  compared: string;
 }
 
 /** The curves of one run. */
@@ -302,8 +343,8 @@ export interface RunDetail {
   experiment_hash: string;
   /** Available analysis figures. */
   figures: string[];
-  /** The lines of the advice; empty if there is none. */
-  card: string[];
+  /** The advice. */
+  card: AdviceCard | null;
   /** Share of its events read so far; None once all are. */
   loading: number | null;
   offers: Offer[];

@@ -44,6 +44,7 @@ def test_a_cell_shows_the_run_it_waits_for_at_once_and_only_once(run: Run, monke
     assert len(cell.outputs) == 1
     assert RUN_MIME_TYPE in cell.outputs[0][-1], "the snapshot is renewed when the wait is over"
     assert RUN_MIME_TYPE not in run._repr_mimebundle_(), "the value of the cell does not show it again"
+    assert run._repr_html_() is None
     cell.shell.execution_count += 1
     assert RUN_MIME_TYPE in run._repr_mimebundle_()
     run.wait(timeout_s=0.01)

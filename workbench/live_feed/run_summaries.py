@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from workbench.advisor.card import lines_of
+from workbench.advisor.advice_card import card_of
 from workbench.events import FINISHED_RUN_STATES
 from workbench.experiment.changing import CHANGEABLE, values_of
 from workbench.formatting import format_number
@@ -124,7 +124,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         metrics=tuple(dict.fromkeys([item.metric for item in history.objectives] + series.metrics)),
         params=tuple(history.experiment.search.root), settings={path: in_force[path] for path in CHANGEABLE},
         experiment_hash=row.experiment_hash, figures=figures,
-        card=tuple(lines_of(tail.data.advice.advice)) if tail.data.advice.advice else (),
+        card=card_of(tail.data.advice.advice) if tail.data.advice.advice else None,
         loading=tail.loading,
         offers=offers_of_run(row.run_id, row.state, history, is_advice=tail.is_advice),
     )  # fmt: skip

@@ -257,8 +257,8 @@ class RunView:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.run_id!r}, state={self.state!r})"
 
-    def _repr_html_(self) -> str:
-        return snapshot(self)
+    def _repr_html_(self) -> str | None:
+        return None if is_shown_in_this_cell(self) else snapshot(self)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
         if is_shown_in_this_cell(self):

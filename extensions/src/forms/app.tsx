@@ -279,7 +279,13 @@ function Body({ form, model, part, parts, modelCheck, runId, themeName, onPart }
     case "space":
       return <SpacePart form={form} />;
     case "advice":
-      return <AdvicePart form={form} themeName={themeName} />;
+      return (
+        <AdvicePart
+          form={form}
+          themeName={themeName}
+          onStart={parts.includes("run") ? () => onPart("run") : undefined}
+        />
+      );
     case "run":
       return <RunPart form={form} model={model} modelCheck={modelCheck} runId={runId} />;
     case "result":

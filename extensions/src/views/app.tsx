@@ -66,8 +66,10 @@ function Panel({ controller }: ViewProps) {
 /** Where there are no tabs, what there is to see comes in one piece. */
 function CurvesOrAdvice({ controller }: ViewProps) {
   const { trial } = controller.state.view;
-  if (!tabsOf(controller.state).includes("curves")) return <Advice controller={controller} />;
-  const hasResult = Boolean(controller.state.run?.chosen);
+  const { run } = controller.state;
+  const isAdvised = run?.kind === "advice" && run.card;
+  if (isAdvised || !tabsOf(controller.state).includes("curves")) return <Advice controller={controller} />;
+  const hasResult = Boolean(run?.chosen);
   return (
     <>
       {hasResult ? <Result controller={controller} /> : null}
