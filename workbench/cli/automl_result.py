@@ -35,7 +35,9 @@ def candidates_table(history: History, most: int) -> tuple[Table, int]:
     from workbench.cli.inspect import make_table
     from workbench.cli.output import colour_of
 
-    found = sorted(candidates_of(history), key=lambda each: (not each.has_model, each.state != "complete", each.loss))
+    found = sorted(
+        candidates_of(history), key=lambda each: (not each.has_model, each.state != "complete", each.loss)
+    )
     scores = list(dict.fromkeys(name for each in found for name in each.values))
     table = make_table("candidate", "state", "model", *scores, "folds", "params")
     colours = {"complete": "complete", "failed": "failed", "under way": "running"}

@@ -296,10 +296,11 @@ def _keeper_of(draft: Draft, parts: tuple[str, ...], store: Store | str | None) 
     if not hasattr(shell, "kernel"):
         return None
     metadata = shell.get_parent().get("metadata", {}) if hasattr(shell, "get_parent") else {}
-    notebook = os.environ.get("JPY_SESSION_NAME") or os.getcwd()
-    key = key_of(notebook, str(metadata.get("cellId", "")), *parts)
+    notebook, cell = os.environ.get("JPY_SESSION_NAME"), metadata.get("cellId")
+    if not notebook or not cell:  # it is executed by a program
+        return None
     try:
-        return KeptDraft(draft, open_store(store), key)
+        return KeptDraft(draft, open_store(store), key_of(notebook, str(cell), *parts))
     except WorkbenchError:  # whoever starts a run is told what is wrong with the store
         return None
 

@@ -78,7 +78,12 @@ function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) 
       )}
       {ACTIVE.has(run.state) ? <Fact label="time left" value={formatDuration(run.left_s)} /> : null}
       <Fact label="elapsed" value={formatDuration(run.elapsed_s)} />
-      {run.kind === "advice" ? null : <Counts run={run} />}
+      {chosen ? (
+        // Each is trained on several folds, which are trials that nobody asked for.
+        <Fact label="candidates" value={String(run.num_configurations)} />
+      ) : run.kind === "advice" ? null : (
+        <Counts run={run} />
+      )}
     </dl>
   );
 }
