@@ -7,7 +7,7 @@ import time
 from workbench.advisor.advice_card import card_of
 from workbench.events import FINISHED_RUN_STATES
 from workbench.experiment.changing import CHANGEABLE, values_of
-from workbench.formatting import format_number
+from workbench.formatting import format_value
 from workbench.history import History
 from workbench.live_feed.available_actions import offers_of_run
 from workbench.live_feed.chosen_model import chosen_model
@@ -81,7 +81,7 @@ def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
         update={
             "kind": "advice" if is_advice else "sweep",
             "progress": progress,
-            "best": None if value is None else f"{metric} {format_number(value)}",
+            "best": None if value is None else f"{metric} {format_value(value)}",
             "num_trials": len(history.trials),
         }
     )

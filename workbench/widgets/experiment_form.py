@@ -292,9 +292,7 @@ def form(
 
 def _keeper_of(draft: Draft, parts: tuple[str, ...], store: Store | str | None) -> KeptDraft | None:
     """Keep the draft of a cell for its next execution; None outside notebooks, or without a store."""
-    shell = get_ipython()
-    if not hasattr(shell, "kernel"):
-        return None
+    shell: Any = get_ipython()
     metadata = shell.get_parent().get("metadata", {}) if hasattr(shell, "get_parent") else {}
     notebook, cell = os.environ.get("JPY_SESSION_NAME"), metadata.get("cellId")
     if not notebook or not cell:  # it is executed by a program
