@@ -42,7 +42,7 @@ def chosen_model(history: History) -> ChosenModel | None:
     columns: list[str] = [name for name in board["columns"] if any(row.get(name) is not None for row in rows)]
     return ChosenModel(
         model=found["model"], metric=metric, value=test[metric], baseline=found["baseline"].get(metric),
-        summary=tuple(found["summary"]), columns=tuple(_HEADS[name] if name in _HEADS else name for name in columns),
+        summary=tuple(found["summary"]), columns=tuple(_HEADS.get(name, name) for name in columns),
         rows=tuple(tuple(_cell(name, row.get(name)) for name in columns) for row in rows[:_MAX_ROWS]),
     )  # fmt: skip
 
