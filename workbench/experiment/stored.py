@@ -49,14 +49,19 @@ def check_installed(experiment: Experiment) -> None:
 
 
 def _absent_sections(document: Mapping[str, Any]) -> dict[str, Section]:
-    sampler, early_stop = document.get("sampler"), document.get("early_stop")
     absent: dict[str, Section] = {}
-    written = {"name": sampler} if isinstance(sampler, str) else sampler
-    if isinstance(written, Mapping) and _is_absent(SAMPLERS, written.get("name")):
-        absent["sampler"] = Sampler.model_construct(**written)
-    if isinstance(early_stop, Mapping) and _is_absent(PRUNERS, early_stop.get("pruner")):
+    written = document.get("sampler")
+    sampler: dict[str, Any] = {"name": written} if isinstance(written, str) else _fields_of(written)
+    if _is_absent(SAMPLERS, sampler.get("name")):
+        absent["sampler"] = Sampler.model_construct(**sampler)
+    early_stop = _fields_of(document.get("early_stop"))
+    if _is_absent(PRUNERS, early_stop.get("pruner")):
         absent["early_stop"] = EarlyStop.model_construct(**early_stop)
     return absent
+
+
+def _fields_of(written: Any) -> dict[str, Any]:
+    return dict(written) if isinstance(written, Mapping) else {}
 
 
 def _is_absent(registry: Registry, name: object) -> bool:
