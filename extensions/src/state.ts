@@ -15,6 +15,7 @@ import type {
   RunItem,
   RunDetail,
   RunList,
+  RunsQuery,
   TrialTable,
   TrialDetail,
   TrialRow,
@@ -30,7 +31,7 @@ export interface ViewState {
   tab: Tab;
   chart: Required<Pick<ChartQuery, "metric" | "axis" | "shown">> & { chosen: number[]; logarithmic: boolean };
   table: { sort: string; descending: boolean; text: string; states: TrialState[] };
-  runs: { text: string; states: RunState[] };
+  runs: Required<Pick<RunsQuery, "text" | "archive" | "tags">> & { states: RunState[] };
   trial: number | null;
   figure: string;
   compared: string[];
@@ -41,7 +42,7 @@ export const FIRST_VIEW: ViewState = {
   tab: "curves",
   chart: { metric: "", axis: "", shown: "best", chosen: [], logarithmic: false },
   table: { sort: "number", descending: false, text: "", states: [] },
-  runs: { text: "", states: [] },
+  runs: { text: "", states: [], tags: [], archive: "without" },
   trial: null,
   figure: "",
   compared: [],
@@ -88,7 +89,8 @@ export class State {
   comparedVersion = 0;
 
   constructor(view: Partial<ViewState> = {}) {
-    this.view = { ...FIRST_VIEW, ...view };
+    // What was kept by an earlier version may lack a part.
+    this.view = { ...FIRST_VIEW, ...view, runs: { ...FIRST_VIEW.runs, ...view.runs } };
   }
 
   /**
@@ -99,6 +101,12 @@ export class State {
     const before = this.view;
     this.view = { ...before, ...change };
     if (this.view.run !== before.run) this.forgetRun(change);
+  }
+
+  forgetDeleted(runId: string): void {
+    if (!this.runs) return;
+    const items = this.runs.items.filter((item) => item.run_id !== runId);
+    this.runs = { ...this.runs, items, total: this.runs.total - (this.runs.items.length - items.length) };
   }
 
   private forgetRun(change: Partial<ViewState>): void {

@@ -14,11 +14,11 @@ export interface Window {
 const MAX_CHOSEN = 40;
 const MAX_COMPARED = 12;
 
-export function subscriptionOf(state: State, form: Form, window: Window): Subscription {
+export function subscriptionOf(state: State, form: Form, window: Window, runsWindow: Window): Subscription {
   const { view } = state;
   const tab = form === "wide" ? tabOf(state) : null;
   const subscription: Subscription = {};
-  if (form !== "output") subscription.runs = { ...view.runs, limit: 100 };
+  if (form !== "output") subscription.runs = { ...view.runs, ...runsWindow };
   if (tab === "resources") subscription.resources = true;
   if (tab === "compare") subscription.compared = view.compared.slice(0, MAX_COMPARED);
   if (view.run === null) return subscription;

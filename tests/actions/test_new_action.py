@@ -100,7 +100,7 @@ def test_python_and_the_driver_check_its_arguments(run: Run) -> None:
 
 def test_the_server_offers_it_does_it_and_shows_its_snippet(shell: Shell, run: Run, tmp_path: Path) -> None:
     history = History.of(run.experiment, run.events())
-    offers = offers_of_run(run.run_id, "running", history, is_advice=False)
+    offers = offers_of_run(run.row, history, is_advice=False)
     offer = next(each for each in offers if each.kind == "remark")
     assert (offer.label, offer.explanation) == ("Add a remark", "The remark appears in the log.")
     assert [(field.name, field.label, field.hint) for field in offer.fields] == [

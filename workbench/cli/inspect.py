@@ -1,4 +1,4 @@
-"""Commands that only read: check, list, show."""
+"""Commands that only read: check and show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from workbench.cli.options import (
     command_line,
     example,
     json_option,
-    open_store,
     read_settings,
     run_argument,
     store_option,
@@ -102,51 +101,6 @@ def _forecast_memory(experiment: Experiment) -> MemoryForecast:
     return forecast_memory(experiment)
 
 
-@click.command("list")
-@remote_capable()
-@click.option("--limit", type=Count(min=1), help="List only this many runs, the newest.")
-@store_option
-@json_option
-@example(
-    "workbench list --limit 10",
-    "workbench list --json",
-)
-def list_runs(limit: int | None, as_json: bool) -> None:
-    """List the runs of the store, newest first."""
-    from workbench.runs import Run
-
-    with open_store() as store:
-        rows = store.runs(limit)
-        waits = {row.run_id: Run(store, row.run_id).waits_for for row in rows if row.state == "running"}
-        if as_json:
-            print_json(
-                [
-                    {
-                        "run_id": row.run_id, "name": row.name, "state": row.state,
-                        "created_unix_s": row.created_unix_s, "waits_for": waits.get(row.run_id),
-                    }
-                    for row in rows
-                ]
-            )  # fmt: skip
-            return
-        if not rows:
-            click.echo(f"No runs yet. Start one with: {command_line('sweep', 'FILE')}")
-            return
-        from rich.text import Text
-
-        table = make_table("run", "name", "state", "started", *(["waits for"] if any(waits.values()) else []))
-        now = time.time()
-        for row in rows:
-            table.add_row(
-                row.run_id,
-                Text(row.name),
-                Text(row.state, style=colour_of(row.state)),
-                format_age(now - row.created_unix_s),
-                *([Text(reason)] if (reason := waits.get(row.run_id)) else []),
-            )
-        make_console().print(table)
-
-
 @click.command()
 @remote_capable()
 @run_argument
@@ -175,6 +129,9 @@ def print_run(run: Run, num_trials: int) -> None:
     console.print(Text.assemble((row.name, "bold"), f"  {row.run_id}  ", (row.state, colour_of(row.state))))
     for line in _facts(run, history):
         console.print(Text(line))
+    if row.notes:
+        console.print()
+        console.print(Text(row.notes))
     if (advice := run.advice) is not None:
         console.print()
         for line in lines_of(advice):
@@ -284,6 +241,8 @@ def _facts(run: Run, history: History) -> list[str]:
         lines.append(f"driven by process {row.owner.pid} on {row.owner.host}")
     if history.trials:
         lines.append(f"value of a trial: {describe_value(history.experiment)}")
+    if row.tags:
+        lines.append(f"tags: {', '.join(row.tags)}")
     changes = describe_changes(history.experiment, history.in_force)
     if changes and history.replay_of is None:
         lines.append(f"changed since it began: {', '.join(changes)}")

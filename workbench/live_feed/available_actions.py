@@ -11,17 +11,19 @@ from workbench.experiment.changing import values_of
 from workbench.formatting import format_duration, format_value
 from workbench.history import History, Trial
 from workbench.live_feed.protocol import Offer, OfferField
+from workbench.store import RunRow
 
 
-def offers_of_run(run_id: str, state: RunState, history: History, *, is_advice: bool) -> tuple[Offer, ...]:
+def offers_of_run(row: RunRow, history: History, *, is_advice: bool) -> tuple[Offer, ...]:
     """Return what can be done with a run in its present state."""
     best = history.best()
     standing = Standing(
-        state=state, is_advice=is_advice, is_replay=history.replay_of is not None,
-        num_trials=len(history.trials), has_best=best is not None,
+        state=row.state, is_advice=is_advice, is_replay=history.replay_of is not None,
+        num_trials=len(history.trials), has_best=best is not None, pinned=row.pinned, archived=row.archived,
     )  # fmt: skip
+    labels = {"name": row.name, "notes": row.notes}
     return tuple(
-        _offer(action, run_id, history, None if best is None else best.params)
+        _offer(action, row.run_id, history, None if best is None else best.params, labels=labels)
         for action in ACTIONS.values()
         if action.for_run is not None and action.for_run(standing)
     )
@@ -38,7 +40,12 @@ def offers_of_trial(run_id: str, state: RunState, history: History, trial: Trial
 
 
 def _offer(
-    action: Action, run_id: str, history: History, params: Mapping[str, Any] | None, trial: int | None = None
+    action: Action,
+    run_id: str,
+    history: History,
+    params: Mapping[str, Any] | None,
+    trial: int | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> Offer:
     given: dict[str, Any] = {}
     for argument in action.arguments:
@@ -46,6 +53,8 @@ def _offer(
             given["trial"] = trial
         elif argument.kind == "settings" and argument.label:
             given[argument.name] = dict(params or {})
+        elif argument.begins_with and labels is not None:
+            given[argument.name] = labels[argument.begins_with]
         elif argument.suggested is not None:
             given[argument.name] = argument.suggested
     for argument in action.arguments:
@@ -59,6 +68,7 @@ def _offer(
         kind=action.kind, label=action.label_for_trial if trial is not None and action.label_for_trial
         else action.label, explanation=action.explanation, done_by=action.done_by, command=snippet.command,
         python=snippet.python, dangerous=action.is_dangerous, asks_first=action.asks_first,
+        frees_space=action.frees_space,
         arguments={name: value for name, value in given.items() if name not in filled}, fields=fields,
     )  # fmt: skip
 
@@ -76,7 +86,8 @@ def _fields(argument: Argument, given: Mapping[str, Any], history: History) -> l
         OfferField(
             name=argument.name, label=argument.label, hint="; ".join(filter(None, [*hints, argument.hint])),
             value=_written(value), fallback=None if argument.default is None else _written(value),
-            is_text=argument.kind in ("text", "folder", "new_file"),
+            is_text=argument.kind in ("text", "folder", "new_file"), is_list=argument.kind == "texts",
+            is_long=argument.is_long, may_be_empty=argument.may_be_empty,
         )
     ]  # fmt: skip
 

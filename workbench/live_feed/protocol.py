@@ -16,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.events import Reason, RunState, TrialState
 from workbench.experiment.changing import Setting
 from workbench.live_feed.machines import MachinesStatus
+from workbench.store.labels import MAX_TAGS, Archive
 
 MAX_WINDOW = 200
 MAX_COMPARED = 12
@@ -38,8 +39,13 @@ class _Response(BaseModel):
 class RunsQuery(_Request):
     """The list of runs."""
 
-    text: Name = Field(default="", description="Only runs whose id, name or owner contains it.")
+    text: Name = Field(default="", description="Only runs whose id, name, owner, tags or notes contain it.")
     states: tuple[RunState, ...] = Field(default=(), description="Only runs in these states; if empty, all.")
+    tags: tuple[Name, ...] = Field(
+        default=(), max_length=MAX_TAGS, description="Only runs with all of these."
+    )
+    archive: Archive = Field(default="without", description="What happens to archived runs.")
+    offset: int = Field(default=0, ge=0)
     limit: int = Field(default=50, ge=1, le=MAX_WINDOW)
 
 
@@ -127,13 +133,24 @@ class RunItem(_Response):
     progress: float | None = Field(description="From 0 to 1; None if unknown.")
     best: str | None = Field(description="The first objective of the best trial, formatted.")
     num_trials: int
+    tags: tuple[str, ...] = ()
+    pinned: bool = False
+    archived: bool = False
+    has_notes: bool = False
+    spark: tuple[float, ...] = Field(
+        default=(), description="The best value so far, in the order in which trials ended; thinned."
+    )
+    goal: Literal["maximize", "minimize"] = "maximize"
 
 
 class RunList(_Response):
-    """The runs, newest first."""
+    """A window of the list of runs: pinned ones first, then the newest."""
 
     items: tuple[RunItem, ...]
+    offset: int = 0
     total: int = Field(description="Number of matching runs, including those not listed.")
+    tags: tuple[str, ...] = Field(default=(), description="The tags in use, the most frequent first.")
+    num_archived: int = 0
 
 
 class ObjectiveSummary(_Response):
@@ -154,6 +171,9 @@ class OfferField(_Response):
     value: str = Field(default="", description="What the field begins with.")
     fallback: str | None = Field(default=None, description="What is used where the field is empty.")
     is_text: bool = Field(default=False, description="Whether what is typed is text, whatever it looks like.")
+    is_list: bool = Field(default=False, description="Whether it is several texts, separated by commas.")
+    is_long: bool = Field(default=False, description="Whether it takes several lines.")
+    may_be_empty: bool = Field(default=False, description="Whether empty text is a value.")
 
 
 class Offer(_Response):
@@ -162,13 +182,14 @@ class Offer(_Response):
     kind: str
     label: str
     explanation: str = ""
-    done_by: Literal["driver", "process", "page", "nobody"] = Field(
+    done_by: Literal["driver", "store", "process", "page", "nobody"] = Field(
         description="page: the browser opens it; nobody: there is only something to copy."
     )
     command: str
     python: str
     dangerous: bool = Field(default=False, description="Whether it takes something away.")
     asks_first: bool = Field(default=False, description="Open a dialog before doing it.")
+    frees_space: bool = Field(default=False, description="Show in the dialog what it would free.")
     arguments: Json = Field(default_factory=dict, description="What is sent besides the fields.")
     fields: tuple[OfferField, ...] = ()
 
@@ -195,6 +216,10 @@ class RunDetail(_Response):
     params: tuple[str, ...] = Field(description="Names of the searched parameters.")
     settings: dict[Setting, Any] = Field(description="Current values of the settings that can be changed.")
     experiment_hash: str
+    tags: tuple[str, ...] = ()
+    notes: str = ""
+    pinned: bool = False
+    archived: bool = False
     figures: tuple[str, ...] = Field(description="Available analysis figures.")
     card: tuple[str, ...] = Field(description="The lines of the advice; empty if there is none.")
     loading: float | None = Field(description="Share of its events read so far; None once all are.")
@@ -386,6 +411,16 @@ class ActionSnippet(_Response):
 
     command: str
     python: str
+
+
+class SizeOfRun(_Response):
+    """What a run takes up, and deleting it would free."""
+
+    num_files: int
+    files_bytes: int
+    num_events: int
+    stored_bytes: int
+    text: str = Field(description="The same in words.")
 
 
 class ExperimentFile(_Response):

@@ -11,6 +11,7 @@ from workbench.live_feed.protocol import (
     Done,
     ExperimentFile,
     Problem,
+    SizeOfRun,
     SubscribeMessage,
     Update,
 )
@@ -25,6 +26,7 @@ _PROTOCOL = (
     Problem,
     ActionSnippet,
     ExperimentFile,
+    SizeOfRun,
 )
 
 

@@ -73,6 +73,10 @@ class ActionRunner:
         match action.done_by:
             case "driver":
                 return _done(run.run_id, action, arguments, run.act(action.kind, arguments))
+            case "store":
+                done = _done(run.run_id, action, arguments, run.act(action.kind, arguments))
+                self._feed.note_edit()
+                return done
             case "process":
                 return self._do_in_process(action, run, arguments)
             case _:
@@ -194,7 +198,8 @@ class ActionRunner:
 
 
 def _with_defaults(action: Action, run_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    values = {name: value for name, value in given.items() if value != ""}
+    may_be_empty = {one.name for one in action.arguments if one.may_be_empty}
+    values = {name: value for name, value in given.items() if value != "" or name in may_be_empty}
     for argument in action.arguments:
         if argument.default is not None and values.get(argument.name) is None:
             values[argument.name] = argument.default(run_id, values)

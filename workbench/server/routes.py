@@ -8,6 +8,7 @@ import functools
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from jupyter_server.auth.decorator import authorized
@@ -24,7 +25,14 @@ from workbench.errors import (
 )
 from workbench.events import to_json
 from workbench.live_feed.feed import Feed
-from workbench.live_feed.protocol import Action, Problem, RunsQuery, SubscribeMessage, TrialDetail
+from workbench.live_feed.protocol import (
+    Action,
+    Problem,
+    RunsQuery,
+    SizeOfRun,
+    SubscribeMessage,
+    TrialDetail,
+)
 from workbench.live_feed.trial_detail import trial_detail
 from workbench.live_feed.updates import FrameBuilder, problem_of, run_list
 from workbench.runs import Run
@@ -178,6 +186,22 @@ class RunHandler(_WorkbenchHandler):
             return {**run.to_json(), "experiment": run.experiment.model_dump(mode="json")}
 
         self.answer(await self.in_thread(read))
+
+
+class SizeHandler(_WorkbenchHandler):
+    """What a run takes up."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def get(self, run_id: str) -> None:
+        """Respond with its size, which deleting it would free."""
+
+        def read() -> SizeOfRun:
+            size = _run(self.feed, run_id).size
+            return SizeOfRun(**asdict(size), text=size.describe())
+
+        self.answer(await self.in_slow_thread(read))
 
 
 class EventsHandler(_WorkbenchHandler):

@@ -5,14 +5,11 @@ import { formatValue } from "../format";
 import { FIRST_VIEW, type TrialState, type ViewState } from "../state";
 import type { TableColumn, TrialTable, TrialRow } from "../types";
 import { Empty, Search, StateFilter, StateMark } from "./components";
+import { windowAround } from "./window";
 
 const TRIAL_STATES: readonly TrialState[] = ["waiting", "running", "complete", "pruned", "stopped", "failed"];
 const ROW_PX = 27;
 const HEAD_PX = 30;
-/** Rows that are asked for around those on the screen, and how close to their end more are asked for. */
-const MARGIN_ROWS = 30;
-const CLOSE_ROWS = 10;
-const MAX_ROWS = 200;
 
 export function Trials({ controller }: { controller: Controller }) {
   const { table, view } = controller.state;
@@ -121,16 +118,8 @@ function Spacer({ rows, columns }: { rows: number; columns: number }) {
 function scrolled(controller: Controller, box: HTMLElement): void {
   const { table } = controller.state;
   if (!table) return;
-  const first = Math.max(0, Math.floor(box.scrollTop / ROW_PX));
-  const last = Math.min(table.total, first + Math.ceil((box.clientHeight - HEAD_PX) / ROW_PX) + 1);
-  const { offset, limit } = controller.window;
-  const enoughAbove = offset === 0 || first - CLOSE_ROWS >= offset;
-  const enoughBelow = offset + limit >= Math.min(table.total, last + CLOSE_ROWS);
-  if (enoughAbove && enoughBelow) return;
-  controller.showWindow({
-    offset: Math.max(0, first - MARGIN_ROWS),
-    limit: Math.min(MAX_ROWS, last - first + 2 * MARGIN_ROWS),
-  });
+  const next = windowAround(box, ROW_PX, table.total, controller.window, HEAD_PX);
+  if (next) controller.showWindow(next);
 }
 
 interface HeaderProps {
