@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 from dataclasses import dataclass
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -45,17 +46,17 @@ def measure_run(store: Store, run_id: str) -> RunSize:
     """
     row = store._find(run_id)
     sizes = [size for place in _places(store, row.run_id) for size in place.sizes().values()]
-    num_events, stored_bytes = store._fetch(
-        sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(sa.func.length(events.c.payload)), 0)).where(
-            events.c.run_key == row.key
-        )
-    )[0]
-    ((sampled_bytes,),) = store._fetch(
-        sa.select(sa.func.coalesce(sa.func.sum(sa.func.length(samples.c.payload)), 0)).where(
-            samples.c.run_key == row.key
-        )
-    )
-    return RunSize(len(sizes), sum(sizes), num_events, int(stored_bytes) + int(sampled_bytes))
+    num_events, stored_bytes = _measure_texts(store, events, row.key)
+    _, sampled_bytes = _measure_texts(store, samples, row.key)
+    return RunSize(len(sizes), sum(sizes), num_events, stored_bytes + sampled_bytes)
+
+
+def _measure_texts(store: Store, table: sa.Table, run_key: int) -> tuple[int, int]:
+    """Return how many rows a run has in a table, and how long their texts are together."""
+    length = sa.func.coalesce(sa.func.sum(sa.func.length(table.c.payload)), 0)
+    query: sa.Select[Any] = sa.select(sa.func.count(), length).where(table.c.run_key == run_key)
+    ((count, num_bytes),) = store._fetch(query)
+    return int(count), int(num_bytes)
 
 
 def delete_run(store: Store, run_id: str) -> RunSize:
