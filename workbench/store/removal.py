@@ -54,7 +54,7 @@ def measure_run(store: Store, run_id: str) -> RunSize:
 def _measure_texts(store: Store, table: sa.Table, run_key: int) -> tuple[int, int]:
     """Return how many rows a run has in a table, and how long their texts are together."""
     length = sa.func.coalesce(sa.func.sum(sa.func.length(table.c.payload)), 0)
-    query: sa.Select[Any] = sa.select(sa.func.count(), length).where(table.c.run_key == run_key)
+    query: Any = sa.select(sa.func.count(), length).where(table.c.run_key == run_key)
     ((count, num_bytes),) = store._fetch(query)
     return int(count), int(num_bytes)
 
