@@ -121,6 +121,18 @@ export class Controller {
     return this.json("snippets", { method: "POST", headers: JSON_HEADERS, body });
   }
 
+  /** Saves what the server answers as a file. */
+  async download(path: string, name: string, body: unknown): Promise<void> {
+    const init = { method: "POST", headers: JSON_HEADERS, body: JSON.stringify(body) };
+    const response = await this.host.request(`workbench/api/${path}`, init);
+    if (!response.ok) throw new ActionError(problemOf(await response.text(), response.status));
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await response.blob());
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+
   /** Asks the REST interface; a refusal is thrown with the server's words. */
   async json<T>(path: string, init?: RequestInit): Promise<T> {
     const response = await this.host.request(`workbench/api/${path}`, init);

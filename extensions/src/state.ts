@@ -30,7 +30,8 @@ export interface ViewState {
   run: string | null;
   tab: Tab;
   chart: Required<Pick<ChartQuery, "metric" | "axis" | "shown">> & { chosen: number[]; logarithmic: boolean };
-  table: { sort: string; descending: boolean; text: string; states: TrialState[] };
+  /** `columns`: keys in their order; none means all that are not empty. */
+  table: { sort: string; descending: boolean; text: string; states: TrialState[]; columns: string[] };
   runs: Required<Pick<RunsQuery, "text" | "archive" | "tags">> & { states: RunState[] };
   trial: number | null;
   figure: string;
@@ -41,7 +42,7 @@ export const FIRST_VIEW: ViewState = {
   run: null,
   tab: "curves",
   chart: { metric: "", axis: "", shown: "best", chosen: [], logarithmic: false },
-  table: { sort: "number", descending: false, text: "", states: [] },
+  table: { sort: "number", descending: false, text: "", states: [], columns: [] },
   runs: { text: "", states: [], tags: [], archive: "without" },
   trial: null,
   figure: "",
@@ -90,7 +91,8 @@ export class State {
 
   constructor(view: Partial<ViewState> = {}) {
     // What was kept by an earlier version may lack a part.
-    this.view = { ...FIRST_VIEW, ...view, runs: { ...FIRST_VIEW.runs, ...view.runs } };
+    const parts = { runs: { ...FIRST_VIEW.runs, ...view.runs }, table: { ...FIRST_VIEW.table, ...view.table } };
+    this.view = { ...FIRST_VIEW, ...view, ...parts };
   }
 
   /**

@@ -29,7 +29,8 @@ export function subscriptionOf(state: State, form: Form, window: Window, runsWin
   const chart = chartOf(view, tab, trial);
   if (chart) subscription.chart = chart;
   if (tab === null || tab === "curves") {
-    subscription.table = { ...view.table, ...window };
+    // Which columns are shown is decided here: all come.
+    subscription.table = { ...view.table, columns: [], ...window };
   }
   return subscription;
 }

@@ -237,6 +237,8 @@ export interface OfferField {
   fallback?: string | null;
   /** Whether what is typed is text, whatever it looks like. */
   is_text?: boolean;
+  /** What it may be; if empty, anything. */
+  choices?: string[];
   /** Whether it is several texts, separated by commas. */
   is_list?: boolean;
   /** Whether it takes several lines. */
@@ -387,15 +389,19 @@ export interface TableColumn {
   key: string;
   label: string;
   kind: "number" | "state" | "param" | "value" | "progress";
+  /** Whether no trial has a value in it. */
+  is_empty?: boolean;
 }
 
 /** A window of the table of trials. */
 export interface TableQuery {
-  /** A column's key. */
+  /** A column's key, or rank for the best first. */
   sort?: string;
   descending?: boolean;
-  /** Only trials whose number, state, reason or values contain it. */
+  /** Words that number, state, reason or values contain, and comparisons such as lr < 0.01. */
   text?: string;
+  /** Keys of the columns of a download; if empty, all. */
+  columns?: string[];
   states?: ("waiting" | "running" | "complete" | "pruned" | "stopped" | "failed")[];
   offset?: number;
   limit?: number;
@@ -447,6 +453,8 @@ export interface TrialTable {
   offset: number;
   /** Number of matching trials. */
   total: number;
+  /** The best trial, also where it does not match. */
+  best?: TrialRow | null;
 }
 
 /** The parts of a subscription that changed; missing parts are unchanged. */

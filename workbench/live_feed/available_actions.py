@@ -10,7 +10,8 @@ from workbench.events import RunState
 from workbench.experiment.changing import values_of
 from workbench.formatting import format_duration, format_value
 from workbench.history import History, Trial
-from workbench.live_feed.protocol import Offer, OfferField
+from workbench.live_feed.action_messages import Offer, OfferField
+from workbench.space import Choice, Domain, describe, describe_condition
 from workbench.store import RunRow
 
 
@@ -77,8 +78,16 @@ def _fields(argument: Argument, given: Mapping[str, Any], history: History) -> l
     value = given.get(argument.name)
     if argument.kind == "settings":
         names: dict[str, None] = dict.fromkeys([*history.experiment.search.root, *(value or {})])
+        domains = history.experiment.search.root
         return [
-            OfferField(name=name, part_of=argument.name, label=name, value=_written((value or {}).get(name)))
+            OfferField(
+                name=name,
+                part_of=argument.name,
+                label=name,
+                value=_written((value or {}).get(name)),
+                hint=_allowed(domains.get(name)),
+                choices=_choices(domains.get(name)),
+            )
             for name in names
         ]
     hints = [_now(argument, history)] if argument.setting and argument.suggested is None else []
@@ -90,6 +99,20 @@ def _fields(argument: Argument, given: Mapping[str, Any], history: History) -> l
             is_long=argument.is_long, may_be_empty=argument.may_be_empty,
         )
     ]  # fmt: skip
+
+
+def _allowed(domain: Domain | None) -> str:
+    """Return which values a parameter may have, in words."""
+    if domain is None:
+        return ""
+    words = [] if isinstance(domain, Choice) else [describe(domain)]
+    words += ["log scale"] if getattr(domain, "log", False) else []
+    words += [f"only when {describe_condition(domain.when)}"] if domain.when else []
+    return ", ".join(words)
+
+
+def _choices(domain: Domain | None) -> tuple[str, ...]:
+    return tuple(map(_written, domain.choices)) if isinstance(domain, Choice) else ()
 
 
 def _now(argument: Argument, history: History) -> str:

@@ -4,7 +4,8 @@ A front end sends a *subscription*: what it shows now. The server answers with a
 whenever something in it changes. An update contains only the parts that changed since the last one, and its
 size is bounded regardless of the number of trials: the server selects, sorts and thins, the browser draws.
 Subscriptions are validated here, so that nothing unchecked from a browser reaches the packages below. The
-TypeScript types are generated from this file. Building updates is left to `updates`, encoding to `frames`.
+TypeScript types are generated from this file. Building updates is left to `updates`, encoding to `frames`,
+actions to `action_messages`.
 """
 
 from __future__ import annotations
@@ -15,17 +16,15 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.events import Reason, RunState, TrialState
 from workbench.experiment.changing import Setting
+from workbench.live_feed.action_messages import Json, Name, Offer
 from workbench.live_feed.machines import MachinesStatus
 from workbench.store.labels import MAX_TAGS, Archive
 
 MAX_WINDOW = 200
 MAX_COMPARED = 12
 MAX_CHOSEN = 40
-MAX_TEXT = 200
 
-Name = Annotated[str, Field(max_length=MAX_TEXT)]
 TrialNumber = Annotated[int, Field(ge=0)]
-Json = dict[str, Any]
 
 
 class _Request(BaseModel):
@@ -67,10 +66,14 @@ class ChartQuery(_Request):
 class TableQuery(_Request):
     """A window of the table of trials."""
 
-    sort: Name = Field(default="number", description="A column's key.")
+    sort: Name = Field(default="number", description="A column's key, or rank for the best first.")
     descending: bool = False
     text: Name = Field(
-        default="", description="Only trials whose number, state, reason or values contain it."
+        default="",
+        description="Words that number, state, reason or values contain, and comparisons such as lr < 0.01.",
+    )
+    columns: tuple[Name, ...] = Field(
+        default=(), max_length=MAX_WINDOW, description="Keys of the columns of a download; if empty, all."
     )
     states: tuple[TrialState, ...] = ()
     offset: int = Field(default=0, ge=0)
@@ -159,39 +162,6 @@ class ObjectiveSummary(_Response):
     metric: str
     goal: Literal["maximize", "minimize"]
     target: float | None
-
-
-class OfferField(_Response):
-    """A field of the dialog of an action."""
-
-    name: str = Field(description="The argument that it fills in.")
-    part_of: str | None = Field(default=None, description="The argument whose values by name it belongs to.")
-    label: str
-    hint: str = ""
-    value: str = Field(default="", description="What the field begins with.")
-    fallback: str | None = Field(default=None, description="What is used where the field is empty.")
-    is_text: bool = Field(default=False, description="Whether what is typed is text, whatever it looks like.")
-    is_list: bool = Field(default=False, description="Whether it is several texts, separated by commas.")
-    is_long: bool = Field(default=False, description="Whether it takes several lines.")
-    may_be_empty: bool = Field(default=False, description="Whether empty text is a value.")
-
-
-class Offer(_Response):
-    """Something that can be done with a run or trial, and the command and the Python that do the same."""
-
-    kind: str
-    label: str
-    explanation: str = ""
-    done_by: Literal["driver", "store", "process", "page", "nobody"] = Field(
-        description="page: the browser opens it; nobody: there is only something to copy."
-    )
-    command: str
-    python: str
-    dangerous: bool = Field(default=False, description="Whether it takes something away.")
-    asks_first: bool = Field(default=False, description="Open a dialog before doing it.")
-    frees_space: bool = Field(default=False, description="Show in the dialog what it would free.")
-    arguments: Json = Field(default_factory=dict, description="What is sent besides the fields.")
-    fields: tuple[OfferField, ...] = ()
 
 
 class RunDetail(_Response):
@@ -288,6 +258,7 @@ class TableColumn(_Response):
     key: str
     label: str
     kind: Literal["number", "state", "param", "value", "progress"]
+    is_empty: bool = Field(default=False, description="Whether no trial has a value in it.")
 
 
 class TrialRow(_Response):
@@ -307,6 +278,7 @@ class TrialTable(_Response):
     rows: tuple[TrialRow, ...]
     offset: int
     total: int = Field(description="Number of matching trials.")
+    best: TrialRow | None = Field(default=None, description="The best trial, also where it does not match.")
 
 
 class EndedAttempt(_Response):
@@ -387,44 +359,3 @@ class Update(_Response):
     log: LogUpdate | None = None
     compared: tuple[ComparedRun, ...] | None = None
     resources: MachinesStatus | None = None
-
-
-class Action(_Request):
-    """A requested action, sent by POST."""
-
-    kind: Name = Field(description="One of the table of actions, or start.")
-    run: Name | None = None
-    arguments: Json = Field(default_factory=dict)
-
-
-class Done(_Response):
-    """The result of an action."""
-
-    run_id: str | None
-    answer: str | None = Field(description="The driver's answer; None if there is none yet.")
-    command: str = Field(description="The equivalent command.")
-    python: str
-
-
-class ActionSnippet(_Response):
-    """The command and the Python that do the same as an action."""
-
-    command: str
-    python: str
-
-
-class SizeOfRun(_Response):
-    """What a run takes up, and deleting it would free."""
-
-    num_files: int
-    files_bytes: int
-    num_events: int
-    stored_bytes: int
-    text: str = Field(description="The same in words.")
-
-
-class ExperimentFile(_Response):
-    """A file that a run can be started from."""
-
-    path: str = Field(description="Relative to the server's folder.")
-    name: str

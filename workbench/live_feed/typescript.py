@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import sys
 
+from workbench.live_feed.action_messages import Action, ActionSnippet, Done, ExperimentFile, SizeOfRun
 from workbench.live_feed.protocol import (
     AcknowledgeMessage,
-    Action,
-    ActionSnippet,
-    Done,
-    ExperimentFile,
     Problem,
-    SizeOfRun,
     SubscribeMessage,
     Update,
 )

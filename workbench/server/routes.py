@@ -24,16 +24,17 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.events import to_json
+from workbench.live_feed.action_messages import Action, SizeOfRun
 from workbench.live_feed.feed import Feed
 from workbench.live_feed.protocol import (
-    Action,
     Problem,
     RunsQuery,
-    SizeOfRun,
     SubscribeMessage,
+    TableQuery,
     TrialDetail,
 )
 from workbench.live_feed.trial_detail import trial_detail
+from workbench.live_feed.trial_table import trials_as_csv
 from workbench.live_feed.updates import FrameBuilder, problem_of, run_list
 from workbench.runs import Run
 from workbench.runs.descriptions import plain
@@ -241,6 +242,25 @@ class TrialHandler(_WorkbenchHandler):
             return found
 
         self.answer(await self.in_thread(read))
+
+
+class TrialsHandler(_WorkbenchHandler):
+    """The table of trials as a file."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def post(self, run_id: str) -> None:
+        """Respond with all trials that match a query of the table, as CSV."""
+        query = checked(TableQuery, self.request.body)
+
+        def read() -> str:
+            tail = self.feed.tail(run_id)
+            tail.catch_up()
+            with tail.lock:
+                return trials_as_csv(tail, query)
+
+        self.finish(await self.in_slow_thread(read), set_content_type="text/csv; charset=utf-8")
 
 
 class FigureHandler(_WorkbenchHandler):

@@ -132,6 +132,18 @@ function FieldInput({ id, field, value, onInput }: FieldInputProps) {
       <textarea id={id} dir="auto" rows={6} value={value} onInput={(event) => onInput(event.currentTarget.value)} />
     );
   }
+  if (field.choices?.length) {
+    return (
+      <select id={id} value={value} onChange={(event) => onInput(event.currentTarget.value)}>
+        <option value="" />
+        {field.choices.map((choice) => (
+          <option key={choice} value={choice}>
+            {choice}
+          </option>
+        ))}
+      </select>
+    );
+  }
   return (
     <input
       id={id}
