@@ -14,9 +14,11 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from workbench.advisor.advice_card import AdviceCard
 from workbench.events import Reason, RunState, TrialState
 from workbench.experiment.changing import Setting
 from workbench.live_feed.action_messages import Json, Name, Offer
+from workbench.live_feed.chosen_model import ChosenModel
 from workbench.live_feed.machines import MachinesStatus
 from workbench.store.labels import MAX_TAGS, Archive
 
@@ -180,6 +182,8 @@ class RunDetail(_Response):
     progress: float | None
     owner: str | None
     counts: dict[str, int] = Field(description="Number of trials by state.")
+    num_configurations: int = Field(description="With repeats, less than the number of trials.")
+    chosen: ChosenModel | None = Field(description="The result of an automatic run.")
     best: Best | None
     objectives: tuple[ObjectiveSummary, ...]
     metrics: tuple[str, ...] = Field(description="Reported metrics, objectives first.")
@@ -191,7 +195,7 @@ class RunDetail(_Response):
     pinned: bool = False
     archived: bool = False
     figures: tuple[str, ...] = Field(description="Available analysis figures.")
-    card: tuple[str, ...] = Field(description="The lines of the advice; empty if there is none.")
+    card: AdviceCard | None = Field(description="The advice.")
     loading: float | None = Field(description="Share of its events read so far; None once all are.")
     offers: tuple[Offer, ...]
 
