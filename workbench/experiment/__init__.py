@@ -114,7 +114,7 @@ class Experiment(BaseModel):
     )
     seed: int = Field(default=0, ge=0, lt=2**32, description="Seed of everything random in the run.")
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, /, **fields: Any) -> None:
         """Check and build an experiment.
 
         Args:
@@ -188,7 +188,7 @@ class Experiment(BaseModel):
             return None
         return DEFAULT_TRIALS
 
-    def replace(self, **settings: Any) -> Experiment:
+    def replace(self, /, **settings: Any) -> Experiment:
         """Return a copy with some settings changed.
 
         Args:
