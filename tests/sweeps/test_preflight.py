@@ -23,6 +23,12 @@ TRAINED: dict[str, Any] = {**OWN, "model": None, "data": None, "search": {}}
 # What is written instead, the field that the message must name, and a part of what it must say.
 MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({"serach": {}}, "serach", "Did you mean search?"),
+    ({"self": 1}, "self", "unknown key"),
+    ({"n[me": "a"}, "n[me", "Did you mean name?"),
+    ({"training": {"global_batch": 10**400}}, "training.global_batch", "at most 9,007,199,254,740,992"),
+    ({"plan": {"micro_batch": 10**400}}, "plan.micro_batch", "at most 9,007,199,254,740,992"),
+    ({"resources": {"priority": -(10**400)}}, "resources.priority", "too large"),
+    ({"resources": {"max_checkpoints_size": "9" * 400}}, "resources.max_checkpoints_size", "too large"),
     ({"model": None}, "model", "missing"),
     ({"data": None}, "data", "missing"),
     ({"model": "convnett"}, "model", "Did you mean convnet?"),

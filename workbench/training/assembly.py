@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from pydantic import JsonValue
 from torch import nn
-from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from workbench.data import Datasets
 from workbench.errors import ExperimentError
@@ -164,7 +164,7 @@ def build_trial_model(
         source = Source(datasets.train, torch.device("cpu"))
         inputs, _ = source.fetch(np.resize(np.arange(len(source)), _NUM_SET_UP_SAMPLES))
         set_up_lazy(model, inputs)
-    if fake is not None:
+    if isinstance(fake, FakeTensorMode):
         make_fake(model, fake)
     return model
 
