@@ -9,9 +9,8 @@ import click
 
 from workbench.actions import ACTIONS
 from workbench.advisor.card import lines_of
-from workbench.automl_pipeline.candidate_results import candidates_of, describe_counts, is_automatic
 from workbench.cli.action_options import action_options
-from workbench.cli.automl_result import candidates_table, result_lines
+from workbench.cli.automl_result import candidates_table, describe_candidates, result_lines
 from workbench.cli.exit_codes import exit_code_of
 from workbench.cli.options import (
     Count,
@@ -44,6 +43,7 @@ from workbench.runs.descriptions import (
     format_counts,
     format_numbers,
     how_to_extend,
+    is_automatic,
 )
 
 if TYPE_CHECKING:
@@ -293,7 +293,7 @@ def _facts(run: Run, history: History) -> list[str]:
     row = run.row
     counts = format_counts(history)
     if is_automatic(history.experiment) and history.trials:
-        counts = describe_counts(candidates_of(history))
+        counts = describe_candidates(history)
     content = "an advice" if run.is_advice else counts or "no trials yet"
     lines = [f"started {format_age(time.time() - row.created_unix_s)}, {content}"]
     if row.state == "lost":
