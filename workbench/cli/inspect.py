@@ -7,12 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from workbench.actions import ACTIONS
 from workbench.advisor.card import lines_of
+from workbench.automl_pipeline.candidate_results import candidates_of, describe_counts, is_automatic
+from workbench.cli.action_options import action_options
+from workbench.cli.automl_result import candidates_table, result_lines
 from workbench.cli.exit_codes import exit_code_of
 from workbench.cli.options import (
     Count,
     attach,
     command_line,
+    described,
     example,
     json_option,
     open_store,
@@ -32,7 +37,14 @@ from workbench.cli.remote import remote_capable
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.trial_value import describe_value
 from workbench.formatting import format_age, format_count, format_number, format_params, format_value
-from workbench.runs.descriptions import first_line, format_counts, format_numbers, how_to_extend
+from workbench.runs.descriptions import (
+    describe_place,
+    first_line,
+    first_traceback,
+    format_counts,
+    format_numbers,
+    how_to_extend,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -152,19 +164,23 @@ def list_runs(limit: int | None, as_json: bool) -> None:
 @run_argument
 @click.option("--trials", "num_trials", type=Count(min=0), default=20, show_default=True,
               help="Show this many trials, best first.")  # fmt: skip
+@action_options("show")
 @store_option
 @json_option
-@example(
-    "workbench show last",
-    "workbench show last --json",
-)
-def show(run_id: str, num_trials: int, as_json: bool) -> None:
-    """Show a run: its state, its trials, and why trials failed."""
+@described(ACTIONS["show"])
+def show(
+    run_id: str, num_trials: int, trial: int | None, traceback: bool | None, as_json: bool
+) -> None:  # fmt: skip
+    """Show a run; the help is that of the action."""
     run = attach(run_id)
-    if as_json:
+    if trial is not None or traceback:
+        from workbench.cli.show_trial import show_trial
+
+        show_trial(run, trial, only_traceback=bool(traceback), as_json=as_json)
+    elif as_json:
         print_json(run.to_json())
-        return
-    print_run(run, num_trials)
+    else:
+        print_run(run, num_trials)
 
 
 def print_run(run: Run, num_trials: int) -> None:
@@ -179,7 +195,10 @@ def print_run(run: Run, num_trials: int) -> None:
         console.print()
         for line in lines_of(advice):
             console.print(Text(line))
-    best = history.best()
+    automatic = is_automatic(history.experiment)
+    for at, line in enumerate(result_lines(history)):
+        console.print(Text(line if at else f"\n{line}", style="" if at else "bold"))
+    best = None if automatic else history.best()
     if best is not None:
         console.print()
         console.print(Text(f"Best: trial {best.number}", style="bold"))
@@ -191,12 +210,16 @@ def print_run(run: Run, num_trials: int) -> None:
         if plan := best.plan.describe(in_full=True):
             facts.add_row("plan", plan)
         console.print(facts)
-    shown = _ordered(history)[:num_trials]
-    if shown:
+    if history.trials and num_trials:
+        if automatic:
+            (table, rest), noun = candidates_table(history, num_trials), "candidate"
+        else:
+            shown, noun = _ordered(history)[:num_trials], "trial"
+            table, rest = trials_table(history, shown), len(history.trials) - len(shown)
         console.print()
-        console.print(trials_table(history, shown))
-        if len(shown) < len(history.trials):
-            console.print(Text(f"  and {len(history.trials) - len(shown)} more trials", style="bright_black"))
+        console.print(table)
+        if rest:
+            console.print(Text(f"  and {rest} more {noun}s", style="bright_black"))
     _print_setbacks(console, history)
     _print_failures(console, history)
     _print_alerts(console, history)
@@ -255,8 +278,8 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
         offers = [("extend it", command_line("extend", run_id, **more))]
     elif state in ("lost", "stopped", "failed"):
         offers = [("resume it", command_line("resume", run_id))]
-    if not has_best and history.in_state("failed"):
-        offers.append(("read the tracebacks", command_line("report", run_id)))
+    if (failed := first_traceback(history)) is not None:
+        offers.append(("read the traceback", command_line("show", run_id, trial=failed.number)))
     if has_best and not has_report:
         offers += [
             ("write the report", command_line("report", run_id)),
@@ -269,6 +292,8 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
 def _facts(run: Run, history: History) -> list[str]:
     row = run.row
     counts = format_counts(history)
+    if is_automatic(history.experiment) and history.trials:
+        counts = describe_counts(candidates_of(history))
     content = "an advice" if run.is_advice else counts or "no trials yet"
     lines = [f"started {format_age(time.time() - row.created_unix_s)}, {content}"]
     if row.state == "lost":
@@ -276,13 +301,13 @@ def _facts(run: Run, history: History) -> list[str]:
         lines.append(f"its driver is gone; its results are stored: {again}")
     elif history.reason or history.message:
         lines.append(f"{history.state}: {history.message or history.reason or ''}")
-    if history.in_state("complete") and (why := history.why_no_best()) is not None:
+    if history.result is None and history.in_state("complete") and (why := history.why_no_best()) is not None:
         lines.append(f"no best: {why}")
     if (reason := run.waits_for) is not None:
         lines.append(f"waits for {reason}")
     if row.owner is not None and row.state in ("running", "stopping", "waiting"):
         lines.append(f"driven by process {row.owner.pid} on {row.owner.host}")
-    if history.trials:
+    if history.trials and not is_automatic(history.experiment):
         lines.append(f"value of a trial: {describe_value(history.experiment)}")
     changes = describe_changes(history.experiment, history.in_force)
     if changes and history.replay_of is None:
@@ -354,7 +379,8 @@ def _print_grouped(console: Any, title: str, grouped: dict[str, list[int]], styl
 
 
 def last_line(trial: Trial) -> str:
-    """Return why a trial failed, in one line."""
+    """Return why a trial failed, in one line, and where in the user's code."""
     lines = [line.strip() for line in (trial.traceback or "").splitlines() if line.strip()]
     text = lines[-1] if lines else first_line(trial.message)
-    return f"{trial.reason}: {text}" if trial.reason and trial.reason != "error" else text
+    place = describe_place(trial.failed_at)
+    return (f"{trial.reason}: {text}" if trial.reason and trial.reason != "error" else text) + place
