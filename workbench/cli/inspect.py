@@ -7,12 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from workbench.actions import ACTIONS
 from workbench.advisor.card import lines_of
+from workbench.cli.action_options import action_options
 from workbench.cli.exit_codes import exit_code_of
 from workbench.cli.options import (
     Count,
     attach,
     command_line,
+    described,
     example,
     json_option,
     open_store,
@@ -32,7 +35,14 @@ from workbench.cli.remote import remote_capable
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.trial_value import describe_value
 from workbench.formatting import format_age, format_count, format_number, format_params, format_value
-from workbench.runs.descriptions import first_line, format_counts, format_numbers, how_to_extend
+from workbench.runs.descriptions import (
+    describe_place,
+    first_line,
+    first_traceback,
+    format_counts,
+    format_numbers,
+    how_to_extend,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -152,19 +162,23 @@ def list_runs(limit: int | None, as_json: bool) -> None:
 @run_argument
 @click.option("--trials", "num_trials", type=Count(min=0), default=20, show_default=True,
               help="Show this many trials, best first.")  # fmt: skip
+@action_options("show")
 @store_option
 @json_option
-@example(
-    "workbench show last",
-    "workbench show last --json",
-)
-def show(run_id: str, num_trials: int, as_json: bool) -> None:
-    """Show a run: its state, its trials, and why trials failed."""
+@described(ACTIONS["show"])
+def show(
+    run_id: str, num_trials: int, trial: int | None, traceback: bool | None, as_json: bool
+) -> None:  # fmt: skip
+    """Show a run; the help is that of the action."""
     run = attach(run_id)
-    if as_json:
+    if trial is not None or traceback:
+        from workbench.cli.show_trial import show_trial
+
+        show_trial(run, trial, only_traceback=bool(traceback), as_json=as_json)
+    elif as_json:
         print_json(run.to_json())
-        return
-    print_run(run, num_trials)
+    else:
+        print_run(run, num_trials)
 
 
 def print_run(run: Run, num_trials: int) -> None:
@@ -255,8 +269,8 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
         offers = [("extend it", command_line("extend", run_id, **more))]
     elif state in ("lost", "stopped", "failed"):
         offers = [("resume it", command_line("resume", run_id))]
-    if not has_best and history.in_state("failed"):
-        offers.append(("read the tracebacks", command_line("report", run_id)))
+    if (failed := first_traceback(history)) is not None:
+        offers.append(("read the traceback", command_line("show", run_id, trial=failed.number)))
     if has_best and not has_report:
         offers += [
             ("write the report", command_line("report", run_id)),
@@ -354,7 +368,8 @@ def _print_grouped(console: Any, title: str, grouped: dict[str, list[int]], styl
 
 
 def last_line(trial: Trial) -> str:
-    """Return why a trial failed, in one line."""
+    """Return why a trial failed, in one line, and where in the user's code."""
     lines = [line.strip() for line in (trial.traceback or "").splitlines() if line.strip()]
     text = lines[-1] if lines else first_line(trial.message)
-    return f"{trial.reason}: {text}" if trial.reason and trial.reason != "error" else text
+    place = describe_place(trial.failed_at)
+    return (f"{trial.reason}: {text}" if trial.reason and trial.reason != "error" else text) + place

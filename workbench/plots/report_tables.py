@@ -54,15 +54,15 @@ def best_trials(run: RunData) -> list[str]:
 
 def failures(run: RunData) -> list[str]:
     """Return the table of failures, grouped by kind."""
-    groups: dict[tuple[str, str], list[Trial]] = {}
+    groups: dict[tuple[str, str, str], list[Trial]] = {}
     for trial in run.history.in_state("failed"):
-        message = (trial.message or "").strip()
-        groups.setdefault((trial.reason or "error", message.partition("\n")[0]), []).append(trial)
+        message = (trial.message or "").strip().partition("\n")[0]
+        groups.setdefault((trial.reason or "error", message, trial.failed_at or ""), []).append(trial)
     if not groups:
         return []
     rows = []
     ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
-    for (reason, message), trials in ordered[:NUM_FAILURES]:
+    for (reason, message, place), trials in ordered[:NUM_FAILURES]:
         numbers = ", ".join(str(trial.number) for trial in trials[:12]) + (
             ", ..." if len(trials) > 12 else ""
         )
@@ -70,9 +70,9 @@ def failures(run: RunData) -> list[str]:
         details = f"<details><summary>Traceback</summary><pre>{text(told)}</pre></details>" if told else ""
         rows.append(
             f'<tr><th scope="row">{text(reason)}</th>{_cell(str(len(trials)), "number")}{_cell(numbers)}'
-            f"<td>{text(message[:500])}{details}</td></tr>"
+            f"{_cell(place)}<td>{text(message[:500])}{details}</td></tr>"
         )
-    heads = [("Reason", ""), ("Count", "number"), ("Trials", ""), ("Message", "")]
+    heads = [("Reason", ""), ("Count", "number"), ("Trials", ""), ("Line", ""), ("Message", "")]
     caption = f"{len(rows)} of {format_count(len(groups), 'kind')} of failure, most frequent first"
     return ["<h2>Failures</h2>", table(heads, rows, caption)]
 

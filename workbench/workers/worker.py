@@ -231,6 +231,8 @@ class Worker:
                 trial=task.trial, attempt=task.attempt, state="failed", reason=reason,
                 message=message, traceback=traceback.format_exc(), step=0,
             )  # fmt: skip
+        if ended.traceback:
+            self._log.write(ended.traceback)
         return_freed_memory()
         unfit = None if self._cleanup is None else self._cleanup.end(task)
         with self._condition:
