@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from workbench.automl_pipeline.model_selection import describe
 from workbench.events import FINISHED_RUN_STATES
+from workbench.formatting import format_count
 from workbench.history import History, Trial
 
 State = Literal["under way", "complete", "set aside", "cut short", "failed"]
@@ -30,8 +31,10 @@ class CandidateResult:
         params: Its configuration.
         state: set aside: worse than others after a few folds; cut short: the run ended before it did.
         num_folds: Folds on which its training is complete.
+        has_model: Whether a fold has left a model, even one whose training was cut short.
         of_folds: Number of all folds.
-        values: Mean validation metrics over those folds, by name without `val_`.
+        values: Mean validation metrics over those folds, by name without `val_`; where there is none, over
+            those that were cut short.
         message: Why it failed.
     """
 
@@ -40,6 +43,7 @@ class CandidateResult:
     params: dict[str, JsonValue]
     state: State
     num_folds: int
+    has_model: bool
     of_folds: int
     values: dict[str, float]
     message: str | None
@@ -100,9 +104,11 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         state = "set aside"
     elif history.state in FINISHED_RUN_STATES or any(trial.state == "stopped" for trial in trials):
         state = "cut short"
+    cut = [trial.last_values for trial in trials if trial.best_checkpoint and trial.state == "stopped"]
+    measured = [trial.values for trial in complete] or cut
     known = {
-        name.removeprefix("val_"): [trial.values[name] for trial in complete]
-        for name in (complete[0].values if complete else ())
+        name.removeprefix("val_"): [values[name] for values in measured if name in values]
+        for name in (measured[0] if measured else ())
         if name.startswith("val_")
     }
     first = trials[0]
@@ -112,6 +118,7 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         params=first.params,
         state=state,
         num_folds=len(complete),
+        has_model=any(trial.best_checkpoint is not None for trial in trials),
         of_folds=of_folds,
         values={name: math.fsum(values) / len(values) for name, values in known.items()},
         message=(failed[-1].message or "").strip().partition("\n")[0] if failed else None,
@@ -119,15 +126,17 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
 
 
 def describe_counts(candidates: list[CandidateResult]) -> str:
-    """Return the number of candidates by state, in words."""
-    done = sum(each.state in ("complete", "set aside") for each in candidates)
-    rest = {state: sum(each.state == state for each in candidates) for state in ("failed", "cut short")}
-    under_way = sum(each.state == "under way" for each in candidates)
-    parts = [f"{done} candidate{'' if done == 1 else 's'} tried"]
-    parts += [
-        f"{number} more {state}" for state, number in {**rest, "under way": under_way}.items() if number
-    ]
-    return ", ".join(parts)
+    """Return the number of candidates by state, in words; one that left a model was tried."""
+    cut_short = sum(each.state == "cut short" and each.has_model for each in candidates)
+    tried = sum(each.state in ("complete", "set aside") for each in candidates) + cut_short
+    rest = {
+        "failed": sum(each.state == "failed" for each in candidates),
+        "cut short": sum(each.state == "cut short" for each in candidates) - cut_short,
+        "under way": sum(each.state == "under way" for each in candidates),
+    }
+    note = "" if not cut_short else " (cut short)" if cut_short == tried else f" ({cut_short} cut short)"
+    parts = [f"{format_count(tried, 'candidate')} tried{note}"]
+    return ", ".join(parts + [f"{number} more {state}" for state, number in rest.items() if number])
 
 
 def describe_best(candidates: list[CandidateResult]) -> str | None:

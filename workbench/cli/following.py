@@ -18,6 +18,7 @@ from workbench.errors import RunError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, DriverStarted, RunState
 from workbench.formatting import format_duration, format_params, format_value
 from workbench.history import History
+from workbench.runs.descriptions import is_automatic
 from workbench.runs.interruption import ended_like_interrupted
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         state: Its last state.
         report: The path of its report; None without one.
     """
+    from workbench.cli.automl_result import result_lines
     from workbench.cli.inspect import last_line, next_commands, replay_lines
 
     counts = ", ".join(
@@ -120,7 +122,10 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
     if state == "lost":
         click.echo("Its driver is gone; the results are stored, and the run can be resumed.")
     best = history.best()
-    if best is None:
+    if found := result_lines(history):
+        for at, line in enumerate(found):
+            click.echo(f"{'' if at else 'result':<8}{line}")
+    elif best is None:
         click.echo(f"best    none: {history.why_no_best()}")
     else:
         values = {item.metric: best.values[item.metric] for item in history.objectives}
@@ -146,6 +151,10 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
 def _make_view(run: Run, history: History, *, stderr: bool) -> View:
     from workbench.cli.live_table import LinesView, LiveView
 
+    if is_automatic(run.experiment):
+        from workbench.cli.automl_progress import CandidatesView
+
+        return CandidatesView(history, stderr)
     row = run.row
     stream = sys.stderr if stderr else sys.stdout
     if stream.isatty():

@@ -385,6 +385,11 @@ class Resources(Section):
         description="Measure plans before the first trial, to decide what `plan` leaves auto; auto: if "
         "budget.time is 10 minutes or more.",
     )
+    worker: Literal["warm", "fresh"] = Field(
+        default="warm",
+        description="Processes that train: warm ones serve one trial after another, and their state is "
+        "restored in between; fresh starts a new one for each trial, which takes seconds.",
+    )
     elastic: bool = Field(
         default=False,
         description="Let trials grow onto idle workers at a checkpoint, if speeds measured so far predict "

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 
-from workbench.advisor.card import lines_of
+from workbench.advisor.advice_card import card_of
 from workbench.events import FINISHED_RUN_STATES
 from workbench.experiment.changing import CHANGEABLE, values_of
-from workbench.formatting import format_number
+from workbench.formatting import format_value
 from workbench.history import History
 from workbench.live_feed.available_actions import offers_of_run
+from workbench.live_feed.chosen_model import chosen_model
 from workbench.live_feed.protocol import Best, ObjectiveSummary, RunDetail, RunItem, RunsQuery
 from workbench.live_feed.run_tail import RunTail
 from workbench.runs.descriptions import format_numbers, plain
@@ -24,7 +25,7 @@ ADVICE_FIGURES = (
 _STATES = ("running", "waiting", "complete", "pruned", "stopped", "failed")
 _EVENTS_OF_A_SUMMARY = (
     "driver_started", "run_state_changed", "settings_changed", "replay_planned", "trial_proposed",
-    "trial_started", "attempt_ended", "trial_ended", "advice_requested",
+    "trial_started", "attempt_ended", "trial_ended", "advice_requested", "model_chosen",
 )  # fmt: skip
 _MAX_SUMMARIES = 1_000
 
@@ -72,12 +73,15 @@ def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
     """Return the entry of a run in the list of runs."""
     best = history.best()
     progress = 1.0 if row.state == "complete" else progress_of(history, _driven_until_unix_s(row))[0]
-    value = None if best is None else best.values[history.objectives[0].metric]
+    metric = history.objectives[0].metric
+    value = None if best is None else best.values[metric]
+    if (chosen := chosen_model(history)) is not None:
+        metric, value = f"test {chosen.metric}", chosen.value
     return _bare(row).model_copy(
         update={
             "kind": "advice" if is_advice else "sweep",
             "progress": progress,
-            "best": None if value is None else f"{history.objectives[0].metric} {format_number(value)}",
+            "best": None if value is None else f"{metric} {format_value(value)}",
             "num_trials": len(history.trials),
         }
     )
@@ -111,6 +115,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         elapsed_s=history.active_s(now_s) if history.drivers else max(0.0, until_s - began_s),
         left_s=None if ended or row.state == "lost" else left_s,
         progress=1.0 if row.state == "complete" else progress, owner=_owner(row), counts=counts,
+        num_configurations=history.num_configurations(), chosen=chosen_model(history),
         best=best and Best(trial=best.number, values=plain(best.values), params=best.params),
         objectives=tuple(
             ObjectiveSummary(metric=item.metric, goal=item.goal, target=item.target)
@@ -119,7 +124,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         metrics=tuple(dict.fromkeys([item.metric for item in history.objectives] + series.metrics)),
         params=tuple(history.experiment.search.root), settings={path: in_force[path] for path in CHANGEABLE},
         experiment_hash=row.experiment_hash, figures=figures,
-        card=tuple(lines_of(tail.data.advice.advice)) if tail.data.advice.advice else (),
+        card=card_of(tail.data.advice.advice) if tail.data.advice.advice else None,
         loading=tail.loading,
         offers=offers_of_run(row.run_id, row.state, history, is_advice=tail.is_advice),
     )  # fmt: skip

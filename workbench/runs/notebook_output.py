@@ -71,7 +71,10 @@ def _describe(run: RunView, data: RunData | None) -> list[tuple[str, str]]:
     history = data.history
     rows.append(("trials", format_counts(history) or "none yet"))
     best = history.best()
-    if best is not None:
+    if history.result is not None:
+        lines: Any = history.result["summary"]
+        rows += [("" if at else "result", str(line)) for at, line in enumerate(lines)]
+    elif best is not None:
         values = [f"{item.metric} = {format_number(best.values[item.metric])}" for item in history.objectives]
         rows.append(("best", f"trial {best.number}: {', '.join(values)}"))
         rows.append(

@@ -55,18 +55,20 @@ export function Head({ controller }: { controller: Controller }) {
 }
 
 function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) {
+  const { chosen } = run;
   const objective = run.objectives[0];
-  const value = run.best && objective ? run.best.values[objective.metric] : null;
+  const value = chosen ? chosen.value : run.best && objective ? run.best.values[objective.metric] : null;
+  const source = chosen ? chosen.model : run.best ? `trial ${run.best.trial}` : null;
   return (
     <dl class="workbench-facts">
       {run.kind === "advice" ? null : (
         <div class="workbench-fact-best">
           <dt>
-            best <bdi>{objective?.metric}</bdi>
+            {chosen ? "test" : "best"} <bdi>{chosen ? chosen.metric : objective?.metric}</bdi>
           </dt>
           <dd>
             <span class="workbench-number">{formatNumber(value)}</span>
-            {run.best ? <small>trial {run.best.trial}</small> : null}
+            {source ? <small>{source}</small> : null}
           </dd>
         </div>
       )}
@@ -76,7 +78,12 @@ function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) 
       )}
       {ACTIVE.has(run.state) ? <Fact label="time left" value={formatDuration(run.left_s)} /> : null}
       <Fact label="elapsed" value={formatDuration(run.elapsed_s)} />
-      {run.kind === "advice" ? null : <Counts run={run} />}
+      {chosen ? (
+        // Each is trained on several folds, which are trials that nobody asked for.
+        <Fact label="candidates" value={String(run.num_configurations)} />
+      ) : run.kind === "advice" ? null : (
+        <Counts run={run} />
+      )}
     </dl>
   );
 }
@@ -97,7 +104,10 @@ function Counts({ run }: { run: RunDetail }) {
   if (!total) return <Fact label="trials" value="0" />;
   return (
     <div class="workbench-fact-counts">
-      <dt>{formatCount(total, "trial")}</dt>
+      <dt>
+        {formatCount(total, "trial")}
+        {run.num_configurations < total ? ` of ${formatCount(run.num_configurations, "configuration")}` : ""}
+      </dt>
       <dd>
         {ORDER.filter((state) => run.counts[state]).map((state) => (
           <span key={state} class={`workbench-count workbench-state-${state}`}>
