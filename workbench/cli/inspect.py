@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from workbench.actions import ACTIONS
 from workbench.advisor.card import lines_of
-from workbench.automl_pipeline.candidate_results import candidates_of, describe_counts, is_automatic
 from workbench.cli.action_options import action_options
-from workbench.cli.automl_result import candidates_table, result_lines
+from workbench.cli.automl_result import candidates_table, describe_candidates, result_lines
 from workbench.cli.exit_codes import exit_code_of
 from workbench.cli.options import (
     Count,
@@ -27,6 +27,7 @@ from workbench.cli.options import (
 )
 from workbench.cli.output import (
     colour_of,
+    describe_first_steps,
     describe_memory,
     make_console,
     print_error,
@@ -43,6 +44,7 @@ from workbench.runs.descriptions import (
     format_counts,
     format_numbers,
     how_to_extend,
+    is_automatic,
 )
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ if TYPE_CHECKING:
     from workbench.advisor.memory import MemoryForecast
     from workbench.experiment import Experiment
     from workbench.history import History, Trial
+    from workbench.probes.first_step import FirstStep
     from workbench.runs import Run
 
 
@@ -61,14 +64,22 @@ if TYPE_CHECKING:
 )
 @click.option("--schema", is_flag=True, help="Print the JSON schema of experiment files, for editors.")
 @click.option("--memory", is_flag=True, help="Estimate the memory of a trial, without running one.")
+@click.option("--no-step", is_flag=True, help="Do not make the first step of a trial.")
 @json_option
 @example(
     "workbench check search_spaces/digits.yaml",
     "workbench check search_spaces/digits.yaml --memory",
+    "workbench check search_spaces/digits.yaml --no-step",
     "workbench check --schema > experiment.schema.json",
 )
-def check(file: str | None, assignments: tuple[str, ...], schema: bool, memory: bool, as_json: bool) -> int:
-    """Check an experiment file without starting anything."""
+def check(
+    file: str | None, assignments: tuple[str, ...], schema: bool, memory: bool, no_step: bool, as_json: bool
+) -> int:  # fmt: skip
+    """Check an experiment file, and make the first step of a few trials.
+
+    The steps run your code in a child process, for 30 s at most: one optimizer step of a model, or a train
+    function until it first reports. A sample of the search space is tried, then both of its ends.
+    """
     if schema:
         from workbench.experiment import Experiment
 
@@ -84,6 +95,7 @@ def check(file: str | None, assignments: tuple[str, ...], schema: bool, memory: 
         from workbench.sweeps.preflight import check as check_before_start
 
         check_before_start(experiment)
+        steps = [] if no_step else _try_first_steps(experiment)
         forecast = _forecast_memory(experiment) if memory else None
     except WorkbenchError as error:
         if not as_json:
@@ -92,7 +104,10 @@ def check(file: str | None, assignments: tuple[str, ...], schema: bool, memory: 
         print_error(error)
         return exit_code_of(error)
     if as_json:
-        document = {"ok": True, "name": experiment.name, "experiment_hash": experiment.hash()}
+        document: dict[str, Any] = {
+            "ok": True, "name": experiment.name, "experiment_hash": experiment.hash(),
+            "first_steps": [asdict(step) for step in steps],
+        }  # fmt: skip
         print_json(document if forecast is None else document | {"memory": forecast.to_json()})
         return 0
     trials = experiment.max_configurations()
@@ -102,9 +117,17 @@ def check(file: str | None, assignments: tuple[str, ...], schema: bool, memory: 
         f"{file} is valid: {experiment.name}, {parameters}, {budget}.\n"
         f"Start it with: {command_line('sweep', file)}"
     )
+    for line in describe_first_steps(steps):
+        click.echo(line)
     if forecast is not None:
         click.echo(describe_memory(forecast))
     return 0
+
+
+def _try_first_steps(experiment: Experiment) -> list[FirstStep]:
+    from workbench.probes.first_step import try_first_steps
+
+    return try_first_steps(experiment)
 
 
 def _forecast_memory(experiment: Experiment) -> MemoryForecast:
@@ -250,7 +273,7 @@ def _facts(run: Run, history: History) -> list[str]:
     row = run.row
     counts = format_counts(history)
     if is_automatic(history.experiment) and history.trials:
-        counts = describe_counts(candidates_of(history))
+        counts = describe_candidates(history)
     content = "an advice" if run.is_advice else counts or "no trials yet"
     lines = [f"started {format_age(time.time() - row.created_unix_s)}, {content}"]
     if row.state == "lost":
