@@ -66,7 +66,7 @@ PLAIN = Dialect()
 class Checked(BaseModel):
     """A type whose constructor raises our error; parts of other types are checked with those."""
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, /, **fields: Any) -> None:
         """Check and build it; arguments are its fields.
 
         Raises:
@@ -135,7 +135,8 @@ def _location(details: ErrorDetails, dialect: Dialect) -> list[str]:
     parts = [str(part) for part in details["loc"]]
     if len(parts) > 2 and parts[2] in dialect.kinds.get(parts[0], ()):
         del parts[2]  # the kind is not part of the document's path
-    return [part for part in parts if part not in _PLAIN_TAGS and "[" not in part]
+    # A key may look like what pydantic adds; the last part is then one.
+    return [part for part in parts if part not in _PLAIN_TAGS and "[" not in part] or parts[-1:]
 
 
 def _explain(

@@ -18,14 +18,13 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PositiveInt,
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
     model_validator,
 )
 
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment.alert_rules import AlertRule
 from workbench.experiment.aliases import resolve_aliases
 from workbench.experiment.components import Component
@@ -39,6 +38,7 @@ from workbench.experiment.sections import (
     Constraint,
     EarlyStop,
     Objective,
+    PositiveInt,
     Resources,
     Sampler,
     Training,
@@ -115,7 +115,7 @@ class Experiment(BaseModel):
     )
     seed: int = Field(default=0, ge=0, lt=2**32, description="Seed of everything random in the run.")
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, /, **fields: Any) -> None:
         """Check and build an experiment.
 
         Args:
@@ -186,11 +186,11 @@ class Experiment(BaseModel):
         budget = self.budget
         if budget.trials is not None:
             return budget.trials
-        if budget.time is not None or budget.plateau is not None or self.sampler.enumerates_grid:
+        if budget.time is not None or budget.plateau is not None or _enumerates_grid(self.sampler):
             return None
         return DEFAULT_TRIALS
 
-    def replace(self, **settings: Any) -> Experiment:
+    def replace(self, /, **settings: Any) -> Experiment:
         """Return a copy with some settings changed.
 
         Args:
@@ -252,6 +252,14 @@ class Experiment(BaseModel):
         named = {"model": self.model, "data": self.data, "train": self.train, "loss": self.loss}
         found = {key: component for key, component in named.items() if component is not None}
         return found | {f"metrics.{index}": metric for index, metric in enumerate(self.metrics)}
+
+
+def _enumerates_grid(sampler: Sampler) -> bool:
+    """Return whether configurations are the points of a grid; False if the sampler is not installed."""
+    try:
+        return sampler.kind.enumerates_grid
+    except WorkbenchError:
+        return False
 
 
 def _names_another(key: str, value: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
