@@ -16,6 +16,7 @@ from workbench.formatting import (
     format_bytes,
     format_count,
     format_duration,
+    format_noun,
     format_number,
     format_percent,
     format_rate,
@@ -197,7 +198,7 @@ def _describe_rate(candidate: Mapping[str, Any]) -> str:
     if rule:
         words.append(f"rule {rule}")
     if warmup_epochs:
-        words.append(f"warm-up over {format_number(warmup_epochs)} epoch{'' if warmup_epochs == 1 else 's'}")
+        words.append(f"warm-up over {format_number(warmup_epochs)} {format_noun(warmup_epochs, 'epoch')}")
     return ", ".join(words)
 
 

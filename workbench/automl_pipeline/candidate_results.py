@@ -13,6 +13,7 @@ from pydantic import JsonValue
 
 from workbench.automl_pipeline.model_selection import describe
 from workbench.events import FINISHED_RUN_STATES
+from workbench.formatting import format_count
 from workbench.history import History, Trial
 
 State = Literal["under way", "complete", "set aside", "cut short", "failed"]
@@ -123,7 +124,7 @@ def describe_counts(candidates: list[CandidateResult]) -> str:
     done = sum(each.state in ("complete", "set aside") for each in candidates)
     rest = {state: sum(each.state == state for each in candidates) for state in ("failed", "cut short")}
     under_way = sum(each.state == "under way" for each in candidates)
-    parts = [f"{done} candidate{'' if done == 1 else 's'} tried"]
+    parts = [f"{format_count(done, 'candidate')} tried"]
     parts += [
         f"{number} more {state}" for state, number in {**rest, "under way": under_way}.items() if number
     ]

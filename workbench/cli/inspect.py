@@ -32,7 +32,13 @@ from workbench.cli.remote import remote_capable
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.trial_value import describe_value
 from workbench.formatting import format_age, format_count, format_number, format_params, format_value
-from workbench.runs.descriptions import first_line, format_counts, format_numbers, how_to_extend
+from workbench.runs.descriptions import (
+    first_line,
+    format_counts,
+    format_numbers,
+    has_nothing_left,
+    how_to_extend,
+)
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -179,18 +185,7 @@ def print_run(run: Run, num_trials: int) -> None:
         console.print()
         for line in lines_of(advice):
             console.print(Text(line))
-    best = history.best()
-    if best is not None:
-        console.print()
-        console.print(Text(f"Best: trial {best.number}", style="bold"))
-        facts = make_table(show_header=False)
-        for name, value in best.values.items():
-            facts.add_row(name, Text(format_number(value), style="bold"))
-        for name, value in best.params.items():
-            facts.add_row(name, format_value(value))
-        if plan := best.plan.describe(in_full=True):
-            facts.add_row("plan", plan)
-        console.print(facts)
+    _print_best(console, history)
     shown = _ordered(history)[:num_trials]
     if shown:
         console.print()
@@ -205,6 +200,37 @@ def print_run(run: Run, num_trials: int) -> None:
     console.print()
     for line in next_commands(run.run_id, row.state, history):
         console.print(Text(line, style="bright_black"))
+
+
+def _print_best(console: Any, history: History) -> None:
+    """Print the best trial; with several objectives the front, and the best value of each."""
+    from rich.text import Text
+
+    front = history.front() if len(history.objectives) > 1 else []
+    if front:
+        console.print()
+        numbers = format_numbers([trial.number for trial in front])
+        console.print(Text(f"On the front, beaten by no other in every objective: {numbers}", style="bold"))
+    best = history.best()
+    if best is None:
+        return
+    if front:
+        facts = make_table(show_header=False)
+        for metric, trial in history.extremes().items():
+            value = Text(format_number(trial.values[metric]), style="bold")
+            facts.add_row(f"best {metric}", value, f"trial {trial.number}", format_params(trial.params))
+        console.print(facts)
+        return
+    console.print()
+    console.print(Text(f"Best: trial {best.number}", style="bold"))
+    facts = make_table(show_header=False)
+    for name, value in best.values.items():
+        facts.add_row(name, Text(format_number(value), style="bold"))
+    for name, value in best.params.items():
+        facts.add_row(name, format_value(value))
+    if plan := best.plan.describe(in_full=True):
+        facts.add_row("plan", plan)
+    console.print(facts)
 
 
 def make_table(*columns: str, show_header: bool = True) -> Table:
@@ -253,6 +279,10 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
             offers.append(("start it, if it does not start", command_line("resume", run_id)))
     elif state == "complete" and has_best and (more := how_to_extend(history)):
         offers = [("extend it", command_line("extend", run_id, **more))]
+    elif state == "failed" and has_nothing_left(history):
+        offers = [
+            ("try more once it is fixed", command_line("extend", run_id, **(how_to_extend(history) or {})))
+        ]
     elif state in ("lost", "stopped", "failed"):
         offers = [("resume it", command_line("resume", run_id))]
     if not has_best and history.in_state("failed"):
@@ -315,7 +345,7 @@ def _print_setbacks(console: Any, history: History) -> None:
     grouped: dict[str, list[int]] = {}
     for trial in history.trials.values():
         for setback in trial.setbacks:
-            if setback.reason != "resized":
+            if setback.reason not in ("resized", "stopped"):
                 grouped.setdefault(f"{setback.reason}: {first_line(setback.message)}", []).append(
                     trial.number
                 )

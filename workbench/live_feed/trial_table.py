@@ -37,7 +37,7 @@ def trial_table(tail: RunTail, query: TableQuery) -> TrialTable:
     keys = [column.key for column in columns]
     if query.sort not in keys:
         raise ArgumentError(f"there is no column {query.sort!r}", field="table.sort", allowed=keys)
-    best = history.best()
+    best = _best_numbers(history)
     found = [trial for trial in history.trials.values() if _matches(trial, query)]
     found.sort(
         key=lambda trial: _order(_value(trial, query.sort), query.descending), reverse=query.descending
@@ -50,7 +50,7 @@ def trial_table(tail: RunTail, query: TableQuery) -> TrialTable:
                 number=trial.number,
                 state=trial.state,
                 reason=trial.reason,
-                is_best=best is not None and best.number == trial.number,
+                is_best=trial.number in best,
                 cells=tuple(_cell(_value(trial, key)) for key in keys),
             )
             for trial in window
@@ -58,6 +58,14 @@ def trial_table(tail: RunTail, query: TableQuery) -> TrialTable:
         offset=query.offset,
         total=len(found),
     )
+
+
+def _best_numbers(history: History) -> set[int]:
+    """Return the best trial, or with several objectives those on the front."""
+    if len(history.objectives) > 1:
+        return {trial.number for trial in history.front()}
+    best = history.best()
+    return set() if best is None else {best.number}
 
 
 def duration_s(trial: Trial) -> float | None:
