@@ -87,10 +87,10 @@ def format_count(count: float, noun: str = "", plural: str = "") -> str:
         noun: What is counted; nothing is added if empty.
         plural: Its plural, if that is not the noun with an s.
     """
-    return f"{_whole(count):,}" + (f" {format_noun(_whole(count), noun, plural)}" if noun else "")
+    return f"{_whole(count):,}" + (f" {counted_noun(_whole(count), noun, plural)}" if noun else "")
 
 
-def format_noun(count: float, noun: str, plural: str = "") -> str:
+def counted_noun(count: float, noun: str, plural: str = "") -> str:
     """Write what is counted, without the number: `trial` for 1, else `trials`; arguments as above."""
     return noun if count == 1 else plural or f"{noun}s"
 

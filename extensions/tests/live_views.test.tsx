@@ -80,10 +80,16 @@ test("the header of a failed run states the first error, and each kind of failur
 });
 
 test("several objectives have a front and no best trial", () => {
-  const extremes = [{ metric: "val_accuracy", value: 0.9, trial: 3 }, { metric: "latency_s", value: 0.1, trial: 5 }];
+  const extremes = [
+    { metric: "val_accuracy", value: 0.9, trial: 3 },
+    { metric: "latency_s", value: 0.1, trial: 5 },
+  ];
   const run = buildRun({ best: null, front: { num_trials: 4, extremes } });
   const { container } = render(<Head controller={buildController({ run }).controller} />);
-  assert.match(container.textContent!, /on the front4 trials.*best val_accuracy0\.9trial 3.*best latency_s0\.1trial 5/s);
+  assert.match(
+    container.textContent!,
+    /on the front4 trials.*best val_accuracy0\.9trial 3.*best latency_s0\.1trial 5/s,
+  );
 });
 
 test("the time that is left has an interval", () => {

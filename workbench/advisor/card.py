@@ -13,10 +13,10 @@ from typing import Any
 from workbench.advisor.stored_advice import Interval, finite, mapping, stored_plan, texts
 from workbench.experiment.yaml_file import write_yaml
 from workbench.formatting import (
+    counted_noun,
     format_bytes,
     format_count,
     format_duration,
-    format_noun,
     format_number,
     format_percent,
     format_rate,
@@ -198,7 +198,7 @@ def _describe_rate(candidate: Mapping[str, Any]) -> str:
     if rule:
         words.append(f"rule {rule}")
     if warmup_epochs:
-        words.append(f"warm-up over {format_number(warmup_epochs)} {format_noun(warmup_epochs, 'epoch')}")
+        words.append(f"warm-up over {format_number(warmup_epochs)} {counted_noun(warmup_epochs, 'epoch')}")
     return ", ".join(words)
 
 

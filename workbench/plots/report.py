@@ -19,9 +19,9 @@ from workbench.experiment.changing import describe_changes
 from workbench.experiment.trial_value import describe_value
 from workbench.formatting import (
     MISSING,
+    counted_noun,
     format_count,
     format_duration,
-    format_noun,
     format_number,
     format_time,
 )
@@ -253,7 +253,7 @@ def _front_answer(run: RunData) -> str:
     return (
         '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best results</h2>'
         f'<div class="value">{len(front)}</div><div class="metric">'
-        f"{format_noun(len(front), 'trial')} on the Pareto front"
+        f"{counted_noun(len(front), 'trial')} on the Pareto front"
         f"</div>{_target(run)}</div><div><h3>Extremes of the front</h3>"
         f"<table><tbody>{''.join(extremes)}</tbody></table></div></section>"
     )

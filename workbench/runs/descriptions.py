@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.actions import suggest
 from workbench.errors import Suggestion
 from workbench.events import RunState, TrialState
-from workbench.formatting import compact_duration, format_noun
+from workbench.formatting import compact_duration, counted_noun
 
 if TYPE_CHECKING:
     from workbench.history import History, Trial
@@ -25,7 +25,7 @@ def format_counts(history: History) -> str:
 def format_numbers(numbers: Sequence[int], most: int = 8) -> str:
     """Write which trials: trial 3, or trials 1, 2, 5, ..."""
     named = ", ".join(str(number) for number in numbers[:most]) + (", ..." if len(numbers) > most else "")
-    return f"{format_noun(len(numbers), 'trial')} {named}"
+    return f"{counted_noun(len(numbers), 'trial')} {named}"
 
 
 def leaders(history: History) -> list[tuple[str, Trial, dict[str, float]]]:
