@@ -7,6 +7,7 @@ is absent from the configuration, never a placeholder. Proposing values is left 
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator, Mapping
 from typing import Self
 
@@ -18,6 +19,7 @@ from workbench.errors import ExperimentError
 __all__ = ["Choice", "Domain", "Fixed", "Float", "Int", "Params", "Space", "describe", "same_value"]
 
 Params = dict[str, JsonValue]
+_NAME = re.compile(r"[^\W\d]\w*(?:[.-]\w+)*")
 
 
 class Space(RootModel[dict[str, WrittenDomain]]):
@@ -38,10 +40,11 @@ class Space(RootModel[dict[str, WrittenDomain]]):
     @model_validator(mode="after")
     def _check_parents(self) -> Self:
         for name, domain in self.root.items():
-            if not name.isidentifier():
+            if not _NAME.fullmatch(name):
                 raise ExperimentError(
-                    "not a parameter name", field=name, allowed="letters, digits and underscores"
-                )
+                    "not a parameter name", field=name,
+                    allowed="letters, digits and underscores, with dots or dashes between them",
+                )  # fmt: skip
             for parent, wanted in domain.when.items():
                 self._check_condition(name, parent, wanted)
         self.order()

@@ -46,6 +46,16 @@ def test_a_report_is_written_where_it_is_asked_for_and_its_path_printed(shell: S
     assert Path(usual).exists()
 
 
+def test_a_report_creates_no_folders(shell: Shell) -> None:
+    record_run(shell.folder)
+
+    code, out, err = shell("report", "last", "--to", str(shell.folder / "reprots" / "a.html"))
+
+    assert (code, out) == (2, "")
+    assert f"the folder {shell.folder / 'reprots'} does not exist" in err
+    assert not (shell.folder / "reprots").exists()
+
+
 def test_export_says_where_the_bundle_lies_and_refuses_a_full_folder(shell: Shell) -> None:
     run_id = record_run(shell.folder)
     words = ("export", "last", "--to", str(shell.folder / "best"))

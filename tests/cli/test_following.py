@@ -43,7 +43,11 @@ def test_following_prints_one_line_for_each_change_of_state(shell: Shell) -> Non
         "trial 0 complete val_accuracy=0.91 (best so far) lr=0.01 width=16",
     ]
     assert "trial 2 pruned at step 40 val_accuracy=0.5 lr=0.01 width=16" in lines
-    assert "trial 3 failed (error): ValueError: too wide" in lines
+    place = lines.index("trial 3 failed (error): ValueError: too wide (x.py:1)")
+    assert lines[place + 1 : place + 4] == [
+        "Traceback (most recent call last):", '  File "x.py", line 1, in f', "ValueError: too wide",
+    ]  # fmt: skip
+    assert sum(line.startswith("Traceback") for line in lines) == 1, "only the first failure shows it"
     assert lines[-1] == "run complete: trials"
     assert err == ""
     assert code == 5

@@ -104,7 +104,8 @@ def test_show_as_json_has_every_promised_key(shell: Shell) -> None:
         "number": 3, "state": "failed", "reason": "error", "message": "ValueError: too wide",
         "params": {"lr": 0.01, "width": 16},
         "values": {"val_accuracy": 0.9}, "last_step": 40, "reports": 2, "attempts": 1,
-        "plan": PLAN, "setbacks": [], "resizes": [],
+        "plan": PLAN, "setbacks": [], "resizes": [], "failed_at": "x.py:1",
+        "traceback": 'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: too wide',
     }  # fmt: skip
     assert [trial["state"] for trial in shown["trials"]] == [
         "complete", "complete", "pruned", "failed", "failed",
@@ -134,7 +135,8 @@ def test_show_tells_people_the_best_what_failed_and_what_to_type(shell: Shell) -
 
     assert (code, err) == (0, "")
     assert "value of a trial: the best evaluation, whose checkpoint is exported" in out
-    for expected in ("complete", "Best: trial 1", "0.95", "trial 3: ValueError: too wide",
+    for expected in ("complete", "Best: trial 1", "0.95", "trial 3: ValueError: too wide (x.py:1)",
+                     f"workbench show {run_id} --trial 3",
                      f"workbench report {run_id}", f"workbench export {run_id} --to best"):  # fmt: skip
         assert expected in out
 

@@ -209,3 +209,49 @@ def test_sizes_are_read_as_people_write_them(written: object, size_bytes: int) -
 def test_sizes_that_are_none_are_refused(written: object) -> None:
     with pytest.raises(ExperimentError, match=r"resources\.max_checkpoints_size"):
         experiment(resources={"max_checkpoints_size": written})
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"training": {"num_workers": 4}}, "training.num_workers"),
+        ({"training": {"dataloader_num_workers": 4}}, "training.dataloader_num_workers"),
+        ({"num_workers": 4}, "num_workers"),
+        ({"search": {"num_workers": {"choices": [1, 2]}}}, "search.num_workers"),
+    ],
+)
+def test_workers_of_data_loaders_never_become_processes_of_training(
+    changes: dict[str, Any], field: str
+) -> None:
+    with pytest.raises(ExperimentError, match=r"loads its data itself.*plan\.workers") as caught:
+        experiment(**changes)
+    assert caught.value.field == field
+
+
+def test_names_of_parameters_may_contain_dashes_and_dots() -> None:
+    search = {"learning-rate": {"low": 0.1, "high": 1.0}, "optimizer.lr": {"low": 0.1, "high": 1.0}}
+    made = Experiment(train="m:f", objectives=[{"metric": "loss", "goal": "minimize"}], search=search)
+    assert list(made.search.root) == list(search)
+    assert Experiment.from_yaml(made.to_yaml()) == made
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a.", "-a", "a..b", "7", "a=b"])
+def test_names_that_paths_cannot_hold_are_refused(name: str) -> None:
+    with pytest.raises(ExperimentError, match="not a parameter name"):
+        Experiment(train="m:f", objectives=[{"metric": "loss", "goal": "minimize"}], search={name: 1})
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"early_stop": {"unit": "samples"}}, "a model is not counted in samples"),
+        ({"train": "m:f", "early_stop": {"unit": "loss"}}, "loss is an objective"),
+    ],
+)
+def test_a_unit_in_which_nothing_is_counted_is_refused(changes: dict[str, Any], match: str) -> None:
+    fields = {"objectives": [{"metric": "loss", "goal": "minimize"}], **changes}
+    if "train" not in changes:
+        fields |= {"model": "mlp", "data": "digits"}
+    with pytest.raises(ExperimentError, match=match) as caught:
+        Experiment(**fields)
+    assert caught.value.field == "early_stop.unit"

@@ -82,6 +82,18 @@ early_stop: {{pruner: asha, grace: 3, reduction_factor: 3}}
             {"distribution": "q_log_uniform_values", "min": 2, "max": 64, "q": 1},
             {"low": 2, "high": 64, "log": True},
         ),
+        (
+            {"distribution": "q_log_uniform_values", "min": 8, "max": 32, "q": 4},
+            {"choices": (8, 12, 16, 20, 24, 28, 32)},
+        ),
+        (
+            {"distribution": "q_log_uniform_values", "min": 32, "max": 256, "q": 32},
+            {"choices": (32, 64, 96, 128, 160, 192, 224, 256)},
+        ),
+        (
+            {"distribution": "q_log_uniform_values", "min": 1e-5, "max": 1.0, "q": 1e-5},
+            {"low": 1e-5, "high": 1.0, "log": True},
+        ),
         ({"distribution": "q_log_uniform", "min": 0, "max": 5}, {"low": 1, "high": 148, "log": True}),
         (
             {"distribution": "inv_log_uniform", "min": 1, "max": 2},
@@ -113,13 +125,13 @@ def test_distribution_becomes(keys: dict[str, Any], expected: object) -> None:
             {"early_terminate": {"type": "hyperband", "min_iter": 1, "strict": False}},
             "early_terminate.strict",
         ),
-        ({"early_terminate": {"type": "hyperband", "s": 2, "max_iter": 28}}, "early_terminate.max_iter"),
+        ({"early_terminate": {"type": "hyperband", "max_iter": 27}}, "early_terminate.s"),
         ({"parameters": {"x": {"values": [1], "probabilities": [1]}}}, "parameters.x.probabilities"),
         ({"parameters": {"x": {"distribution": "normal", "mu": 0}}}, "parameters.x.distribution"),
         ({"parameters": {"x": {"min": 1}}}, "parameters.x"),
         ({"parameters": {"x": {"min": 1, "max": 2, "mu": 0}}}, "parameters.x.mu"),
         (
-            {"parameters": {"x": {"distribution": "q_log_uniform_values", "min": 8, "max": 64, "q": 8}}},
+            {"parameters": {"x": {"distribution": "q_log_uniform_values", "min": 8, "max": 64, "q": 0}}},
             "parameters.x.q",
         ),
         ({"parameters": {"a": {"parameters": {"b": {"value": 1}}}, "a_b": {"value": 2}}}, "parameters.a_b"),
@@ -140,3 +152,26 @@ def test_a_script_is_refused_with_the_way_out() -> None:
 def test_brackets_counted_from_the_end_begin_at_the_same_step() -> None:
     experiment = read(early_terminate={"type": "hyperband", "max_iter": 27, "s": 2})
     assert (experiment.early_stop.grace, experiment.early_stop.reduction_factor) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("stopping", "grace", "noted"),
+    [
+        ({"min_iter": 5, "s": 2}, 5, "early_terminate.s has no effect"),
+        ({"min_iter": 5, "max_iter": 27, "s": 2}, 3, "early_terminate.min_iter has no effect"),
+        ({"max_iter": 100, "s": 2}, 11, "rungs are 11, 33, ..."),
+        ({"min_iter": 5}, 5, ""),
+    ],
+)
+def test_brackets_begin_where_they_begin_in_wandb(stopping: dict[str, Any], grace: int, noted: str) -> None:
+    notes: list[str] = []
+    document = read_yaml(DOCUMENTED) | {"early_terminate": {"type": "hyperband", **stopping}}
+    found = from_wandb_sweep(document, train="module:function", note=notes.append)
+    assert found.early_stop.grace == grace
+    assert noted in "".join(notes)
+    assert bool(notes) == bool(noted)
+
+
+def test_names_of_parameters_may_have_dashes_and_dots() -> None:
+    names = {"learning-rate": {"min": 0.1, "max": 1.0}, "trainer.lr": {"values": [1, 2]}}
+    assert list(read(parameters=names).search.root) == ["learning-rate", "trainer.lr"]

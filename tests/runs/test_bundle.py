@@ -184,3 +184,52 @@ def test_objects_from_a_notebook_travel_in_the_bundle(tmp_path: Path) -> None:
     assert read.train is not None
     assert read.train.load()({"lr": 0.5}, None) == 0.5
     assert "only if you trust" in (folder / "README.md").read_text()
+
+
+def _exported_function(tmp_path: Path, project: Path, *, saves: bool) -> Path:
+    """Export a run of a function that starts a script; it was started in `project`."""
+    (project / "scripts").mkdir(parents=True)
+    (project / "loop.py").write_text('import subprocess\nsubprocess.run(["python", "scripts/fit.py"])')
+    (project / "scripts" / "fit.py").write_text("")
+    train = {"name": "loop:train", "weights": "large.bin"}
+    (project / "large.bin").write_bytes(b"x" * 2000)
+    fields = {**EXPERIMENT, "train": train, "model": None, "data": None}
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run = Run(store, store.create_run(wb.Experiment(**fields)))
+        append(store, run.run_id, [*begin(), *trial_events(0, at_s=0), *finish(1)])
+        if saves:
+            left = store.artifacts_of(run.run_id).below("trials/00000/checkpoints")
+            left.write("epoch-3/model.bin", b"weights")
+        return run.export(tmp_path / "best")
+
+
+def test_a_bundle_of_a_function_holds_its_folder_and_its_scripts_and_names_what_it_lacks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    monkeypatch.setattr("workbench.runs.bundle_files.MAX_DATA_BYTES", 1000)
+    folder = _exported_function(tmp_path, tmp_path / "project", saves=True)
+
+    assert (folder / "files" / "epoch-3" / "model.bin").read_bytes() == b"weights"
+    assert sorted(path.relative_to(folder).as_posix() for path in (folder / "code").rglob("*.*")) == [
+        "code/loop.py", "code/scripts/fit.py",
+    ]  # fmt: skip
+    readme = (folder / "README.md").read_text()
+    assert "`files/` holds what the function left in its folder:\n\n- epoch-3/model.bin, 7 B" in readme
+    assert "finds in another way are not here" in readme
+    assert "too large for this folder: large.bin" in readme
+    assert "echo 'note: not in this folder: large.bin' >&2" in (folder / "retrain.sh").read_text()
+    with pytest.raises(RunError, match="is of a train function"):
+        wb.load_bundle(folder)
+
+
+def test_a_bundle_of_a_function_that_left_nothing_explains_how_to_save_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "project").mkdir()
+    monkeypatch.chdir(tmp_path / "project")
+    folder = _exported_function(tmp_path, tmp_path / "project", saves=False)
+
+    assert not (folder / "files").exists()
+    assert "parameter named `folder`" in (folder / "README.md").read_text()

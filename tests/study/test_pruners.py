@@ -113,3 +113,38 @@ def test_what_a_function_returns_is_never_pruned() -> None:
     assert not drive.study.take_report(bad)
     drive.ask()
     assert drive.study.take_report(bad.model_copy(update={"trial": 2, "returned": False}))
+
+
+def _stops_of_batches(early_stop: dict[str, Any]) -> dict[int, int | None]:
+    """Train with batches of 100 and 10 samples, each as good per sample; return the step of each stop."""
+    drive = Drive(make_experiment(early_stop=early_stop))
+    stops: dict[int, int | None] = {}
+    for batch in (100, 10):
+        trial = drive.ask().trial
+        stops[batch] = None
+        for step in range(1, 1000 // batch + 1):
+            samples = step * batch
+            if drive.report(trial, step, loss=1 / samples, samples=float(samples)):
+                stops[batch] = step
+                break
+        drive.end(trial, "complete" if stops[batch] is None else "pruned")
+    return stops
+
+
+@pytest.mark.parametrize(
+    "settings", [{"pruner": "asha", "reduction_factor": 2}, {"pruner": "median", "startup_trials": 1}]
+)
+def test_batch_sizes_are_compared_after_equally_many_samples(settings: dict[str, Any]) -> None:
+    assert _stops_of_batches(settings) == {100: None, 10: 1}
+    assert _stops_of_batches({**settings, "unit": "samples", "grace": 200}) == {100: None, 10: None}
+
+
+def test_a_report_counts_for_the_last_multiple_of_grace_that_it_has_reached() -> None:
+    drive = Drive(make_experiment(early_stop={"pruner": "asha", "unit": "samples", "grace": 64}))
+    for losses in ((0.1, 0.1), (0.2, 0.2)):
+        trial = drive.ask().trial
+        stopped = [
+            drive.report(trial, step, loss=loss, samples=48.0 * step)
+            for step, loss in enumerate(losses, start=1)
+        ]
+    assert stopped == [False, True], "48 samples are less than 64, and 96 count as 64"

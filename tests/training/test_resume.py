@@ -21,7 +21,7 @@ from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
 from workbench.models.adapters import build_model
 from workbench.training import TrialTask, checkpoint, run_trial
-from workbench.training.export import write_weights
+from workbench.training.export import read_model, write_weights
 
 EXPERIMENT = Experiment(
     model={"name": "convnet", "width": 8, "dropout": 0.4},
@@ -214,3 +214,23 @@ def test_weights_are_exported_for_other_programs(tmp_path: Path) -> None:
     assert_same(load_file(weights), dict(expected))
     model = build_model("convnet", {"width": 8, "dropout": 0.4}, input_shape=(1, 8, 8), num_outputs=10)
     model.load_state_dict(load_file(weights))
+
+
+def build_compiled(config: Any) -> torch.nn.Module:
+    """Compile a whole model and, within it, a layer: `torch.compile` then nests the names of its tensors."""
+    layer: Any = torch.compile(torch.nn.Linear(64, 10))
+    return torch.compile(torch.nn.Sequential(torch.nn.Flatten(), layer))  # type: ignore[return-value]
+
+
+def test_weights_of_compiled_models_have_the_names_of_plain_ones(tmp_path: Path) -> None:
+    model = build_compiled({})
+    state = model.state_dict()
+    assert "_orig_mod.1._orig_mod.weight" in state
+    file = checkpoint.save(tmp_path, {"strategy": {"model": state}}, last=True, best=False)
+
+    write_weights(file, tmp_path / "weights.safetensors")
+
+    assert sorted(load_file(tmp_path / "weights.safetensors")) == ["1.bias", "1.weight"]
+    experiment = EXPERIMENT.replace(model=build_compiled)
+    read, _ = read_model(experiment, {}, tmp_path / "weights.safetensors")
+    assert_same(read.state_dict(), dict(state))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,15 @@ from workbench.training import TrialTask, run_trial
 
 
 def run(
-    function: Callable[..., Any], folder: Path, *, stop_at: int | None = None, **task: Any
+    function: Callable[..., Any],
+    folder: Path,
+    *,
+    stop_at: int | None = None,
+    early_stop: Mapping[str, Any] | None = None,
+    **task: Any,
 ) -> tuple[TrialEnded, list[TrialReported]]:
-    experiment = Experiment(train=function, objectives=[{"metric": "score", "goal": "maximize"}])
+    objectives = [{"metric": "score", "goal": "maximize"}]
+    experiment = Experiment(train=function, objectives=objectives, early_stop=early_stop or {})
     objects = folder / "objects"
     objects.mkdir(exist_ok=True)
     for name, payload in experiment.payloads().items():
@@ -179,3 +185,18 @@ assert not heavy, heavy
 """
     search_path = f"{Path(__file__).parents[2]}:{tmp_path}"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": search_path})
+
+
+def test_the_progress_that_trials_are_compared_by_is_reported_and_grows(tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
+        for step, samples in enumerate(config["samples"]):
+            report(step=step, **({"score": 1.0} if samples is None else {"score": 1.0, "samples": samples}))
+            report(step=step, speed=2.0)
+
+    def ending(*samples: int | None) -> TrialEnded:
+        params = {"samples": list(samples)}
+        return run(train, tmp_path, early_stop={"pruner": "asha", "unit": "samples"}, params=params)[0]
+
+    assert ending(32, 32, 64).state == "complete"
+    assert "report.samples: missing, but early_stop.unit" in str(ending(32, None).message)
+    assert "report.samples: 16 is not valid after 32" in str(ending(32, 16).message)

@@ -85,9 +85,11 @@ def test_a_silent_trial_leaves_no_file(make_task, origin):
     assert not Path(task.folder).exists()
 
 
-def test_a_failing_trial_ends_failed_and_leaves_its_worker_usable(make_task, origin):
-    _, ended, worker = run(make_task("no_such_function"), origin)
+def test_a_failing_trial_has_its_traceback_in_its_log_and_leaves_its_worker_usable(make_task, origin):
+    task = make_task("no_such_function")
+    _, ended, worker = run(task, origin)
     assert (ended.state, ended.reason) == ("failed", "error")
+    assert (Path(task.folder) / "log.txt").read_text() == ended.traceback
     assert run(make_task("constant"), origin)[2] == worker
 
 

@@ -273,7 +273,19 @@ _DECLARED = (
     ),
     Action("attach", "Follow", "Follow a run until it ends.", "nobody", command="follow", method=None,
            for_run=lambda _run: True, asks_first=True, examples=("workbench follow last",)),
-    Action("show", "Show", "Show how a run stands.", "nobody", method=None),
+    Action(
+        "show", "Show", "Show a run: its state, its trials, and why trials failed.", "nobody", method=None,
+        arguments=(
+            Argument("trial", "count", "Show only this trial, with its traceback if it failed.", minimum=0,
+                     is_from_browser=False),
+            Argument("traceback", "flag", "Print only the traceback: of --trial, or of the first failure.",
+                     is_from_browser=False),
+        ),
+        examples=(
+            "workbench show last", "workbench show last --trial 3", "workbench show last --traceback",
+            "workbench show last --json",
+        ),
+    ),
 )  # fmt: skip
 
 ACTIONS: dict[str, Action] = {action.kind: action for action in _DECLARED}

@@ -10,7 +10,7 @@ import click
 from workbench.actions import ACTIONS
 from workbench.cli.action_options import action_options
 from workbench.cli.options import attach, described, example, json_option, run_argument, store_option
-from workbench.cli.output import print_json
+from workbench.cli.output import print_json, print_note
 from workbench.cli.remote import remote_capable
 
 
@@ -87,7 +87,7 @@ def import_sweep(file: Path, train: str | None, path: Path | None, as_json: bool
     document = read_yaml_file(file, holds="a W&B sweep: method, metric, parameters, ...")
     for key in [key for key in document if key in HOMELESS]:
         click.echo(f"left out {key}: {document.pop(key)!r}", err=True)
-    experiment = from_wandb_sweep(document, train=train)
+    experiment = from_wandb_sweep(document, train=train, note=print_note)
     text = experiment.to_yaml()
     if path is None:
         if as_json:

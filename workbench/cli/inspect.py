@@ -7,12 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from workbench.actions import ACTIONS
 from workbench.advisor.card import lines_of
+from workbench.cli.action_options import action_options
+from workbench.cli.best_trials import print_best
 from workbench.cli.exit_codes import exit_code_of
 from workbench.cli.options import (
     Count,
     attach,
     command_line,
+    described,
     example,
     json_option,
     open_store,
@@ -25,15 +29,18 @@ from workbench.cli.output import (
     colour_of,
     describe_memory,
     make_console,
+    make_table,
     print_error,
     print_json,
 )
 from workbench.cli.remote import remote_capable
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.trial_value import describe_value
-from workbench.formatting import format_age, format_count, format_number, format_params, format_value
+from workbench.formatting import format_age, format_count, format_number, format_params
 from workbench.runs.descriptions import (
+    describe_place,
     first_line,
+    first_traceback,
     format_counts,
     format_numbers,
     has_nothing_left,
@@ -158,19 +165,23 @@ def list_runs(limit: int | None, as_json: bool) -> None:
 @run_argument
 @click.option("--trials", "num_trials", type=Count(min=0), default=20, show_default=True,
               help="Show this many trials, best first.")  # fmt: skip
+@action_options("show")
 @store_option
 @json_option
-@example(
-    "workbench show last",
-    "workbench show last --json",
-)
-def show(run_id: str, num_trials: int, as_json: bool) -> None:
-    """Show a run: its state, its trials, and why trials failed."""
+@described(ACTIONS["show"])
+def show(
+    run_id: str, num_trials: int, trial: int | None, traceback: bool | None, as_json: bool
+) -> None:  # fmt: skip
+    """Show a run; the help is that of the action."""
     run = attach(run_id)
-    if as_json:
+    if trial is not None or traceback:
+        from workbench.cli.show_trial import show_trial
+
+        show_trial(run, trial, only_traceback=bool(traceback), as_json=as_json)
+    elif as_json:
         print_json(run.to_json())
-        return
-    print_run(run, num_trials)
+    else:
+        print_run(run, num_trials)
 
 
 def print_run(run: Run, num_trials: int) -> None:
@@ -185,7 +196,7 @@ def print_run(run: Run, num_trials: int) -> None:
         console.print()
         for line in lines_of(advice):
             console.print(Text(line))
-    _print_best(console, history)
+    print_best(console, history)
     shown = _ordered(history)[:num_trials]
     if shown:
         console.print()
@@ -200,51 +211,6 @@ def print_run(run: Run, num_trials: int) -> None:
     console.print()
     for line in next_commands(run.run_id, row.state, history):
         console.print(Text(line, style="bright_black"))
-
-
-def _print_best(console: Any, history: History) -> None:
-    """Print the best trial; with several objectives the front, and the best value of each."""
-    from rich.text import Text
-
-    front = history.front() if len(history.objectives) > 1 else []
-    if front:
-        console.print()
-        numbers = format_numbers([trial.number for trial in front])
-        console.print(Text(f"On the front, beaten by no other in every objective: {numbers}", style="bold"))
-    best = history.best()
-    if best is None:
-        return
-    if front:
-        facts = make_table(show_header=False)
-        for metric, trial in history.extremes().items():
-            value = Text(format_number(trial.values[metric]), style="bold")
-            facts.add_row(f"best {metric}", value, f"trial {trial.number}", format_params(trial.params))
-        console.print(facts)
-        return
-    console.print()
-    console.print(Text(f"Best: trial {best.number}", style="bold"))
-    facts = make_table(show_header=False)
-    for name, value in best.values.items():
-        facts.add_row(name, Text(format_number(value), style="bold"))
-    for name, value in best.params.items():
-        facts.add_row(name, format_value(value))
-    if plan := best.plan.describe(in_full=True):
-        facts.add_row("plan", plan)
-    console.print(facts)
-
-
-def make_table(*columns: str, show_header: bool = True) -> Table:
-    """Return a table in the common style."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        box=box.SIMPLE_HEAD, show_header=show_header, show_edge=False, pad_edge=False, header_style="bold",
-        padding=(0, 2, 0, 0),
-    )  # fmt: skip
-    for column in columns:
-        table.add_column(column, no_wrap=column in ("run", "state"))
-    return table
 
 
 def trials_table(history: History, trials: list[Trial]) -> Table:
@@ -285,8 +251,8 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
         ]
     elif state in ("lost", "stopped", "failed"):
         offers = [("resume it", command_line("resume", run_id))]
-    if not has_best and history.in_state("failed"):
-        offers.append(("read the tracebacks", command_line("report", run_id)))
+    if (failed := first_traceback(history)) is not None:
+        offers.append(("read the traceback", command_line("show", run_id, trial=failed.number)))
     if has_best and not has_report:
         offers += [
             ("write the report", command_line("report", run_id)),
@@ -384,7 +350,8 @@ def _print_grouped(console: Any, title: str, grouped: dict[str, list[int]], styl
 
 
 def last_line(trial: Trial) -> str:
-    """Return why a trial failed, in one line."""
+    """Return why a trial failed, in one line, and where in the user's code."""
     lines = [line.strip() for line in (trial.traceback or "").splitlines() if line.strip()]
     text = lines[-1] if lines else first_line(trial.message)
-    return f"{trial.reason}: {text}" if trial.reason and trial.reason != "error" else text
+    place = describe_place(trial.failed_at)
+    return (f"{trial.reason}: {text}" if trial.reason and trial.reason != "error" else text) + place

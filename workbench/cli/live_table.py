@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import time
 from typing import TYPE_CHECKING, Protocol
 
@@ -25,6 +26,7 @@ REFRESH_S = 0.25
 _LINES_AROUND_TABLE = 8
 _MIN_ROWS = 3
 _BAR_WIDTH = 40
+_BELOW_LINE = " " * 12
 
 
 class View(Protocol):
@@ -58,6 +60,8 @@ class LinesView:
         if line is not None:
             elapsed = _elapsed(self._history, event.time_unix_s)
             click.echo(f"{elapsed:>11} {line}", err=self._stderr)
+        if (traceback := self._narrator.traceback_of(event)) is not None:
+            click.echo(textwrap.indent(traceback, _BELOW_LINE), err=self._stderr)
 
     def refresh(self, state: RunState) -> None:
         """Do nothing: a log needs no reminder."""
@@ -103,6 +107,8 @@ class LiveView:
         if colour_of(state) != "default":
             text.highlight_words([state], style=colour_of(state))
         self._console.print(text, no_wrap=True, overflow="ellipsis")
+        if (traceback := self._narrator.traceback_of(event)) is not None:
+            self._console.print(Text(textwrap.indent(traceback, _BELOW_LINE), style="bright_black"))
 
     def refresh(self, state: RunState) -> None:
         """Redraw, at most four times a second."""
@@ -166,7 +172,7 @@ class LiveView:
         return grid
 
     def _draw_running(self, running: list[Trial]) -> Table:
-        from workbench.cli.inspect import make_table
+        from workbench.cli.output import make_table
 
         history = self._history
         metrics = [item.metric for item in history.objectives]

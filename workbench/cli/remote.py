@@ -101,6 +101,7 @@ def print_unknown_outcome(cluster: RemoteCluster) -> None:
 def _run_on_cluster(
     address: str | None, token_file: Path | None, brings: Mapping[str, str | None], options: dict[str, Any]
 ) -> int:
+    from workbench.runs.figures import check_folder_of
     from workbench.runs.submission import check_target, save_result
 
     words = without_options(words_of_command(), _OURS)
@@ -114,6 +115,8 @@ def _run_on_cluster(
             f"{place} is a folder", field="--to", next_step="Give a file, such as report.html."
         )
     if place is not None:
+        if words[0] == "report":
+            check_folder_of(place)
         check_target(place, force=bool(options.get("force")))
     cluster = remote_cluster(address, token_file)
     cluster.jobs.check()

@@ -29,6 +29,7 @@ from workbench.errors import ExperimentError
 from workbench.experiment.alert_rules import AlertRule
 from workbench.experiment.aliases import resolve_aliases
 from workbench.experiment.components import Component
+from workbench.experiment.function_settings import check_unit, refuse_what_is_ignored
 from workbench.experiment.naming import check_name
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.refusals import findings, refusal
@@ -132,6 +133,7 @@ class Experiment(BaseModel):
     def _check(self) -> Self:
         _check_what_is_trained(self)
         _check_objectives(self)
+        check_unit(self)
         _check_momentum(self)
         _check_searched_fields(self)
         return self
@@ -265,26 +267,13 @@ def _check_what_is_trained(experiment: Experiment) -> None:
                 field="train",
                 allowed="package.module:function",
             )
-        _check_nothing_is_ignored(experiment)
+        refuse_what_is_ignored(experiment)
         return
     for field in ("model", "data"):
         if getattr(experiment, field) is None:
             raise ExperimentError(
                 "missing", field=field, next_step="Name a model and data, or a train function."
             )
-
-
-def _check_nothing_is_ignored(experiment: Experiment) -> None:
-    """Refuse settings that a train function would never receive."""
-    told = "Remove it, or pass it to the function: under train, beside its name."
-    for section in ("training", "plan"):
-        for name in getattr(experiment, section).model_dump():
-            if (section, name) != ("plan", "workers"):
-                raise ExperimentError(
-                    "a train function decides this itself", field=f"{section}.{name}", next_step=told
-                )
-    if experiment.metrics:
-        raise ExperimentError("a train function reports its own", field="metrics", next_step="Remove it.")
 
 
 def _check_objectives(experiment: Experiment) -> None:

@@ -23,6 +23,9 @@ ALIASES: dict[str, tuple[str, str]] = {
     "lr_scheduler_type": ("training", "schedule"),
 }
 
+_LOADER_WORKERS = ("num_workers", "dataloader_num_workers")
+"""In other libraries the processes that load data; Ray calls the processes that train by the first."""
+
 
 def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an experiment with every alias moved to its section and name.
@@ -33,10 +36,12 @@ def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
         fields: The fields of an experiment as the user wrote them.
 
     Raises:
-        ExperimentError: If an alias and its name are both given.
+        ExperimentError: If an alias and its name are both given, or a name means different things elsewhere.
     """
     resolved = dict(fields)
     search = resolved.get("search")
+    for place in (None, "training", *(() if resolved.get("train") is not None else ("search",))):
+        _refuse_loader_workers(resolved, place)
     if resolved.get("train") is None and isinstance(search, Mapping):
         resolved["search"] = {
             _searched_name(name, search): _rename_parents(domain, search) for name, domain in search.items()
@@ -47,6 +52,18 @@ def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
             for alias in [name for name in section if name in ALIASES]:
                 _move(resolved, place, alias)
     return resolved
+
+
+def _refuse_loader_workers(fields: Mapping[str, Any], place: str | None) -> None:
+    section = fields if place is None else fields.get(place)
+    given = section if isinstance(section, Mapping) else {}
+    for name in _LOADER_WORKERS:
+        if name in given:
+            raise ExperimentError(
+                "the training process loads its data itself: there are no processes to set",
+                field=name if place is None else f"{place}.{name}",
+                next_step="Remove it. If you mean processes that train in parallel, write plan.workers.",
+            )
 
 
 def _searched_name(name: str, search: Mapping[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """Settings of an experiment that is not checked yet, by dotted path: its document, changed in place.
 
-A path that leads nowhere is refused; whether a value is allowed is left to the experiment.
+A path that leads nowhere is refused; whether a value is allowed is left to the experiment. Names of
+parameters may contain dots themselves, as in `search.optimizer.lr.low`.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from typing import Any
 from workbench.errors import ExperimentError
 
 _NAMED_PARTS = frozenset({"model", "data", "train", "loss", "sampler"})
+_DOMAIN_KEYS = frozenset({"low", "high", "step", "log", "type", "choices", "value", "when"})
 _MAX_DIGITS = 9
 
 
@@ -24,7 +26,7 @@ def set_at(document: dict[str, Any], dotted: str, value: Any) -> None:
     Raises:
         ExperimentError: If the path leads nowhere.
     """
-    keys = _keys(dotted)
+    keys = _keys(document, dotted, names_whole=isinstance(value, dict))
     place: Any = document
     for depth, key in enumerate(keys[:-1]):
         place = _step_into(place, key, keys[: depth + 1])
@@ -44,7 +46,7 @@ def remove_at(document: dict[str, Any], dotted: str) -> None:
     Raises:
         ExperimentError: If the path leads through a list to a place that it does not have.
     """
-    *parents, last = _keys(dotted)
+    *parents, last = _keys(document, dotted)
     place: Any = document
     for depth, key in enumerate(parents):
         if isinstance(place, list):
@@ -57,13 +59,37 @@ def remove_at(document: dict[str, Any], dotted: str) -> None:
         place.pop(last, None)
 
 
-def _keys(dotted: str) -> list[str]:
+def _keys(document: dict[str, Any], dotted: str, *, names_whole: bool = False) -> list[str]:
+    """Split a path; of a parameter, whose name may contain dots, as far as the document tells.
+
+    Args:
+        document: The content of an experiment file.
+        dotted: The path.
+        names_whole: Whether a path that leads to no known part of a parameter names one as a whole.
+    """
     keys = dotted.split(".")
     if not all(keys):
         raise ExperimentError(
             "not the name of a setting", field=dotted, allowed="a dotted path, such as training.epochs"
         )
-    return keys
+    if keys[0] != "search" or len(keys) < 3:
+        return keys
+    search = document.get("search")
+    known = search if isinstance(search, dict) else {}
+    length = _length_of_name(keys[1:], known)
+    if length is None or (names_whole and keys[1 + length :] and keys[1 + length] not in _DOMAIN_KEYS):
+        parts = [place for place, key in enumerate(keys[2:], start=1) if key in _DOMAIN_KEYS]
+        length = parts[0] if parts else len(keys) - 1
+    name, rest = ".".join(keys[1 : 1 + length]), keys[1 + length :]
+    if rest[:1] == ["when"] and len(rest) > 1:
+        length = _length_of_name(rest[1:], known) or 1
+        rest = ["when", ".".join(rest[1 : 1 + length]), *rest[1 + length :]]
+    return ["search", name, *rest]
+
+
+def _length_of_name(keys: list[str], known: dict[str, Any]) -> int | None:
+    """Return how many of the first keys are the longest name of a parameter; None without one."""
+    return next((length for length in range(len(keys), 0, -1) if ".".join(keys[:length]) in known), None)
 
 
 def _step_into(place: Any, key: str, keys: list[str]) -> Any:

@@ -6,9 +6,10 @@ that reads it; whether settings fit together is checked where an experiment is p
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -29,6 +30,9 @@ from workbench.experiment.pruners import PRUNERS, SHARED_SETTINGS, PrunerOptions
 from workbench.experiment.samplers import SAMPLERS, SamplerOptions
 from workbench.formatting import parse_bytes, parse_duration_s
 from workbench.registry import Registry
+
+if TYPE_CHECKING:
+    from workbench.events import TrialReported
 
 Auto = Literal["auto"]
 no_truth_value = BeforeValidator(lambda given: _no_truth_value(given))
@@ -235,6 +239,12 @@ class EarlyStop(Section):
     """Which trials are stopped early, in units of epochs, or of steps for a `train` function."""
 
     pruner: PrunerName = "none"
+    unit: str | None = Field(
+        default=None,
+        min_length=1,
+        description="What grace and patience count for a train function: steps, or a metric that it reports "
+        "with each objective, such as samples or epochs. Models count epochs.",
+    )
     grace: Epochs = Field(
         default=1, description="Epochs that every trial completes before it may be stopped."
     )
@@ -262,6 +272,22 @@ class EarlyStop(Section):
     def kind(self) -> type[PrunerOptions]:
         """The type of the pruner: its options, what it reads and can handle."""
         return PRUNERS.load(self.pruner, field="early_stop.pruner")
+
+    @property
+    def counted_metric(self) -> str | None:
+        """The metric by which a function states its progress; None where steps or epochs do."""
+        return None if self.unit in (None, "steps") else self.unit
+
+    def rung_of(self, report: TrialReported) -> int | None:
+        """Return how far a trial was at a report, in the unit of `grace`; None if the report does not say.
+
+        Trials with different batch sizes report at different numbers of samples. To be comparable, a report
+        counts for the last multiple of `grace` that it has reached.
+        """
+        if self.counted_metric is None or report.epoch is not None:
+            return report.rung
+        count = report.values.get(self.counted_metric, math.nan)
+        return int(count // self.grace) * self.grace if math.isfinite(count) else None
 
     @model_validator(mode="after")
     def _check_that_the_pruner_reads_it(self) -> Self:

@@ -2,7 +2,7 @@
 
 Nested parameters become flat ones, named `parent_child`. `bayes` becomes tpe. `early_terminate`
 becomes asha, whose rungs are steps that the function reports. A key that an experiment has no word for
-is refused by its name; nothing is dropped.
+is refused by its name; what W&B ignores, or what can only be approximated, is noted.
 """
 
 from __future__ import annotations
@@ -14,6 +14,10 @@ from typing import Any
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 
+Note = Callable[[str], None]
+
+_NUM_ON_LOG_SCALE = 16
+"""How many values stand for a logarithmic range of multiples."""
 _METHODS = {"grid": "grid", "random": "random", "bayes": "tpe"}
 _KEYS = ("name", "program", "method", "metric", "parameters", "early_terminate", "run_cap")
 HOMELESS = {
@@ -26,13 +30,16 @@ HOMELESS = {
 }
 
 
-def from_wandb_sweep(document: Mapping[str, Any], *, train: str | None = None) -> Experiment:
+def from_wandb_sweep(
+    document: Mapping[str, Any], *, train: str | None = None, note: Note = lambda _text: None
+) -> Experiment:
     """Turn a sweep configuration of Weights & Biases into an experiment.
 
     Args:
         document: The content of the sweep file.
         train: The function to train with, as package.module:function; it takes the place of the
             script that `program` names, with `(config, report)` as its arguments.
+        note: Called with a sentence for each setting that is only approximated, or without effect in W&B.
 
     Returns:
         An experiment with the same parameters, metric, method, early stopping and number of runs.
@@ -56,7 +63,7 @@ def from_wandb_sweep(document: Mapping[str, Any], *, train: str | None = None) -
     settings: dict[str, Any] = {
         "train": train,
         "objectives": [_objective(_mapping(_need(document, "metric"), "metric"))],
-        "search": _parameters(_mapping(_need(document, "parameters"), "parameters"), "parameters", ""),
+        "search": _parameters(_mapping(_need(document, "parameters"), "parameters"), "parameters", "", note),
         "sampler": _one_of(_need(document, "method"), _METHODS, "method"),
     }
     if "name" in document:
@@ -64,7 +71,8 @@ def from_wandb_sweep(document: Mapping[str, Any], *, train: str | None = None) -
     if "run_cap" in document:
         settings["budget"] = {"trials": document["run_cap"]}
     if "early_terminate" in document:
-        settings["early_stop"] = _early_stop(_mapping(document["early_terminate"], "early_terminate"))
+        given = _mapping(document["early_terminate"], "early_terminate")
+        settings["early_stop"] = _early_stop(given, note)
     return Experiment(**settings)
 
 
@@ -108,7 +116,7 @@ def _objective(metric: Mapping[str, Any]) -> dict[str, Any]:
     return objective | ({"target": metric["target"]} if "target" in metric else {})
 
 
-def _early_stop(given: Mapping[str, Any]) -> dict[str, Any]:
+def _early_stop(given: Mapping[str, Any], note: Note) -> dict[str, Any]:
     field = "early_terminate"
     _refuse_others(given, ("type", "min_iter", "max_iter", "s", "eta", "strict"), field)
     _one_of(_need(given, "type", field), {"hyperband": "asha"}, f"{field}.type")
@@ -121,22 +129,20 @@ def _early_stop(given: Mapping[str, Any]) -> dict[str, Any]:
         if key in given and (not isinstance(given[key], int) or given[key] < 1):
             raise ExperimentError(f"{given[key]!r} is not a positive whole number", field=f"{field}.{key}")
     eta = given.get("eta", 3)
+    if "max_iter" not in given:
+        if "s" in given:
+            note(f"{field}.s has no effect without max_iter, in W&B as here")
+        return {"pruner": "asha", "grace": _need(given, "min_iter", field), "reduction_factor": eta}
     if "min_iter" in given:
-        for key in ("max_iter", "s"):
-            if key in given:
-                raise ExperimentError("repeats min_iter", field=f"{field}.{key}",
-                                      next_step="Remove it, or min_iter.")  # fmt: skip
-        return {"pruner": "asha", "grace": given["min_iter"], "reduction_factor": eta}
+        note(f"{field}.min_iter has no effect beside max_iter, in W&B as here")
     rungs = eta ** _need(given, "s", field)
-    if _need(given, "max_iter", field) % rungs:
-        raise ExperimentError(
-            f"{given['max_iter']} cannot be divided by eta ** s = {rungs}", field=f"{field}.max_iter",
-            next_step="Give min_iter, the first step at which a run may be stopped, instead.",
-        )  # fmt: skip
-    return {"pruner": "asha", "grace": given["max_iter"] // rungs, "reduction_factor": eta}
+    grace = max(1, given["max_iter"] // rungs)
+    if grace * rungs != given["max_iter"]:
+        note(f"{field}.max_iter: rungs are {grace}, {grace * eta}, ... because {rungs} does not divide it")
+    return {"pruner": "asha", "grace": grace, "reduction_factor": eta}
 
 
-def _parameters(given: Mapping[str, Any], field: str, prefix: str) -> dict[str, Any]:
+def _parameters(given: Mapping[str, Any], field: str, prefix: str, note: Note) -> dict[str, Any]:
     search: dict[str, Any] = {}
     for name, parameter in given.items():
         path, flat = f"{field}.{name}", f"{prefix}{name}"
@@ -144,9 +150,11 @@ def _parameters(given: Mapping[str, Any], field: str, prefix: str) -> dict[str, 
         if "parameters" in parameter:
             _refuse_others(parameter, ("parameters",), path)
             inner = _mapping(parameter["parameters"], f"{path}.parameters")
-            found = _parameters(inner, f"{path}.parameters", f"{flat}_")
+            found = _parameters(inner, f"{path}.parameters", f"{flat}_", note)
         else:
             found = {flat: _domain(parameter, path)}
+            if str(parameter.get("distribution")).startswith("q_log") and parameter.get("q", 1) != 1:
+                note(f"{path}: {_describe_rounding(found[flat])}")
         for twin in found.keys() & search.keys():
             raise ExperimentError(
                 f"{twin} is the name of two parameters", field=path, next_step="Rename one."
@@ -221,12 +229,21 @@ def _rounded(field: str, low: float, high: float, step: float) -> dict[str, Any]
 
 
 def _rounded_logarithmic(field: str, low: float, high: float, step: float) -> dict[str, Any]:
-    if step != 1:
-        raise ExperimentError(
-            "a logarithmic range supports only whole-number steps", field=f"{field}.q", allowed="1",
-            next_step="List the values instead.",
-        )  # fmt: skip
-    return {"type": "int", "low": round(low), "high": round(high), "log": True}
+    if step <= 0:
+        raise ExperimentError(f"{step} is not above 0", field=f"{field}.q")
+    if step == 1:
+        return {"type": "int", "low": round(low), "high": round(high), "log": True}
+    if not isinstance(step, int) or not 0 < low <= high:
+        return _logarithmic(field, low, high)
+    last = _NUM_ON_LOG_SCALE - 1
+    drawn = (low * (high / low) ** (place / last) for place in range(_NUM_ON_LOG_SCALE))
+    return {"choices": sorted({round(number / step) * step for number in drawn})}
+
+
+def _describe_rounding(domain: Mapping[str, Any]) -> str:
+    if "choices" in domain:
+        return f"{len(domain['choices'])} multiples of q, evenly spaced on a logarithmic scale, stand for all"
+    return "values are not rounded to q, because a logarithmic range has no steps"
 
 
 def _rounded_exponents(field: str, low: float, high: float, step: float) -> dict[str, Any]:

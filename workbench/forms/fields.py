@@ -133,14 +133,16 @@ def _fields(document: Document, name: str, kind: type[BaseModel]) -> Fields:
     fields = fields_of_type(kind, written, name, document)
     if name == "early_stop":
         pruner = written.get("pruner", "none") if isinstance(written, Mapping) else "none"
-        return [_applying(field, pruner) for field in fields]
+        return [_applying(field, pruner, document.get("train") is not None) for field in fields]
     return fields
 
 
-def _applying(field: FormField, pruner: Any) -> FormField:
-    """Return a field of early stopping with whether the chosen pruner reads it."""
-    readers = readers_of(field.path.rpartition(".")[2])
-    return field.model_copy(update={"applies": readers is None or pruner in readers or field.is_written})
+def _applying(field: FormField, pruner: Any, calls_function: bool) -> FormField:
+    """Return a field of early stopping with whether the chosen pruner, and what is trained, read it."""
+    name = field.path.rpartition(".")[2]
+    readers = readers_of(name)
+    applies = (readers is None or pruner in readers) and (calls_function or name != "unit")
+    return field.model_copy(update={"applies": applies or field.is_written})
 
 
 def _list(document: Document, name: str) -> Section:

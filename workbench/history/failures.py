@@ -18,25 +18,28 @@ if TYPE_CHECKING:
 
 NUM_ALIKE = 3
 """How many configurations must fail in one way before a run ends for it."""
-MOST_ALIKE = 6
+NUM_OF_ONE_CHOICE = 6
 """How many, where all of them have the same value of a choice, which may be the cause."""
 
 
 @dataclass(frozen=True)
 class FailureGroup:
-    """The trials that failed with one message."""
+    """The trials that failed with one message at one place."""
 
     reason: str
     message: str
     """Its first line."""
+    place: str | None
+    """The line of the user's code, as file:line; None where none is known."""
     trials: list[Trial]
 
 
 def failure_groups(history: History) -> list[FailureGroup]:
-    """Return the failed trials, grouped by reason and message; the most frequent first."""
-    groups: dict[tuple[str, str], list[Trial]] = {}
+    """Return the failed trials, grouped by reason, message and place; the most frequent first."""
+    groups: dict[tuple[str, str, str | None], list[Trial]] = {}
     for trial in history.in_state("failed"):
-        groups.setdefault((trial.reason or "error", _first_line(trial)), []).append(trial)
+        kind = trial.reason or "error", _first_line(trial), trial.failed_at
+        groups.setdefault(kind, []).append(trial)
     found = [FailureGroup(*kind, trials) for kind, trials in groups.items()]
     return sorted(found, key=lambda group: -len(group.trials))
 
@@ -60,7 +63,7 @@ def systematic_failure(history: History) -> str | None:
 
     A run has such an error where no trial has ever reported an objective, and at least `NUM_ALIKE`
     configurations have raised the same type of error at the same place. If they share the value of a
-    parameter with other choices, `MOST_ALIKE` are needed, because that value may be the cause. Running out of
+    parameter with other choices, `NUM_OF_ONE_CHOICE` are needed, because that value may be the cause. Running out of
     memory, diverging, lost workers and timeouts depend on the configuration or the machine and never count.
     """
     if history.replay_of is not None or not history.drivers:
@@ -76,7 +79,7 @@ def systematic_failure(history: History) -> str | None:
     if any(trial.state != "failed" or trial.reason != "error" for trial in ended):
         return None
     num_configurations = len({trial.configuration for trial in ended})
-    needed = MOST_ALIKE if _shared_choices(history, ended) else NUM_ALIKE
+    needed = NUM_OF_ONE_CHOICE if _shared_choices(history, ended) else NUM_ALIKE
     if num_configurations < needed or len({_cause(trial) for trial in ended}) > 1:
         return None
     return (

@@ -293,26 +293,7 @@ class History:
             "reason": self.reason,
             "settings": values_of(self.in_force),
             "best": best and {"trial": best.number, "values": best.values, "params": best.params},
-            "trials": [
-                {
-                    "number": trial.number,
-                    "state": trial.state,
-                    "reason": trial.reason,
-                    "message": trial.message,
-                    "params": trial.params,
-                    "plan": trial.plan.to_json(),
-                    "values": trial.values,
-                    "last_step": trial.last_step,
-                    "reports": trial.reports,
-                    "attempts": trial.attempts,
-                    "setbacks": [
-                        setback.model_dump(include={"attempt", "reason", "message", "next_plan"})
-                        for setback in trial.setbacks
-                    ],
-                    "resizes": [resize.to_json() for resize in trial.resizes],
-                }
-                for trial in self.trials.values()
-            ],
+            "trials": [trial.to_json() for trial in self.trials.values()],
             "alerts": [alert.to_json() for alert in self.alerts.values()],
         }
 

@@ -22,6 +22,7 @@ from workbench.events import (
     TrialState,
 )
 from workbench.formatting import format_duration, format_rate
+from workbench.history.failure_place import failure_place
 from workbench.plan import PartialPlan
 
 
@@ -121,6 +122,33 @@ class Trial:
     def num_retries(self) -> int:
         """How many of its attempts ended in a way that counts against `max_retries`."""
         return sum(setback.is_retry for setback in self.setbacks)
+
+    @property
+    def failed_at(self) -> str | None:
+        """The line of the user's code at which the trial failed, as file:line; None where none is known."""
+        return failure_place(self.traceback)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the trial as plain values for programs to read."""
+        return {
+            "number": self.number,
+            "state": self.state,
+            "reason": self.reason,
+            "message": self.message,
+            "failed_at": self.failed_at,
+            "traceback": self.traceback,
+            "params": self.params,
+            "plan": self.plan.to_json(),
+            "values": self.values,
+            "last_step": self.last_step,
+            "reports": self.reports,
+            "attempts": self.attempts,
+            "setbacks": [
+                setback.model_dump(include={"attempt", "reason", "message", "next_plan"})
+                for setback in self.setbacks
+            ],
+            "resizes": [resize.to_json() for resize in self.resizes],
+        }
 
 
 def apply_to_trial(

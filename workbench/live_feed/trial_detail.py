@@ -8,7 +8,7 @@ from workbench.live_feed.available_actions import offers_of_trial
 from workbench.live_feed.protocol import EndedAttempt, TrialDetail
 from workbench.live_feed.run_tail import RunTail
 from workbench.live_feed.trial_table import duration_s
-from workbench.runs.descriptions import plain
+from workbench.runs.descriptions import log_file, plain
 
 _LOG_BYTES = 16_384
 
@@ -40,7 +40,7 @@ def trial_detail(tail: RunTail, number: int, folder: Path) -> TrialDetail | None
         ),
         resizes=tuple(resize.describe() for resize in trial.resizes),
         workers=tuple(f"{pid} on {host}" for pid, host in zip(trial.worker_pids, hosts, strict=False)),
-        log=_read_end(folder / "trials" / f"{number:05d}" / "log.txt"),
+        log=_read_end(log_file(folder, number)),
         offers=offers_of_trial(tail.run_id, tail.row.state, tail.data.history, trial),
     )  # fmt: skip
 

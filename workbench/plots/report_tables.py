@@ -67,9 +67,9 @@ def failures(run: RunData) -> list[str]:
         details = f"<details><summary>Traceback</summary><pre>{text(told)}</pre></details>" if told else ""
         rows.append(
             f'<tr><th scope="row">{reason}</th>{_cell(str(len(trials)), "number")}{_cell(numbers)}'
-            f"<td>{text(group.message[:500])}{details}</td></tr>"
+            f"{_cell(group.place or '')}<td>{text(group.message[:500])}{details}</td></tr>"
         )
-    heads = [("Reason", ""), ("Count", "number"), ("Trials", ""), ("Message", "")]
+    heads = [("Reason", ""), ("Count", "number"), ("Trials", ""), ("Line", ""), ("Message", "")]
     caption = f"{len(rows)} of {format_count(len(groups), 'kind')} of failure, most frequent first"
     return ["<h2>Failures</h2>", table(heads, rows, caption)]
 

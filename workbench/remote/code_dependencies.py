@@ -14,7 +14,7 @@ from pathlib import Path
 from workbench.experiment import Component, Experiment
 from workbench.remote.code_origin import is_installed
 
-_NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints"})
+NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints"})
 
 
 def components_of(experiment: Experiment) -> list[Component]:
@@ -65,7 +65,7 @@ def files_of(modules: Iterable[str], search_path: Sequence[str]) -> dict[str, Pa
         for path, name in _files_of(top, [*search_path, *sys.path]):
             found[name] = path
             if path.suffix == ".py":
-                waiting |= _imported(path)
+                waiting |= imported_by(path)
     return found
 
 
@@ -75,12 +75,12 @@ def _files_of(top: str, search_path: Sequence[str]) -> Iterator[tuple[Path, str]
     for place in [Path(place).absolute() for place in places if place and not is_installed(place)]:
         for path in sorted(place.rglob("*")) if place.is_dir() else [place]:
             name = path.relative_to(place.parent)
-            if path.is_file() and _NOT_CODE.isdisjoint(name.parts):
+            if path.is_file() and NOT_CODE.isdisjoint(name.parts):
                 yield path, name.as_posix()
 
 
-def _imported(path: Path) -> set[str]:
-    """Return the top-level names that a file imports."""
+def imported_by(path: Path) -> set[str]:
+    """Return the top-level names that a Python file imports; none if it cannot be parsed."""
     try:
         tree = ast.parse(path.read_bytes())
     except (OSError, SyntaxError, ValueError):

@@ -3,9 +3,11 @@
 experiment.yaml       the experiment with the search space narrowed to this one configuration
 objects/              Python objects from a notebook, named by their SHA-256, where there are any
 code/                 the user's code and data that it needs: the modules that the experiment names and those
-                      that they import, or everything that was submitted with the run
+                      that they import, and the files that the code of a train function names; or everything
+                      that was submitted with the run
 configuration.json    the parameters, the plan, the seed and the results
 weights.safetensors   the model at the checkpoint that its value belongs to, if the workbench trained it
+files/                what a train function left in the folder of its trial
 environment.txt       the versions of Python and of every installed package
 retrain.sh            trains it again
 report.html           the report of its run
@@ -20,6 +22,7 @@ import importlib.metadata
 import json
 import math
 import platform
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -34,21 +37,21 @@ from workbench.experiment import Experiment, PlanSettings
 from workbench.experiment.trial_value import TrialValue, describe_value
 from workbench.formatting import format_number
 from workbench.history import History, Trial
-from workbench.remote.code_dependencies import files_of, modules_of, relative_data, with_data_at
+from workbench.remote.code_dependencies import relative_data
 from workbench.remote.job_package import MODULES_FOLDER
+from workbench.runs.bundle_files import Contents, copy_code, copy_files
 from workbench.runs.experiment_file import write_experiment
 from workbench.runs.figures import write_report
 
 if TYPE_CHECKING:
-    from workbench.remote.code_origin import Origin
     from workbench.runs.view import RunView
 
 CODE_FOLDER = "code"
 """The folder of a bundle that holds the code of its run."""
+FILES_FOLDER = "files"
+"""The folder of a bundle that holds what a train function left in the folder of its trial."""
 _RETRAIN = "workbench sweep experiment.yaml --trials 1"
 _RETRAIN_IN_CODE = "workbench sweep ../experiment.yaml --trials 1"
-MAX_DATA_BYTES = 100 * 2**20
-"""Copy data up to this size; larger data stays in place and is referred to by its absolute path."""
 
 
 def write_bundle(
@@ -90,7 +93,7 @@ def write_bundle(
         )
     try:
         _prepare(folder, force=force)
-        _write_files(run, chosen, folder)
+        _write_files(run, chosen, folder, weights=weights)
     except OSError as error:
         raise RunError(
             f"cannot write {folder}: {error.strerror}", next_step="Name another folder."
@@ -179,17 +182,18 @@ def _prepare(folder: Path, *, force: bool) -> None:
         raise RunError(f"{folder} is not empty", next_step="Name another folder, or allow it with --force.")
 
 
-def _write_files(run: RunView, trial: Trial, folder: Path) -> None:
+def _write_files(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> None:
     from workbench.sweeps.origin_file import read_origin
 
     origin = read_origin(run.store.artifacts_of(run.run_id))
     experiment = narrow(run.experiment, trial)
-    missing: list[str] = []
+    contents = Contents()
     if origin.archived is None:
-        missing = _bring_modules(experiment, origin, folder / CODE_FOLDER)
-        experiment = _bring_data(experiment, Path(origin.directory), folder / CODE_FOLDER)
+        experiment = copy_code(experiment, origin, folder / CODE_FOLDER, contents)
     else:  # it was submitted: its original folder is on another machine
         shutil.copytree(origin.on_this_machine().directory, folder / CODE_FOLDER, dirs_exist_ok=True)
+    if experiment.train is not None and weights:
+        copy_files(run, trial.number, folder / FILES_FOLDER, contents)
     has_code = (folder / CODE_FOLDER).is_dir()
     write_experiment(experiment, folder / "experiment.yaml")
     configuration = {
@@ -207,51 +211,21 @@ def _write_files(run: RunView, trial: Trial, folder: Path) -> None:
     (folder / "configuration.json").write_text(text + "\n", encoding="utf-8")
     (folder / "environment.txt").write_text(_environment(), encoding="utf-8")
     script = folder / "retrain.sh"
-    script.write_text(_script(has_code), encoding="utf-8")
+    script.write_text(_script(has_code, contents.lacks), encoding="utf-8")
     script.chmod(0o755)
     (folder / "README.md").write_text(
-        _readme(run, trial, experiment, missing, has_code=has_code), encoding="utf-8"
+        _readme(run, trial, experiment, contents, has_code=has_code), encoding="utf-8"
     )
 
 
-def _bring_modules(experiment: Experiment, origin: Origin, place: Path) -> list[str]:
-    """Copy the modules that the experiment needs, and return the names of those that were not found."""
-    named = modules_of(experiment)
-    files = files_of(named, [origin.directory, *origin.search_path])
-    for name, path in files.items():
-        (place / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, place / name)
-    tops = {name.partition("/")[0].removesuffix(".py") for name in files}
-    return [name for name in named if name.partition(".")[0] not in tops]
-
-
-def _bring_data(experiment: Experiment, directory: Path, place: Path) -> Experiment:
-    """Copy data from the folder in which the run was started, or refer to other data by its absolute path."""
-    path = relative_data(experiment)
-    if path is None:
-        return experiment
-    source = directory / path
-    files = [item for item in [source, *source.rglob("*")] if item.is_file()]
-    if (
-        files
-        and ".." not in Path(path).parts
-        and sum(file.stat().st_size for file in files) <= MAX_DATA_BYTES
-    ):
-        for file in files:
-            copy = place / file.relative_to(directory)
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, copy)
-        return experiment
-    return with_data_at(experiment, source)
-
-
-def _script(has_code: bool) -> str:
-    """Return a script that trains again, wherever the folder is."""
+def _script(has_code: bool, lacks: list[str]) -> str:
+    """Return a script that trains again, wherever the folder is, and names what the folder lacks."""
     path = f'export PYTHONPATH="$PWD/{MODULES_FOLDER}${{PYTHONPATH:+:$PYTHONPATH}}"'
     return "\n".join(
         [
             "#!/bin/sh",
             "set -eu",
+            *(f"echo {shlex.quote(f'note: not in this folder: {name}')} >&2" for name in lacks),
             f'cd "$(dirname "$0")/{CODE_FOLDER if has_code else "."}"',
             *([path] if has_code else []),
             f'exec {_RETRAIN_IN_CODE if has_code else _RETRAIN} "$@"',
@@ -275,7 +249,7 @@ def _environment() -> str:
 
 
 def _readme(
-    run: RunView, trial: Trial, experiment: Experiment, missing: list[str], *, has_code: bool
+    run: RunView, trial: Trial, experiment: Experiment, contents: Contents, *, has_code: bool
 ) -> str:  # fmt: skip
     retrain = "sh retrain.sh" if has_code else _RETRAIN
     values = "\n".join(f"- {name}: {format_number(value)}" for name, value in trial.values.items())
@@ -285,7 +259,7 @@ def _readme(
         f"From run `{run.run_id}`. Its result ({describe_value(run.experiment)}):\n\n{values}",
         f"Its parameters:\n\n{parameters or '- none were searched'}",
         f"Train it again, with the same seed and, on the same machine, the same result:\n\n    {retrain}",
-        *_warnings(trial, experiment, missing, has_code=has_code),
+        *_warnings(trial, experiment, contents, has_code=has_code),
     ]
     if trial.best_checkpoint is not None:
         epoch = "best" if TrialValue(run.experiment).follows_best else "last"
@@ -300,14 +274,23 @@ def _readme(
     return "\n\n".join(parts) + "\n"
 
 
-def _warnings(trial: Trial, experiment: Experiment, missing: list[str], *, has_code: bool) -> list[str]:
+def _warnings(trial: Trial, experiment: Experiment, contents: Contents, *, has_code: bool) -> list[str]:
     """Return what the user must provide or know before training again."""
     parts: list[str] = []
     path = experiment.data.options.get("path") if experiment.data else None
-    if has_code:
+    if has_code and experiment.train is None:
         parts.append(f"`{CODE_FOLDER}/` holds the code, and the data that was in the same folder.")
-    if missing:
-        parts.append(f"It imports code that is not in this folder: {', '.join(missing)}.")
+    elif has_code:
+        parts.append(
+            f"`{CODE_FOLDER}/` holds the code of the function, and the scripts and data of the run's folder "
+            "that the code or its options name as text."
+        )
+    if experiment.train is not None:
+        parts += contents.describe_function(f"{FILES_FOLDER}/")
+    if contents.missing_modules:
+        parts.append(f"It imports code that is not in this folder: {', '.join(contents.missing_modules)}.")
+    if contents.too_large:
+        parts.append(f"It reads data that is too large for this folder: {', '.join(contents.too_large)}.")
     if path is not None and relative_data(experiment) is None:
         parts.append(f"It reads data that is not in this folder: {path}.")
     if experiment.payloads():

@@ -14,7 +14,7 @@ from workbench.errors import RunError
 from workbench.experiment import Experiment
 from workbench.remote.code_dependencies import relative_data, with_data_at
 from workbench.remote.job_package import MODULES_FOLDER
-from workbench.runs.bundle import CODE_FOLDER
+from workbench.runs.bundle import CODE_FOLDER, FILES_FOLDER
 from workbench.runs.experiment_file import read_experiment
 from workbench.space import Params
 
@@ -76,6 +76,11 @@ def load_bundle(folder: str | Path) -> Bundle:
         raise RunError(f"{folder} is not a bundle", next_step="Write one with: run.export(folder)") from error
     weights = folder / "weights.safetensors"
     if not weights.exists():
+        if (folder / FILES_FOLDER).is_dir():
+            raise RunError(
+                f"the bundle {folder} is of a train function, whose model only its own code can load",
+                next_step=f"Load what the function left in {folder / FILES_FOLDER}.",
+            )
         raise RunError(
             f"the bundle {folder} has no weights",
             next_step="Train it again with its retrain.sh, or export a trial with weights.",

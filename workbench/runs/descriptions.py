@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.actions import suggest
@@ -46,6 +48,21 @@ def leaders(history: History) -> list[tuple[str, Trial, dict[str, float]]]:
 def first_line(text: str | None) -> str:
     """Return the first line of a message that is not empty."""
     return next((line.strip() for line in (text or "").splitlines() if line.strip()), "no message")
+
+
+def describe_place(place: str | None) -> str:
+    """Write where the user's code failed, to be appended: " (loop.py:12)"; "" where that is unknown."""
+    return "" if place is None else f" ({place.removeprefix(f'{Path.cwd()}{os.sep}')})"
+
+
+def first_traceback(history: History) -> Trial | None:
+    """Return the first trial that failed with a traceback, by number; None without one."""
+    return next((trial for trial in history.in_state("failed") if trial.traceback), None)
+
+
+def log_file(folder: Path, trial: int) -> Path:
+    """Return where the log of a trial is, below the folder of its run; it need not exist."""
+    return folder / "trials" / f"{trial:05d}" / "log.txt"
 
 
 def plain(value: Any) -> Any:

@@ -23,7 +23,7 @@ from workbench.events import (
 from workbench.formatting import format_duration, format_number, format_params, format_range, format_rate
 from workbench.history import History, Trial
 from workbench.plan import PartialPlan
-from workbench.runs.descriptions import first_line
+from workbench.runs.descriptions import describe_place, first_line
 
 
 def measurement_line(event: Event) -> str | None:
@@ -59,6 +59,18 @@ class Narrator:
         """Describe events of `history`; each event is applied to it first."""
         self._history = history
         self._best: float | None = None
+        self._has_shown_traceback = False
+
+    def traceback_of(self, event: Event) -> str | None:
+        """Return the traceback to show below the line of an event: that of the run's first failure only.
+
+        Args:
+            event: The newest event.
+        """
+        if self._has_shown_traceback or not isinstance(event, TrialEnded) or not event.traceback:
+            return None
+        self._has_shown_traceback = True
+        return event.traceback.rstrip()
 
     def line_of(self, event: Event) -> str | None:
         """Return the line of an event, or None where it changes no state.
@@ -106,7 +118,8 @@ class Narrator:
     def _end_line(self, event: TrialEnded) -> str:
         trial = self._history.trials[event.trial]
         if event.state == "failed":
-            return f"trial {event.trial} failed ({event.reason}): {first_line(event.message)}"
+            place = describe_place(trial.failed_at)
+            return f"trial {event.trial} failed ({event.reason}): {first_line(event.message)}{place}"
         shown = {item.metric: event.values[item.metric] for item in self._history.objectives
                  if item.metric in event.values}  # fmt: skip
         words = [f"trial {event.trial} {event.state}", format_params(shown), format_params(trial.params)]

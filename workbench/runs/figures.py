@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import RunError, UnknownNameError
+from workbench.errors import ArgumentError, RunError, UnknownNameError
 from workbench.events import Event
 
 if TYPE_CHECKING:
@@ -60,10 +60,12 @@ def write_report(run: RunView, path: Path) -> Path:
         path: The file.
 
     Raises:
+        ArgumentError: If its folder does not exist; only the run's own folder is created.
         RunError: If it cannot be written there.
     """
     from workbench.plots.report import report_html
 
+    check_folder_of(path, run.folder)
     events = run.events()
     importance = _importance(run, events)
     text = report_html(
@@ -72,12 +74,31 @@ def write_report(run: RunView, path: Path) -> Path:
     )  # fmt: skip
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.parent == run.folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(text, encoding="utf-8")
         os.replace(temporary, path)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}", next_step="Name another file.") from error
     return path
+
+
+def check_folder_of(path: Path, *usual: Path) -> None:
+    """Check that the folder of a new file exists, before time is spent on its content.
+
+    Args:
+        path: The file.
+        usual: Folders that are created when they are needed.
+
+    Raises:
+        ArgumentError: If it does not exist.
+    """
+    folder = path.absolute().parent
+    if folder not in usual and not folder.is_dir():
+        raise ArgumentError(
+            f"the folder {folder} does not exist", field="to", allowed="a file in a folder that exists",
+            next_step="Create the folder first, or name another file.",
+        )  # fmt: skip
 
 
 def _importance(run: RunView, events: Sequence[Event]) -> dict[str, float]:

@@ -327,12 +327,13 @@ class Run(RunView):
         """Write the report of the run: one HTML page that needs no network.
 
         Args:
-            path: The file; None for `report.html` in the run's folder.
+            path: A file in a folder that exists; None for `report.html` in the run's folder.
 
         Returns:
             The path of the file.
 
         Raises:
+            ArgumentError: If the folder of the file does not exist.
             RunError: If the file cannot be written.
 
         Example:

@@ -247,12 +247,12 @@ class Study:
 
     def take_report(self, event: TrialReported) -> bool:
         """Record a report in its stored form, and return whether the trial should stop now."""
-        record, rung = self._record(event.trial), event.rung
+        record, rung = self._record(event.trial), self.experiment.early_stop.rung_of(event)
         if record.ended is not None:
             return record.prune
         record.value.report(event.values, step=event.step, attempt=event.attempt, returned=event.returned)
         value = event.values.get(self._metrics[0], math.nan)
-        if len(self._metrics) > 1 or not math.isfinite(value) or rung in record.reports:
+        if len(self._metrics) > 1 or not math.isfinite(value) or rung is None or rung in record.reports:
             return record.prune
         record.reports[rung] = value
         if record.proposal.repeat == 0 and not self._repeats_test:

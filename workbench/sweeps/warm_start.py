@@ -45,8 +45,9 @@ def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[Prio
             values[event.trial].report(
                 event.values, step=event.step, attempt=event.attempt, returned=event.returned
             )
-            if metric in event.values:
-                reports.setdefault(event.trial, []).append((event.rung, event.values[metric]))
+            rung = experiment.early_stop.rung_of(event)
+            if metric in event.values and rung is not None:
+                reports.setdefault(event.trial, []).append((rung, event.values[metric]))
     is_read_alike = experiment.train is None and _modes(earlier) == _modes(experiment)
     found: list[PriorTrialAdded] = []
     for trial in history.in_state("complete", "pruned"):

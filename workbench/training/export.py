@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from workbench.data import Datasets
 
+_COMPILED = "_orig_mod."
+
 
 def write_weights(checkpoint: Path, to: Path) -> None:
     """Write the model of a checkpoint as safetensors.
@@ -33,12 +35,18 @@ def write_weights(checkpoint: Path, to: Path) -> None:
 
     # Tied weights share memory, which the format refuses to store.
     tensors = {
-        name: value.clone().contiguous() for name, value in read(checkpoint)["strategy"]["model"].items()
+        plain_name(name): value.clone().contiguous()
+        for name, value in read(checkpoint)["strategy"]["model"].items()
     }
     to.parent.mkdir(parents=True, exist_ok=True)
     temporary = to.with_name(f".{to.name}.tmp")
     save_file(tensors, temporary)
     os.replace(temporary, to)
+
+
+def plain_name(name: str) -> str:
+    """Return the name that a tensor has in the model before `torch.compile`, which nests what it compiles."""
+    return name.replace(_COMPILED, "")
 
 
 def read_model(
@@ -68,8 +76,10 @@ def read_model(
     datasets = load_trial_data(str(weights), experiment)
     settings = resolve(experiment, params, num_train_samples=len(datasets.train))
     model = build_trial_model(experiment, params, settings, datasets)
+    names = {plain_name(name): name for name in model.state_dict()}
     try:
-        model.load_state_dict(load_file(weights))
+        stored = {plain_name(name): value for name, value in load_file(weights).items()}
+        model.load_state_dict({names.get(name, name): value for name, value in stored.items()})
     except (OSError, SafetensorError, RuntimeError) as error:
         problem = str(error).splitlines()[0].strip()
         raise RunError(

@@ -103,6 +103,8 @@ class _Reporter:
         if worker is not None and worker.num_workers > 1:
             self._ranks = Ranks(worker.group)
         self._objectives = experiment.objectives
+        self._counted = experiment.early_stop.counted_metric
+        self._count = 0.0
         self._report = report
         self._started_s = time.perf_counter()
         self._step = 0
@@ -136,6 +138,8 @@ class _Reporter:
     def _take(self, step: Any, metrics: Mapping[str, Any], *, returned: bool = False) -> bool:
         self._step = self._check_step(step)
         values = {name: _as_float(name, value) for name, value in metrics.items()}
+        if not returned and self._task.rank == 0:
+            self._check_count(values)
         self._values |= values
         if self._folder is not None:
             self._folder.keep()
@@ -214,6 +218,25 @@ class _Reporter:
                 next_step=f"Call report(step=..., {missing[0]}=...) in the function, or return it.",
             )
         return Outcome("stopped" if self._stop else "complete", self._step, self._values)
+
+    def _check_count(self, values: Mapping[str, float]) -> None:
+        """Check that a report of an objective states the progress by which trials are compared."""
+        if self._counted is None or all(item.metric not in values for item in self._objectives):
+            return
+        if self._counted not in values:
+            raise ExperimentError(
+                "missing, but early_stop.unit compares trials by it",
+                field=f"report.{self._counted}",
+                next_step=f"Report it with each objective: report(step=..., {self._counted}=...).",
+            )
+        if not values[self._counted] >= self._count:
+            raise ExperimentError(
+                f"{values[self._counted]:g} is not valid after {self._count:g}: early_stop.unit compares "
+                "trials by it",
+                field=f"report.{self._counted}",
+                allowed="a number that never decreases",
+            )
+        self._count = values[self._counted]
 
     def _check_step(self, step: Any) -> int:
         if hasattr(step, "item"):

@@ -54,6 +54,13 @@ class TrialLog:
             os.link(f"/proc/self/fd/{self._file}", self._path, src_dir_fd=self._file)
             self._has_name = True
 
+    def write(self, text: str) -> None:
+        """Append a text to the log of the current trial, after what was printed so far."""
+        _flush()
+        if self._file is not None and self._path is not None:
+            with contextlib.suppress(OSError):  # a full disk costs the log, not the trial
+                os.write(self._file, text.encode(errors="replace"))
+
     def size(self) -> int:
         """Return how many bytes the log holds, those of earlier attempts included."""
         _flush()

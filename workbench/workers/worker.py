@@ -225,6 +225,8 @@ class Worker:
                 trial=task.trial, attempt=task.attempt, state="failed", reason=reason,
                 message=message, traceback=traceback.format_exc(), step=0,
             )  # fmt: skip
+        if ended.traceback:
+            self._log.write(ended.traceback)
         return_freed_memory()
         try:
             unfit = self._baseline.excess(task.run_id)

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from tests.builders.recorded_runs import record_run
+from tests.services.shell import Shell
+from workbench.store import Store
+
+
+def test_one_trial_is_shown_with_its_whole_traceback(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+
+    code, out, err = shell("show", run_id, "--trial", "3")
+
+    assert (code, err) == (0, "")
+    assert out.startswith(f"trial 3 of {run_id}  failed (error)\n")
+    assert "ValueError: too wide (x.py:1)\n" in out
+    assert out.endswith('  File "x.py", line 1, in f\nValueError: too wide\n')
+    assert "lr" in out
+    assert "32 x 2 accumulated x 1 worker" in out
+
+
+def test_a_trial_that_did_not_fail_is_shown_without_one(shell: Shell) -> None:
+    record_run(shell.folder)
+
+    code, out, _ = shell("show", "last", "--trial", "1")
+
+    assert code == 0
+    assert "complete" in out
+    assert "Traceback" not in out
+
+
+def test_only_the_traceback_can_be_printed(shell: Shell) -> None:
+    record_run(shell.folder)
+    traceback = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\nValueError: too wide\n'
+
+    assert shell("show", "last", "--traceback") == (0, traceback, "")
+    assert shell("show", "last", "--trial", "3", "--traceback") == (0, traceback, "")
+    code, out, err = shell("show", "last", "--trial", "1", "--traceback")
+    assert (code, out) == (1, "")
+    assert "trial 1 is complete and has no traceback" in err
+
+
+def test_a_trial_that_does_not_exist_is_refused(shell: Shell) -> None:
+    record_run(shell.folder)
+
+    code, _, err = shell("show", "last", "--trial", "12")
+
+    assert code == 2
+    assert "has no trial 12; allowed: a number from 0 to 4" in err
+
+
+def test_the_log_of_a_trial_is_named(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        log = store.folder(run_id) / "trials" / "00003" / "log.txt"
+    log.parent.mkdir(parents=True)
+    log.touch()
+
+    assert str(log) in shell("show", run_id, "--trial", "3")[1]
+
+
+def test_a_trial_as_json_names_the_line_that_failed(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+
+    shown = shell.json("show", run_id, "--trial", "3")
+
+    assert (shown["run_id"], shown["number"], shown["failed_at"]) == (run_id, 3, "x.py:1")
+    assert shown["traceback"].endswith("ValueError: too wide")
+    trials = shell.json("show", run_id)["trials"]
+    assert [trial["failed_at"] for trial in trials] == [None, None, None, "x.py:1", "x.py:1"]

@@ -1,0 +1,89 @@
+"""Show one trial of a run: what was tried, how it ended, and its whole traceback."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from workbench.cli.output import colour_of, make_console, make_table, print_json
+from workbench.errors import ArgumentError, RunError
+from workbench.formatting import format_number, format_value
+from workbench.runs.descriptions import describe_place, first_traceback, log_file
+
+if TYPE_CHECKING:
+    from workbench.history import Trial
+    from workbench.runs import Run
+
+
+def show_trial(run: Run, number: int | None, *, only_traceback: bool, as_json: bool) -> None:
+    """Print one trial.
+
+    Args:
+        run: The run.
+        number: The trial; None for the first that failed with a traceback.
+        only_traceback: Print nothing but the traceback.
+        as_json: Print the trial as a JSON document, which contains the traceback.
+
+    Raises:
+        ArgumentError: If the run has no such trial.
+        RunError: If the traceback is wanted and there is none.
+    """
+    trial = _choose(run, number)
+    if as_json:
+        print_json({"run_id": run.run_id, **trial.to_json()})
+    elif not only_traceback:
+        _print_trial(run, trial)
+    elif trial.traceback:
+        click.echo(trial.traceback.rstrip())
+    else:
+        why = f": {trial.message}" if trial.message else ""
+        raise RunError(f"trial {trial.number} is {trial.state} and has no traceback{why}")
+
+
+def _choose(run: Run, number: int | None) -> Trial:
+    history = run.history
+    if number is None:
+        found = first_traceback(history)
+        if found is None:
+            raise RunError(f"no trial of run {run.run_id} has failed with a traceback")
+        return found
+    if number not in history.trials:
+        last = len(history.trials) - 1
+        allowed = f"a number from 0 to {last}" if last >= 0 else "none: the run has no trials yet"
+        raise ArgumentError(f"run {run.run_id} has no trial {number}", field="--trial", allowed=allowed)
+    return history.trials[number]
+
+
+def _print_trial(run: Run, trial: Trial) -> None:
+    from rich.text import Text
+
+    console = make_console()
+    state = trial.state if trial.reason is None else f"{trial.state} ({trial.reason})"
+    console.print(
+        Text.assemble(
+            (f"trial {trial.number}", "bold"), f" of {run.run_id}  ", (state, colour_of(trial.state))
+        )
+    )
+    facts = make_table(show_header=False)
+    for name, value in (trial.values or trial.last_values).items():
+        facts.add_row(name, Text(format_number(value), style="bold"))
+    for name, param in trial.params.items():
+        facts.add_row(name, Text(format_value(param)))
+    if plan := trial.plan.describe(in_full=True):
+        facts.add_row("plan", plan)
+    facts.add_row("step", str(trial.last_step))
+    facts.add_row("attempts", str(trial.attempts))
+    for setback in trial.setbacks:
+        facts.add_row(f"attempt {setback.attempt + 1}", Text(f"{setback.reason}: {setback.message}"))
+    if trial.hosts:
+        facts.add_row("hosts", ", ".join(dict.fromkeys(trial.hosts)))
+    if (log := log_file(run.folder, trial.number)).exists():
+        facts.add_row("log", Text(str(log)))
+    console.print(facts)
+    if trial.message:
+        console.print()
+        console.print(Text(f"{trial.message}{describe_place(trial.failed_at)}", style=colour_of(trial.state)))
+    if trial.traceback:
+        console.print()
+        console.print(Text(trial.traceback.rstrip()))

@@ -1,0 +1,123 @@
+"""What a bundle copies: code and data of the user, and what a train function left in its folder."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.experiment import Experiment
+from workbench.formatting import format_bytes
+from workbench.remote.code_dependencies import files_of, modules_of, relative_data, with_data_at
+from workbench.remote.named_files import find_named_files
+
+if TYPE_CHECKING:
+    from workbench.remote.code_origin import Origin
+    from workbench.runs.view import RunView
+
+MAX_DATA_BYTES = 100 * 2**20
+"""Copy data up to this size; larger data stays in place and is referred to by its absolute path."""
+_MAX_LISTED = 20
+
+
+@dataclass
+class Contents:
+    """What was copied into a bundle, and what it lacks."""
+
+    missing_modules: list[str] = field(default_factory=list)
+    too_large: list[str] = field(default_factory=list)
+    num_bytes_by_file: dict[str, int] = field(default_factory=dict)
+    """The files that a function left, with their sizes."""
+
+    @property
+    def lacks(self) -> list[str]:
+        """What the code needs and the bundle does not have."""
+        return [*self.missing_modules, *self.too_large]
+
+    def describe_function(self, folder: str) -> list[str]:
+        """Return paragraphs about what a bundle of a train function holds, and what it cannot hold."""
+        if self.num_bytes_by_file:
+            shown = list(self.num_bytes_by_file.items())[:_MAX_LISTED]
+            files = "\n".join(f"- {name}, {format_bytes(size)}" for name, size in shown)
+            more = len(self.num_bytes_by_file) - len(shown)
+            rest = f"\n- and {more} more" if more else ""
+            left = f"`{folder}` holds what the function left in its folder:\n\n{files}{rest}"
+        else:
+            left = (
+                "The function left no files, so there are no weights here. A function that has a parameter "
+                "named `folder` receives a folder; what it saves there is exported."
+            )
+        return [
+            left,
+            "Files that the function, or a program that it starts, finds in another way are not here: paths "
+            "that are put together while it runs, files outside the run's folder, downloads.",
+        ]
+
+
+def copy_code(experiment: Experiment, origin: Origin, place: Path, contents: Contents) -> Experiment:
+    """Copy the code and the data that an experiment needs.
+
+    Args:
+        experiment: The experiment, narrowed to one trial.
+        origin: Where the run was started.
+        place: The folder to copy into; it is made if there is anything to copy.
+        contents: Receives what is missing.
+
+    Returns:
+        The experiment; data that was not copied is referred to by its absolute path.
+    """
+    directory = Path(origin.directory)
+    named = modules_of(experiment)
+    code = files_of(named, [origin.directory, *origin.search_path])
+    _copy(code, place)
+    tops = {name.partition("/")[0].removesuffix(".py") for name in code}
+    contents.missing_modules = [name for name in named if name.partition(".")[0] not in tops]
+    if experiment.train is None:
+        return _copy_data(experiment, directory, place)
+    params = experiment.search.check({})
+    values = [*experiment.train.options.values(), *params.values()]
+    found = find_named_files(values, code, directory, max_bytes=MAX_DATA_BYTES)
+    _copy(found.files, place)
+    contents.too_large = found.too_large
+    return experiment
+
+
+def copy_files(run: RunView, trial: int, place: Path, contents: Contents) -> None:
+    """Copy what the function of a trial left in its folder.
+
+    Args:
+        run: The run.
+        trial: The number of the trial.
+        place: The folder to copy into; it is made if there is anything to copy.
+        contents: Receives the sizes.
+
+    Raises:
+        ArtifactsError: If the files cannot be read.
+    """
+    left = run.store.artifacts_of(run.run_id).below(f"trials/{trial:05d}/checkpoints")
+    contents.num_bytes_by_file = dict(sorted(left.sizes().items()))
+    for name in contents.num_bytes_by_file:
+        with left.as_file(name) as path:
+            _copy({name: path}, place)
+
+
+def _copy(files: Mapping[str, Path], place: Path) -> None:
+    for name, path in files.items():
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, place / name)
+
+
+def _copy_data(experiment: Experiment, directory: Path, place: Path) -> Experiment:
+    """Copy data from the folder in which the run was started, or refer to other data by its absolute path."""
+    path = relative_data(experiment)
+    if path is None:
+        return experiment
+    source = directory / path
+    files = [item for item in [source, *source.rglob("*")] if item.is_file()]
+    is_small = sum(file.stat().st_size for file in files) <= MAX_DATA_BYTES
+    if files and ".." not in Path(path).parts and is_small:
+        _copy({file.relative_to(directory).as_posix(): file for file in files}, place)
+        return experiment
+    return with_data_at(experiment, source)
