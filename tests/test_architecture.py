@@ -30,7 +30,7 @@ OWNERS = {
     "click": {"cli"},
     "rich": {"cli"},
     "anywidget": {"widgets"},
-    "IPython": {"widgets"},
+    "IPython": {"runs", "widgets"},
     "ipywidgets": {"widgets"},
     "jupyter_server": {"server"},
     "tornado": {"server"},

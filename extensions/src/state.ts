@@ -22,7 +22,7 @@ import type {
 
 export type RunState = RunItem["state"];
 export type TrialState = TrialRow["state"];
-export type Tab = "curves" | "throughput" | "analysis" | "advice" | "log" | "compare" | "resources";
+export type Tab = "result" | "curves" | "throughput" | "analysis" | "advice" | "log" | "compare" | "resources";
 
 /** What survives a reload. */
 export interface ViewState {

@@ -2,6 +2,7 @@
 import type { State, Tab } from "./state";
 
 export const TAB_NAMES: Record<Tab, string> = {
+  result: "Result",
   curves: "Curves",
   throughput: "Throughput",
   advice: "Advice",
@@ -14,9 +15,10 @@ export const TAB_NAMES: Record<Tab, string> = {
 /** Views that there is something to see in; an advice that tries no configurations has no curves. */
 export function tabsOf({ view, run }: State): Tab[] {
   const hasTrials = !run || run.kind === "sweep" || Object.keys(run.counts).length > 0;
-  const isAdvised = Boolean(run && (run.kind === "advice" || run.card.length));
+  const isAdvised = Boolean(run && (run.kind === "advice" || run.card));
   const offered: Record<Tab, boolean> = {
     advice: isAdvised,
+    result: Boolean(run?.chosen),
     curves: view.run !== null && hasTrials,
     throughput: view.run !== null && hasTrials,
     analysis: view.run !== null,

@@ -20,6 +20,23 @@ export interface ActionSnippet {
   python: string;
 }
 
+/** An advice in parts. */
+export interface AdviceCard {
+  /** What it is best for. */
+  goal: string;
+  /** What to use; the batch first. */
+  headline: CardFact[];
+  gain: CardGain | null;
+  predicted: CardFact[];
+  why: string[];
+  /** The runner-up, and the experiment without advice. */
+  others: CardOther[];
+  measured: string[];
+  would_change: string[];
+  /** What to write into the experiment, as YAML. */
+  settings: string[];
+}
+
 /** The best trial of a run so far. */
 export interface Best {
   trial: number;
@@ -32,6 +49,30 @@ export interface Best {
 export interface BestSoFar {
   x: Column;
   y: Column;
+}
+
+/** A name and a text. */
+export interface CardFact {
+  name: string;
+  text: string;
+}
+
+/** How many times better the advice is than the experiment without it. */
+export interface CardGain {
+  factor: number;
+  /** Nine of ten truths should lie above. */
+  low: number;
+  /** Nine of ten truths should lie below. */
+  high: number;
+  /** What is better by this factor. */
+  words: string;
+}
+
+/** Another plan, and what it would cost to use it. */
+export interface CardOther {
+  name: string;
+  plan: string;
+  compared: string;
 }
 
 /** The curves of one run. */
@@ -68,6 +109,23 @@ export interface ChartUpdate {
   is_overview: boolean;
   band: QuantileBand | null;
   best: BestSoFar | null;
+}
+
+/** The model that an automatic run chose and tested. */
+export interface ChosenModel {
+  model: string;
+  /** The most important score. */
+  metric: string;
+  /** That score on the held-out test part. */
+  value: number | string | null;
+  /** That score of the simplest guess. */
+  baseline: number | string | null;
+  /** The result in a few sentences. */
+  summary: string[];
+  /** The heads of the leaderboard. */
+  columns: string[];
+  /** Formatted cells, one per column. */
+  rows: string[][];
 }
 
 /** The position of a column of numbers in a frame. */
@@ -295,6 +353,10 @@ export interface RunDetail {
   owner: string | null;
   /** Number of trials by state. */
   counts: Record<string, number>;
+  /** With repeats, less than the number of trials. */
+  num_configurations: number;
+  /** The result of an automatic run. */
+  chosen: ChosenModel | null;
   /** None without one, or with several objectives. */
   best: Best | null;
   /** None with one objective. */
@@ -311,8 +373,8 @@ export interface RunDetail {
   experiment_hash: string;
   /** Available analysis figures. */
   figures: string[];
-  /** The lines of the advice; empty if there is none. */
-  card: string[];
+  /** The advice. */
+  card: AdviceCard | null;
   /** Share of its events read so far; None once all are. */
   loading: number | null;
   offers: Offer[];
@@ -439,6 +501,33 @@ export interface TrialTable {
   offset: number;
   /** Number of matching trials. */
   total: number;
+}
+
+/** The parts of a subscription that changed; missing parts are unchanged. */
+export interface Update {
+  /** Number of the subscription it answers. */
+  subscription: number;
+  frame: number;
+  /** The last event of the run that it includes. */
+  seq?: number;
+  problem?: Problem | null;
+  runs?: RunList | null;
+  run?: RunDetail | null;
+  chart?: ChartUpdate | null;
+  table?: TrialTable | null;
+  trial?: TrialDetail | null;
+  log?: LogUpdate | null;
+  compared?: ComparedRun[] | null;
+  resources?: MachinesStatus | null;
+}
+e {
+  columns: TableColumn[];
+  rows: TrialRow[];
+  offset: number;
+  /** Number of matching trials. */
+  total: number;
+  /** The best trial, also where it does not match. */
+  best?: TrialRow | null;
 }
 
 /** The parts of a subscription that changed; missing parts are unchanged. */

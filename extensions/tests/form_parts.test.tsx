@@ -16,6 +16,7 @@ import { SpacePart } from "../src/forms/space_part";
 import { Texts } from "../src/forms/text_editors";
 import { WhatIf } from "../src/forms/what_if";
 import type { PartName } from "../src/forms/message_types";
+import { buildCard } from "./view_builder";
 import { buildField, buildForm, buildSection, buildState } from "./fake_kernel";
 
 const CONFIRMED = { message: "Exported to best." };
@@ -167,10 +168,23 @@ test("what would be sampled is drawn, and the query follows changes", () => {
   assert.match(container.textContent!, /sgd70%.*exists in 70% of configurations/s);
 });
 
+test("the advice is applied and the run started by one button", () => {
+  const apply = [
+    { path: "plan.workers", label: "plan: workers", now: 1, value: 8, reason: null, removals: ["search.workers"] },
+  ];
+  const { kernel, form } = buildForm({}, { advice: { card: buildCard(), figures: [], apply, controls: [] } });
+  let shown = "advice";
+  render(<AdvicePart form={form} themeName="light" onStart={() => (shown = "run")} />);
+  fireEvent.click(screen.getByRole("button", { name: "Apply and start" }));
+  const [edited] = kernel.messages("edit");
+  assert.deepEqual([edited.changes, edited.removals], [[["plan.workers", 8]], ["search.workers"]]);
+  assert.deepEqual([kernel.last.topic, shown], ["start", "run"]);
+});
+
 test("the advice is applied in part", async () => {
   const setting = { now: 1, value: 8, reason: null };
   const advice = {
-    card: ["use 8 workers"],
+    card: buildCard(),
     figures: [],
     apply: [
       { ...setting, path: "plan.workers", label: "plan: workers", removals: ["search.workers"] },
@@ -196,7 +210,7 @@ test("a value typed over the advised one is applied, also when the form was draw
     reason: null,
     removals: [],
   }));
-  const { kernel, form } = buildForm({}, { advice: { card: ["use 8 workers"], figures: [], apply, controls: [] } });
+  const { kernel, form } = buildForm({}, { advice: { card: buildCard(), figures: [], apply, controls: [] } });
   const { rerender } = render(<AdvicePart form={form} themeName="light" />);
   fireEvent.input(input("Value of plan.workers"), { target: { value: "4" } });
   rerender(<AdvicePart form={form} themeName="light" />);

@@ -18,7 +18,7 @@ import { Throughput } from "../src/views/throughput";
 import { Trial } from "../src/views/trial";
 import { Trials } from "../src/views/trials";
 import { madeChart } from "./frame_builder";
-import { buildController, buildOffer, buildRun, buildTable } from "./view_builder";
+import { buildCard, buildController, buildOffer, buildRun, buildTable } from "./view_builder";
 
 afterEach(cleanup);
 
@@ -268,13 +268,49 @@ test("a figure that cannot be drawn is replaced by the reason", async () => {
   assert.equal(requests[0].path, "workbench/api/runs/a/figures/slice");
 });
 
-test("the advice is shown as it is written, once there is one", () => {
+test("the advice is a card with its gain as a bar, once there is one", () => {
   const { controller, state } = buildController({ run: buildRun() });
   const { rerender } = render(<Advice controller={controller} />);
   assert.ok(screen.getByText("No advice yet"));
-  state.run = buildRun({ card: ["batch 64", "because it fits"] });
+  state.run = buildRun({ card: buildCard() });
   rerender(<Advice controller={controller} />);
-  assert.match(screen.getByRole("article").textContent!, /batch 64\nbecause it fits/);
+  const card = screen.getByRole("article", { name: "Advice" });
+  for (const text of ["256 = 128 x 1 x 2", "it fits", "0.79 times the samples/s", "more noise"]) {
+    assert.ok(within(card).getByText(text), text);
+  }
+  const bar = within(card).getByRole("img", { name: /^2\.00 times \(1\.60 to 2\.40\) the samples/ });
+  assert.equal(bar.querySelector<HTMLElement>(".workbench-gain-bar")!.style.inlineSize, "75.8%");
+});
+
+test("an automatic run shows the model it chose and its test score in place of a best trial", () => {
+  const chosen = {
+    model: "ensemble of 2",
+    metric: "accuracy",
+    value: 0.9737,
+    baseline: 0.62,
+    summary: ["ensemble of 2: accuracy 0.9737 on 114 held-out test samples", "most frequent class: accuracy 0.62"],
+    columns: ["model", "trial", "test_accuracy", "training time"],
+    rows: [
+      ["ensemble of 2", "", "0.9737", ""],
+      ["forest", "4", "", "3 s"],
+    ],
+  };
+  const run = buildRun({
+    state: "complete",
+    best: null,
+    counts: { stopped: 2, complete: 5 },
+    num_configurations: 2,
+    chosen,
+  });
+  const { controller } = buildController({ run }, "output");
+  render(<App controller={controller} now={{}} />);
+  const facts = document.querySelector(".workbench-facts")!.textContent;
+  assert.match(facts, /test accuracy0\.9737ensemble of 2/);
+  assert.match(facts, /candidates2$/);
+  const result = screen.getByRole("article", { name: "Result" });
+  assert.match(result.textContent, /0\.9737 on 114 held-out test samples/);
+  assert.equal(result.querySelectorAll("tbody tr").length, 2);
+  assert.equal(screen.queryByRole("grid"), null);
 });
 
 test("arrow keys move between tabs, and only the chosen one is in the order of focus", () => {

@@ -138,7 +138,7 @@ test("only what is on the screen is asked for", () => {
 test("an advice without trials has no curves, and shows its card first", () => {
   const state = new State({ run: "a" });
   assert.deepEqual([tabOf(state), tabsOf(state).includes("advice")], ["curves", false]);
-  state.run = { kind: "advice", counts: {}, card: [] } as unknown as RunDetail;
+  state.run = { kind: "advice", counts: {}, card: null } as unknown as RunDetail;
   assert.equal(tabOf(state), "advice");
   assert.equal(subscriptionOf(state, "wide", WINDOW).chart, undefined);
 });

@@ -4,7 +4,7 @@ import type { Host } from "../src/host";
 import { State, type ViewState } from "../src/state";
 import type { Form as Layout } from "../src/subscription";
 import type { Theme } from "../src/theme";
-import type { Offer, RunDetail, TrialTable } from "../src/types";
+import type { AdviceCard, Offer, RunDetail, TrialTable } from "../src/types";
 
 export interface Recorded {
   path: string;
@@ -64,6 +64,8 @@ export function buildRun(change: Partial<RunDetail> = {}): RunDetail {
     progress: 0.5,
     owner: null,
     counts: { running: 1, complete: 2 },
+    num_configurations: 3,
+    chosen: null,
     best: { trial: 2, values: { val_accuracy: 0.97 }, params: { lr: 0.1 } },
     objectives: [{ metric: "val_accuracy", goal: "maximize", target: null }],
     metrics: ["val_accuracy", "loss"],
@@ -71,11 +73,26 @@ export function buildRun(change: Partial<RunDetail> = {}): RunDetail {
     settings: {},
     experiment_hash: "",
     figures: [],
-    card: [],
+    card: null,
     loading: null,
     offers: [],
     ...change,
   } as RunDetail;
+}
+
+export function buildCard(change: Partial<AdviceCard> = {}): AdviceCard {
+  return {
+    goal: "fast training",
+    headline: [{ name: "global batch", text: "256 = 128 x 1 x 2" }],
+    gain: { factor: 2, low: 1.6, high: 2.4, words: "the samples/s of the experiment without advice" },
+    predicted: [{ name: "step time", text: "59 ms" }],
+    why: ["it fits"],
+    others: [{ name: "runner-up", plan: "128 = 64 x 1 x 2", compared: "0.79 times the samples/s" }],
+    measured: ["11 plans"],
+    would_change: ["more noise"],
+    settings: ["plan: {workers: 2}"],
+    ...change,
+  };
 }
 
 export function buildOffer(kind: Offer["kind"], label: string, dangerous = false): Offer {

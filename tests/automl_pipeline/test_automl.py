@@ -104,7 +104,9 @@ def test_a_table_becomes_a_tested_model_while_nobody_waits(folder: Path) -> None
     new = customers(330)[300:]
     assert found.score(new)["accuracy"] == (found.predict(new) == new["stays"]).mean()
     assert "text/html" in found._repr_mimebundle_()
-    assert RUN_MIME_TYPE not in found._repr_mimebundle_()
+    assert found.run.history.result is not None, "the driver has stored the result"
+    assert found.run.history.result["test"]["accuracy"] == pytest.approx(found.score()["accuracy"])
+    assert RUN_MIME_TYPE in found._repr_mimebundle_(), "so the live view shows it"
     with pytest.raises(DataError, match=r"^samples: the table has no column 'city'"):
         found.predict(table[["age", "since"]])
     with pytest.raises(DataError, match=r"^samples: the column 'age' is infinite in row 2 \(from 0\)"):

@@ -12,7 +12,14 @@ import pytest
 
 from tests.browser.form_page import enter
 from tests.builders.notebooks import write_notebook
-from tests.services.jupyter_lab import execute, run_all, violations
+from tests.services.jupyter_lab import (
+    KERNEL_IS_IDLE,
+    execute,
+    new_page,
+    open_lab,
+    run_all,
+    violations,
+)
 from tests.services.waiting import wait_until
 from workbench.events import TrialProposed
 from workbench.experiment import Experiment
@@ -106,10 +113,36 @@ def test_the_form_is_readable_in_every_theme_and_says_when_its_kernel_is_gone(pa
     page.evaluate(f"() => {KERNEL}.restart()")
     form.get_by_role("alert").get_by_text("No longer connected").wait_for()
     assert "ready" not in form.inner_text()
-    show(page, "Model").get_by_role("button", name=re.compile("^convnet")).click()
+    assert form.locator("[inert]").count() == 2, "nothing can be clicked that would change nothing"
     execute(page, "notebook:run-all-cells")
     form.get_by_text("✓ ready").wait_for(timeout=60_000)
     assert form.get_by_text("No longer connected").count() == 0
+
+
+@pytest.mark.slow
+def test_a_notebook_that_is_opened_again_shows_the_draft_and_running_the_cell_continues_it(
+    page, jupyter, live_browser
+) -> None:
+    write_notebook(jupyter.root, "kept.ipynb", "import workbench as wb\nwb.app()")
+    run_all(page, jupyter, "kept.ipynb")
+    enter(page.locator(FORM).get_by_label("Name of the experiment"), "clicked-name")
+    page.locator(FORM).get_by_role("button", name="Undo: Name").wait_for()
+    page.evaluate("() => { void window.jupyterapp.commands.execute('docmanager:save'); }")
+    wait_until(lambda: page.wait_for_timeout(100) or any(jupyter.folder.rglob(".drafts/*.json")))
+    wait_until(lambda: page.wait_for_timeout(100) or "form+json" in (jupyter.root / "kept.ipynb").read_text())
+    for session in jupyter.request("api/sessions"):
+        jupyter.request(f"api/sessions/{session['id']}", method="DELETE")
+
+    again = new_page(live_browser)
+    open_lab(again, jupyter, "kept.ipynb")
+    again.locator(".workbench-form-kept", has_text="clicked-name").wait_for(timeout=60_000)
+    assert again.get_by_text("model not found").is_hidden()
+    again.wait_for_function(KERNEL_IS_IDLE, timeout=60_000)
+    execute(again, "notebook:run-all-cells")
+    name = again.locator(FORM).get_by_label("Name of the experiment")
+    name.wait_for(timeout=60_000)
+    assert name.input_value() == "clicked-name"
+    again.context.close()
 
 
 @pytest.mark.slow

@@ -131,9 +131,9 @@ def test_what_is_wrong_is_said_before_a_run_and_nothing_is_started(
     assert context.open_store().runs() == []
 
 
-def test_without_an_advice_there_is_an_empty_card(queries: Queries, told: queue.Queue[Any]) -> None:
+def test_without_an_advice_there_is_no_card(queries: Queries, told: queue.Queue[Any]) -> None:
     queries.submit("advice", 1, {"measure": False})
-    assert result(told)["card"] == []
+    assert result(told)["card"] is None
     queries.submit("what_if", 2, {"workers": 2})
     assert last(told)["problem"]["next_step"] == "Ask for an advice first."
     queries.submit("stop_advice", 3, {})

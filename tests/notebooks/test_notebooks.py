@@ -152,7 +152,7 @@ def test_an_advice_is_shown_and_followed(tell: Tell, tmp_path: Path) -> None:
         for cell in code_cells(notebook)
         for output in cell.outputs
     ]
-    assert any(text.startswith("Advice for the least time to the target") for text in shown)
+    assert any(text.startswith("Advice for ") for text in shown)
 
 
 @pytest.mark.ray

@@ -29,6 +29,7 @@ def example_of(pattern: str) -> str:
     path = re.sub(r"\(\?P<run_id>[^)]*\)", "last", pattern)
     path = re.sub(r"\(\?P<trial>[^)]*\)", "0", path)
     path = re.sub(r"\(\?P<figure>[^)]*\)", "timeline", path)
+    path = re.sub(r"\(\?P<key>[^)]*\)", "0" * 32, path)
     return path.removesuffix("$").replace("/?", "").replace(".*", "anything").replace("\\", "")
 
 
@@ -43,6 +44,15 @@ class TestReading:
         found = json.loads((await jp_fetch("workbench", "api", "runs", run_id)).body)
         assert found["best"]["trial"] == 0
         assert found["experiment"]["name"] == "digits-small"
+
+    async def test_the_kept_draft_of_a_form_is_its_yaml_and_its_run(self, jp_fetch, store):
+        record = {"began_with": "", "document": {}, "yaml": "name: mine", "run_id": "mine-1"}
+        store.artifacts.write(f".drafts/{'a' * 32}.json", json.dumps(record).encode())
+        found = json.loads((await jp_fetch("workbench", "api", "drafts", "a" * 32)).body)
+        assert (found["yaml"], found["run_id"]) == ("name: mine", "mine-1")
+        with pytest.raises(HTTPClientError) as refused:
+            await jp_fetch("workbench", "api", "drafts", "b" * 32)
+        assert refused.value.code == 404
 
     async def test_events_come_after_a_cursor_and_without_gaps(self, jp_fetch, run_id, store):
         expected = [stored.seq for stored in store.events(run_id)]

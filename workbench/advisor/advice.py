@@ -5,7 +5,6 @@ Plain values that travel as JSON. How an advice comes about is left to `recommen
 
 from __future__ import annotations
 
-import html
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
@@ -13,6 +12,7 @@ from typing import Any, Literal
 
 from pydantic import JsonValue
 
+from workbench.advisor.advice_card import html_of
 from workbench.advisor.card import lines_of
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
@@ -142,11 +142,7 @@ class Advice:
         return "\n".join(lines_of(self.to_json()))
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
-        card = str(self)
-        return {
-            "text/plain": card,
-            "text/html": f"<pre style='font-family: monospace'>{html.escape(card)}</pre>",
-        }
+        return {"text/plain": str(self), "text/html": html_of(self.to_json())}
 
     def apply(self, experiment: Experiment) -> Experiment:
         """Return an experiment with the settings of this advice in place; what it decides is not searched."""

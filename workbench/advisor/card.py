@@ -30,6 +30,11 @@ _GOALS = {
     "energy": "the least energy",
     "throughput": "the most samples per second",
 }
+_UNPREDICTED = {
+    "time": "fast training",
+    "money": "cheap training",
+    "energy": "training with little energy",
+}
 _AS_WRITTEN = "as the experiment states"
 _LABEL_WIDTH = 16
 _MAX_TEXTS = 3
@@ -54,7 +59,7 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
     lines += _listed("why", texts(choice.get("reasons")))
     for name, other in (("runner-up", runner_up), ("without advice", mapping(advice.get("reference")))):
         if other:
-            lines += _labelled(name, _describe_other(other))
+            lines += _labelled(name, describe_other(other))
             lines += _labelled("", compare(other, choice, str(advice.get("objective"))))
     cost_s = finite(advice.get("cost_s"))
     lines += _listed("measured", texts(advice.get("measured")))
@@ -71,8 +76,13 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
 
 
 def goal_of(advice: Mapping[str, Any]) -> str:
-    """Write what an advice is best for; without a target, trainings of the same length are compared."""
+    """Write what an advice is best for; without a target, trainings of the same length are compared.
+
+    Where the time to the target is not predicted, it claims no least of anything.
+    """
     objective = str(advice.get("objective"))
+    if objective in _UNPREDICTED and not mapping(advice.get("choice")).get("time_to_target_s"):
+        return _UNPREDICTED[objective]
     until = (
         ""
         if objective == "throughput"
@@ -207,7 +217,8 @@ def _describe_interval(interval: Interval, write: Callable[[float], str]) -> str
     return f"{write(interval.value)}{width}{f', {BEYOND}' if interval.extrapolated else ''}"
 
 
-def _describe_other(candidate: Mapping[str, Any]) -> str:
+def describe_other(candidate: Mapping[str, Any]) -> str:
+    """Describe a candidate in one line: its batch, how it computes, and its rate."""
     plan = stored_plan(candidate)
     words = [plan.batch_text, plan.work_text or _AS_WRITTEN]
     rate = finite(candidate.get("lr"))

@@ -13,11 +13,14 @@ from pydantic import JsonValue
 
 from workbench.automl_pipeline.model_selection import describe
 from workbench.events import FINISHED_RUN_STATES
+from workbench.experiment import Experiment
 from workbench.formatting import format_count
 from workbench.history import History, Trial
 
 State = Literal["under way", "complete", "set aside", "cut short", "failed"]
 
+HELD_OUT = "held_out"
+"""The option of the data that names the test part; only AutoML runs have it."""
 _NAMES = {"loss": "loss", "accuracy": "accuracy", "mae": "error"}
 
 
@@ -31,8 +34,10 @@ class CandidateResult:
         params: Its configuration.
         state: set aside: worse than others after a few folds; cut short: the run ended before it did.
         num_folds: Folds on which its training is complete.
+        has_model: Whether a fold has left a model, even one whose training was cut short.
         of_folds: Number of all folds.
-        values: Mean validation metrics over those folds, by name without `val_`.
+        values: Mean validation metrics over those folds, by name without `val_`; where there is none, over
+            those that were cut short.
         message: Why it failed.
     """
 
@@ -41,6 +46,7 @@ class CandidateResult:
     params: dict[str, JsonValue]
     state: State
     num_folds: int
+    has_model: bool
     of_folds: int
     values: dict[str, float]
     message: str | None
@@ -101,9 +107,11 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         state = "set aside"
     elif history.state in FINISHED_RUN_STATES or any(trial.state == "stopped" for trial in trials):
         state = "cut short"
+    cut = [trial.last_values for trial in trials if trial.best_checkpoint and trial.state == "stopped"]
+    measured = [trial.values for trial in complete] or cut
     known = {
-        name.removeprefix("val_"): [trial.values[name] for trial in complete]
-        for name in (complete[0].values if complete else ())
+        name.removeprefix("val_"): [values[name] for values in measured if name in values]
+        for name in (measured[0] if measured else ())
         if name.startswith("val_")
     }
     first = trials[0]
@@ -113,22 +121,30 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         params=first.params,
         state=state,
         num_folds=len(complete),
+        has_model=any(trial.best_checkpoint is not None for trial in trials),
         of_folds=of_folds,
         values={name: math.fsum(values) / len(values) for name, values in known.items()},
         message=(failed[-1].message or "").strip().partition("\n")[0] if failed else None,
     )
 
 
+def is_automatic(experiment: Experiment) -> bool:
+    """Return whether a run of an experiment is an AutoML run."""
+    return experiment.data is not None and HELD_OUT in experiment.data.options
+
+
 def describe_counts(candidates: list[CandidateResult]) -> str:
-    """Return the number of candidates by state, in words."""
-    done = sum(each.state in ("complete", "set aside") for each in candidates)
-    rest = {state: sum(each.state == state for each in candidates) for state in ("failed", "cut short")}
-    under_way = sum(each.state == "under way" for each in candidates)
-    parts = [f"{format_count(done, 'candidate')} tried"]
-    parts += [
-        f"{number} more {state}" for state, number in {**rest, "under way": under_way}.items() if number
-    ]
-    return ", ".join(parts)
+    """Return the number of candidates by state, in words; one that left a model was tried."""
+    cut_short = sum(each.state == "cut short" and each.has_model for each in candidates)
+    tried = sum(each.state in ("complete", "set aside") for each in candidates) + cut_short
+    rest = {
+        "failed": sum(each.state == "failed" for each in candidates),
+        "cut short": sum(each.state == "cut short" for each in candidates) - cut_short,
+        "under way": sum(each.state == "under way" for each in candidates),
+    }
+    note = "" if not cut_short else " (cut short)" if cut_short == tried else f" ({cut_short} cut short)"
+    parts = [f"{format_count(tried, 'candidate')} tried{note}"]
+    return ", ".join(parts + [f"{number} more {state}" for state, number in rest.items() if number])
 
 
 def describe_best(candidates: list[CandidateResult]) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from time import monotonic
@@ -11,6 +12,7 @@ from workbench.automl_pipeline.targets import Task
 from workbench.automl_pipeline.task_detection import Problem, read_problem
 from workbench.errors import ArgumentError
 from workbench.formatting import duration_argument_s
+from workbench.runs.waiting_view import waiting_for
 from workbench.store import Store
 
 if TYPE_CHECKING:
@@ -72,8 +74,9 @@ def automl(
         data, target, time=time, asked=asked, seed=seed, name=name, store=store, launcher=launcher,
         address=address,
     )  # fmt: skip
-    start(found, began_s=began_s, launcher=launcher, address=address)
-    return found.wait() if wait else found
+    with waiting_for(found.run, lambda: found.progress) if wait else contextlib.nullcontext():
+        start(found, began_s=began_s, launcher=launcher, address=address)
+        return found.wait() if wait else found
 
 
 def create(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import html
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -16,7 +16,13 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from workbench.actions import suggest
-from workbench.automl_pipeline.candidate_results import candidates_of, describe_best, describe_counts
+from workbench.automl_pipeline.candidate_results import (
+    HELD_OUT,
+    candidates_of,
+    describe_best,
+    describe_counts,
+    is_automatic,
+)
 from workbench.automl_pipeline.model_selection import ChosenModel, can_choose, choose, describe
 from workbench.automl_pipeline.preparation import HeldOut, LearningData, unpack
 from workbench.automl_pipeline.scores import scores_of
@@ -27,6 +33,7 @@ from workbench.formatting import format_percent
 from workbench.runs.handle import Run, attach
 from workbench.runs.notebook_output import bundle
 from workbench.runs.progress import progress_of
+from workbench.runs.waiting_view import is_shown_in_this_cell, waiting_for
 from workbench.store import Store
 from workbench.store.objects import read_objects
 
@@ -34,7 +41,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _SIMPLEST = {"classification": "most frequent class", "regression": "mean of the target"}
-_HELD_OUT = "held_out"
 _PARTS = ("learning", "test")
 
 
@@ -56,7 +62,7 @@ class AutoML:
         Raises:
             RunError: If it is not an AutoML run.
         """
-        if run.experiment.data is None or _HELD_OUT not in run.experiment.data.options:
+        if not is_automatic(run.experiment):
             raise RunError(
                 f"run {run.run_id} is not an AutoML run",
                 next_step="Attach to it with: wb.attach(...)",
@@ -111,7 +117,8 @@ class AutoML:
         Raises:
             RunError: If the run failed or was lost.
         """
-        self.run.wait(timeout_s)
+        with waiting_for(self.run, lambda: self.progress):
+            self.run.wait(timeout_s)
         return self
 
     def stop(self) -> Self:
@@ -122,35 +129,41 @@ class AutoML:
     def leaderboard(self) -> pd.DataFrame:
         """Return one row for the result, for each trained model, the best first, and for the simplest guess.
 
-        Only the result and the guess have test scores: choosing by test scores would make them worthless.
+        `fit_s` is the time of training on all folds in seconds, `with` the configuration. Only the result and
+        the guess have test scores: choosing by test scores would make them worthless.
 
         Raises:
             RunError: If the run has not ended, or no model was trained to its end.
         """
         import pandas as pd
 
+        table = pd.DataFrame(rows := self._rows())
+        table["trial"] = table["trial"].astype("Int64")
+        return table.reindex(columns=_columns_of(rows))
+
+    def _rows(self) -> list[dict[str, Any]]:
+        """Return the rows of the leaderboard; a row has no value for what was not measured."""
         chosen, task = self._chosen, self._task
         is_joined = len(chosen.used) > 1
         rows: list[dict[str, Any]] = []
         if is_joined:
             joined = {**self._validated(chosen.predicted), **self._test}
-            rows.append({"model": self._label, "weight": 1.0, **joined})
+            rows.append({"model": self._label, "trial": None, "weight": 1.0, **joined})
         for each, weight in zip(chosen.candidates, chosen.weights, strict=True):
             tested = self._test if weight == 1.0 and not is_joined else {}
             row = {"model": each.family, "trial": each.trial, "weight": weight}
-            row |= {**self._validated(each.predicted), **tested}
+            row |= {**self._validated(each.predicted), **tested, "fit_s": self._fit_s(each.trial)}
             rows.append(row | {"with": describe(each.params, each.family)})
         guess = np.tile(self._held_out.guess, (len(chosen.targets), 1))
         last = {"model": _SIMPLEST[task], "trial": None, "weight": 0.0 if chosen.used else 1.0}
         rows.append({**last, **self._validated(guess), **self._guess_test})
-        table = pd.DataFrame(rows)
-        table["trial"] = table["trial"].astype("Int64")
-        first = ["model", "trial", "weight"]
-        measured = sorted(
-            (name for name in table if str(name).startswith(("val_", "test_"))),
-            key=lambda name: str(name).startswith("test_"),
-        )
-        return table.reindex(columns=[*first, *measured, "with"])
+        return rows
+
+    def _fit_s(self, trial: int) -> float:
+        """Return how long a configuration was trained on all its folds, in seconds."""
+        trials = self.run.history.trials
+        same = [each for each in trials.values() if each.configuration == trials[trial].configuration]
+        return sum(each.duration_s or 0.0 for each in same)
 
     def score(self, data: Any = None, target: str | None = None) -> dict[str, float]:
         """Return the scores of the model on samples that it has not seen, the most important one first.
@@ -256,18 +269,25 @@ class AutoML:
             "baseline": self.baseline,
             "num_samples": dict(zip(_PARTS, self._held_out.num_samples, strict=True)),
             "notes": list(self.notes),
+            "summary": self.summary(),
+            "leaderboard": {"columns": _columns_of(rows := self._rows()), "rows": rows},
         }
 
     def __repr__(self) -> str:
         return f"AutoML({self.run.run_id!r}): {self.progress}"
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        if is_shown_in_this_cell(self.run):
+            return {"text/plain": "\n".join(self.summary()) if self.has_result else repr(self)}
+        shown = bundle(self.run)
         if not self.has_result:
-            return bundle(self.run)
+            return shown
         lines, table = self.summary(), self.leaderboard().head(12)
         paragraphs = "".join(f"<p style='margin:2px 0'>{html.escape(line)}</p>" for line in lines)
-        shown = table.to_html(index=False, na_rep="", float_format="{:.4g}".format, border=0)
-        return {"text/html": paragraphs + shown, "text/plain": "\n".join(lines)}
+        page = table.to_html(index=False, na_rep="", float_format="{:.4g}".format, border=0)
+        forms = {"text/html": paragraphs + page, "text/plain": "\n".join(lines)}
+        # A live view knows no result that was chosen only here, after a run that stored none.
+        return shown | forms if self.run.history.result is not None else forms
 
     @cached_property
     def _learning(self) -> LearningData:
@@ -279,7 +299,7 @@ class AutoML:
     def _held_out(self) -> HeldOut:
         component = self.run.experiment.data
         assert component is not None
-        sha256 = str(component.options[_HELD_OUT])
+        sha256 = str(component.options[HELD_OUT])
         return unpack(sha256, read_objects(self.run.store.artifacts_of(self.run.run_id), [sha256])[sha256])
 
     @property
@@ -330,6 +350,13 @@ class AutoML:
             return chosen.outputs(as_samples(interpreter.kind, samples, interpreter.text_columns))
         except DataError as error:
             raise error.about(field) from error
+
+
+def _columns_of(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the columns of the leaderboard: validation scores come before test scores."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    scores = [name for part in ("val_", "test_") for name in names if name.startswith(part)]
+    return ["model", "trial", "weight", *scores, "fit_s", "with"]
 
 
 def _named(part: str, scores: dict[str, float]) -> dict[str, float]:

@@ -105,6 +105,7 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         state: Its last state.
         report: The path of its report; None without one.
     """
+    from workbench.cli.automl_result import result_lines
     from workbench.cli.inspect import last_line, next_commands, replay_lines
 
     counts = ", ".join(
@@ -121,8 +122,11 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
     )  # fmt: skip
     if state == "lost":
         click.echo("Its driver is gone; the results are stored, and the run can be resumed.")
-    shown = leaders(history)
-    if not shown:
+    found = result_lines(history)
+    for at, line in enumerate(found):
+        click.echo(f"{'' if at else 'result':<8}{line}")
+    shown = [] if found else leaders(history)
+    if not shown and not found:
         click.echo(f"best    none: {history.why_no_best()}")
     for label, trial, values in shown:
         click.echo(
@@ -148,8 +152,12 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
 
 
 def _make_view(run: Run, history: History, *, stderr: bool) -> View:
+    from workbench.automl_pipeline.candidate_results import is_automatic
+    from workbench.cli.automl_progress import CandidatesView
     from workbench.cli.live_table import LinesView, LiveView
 
+    if is_automatic(run.experiment):
+        return CandidatesView(history, stderr)
     row = run.row
     stream = sys.stderr if stderr else sys.stdout
     if stream.isatty():

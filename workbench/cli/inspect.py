@@ -9,7 +9,9 @@ import click
 
 from workbench.actions import ACTIONS
 from workbench.advisor.card import lines_of
+from workbench.automl_pipeline.candidate_results import candidates_of, describe_counts, is_automatic
 from workbench.cli.action_options import action_options
+from workbench.cli.automl_result import candidates_table, result_lines
 from workbench.cli.best_trials import print_best
 from workbench.cli.exit_codes import exit_code_of
 from workbench.cli.options import (
@@ -196,13 +198,21 @@ def print_run(run: Run, num_trials: int) -> None:
         console.print()
         for line in lines_of(advice):
             console.print(Text(line))
-    print_best(console, history)
-    shown = _ordered(history)[:num_trials]
-    if shown:
+    automatic = is_automatic(history.experiment)
+    for at, line in enumerate(result_lines(history)):
+        console.print(Text(line if at else f"\n{line}", style="" if at else "bold"))
+    if not automatic:
+        print_best(console, history)
+    if history.trials and num_trials:
+        if automatic:
+            (table, rest), noun = candidates_table(history, num_trials), "candidate"
+        else:
+            shown, noun = _ordered(history)[:num_trials], "trial"
+            table, rest = trials_table(history, shown), len(history.trials) - len(shown)
         console.print()
-        console.print(trials_table(history, shown))
-        if len(shown) < len(history.trials):
-            console.print(Text(f"  and {len(history.trials) - len(shown)} more trials", style="bright_black"))
+        console.print(table)
+        if rest:
+            console.print(Text(f"  and {rest} more {noun}s", style="bright_black"))
     _print_setbacks(console, history)
     _print_failures(console, history)
     _print_alerts(console, history)
@@ -265,6 +275,8 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
 def _facts(run: Run, history: History) -> list[str]:
     row = run.row
     counts = format_counts(history)
+    if is_automatic(history.experiment) and history.trials:
+        counts = describe_counts(candidates_of(history))
     content = "an advice" if run.is_advice else counts or "no trials yet"
     lines = [f"started {format_age(time.time() - row.created_unix_s)}, {content}"]
     if row.state == "lost":
@@ -272,13 +284,13 @@ def _facts(run: Run, history: History) -> list[str]:
         lines.append(f"its driver is gone; its results are stored: {again}")
     elif history.reason or history.message:
         lines.append(f"{history.state}: {history.message or history.reason or ''}")
-    if history.in_state("complete") and (why := history.why_no_best()) is not None:
+    if history.result is None and history.in_state("complete") and (why := history.why_no_best()) is not None:
         lines.append(f"no best: {why}")
     if (reason := run.waits_for) is not None:
         lines.append(f"waits for {reason}")
     if row.owner is not None and row.state in ("running", "stopping", "waiting"):
         lines.append(f"driven by process {row.owner.pid} on {row.owner.host}")
-    if history.trials:
+    if history.trials and not is_automatic(history.experiment):
         lines.append(f"value of a trial: {describe_value(history.experiment)}")
     changes = describe_changes(history.experiment, history.in_force)
     if changes and history.replay_of is None:

@@ -16,6 +16,7 @@ from pydantic import Field, JsonValue, TypeAdapter, ValidationError
 from workbench.errors import StoreError
 from workbench.events.alerts import AlertCleared, AlertDelivered, AlertRaised, AlertsArmed, LogMatched
 from workbench.events.header import EventHeader, TrialEventHeader
+from workbench.events.model_chosen import ModelChosen
 
 TrialState = Literal["waiting", "running", "complete", "pruned", "stopped", "failed"]
 RunState = Literal["waiting", "running", "stopping", "complete", "stopped", "failed", "lost"]
@@ -351,6 +352,7 @@ Event = (
     | RatesTested
     | CandidateTried
     | AdviceGiven
+    | ModelChosen
     | CommandHandled
     | Noted
     | AlertsArmed

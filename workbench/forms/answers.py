@@ -140,7 +140,7 @@ def _advice(context: QueryContext, arguments: Arguments, report: Report) -> Advi
         _measure(context, arguments, report)
     run = _stored_advice(context)
     if run is None:
-        return AdviceSummary(card=(), figures=(), apply=(), controls=())
+        return AdviceSummary(card=None, figures=(), apply=(), controls=())
     context.advice_id = run.run_id
     return _advice_summary(context, run)
 
@@ -178,13 +178,13 @@ def _stored_advice(context: QueryContext) -> Run | None:
 
 
 def _advice_summary(context: QueryContext, run: Run) -> AdviceSummary:
-    from workbench.advisor.card import lines_of
+    from workbench.advisor.advice_card import card_of
 
     advice = run.advice or {}
     choice = advice.get("choice", {})
     settings = advice.get("settings", {})
     return AdviceSummary(
-        card=tuple(lines_of(advice)),
+        card=card_of(advice),
         figures=tuple(_figures(run)),
         apply=tuple(_advised(context.draft, path, value) for path, value in settings.items()),
         controls=tuple(_controls(context, run, choice.get("plan", {}), advice.get("objective", "time"))),

@@ -6,6 +6,7 @@ gets the new version and a new hash, so the two are never confused.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Container, Mapping
 from typing import Any, TypeAlias
 
@@ -84,6 +85,12 @@ class Notebook:
     def name_of(self, written: str) -> str | None:
         """Return the notebook's name of what an experiment refers to; None if it has none."""
         return next((name for name, newest in self._newest.items() if newest == written), None)
+
+    def named(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a document with names of the notebook in place of references to their present code."""
+        copied = copy.deepcopy(dict(document))
+        _rename(copied, lambda _, written: self.name_of(written) or written)
+        return copied
 
     def resolve(self, document: dict[str, Any], known: Known) -> list[str]:
         """Replace names of the notebook in a document by references, in place.

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from pydantic import Field, JsonValue
 
+from workbench.advisor.advice_card import AdviceCard
 from workbench.forms.protocol import FormField, Mapping, Problem, Response
 
 
@@ -148,7 +149,7 @@ class AdvisedSetting(Response):
 class AdviceSummary(Response):
     """An advice with its figures, and what can be applied and asked of it."""
 
-    card: tuple[str, ...] = Field(description="The lines of the advice; empty if there is none.")
+    card: AdviceCard | None = Field(description="The advice, if there is one.")
     figures: tuple[NamedFigure, ...]
     apply: tuple[AdvisedSetting, ...]
     controls: tuple[FormField, ...] = Field(description="Arguments of what-if queries.")

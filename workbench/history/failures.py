@@ -63,8 +63,8 @@ def systematic_failure(history: History) -> str | None:
 
     A run has such an error where no trial has ever reported an objective, and at least `NUM_ALIKE`
     configurations have raised the same type of error at the same place. If they share the value of a
-    parameter with other choices, `NUM_OF_ONE_CHOICE` are needed, because that value may be the cause. Running out of
-    memory, diverging, lost workers and timeouts depend on the configuration or the machine and never count.
+    parameter with other choices, `NUM_OF_ONE_CHOICE` are needed, because that value may be the cause. Running
+    out of memory, diverging, lost workers and timeouts depend on configuration or machine: they never count.
     """
     if history.replay_of is not None or not history.drivers:
         return None

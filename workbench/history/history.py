@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
+from pydantic import JsonValue
+
 from workbench.events import (
     FINISHED_RUN_STATES,
     AdviceRequested,
@@ -22,6 +24,7 @@ from workbench.events import (
     CheckpointsDeleted,
     DriverStarted,
     Event,
+    ModelChosen,
     ReplayPlanned,
     ResizeMeasured,
     RunState,
@@ -63,6 +66,8 @@ class History:
         self.state: RunState = "waiting"
         self.reason: str | None = None
         self.message: str | None = None
+        self.result: dict[str, JsonValue] | None = None
+        """The model that an automatic run chose at its end, as `wb.AutoML.to_json` returns it."""
         self.trials: dict[int, Trial] = {}
         self.alerts: dict[int, Alert] = {}
         self.drivers: list[DriverStarted] = []
@@ -92,6 +97,8 @@ class History:
                 self.started_unix_s = event.time_unix_s
             case RunStateChanged():
                 self._change_state(event)
+            case ModelChosen():
+                self.result = event.result
             case SettingsChanged():
                 self.in_force = change(self.in_force, event.settings)
             case ReplayPlanned():
@@ -164,6 +171,8 @@ class History:
         self.state, self.reason, self.message = event.state, event.reason, event.message
         ended = event.state in FINISHED_RUN_STATES
         self.ended_unix_s = event.time_unix_s if ended else None
+        if event.state == "running":
+            self.result = None
         for trial in self.trials.values():
             if ended and not trial.finished:
                 trial.state, trial.interrupted = "stopped", True

@@ -114,6 +114,13 @@ class Trial:
         return self.state in FINISHED_TRIAL_STATES
 
     @property
+    def duration_s(self) -> float | None:
+        """The training time over all attempts in seconds; None if it has not started."""
+        if self.started_unix_s is None:
+            return None
+        return self.trained_s + max(0.0, self.last_event_unix_s - self.attempt_unix_s)
+
+    @property
     def ran_out_of_memory(self) -> bool:
         """Whether an attempt before the last one ran out of memory."""
         return any(setback.reason == "oom" for setback in self.setbacks)

@@ -13,8 +13,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from workbench.advisor.advice_card import AdviceCard
 from workbench.events import Reason, RunState, TrialState
 from workbench.experiment.changing import Setting
+from workbench.live_feed.chosen_model import ChosenModel
 from workbench.live_feed.machines import MachinesStatus
 from workbench.live_feed.outcome import Best, Failure, Front, ObjectiveSummary
 
@@ -178,6 +180,8 @@ class RunDetail(_Response):
     progress: float | None
     owner: str | None
     counts: dict[str, int] = Field(description="Number of trials by state.")
+    num_configurations: int = Field(description="With repeats, less than the number of trials.")
+    chosen: ChosenModel | None = Field(description="The result of an automatic run.")
     best: Best | None = Field(description="None without one, or with several objectives.")
     front: Front | None = Field(description="None with one objective.")
     failures: tuple[Failure, ...] = Field(description="The most frequent first.")
@@ -187,7 +191,7 @@ class RunDetail(_Response):
     settings: dict[Setting, Any] = Field(description="Current values of the settings that can be changed.")
     experiment_hash: str
     figures: tuple[str, ...] = Field(description="Available analysis figures.")
-    card: tuple[str, ...] = Field(description="The lines of the advice; empty if there is none.")
+    card: AdviceCard | None = Field(description="The advice.")
     loading: float | None = Field(description="Share of its events read so far; None once all are.")
     offers: tuple[Offer, ...]
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import time
 
-from workbench.advisor.card import lines_of
+from workbench.advisor.advice_card import card_of
 from workbench.events import FINISHED_RUN_STATES
 from workbench.experiment.changing import CHANGEABLE, values_of
-from workbench.formatting import format_count, format_number
+from workbench.formatting import format_count, format_value
 from workbench.history import History, failure_groups, only_failures
 from workbench.live_feed.available_actions import offers_of_run
+from workbench.live_feed.chosen_model import chosen_model
 from workbench.live_feed.outcome import Best, Extreme, Failure, Front, ObjectiveSummary
 from workbench.live_feed.protocol import RunDetail, RunItem, RunsQuery
 from workbench.live_feed.run_tail import RunTail
@@ -25,7 +26,7 @@ ADVICE_FIGURES = (
 _STATES = ("running", "waiting", "complete", "pruned", "stopped", "failed")
 _EVENTS_OF_A_SUMMARY = (
     "driver_started", "run_state_changed", "settings_changed", "replay_planned", "trial_proposed",
-    "trial_started", "attempt_ended", "trial_ended", "advice_requested",
+    "trial_started", "attempt_ended", "trial_ended", "advice_requested", "model_chosen",
 )  # fmt: skip
 _MAX_SUMMARIES = 1_000
 _MAX_FAILURES = 20
@@ -113,6 +114,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         elapsed_s=history.active_s(now_s) if history.drivers else max(0.0, until_s - began_s),
         left_s=left and left.seconds, left_low_s=left and left.low_s, left_high_s=left and left.high_s,
         progress=_part(row, history), owner=_owner(row), counts=counts,
+        num_configurations=history.num_configurations(), chosen=chosen_model(history),
         best=best and Best(trial=best.number, values=plain(best.values), params=best.params),
         front=_front(history) if has_front else None,
         failures=tuple(
@@ -129,7 +131,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         metrics=tuple(dict.fromkeys([item.metric for item in history.objectives] + series.metrics)),
         params=tuple(history.experiment.search.root), settings={path: in_force[path] for path in CHANGEABLE},
         experiment_hash=row.experiment_hash, figures=figures,
-        card=tuple(lines_of(tail.data.advice.advice)) if tail.data.advice.advice else (),
+        card=card_of(tail.data.advice.advice) if tail.data.advice.advice else None,
         loading=tail.loading,
         offers=offers_of_run(row.run_id, row.state, history, is_advice=tail.is_advice),
     )  # fmt: skip
@@ -154,12 +156,14 @@ def _front(history: History) -> Front:
 
 def _best_words(history: History) -> str | None:
     """Return the best value, or with several objectives how many trials are on the front."""
+    if (chosen := chosen_model(history)) is not None:
+        return f"test {chosen.metric} {format_value(chosen.value)}"
     best, metric = history.best(), history.objectives[0].metric
     if best is None:
         return None
     if len(history.objectives) > 1:
         return f"{format_count(len(history.front()), 'trial')} on the front"
-    return f"{metric} {format_number(best.values[metric])}"
+    return f"{metric} {format_value(best.values[metric])}"
 
 
 def _bare(row: RunRow) -> RunItem:

@@ -70,9 +70,7 @@ def _best_numbers(history: History) -> set[int]:
 
 def duration_s(trial: Trial) -> float | None:
     """Return the training time of a trial over all attempts; None if it has not started."""
-    if trial.started_unix_s is None:
-        return None
-    return trial.trained_s + max(0.0, trial.last_event_unix_s - trial.attempt_unix_s)
+    return trial.duration_s
 
 
 def _columns(history: History, metrics: list[str]) -> list[TableColumn]:

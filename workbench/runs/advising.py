@@ -6,7 +6,7 @@ import contextlib
 import importlib.metadata
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,9 +14,11 @@ from workbench.errors import ArgumentError, StoreUnavailableError
 from workbench.events import AdviceGiven, AdviceRequested, CommandHandled, Event, RunStateChanged, Sink
 from workbench.experiment import Experiment
 from workbench.formatting import duration_argument_s
+from workbench.runs.event_lines import measurement_line
 from workbench.runs.experiment_file import read_experiment
 from workbench.runs.handle import Run, open_store
 from workbench.runs.interruption import ended_like_interrupted
+from workbench.runs.waiting_view import waiting_for
 from workbench.store import Command, RunWriter, Store
 
 if TYPE_CHECKING:
@@ -47,7 +49,8 @@ def advise(
         store: The store for measurements and advice; None for the one that WORKBENCH_STORE names, or else
             the user's default store.
         address: The Ray cluster; None for the local one, which is started if none is running.
-        listener: Receives each event after it is stored.
+        listener: Receives each event after it is stored; None to show the live view in a notebook, and a line
+            of progress in a terminal.
 
     Returns:
         The advice; `advice.apply(experiment)` is the experiment with its recommendations.
@@ -80,11 +83,28 @@ def advise(
     opened = open_store(store)
     with local_head.attached(address):
         run = Run(opened, opened.create_run(experiment))
-        with opened.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
-            return _advise(run, writer, objective, float(budget_s), listener)
+        with (
+            opened.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer,
+            _shown(run) if listener is None else contextlib.nullcontext(listener) as receive,
+        ):
+            return _advise(run, writer, objective, float(budget_s), receive)
 
 
-def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, listener: Sink | None) -> Advice:
+@contextlib.contextmanager
+def _shown(run: Run) -> Iterator[Sink]:
+    """Show an advice while it is measured; yields what receives its events."""
+    latest = f"{run.name}  measuring plans"
+
+    def receive(event: Event) -> None:
+        nonlocal latest
+        latest = measurement_line(event) or latest
+        show_progress()
+
+    with waiting_for(run, lambda: latest) as show_progress:
+        yield receive
+
+
+def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, listener: Sink) -> Advice:
     from workbench.sweeps.ledger import STORE_PATIENCE_S, write
 
     last_seq, last_command = 0, 0
@@ -93,8 +113,7 @@ def _advise(run: Run, writer: RunWriter, objective: Goal, budget_s: float, liste
         nonlocal last_seq
         last_seq = write(writer, events, after=last_seq, patience_s=STORE_PATIENCE_S)
         for event in events:
-            if listener is not None:
-                listener(event)
+            listener(event)
 
     def new_commands() -> list[Command]:
         with contextlib.suppress(StoreUnavailableError):  # they are read after the next measurement

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from workbench.errors import ArgumentError, RunNotFoundError
 from workbench.experiment import Experiment
 from workbench.runs.experiment_file import read_experiment
 from workbench.runs.handle import Run, open_store
+from workbench.runs.waiting_view import waiting_for
 from workbench.store import Store
 
 
@@ -52,8 +54,9 @@ def sweep(
         experiment = Experiment(**experiment)
     earlier = [item.run_id if isinstance(item, Run) else item for item in warm_start]
     run = create(experiment, store=open_store(store), launcher=launcher, address=address, warm_start=earlier)
-    start(run, launcher=launcher, address=address, warm_start=earlier)
-    return run.wait() if wait else run
+    with waiting_for(run) if wait else contextlib.nullcontext():
+        start(run, launcher=launcher, address=address, warm_start=earlier)
+        return run.wait() if wait else run
 
 
 def create(

@@ -72,7 +72,12 @@ def _describe(run: RunView, data: RunData | None) -> list[tuple[str, str]]:
     rows.append(("trials", format_counts(history) or "none yet"))
     if row.state == "failed" and history.message:
         rows.append(("error", history.message))
-    for label, trial, values in leaders(history):
+    shown = leaders(history)
+    if history.result is not None:
+        lines: Any = history.result["summary"]
+        rows += [("" if at else "result", str(line)) for at, line in enumerate(lines)]
+        shown = []
+    for label, trial, values in shown:
         written = ", ".join(f"{metric} = {format_number(value)}" for metric, value in values.items())
         rows.append((label, f"trial {trial.number}: {written}"))
         rows.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -17,6 +17,7 @@ from workbench.history import History, Trial
 from workbench.runs.energy import RunEnergy, energy_of
 from workbench.runs.notebook_output import bundle, snapshot
 from workbench.runs.replay_comparison import Comparison, compare
+from workbench.runs.waiting_view import is_shown_in_this_cell, waiting_for
 from workbench.store import RunRow, Store
 from workbench.workers.waiting_note import read_waiting_note
 
@@ -43,6 +44,8 @@ class RunView:
         self._history: History | None = None
         self._cursor = 0
         self._lock = threading.Lock()
+        self.shown_in: Any = None
+        """Where a cell of a notebook shows the run while it waits."""
 
     @property
     def row(self) -> RunRow:
@@ -186,7 +189,7 @@ class RunView:
         return (stored.event for stored in self.store.follow(self.run_id, after=after))
 
     def wait(self, timeout_s: float | None = None) -> Self:
-        """Wait for the end of the run.
+        """Wait for the end of the run; a notebook shows its live view meanwhile, a terminal its progress.
 
         Args:
             timeout_s: Seconds to wait at most; the run continues, and `state` shows whether it ended.
@@ -198,6 +201,10 @@ class RunView:
             RunError: If the run failed or was lost.
             StoreUnavailableError: If the store cannot be read for longer than a minute.
         """
+        with waiting_for(self) as show_progress:
+            return self._await_end(timeout_s, show_progress)
+
+    def _await_end(self, timeout_s: float | None, show_progress: Callable[[], None]) -> Self:
         read_s = time.monotonic()
         until = None if timeout_s is None else read_s + timeout_s
         while True:
@@ -210,6 +217,7 @@ class RunView:
                 time.sleep(POLL_S)
                 continue
             read_s = time.monotonic()
+            show_progress()
             if state in ("failed", "lost"):
                 message = self.history.message
                 raise RunError(
@@ -249,8 +257,10 @@ class RunView:
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.run_id!r}, state={self.state!r})"
 
-    def _repr_html_(self) -> str:
-        return snapshot(self)
+    def _repr_html_(self) -> str | None:
+        return None if is_shown_in_this_cell(self) else snapshot(self)
 
     def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, Any]:
+        if is_shown_in_this_cell(self):
+            return {"text/plain": repr(self)}
         return bundle(self)

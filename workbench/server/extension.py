@@ -17,6 +17,7 @@ from workbench.server.live import LiveSocket
 from workbench.server.page import STATIC, PageHandler
 from workbench.server.routes import (
     ActionsHandler,
+    DraftHandler,
     EventsHandler,
     ExperimentsHandler,
     FigureHandler,
@@ -94,6 +95,7 @@ class WorkbenchExtension(ExtensionApp):
                 (rf"{api}/runs/{_RUN}/trials/(?P<trial>[0-9]{{1,9}})", TrialHandler),
                 (rf"{api}/runs/{_RUN}/figures/(?P<figure>[a-z_]{{1,40}})", FigureHandler),
                 (rf"{api}/runs/{_RUN}/report", ReportHandler),
+                (rf"{api}/drafts/(?P<key>[0-9a-f]{{32}})", DraftHandler),
                 (rf"{api}/experiments", ExperimentsHandler),
                 (rf"{api}/actions", ActionsHandler),
                 (rf"{api}/snippets", SnippetHandler),

@@ -23,6 +23,7 @@ from workbench.errors import (
     WorkbenchError,
 )
 from workbench.events import to_json
+from workbench.forms.kept_draft import read_draft
 from workbench.live_feed.feed import Feed
 from workbench.live_feed.protocol import Action, Problem, RunsQuery, SubscribeMessage, TrialDetail
 from workbench.live_feed.trial_detail import trial_detail
@@ -256,6 +257,20 @@ class ExperimentsHandler(_WorkbenchHandler):
         """Respond with their paths."""
         found = await self.in_thread(self.actions.experiments)
         self.answer([file.model_dump() for file in found])
+
+
+class DraftHandler(_WorkbenchHandler):
+    """The draft of a form, for a notebook whose kernel is gone."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def get(self, key: str) -> None:
+        """Respond with its YAML and the run that it started last."""
+        found = await self.in_thread(read_draft, self.feed.store.artifacts, key)
+        if found is None:
+            raise UnknownNameError("this form has no kept draft", field="draft")
+        self.answer(found.model_dump(include={"yaml", "run_id", "saved_unix_s"}))
 
 
 class ActionsHandler(_WorkbenchHandler):

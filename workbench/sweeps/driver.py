@@ -31,6 +31,7 @@ from workbench.sweeps.artifact_outage import Pause
 from workbench.sweeps.budget import begun_ending, ending_now, has_room, honest_ending
 from workbench.sweeps.cluster import driver_started, known_plan
 from workbench.sweeps.commands import Commands
+from workbench.sweeps.conclusion import natural_end, result_of
 from workbench.sweeps.elastic import ElasticTrials, given_back
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.messages import Order
@@ -376,15 +377,12 @@ class Driver:
                 self._ledger.record(ending.model_copy(update={"state": "stopping"}))
 
     def _finish(self) -> RunState:
-        if self._ending is None:
-            replayed = self.history.replay_of
-            reason = "exhausted" if self.study.exhausted and replayed is None else "trials"
-            message = None if replayed is None else f"all proposals of {replayed} have been tried"
-            self._ending = RunStateChanged(state="complete", reason=reason, message=message)
+        self._ending = self._ending or natural_end(self.history, is_exhausted=self.study.exhausted)
         self._retention.end()
         self._monitor.end()
         ending = honest_ending(self._ending, self.history)
-        self._ledger.record(ending := ending.model_copy(update={"time_unix_s": time.time()}))
+        result = result_of(self._store, self.run_id, self.experiment, ending)
+        self._ledger.record(*result, ending := ending.model_copy(update={"time_unix_s": time.time()}))
         logger.info("the run is %s: %s", ending.state, ending.message or ending.reason)
         return ending.state
 

@@ -7,6 +7,7 @@ it.
 from __future__ import annotations
 
 import html
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -19,6 +20,7 @@ from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment import Experiment
 from workbench.forms import Draft
 from workbench.forms.answers import QueryContext
+from workbench.forms.kept_draft import KeptDraft, key_of
 from workbench.forms.protocol import (
     Answer,
     Edit,
@@ -41,11 +43,13 @@ from workbench.forms.queries import Queries
 from workbench.forms.results import Confirmation
 from workbench.forms.state import state_of
 from workbench.runs import Run, attach, read_experiment
+from workbench.runs.handle import open_store
 from workbench.store import Store
 from workbench.widgets.live_view import Senders, read_view
 
 PARTS = ("model", "data", "space", "advice", "run", "result")
 _VIEW = Path(__file__).parent / "static" / "form.js"
+FORM_MIME_TYPE = "application/vnd.workbench.form+json"
 _CELL_HAS_RUN = "post_run_cell"
 _FILE_REQUESTS = ("open", "save", "preset")
 
@@ -62,8 +66,9 @@ class ExperimentForm(anywidget.AnyWidget):
     _ends: tuple[Callable[[], None], ...] = ()
 
     def __init__(
-        self, draft: Draft, parts: tuple[str, ...], *, run: Run | None, store: Store | str | None
-    ) -> None:
+        self, draft: Draft, parts: tuple[str, ...], *, run: Run | None, store: Store | str | None,
+        keeper: KeptDraft | None = None,
+    ) -> None:  # fmt: skip
         """Show a draft; usually called by `app` and its parts.
 
         Args:
@@ -71,11 +76,13 @@ class ExperimentForm(anywidget.AnyWidget):
             parts: The parts to show.
             run: An existing run of the experiment.
             store: Where runs are kept; None for the default store.
+            keeper: Keeps the draft; None if another form, or nobody, does.
 
         Raises:
             WorkbenchError: If the front end is not built.
         """
-        super().__init__(_esm=read_view(_VIEW), parts=list(parts), run_id="" if run is None else run.run_id)
+        run_id = run.run_id if run is not None else keeper.run_id if keeper is not None else ""
+        super().__init__(_esm=read_view(_VIEW), parts=list(parts), run_id=run_id)
         self.draft = draft
         self._context = QueryContext(draft, store, run_id=self.run_id)
         self._queries = Queries(self._context, self._send_answer)
@@ -83,8 +90,10 @@ class ExperimentForm(anywidget.AnyWidget):
         self._refusal: WorkbenchError | None = None
         self._has_sent_state = False
         self._senders = Senders(lambda content, frame: self.send(content, buffers=[frame]))
+        self._keeper = keeper
         self._ends = (
-            draft.listen(self._send_state), self._queries.close, follow_cells(draft), self._senders.close
+            draft.listen(self._send_state), self._queries.close, follow_cells(draft), self._senders.close,
+            *([] if keeper is None else [keeper.close]),
         )  # fmt: skip
         self.on_msg(self._on_message)
 
@@ -195,6 +204,8 @@ class ExperimentForm(anywidget.AnyWidget):
     def _send_answer(self, answer: Answer) -> None:
         if answer.topic == "start" and answer.status == "done":
             self.run_id = answer.result["run_id"]
+            if self._keeper is not None:
+                self._keeper.keep_run(self.run_id)
         self.send(to_message(answer))
 
     def _confirm_file(self, message: str) -> None:
@@ -208,6 +219,8 @@ class ExperimentForm(anywidget.AnyWidget):
         if bundle is not None:
             # Shown where widgets are unavailable: on a web site, or after a restart of the kernel.
             bundle[0]["text/html"] = f"<pre>{html.escape(self.draft.yaml)}</pre>"
+            if self._keeper is not None:
+                bundle[0][FORM_MIME_TYPE] = {"draft": self._keeper.key}
         return bundle
 
 
@@ -273,7 +286,21 @@ def form(
         named = [(name, draft.notebook.take(target, field=name) if callable(target) else target)
                  for name, target in replaced.items()]  # fmt: skip
         draft.edit(named, label=f"use {' and '.join(replaced)}")
-    return ExperimentForm(draft, parts, run=run, store=store)
+    keeper = None if isinstance(given, ExperimentForm) else _keeper_of(draft, parts, store)
+    return ExperimentForm(draft, parts, run=run, store=store, keeper=keeper)
+
+
+def _keeper_of(draft: Draft, parts: tuple[str, ...], store: Store | str | None) -> KeptDraft | None:
+    """Keep the draft of a cell for its next execution; None outside notebooks, or without a store."""
+    shell: Any = get_ipython()
+    metadata = shell.get_parent().get("metadata", {}) if hasattr(shell, "get_parent") else {}
+    notebook, cell = os.environ.get("JPY_SESSION_NAME"), metadata.get("cellId")
+    if not notebook or not cell:  # it is executed by a program
+        return None
+    try:
+        return KeptDraft(draft, open_store(store), key_of(notebook, str(cell), *parts))
+    except WorkbenchError:  # whoever starts a run is told what is wrong with the store
+        return None
 
 
 def _experiment_of(given: Experiment | str | Path | Mapping[str, Any] | Run) -> Experiment:

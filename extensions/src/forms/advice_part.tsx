@@ -1,8 +1,9 @@
 // The advice: measures on request, shows the card, applies all or parts of it, and predicts other plans.
 import { useState } from "preact/hooks";
+import { AdviceCard } from "../views/advice_card";
 import { FigureBox } from "./figure";
 import type { Json } from "./message_types";
-import type { AdvisedSetting, AdviceSummary } from "./types";
+import type { AdviceCard as AdviceCardParts, AdvisedSetting, AdviceSummary } from "./types";
 import { AsyncResult } from "./async_result";
 import { Group, useQuery, useUniqueId, type FormProps } from "./text_field";
 import { WhatIf } from "./what_if";
@@ -15,9 +16,15 @@ const OBJECTIVES: [string, string][] = [
   ["throughput", "highest samples/s"],
 ];
 
-export function AdvicePart({ form, themeName }: FormProps & { themeName: string }) {
+interface AdvicePartProps extends FormProps {
+  themeName: string;
+  /** Shows the run that was started; without it, none is started here. */
+  onStart?(): void;
+}
+
+export function AdvicePart({ form, themeName, onStart }: AdvicePartProps) {
   const answer = form.answer("advice");
-  const result = answer?.result?.card.length ? answer.result : null;
+  const result = answer?.result?.card ? answer.result : null;
   const isMeasuring = answer?.status === "working" && answer.arguments.measure === true;
   // What it would change depends on what is written.
   useQuery(form.state!.hash ?? "right last", () => isMeasuring || form.query("advice", { measure: false }), 0);
@@ -29,7 +36,11 @@ export function AdvicePart({ form, themeName }: FormProps & { themeName: string 
         working={isMeasuring ? "Measuring …" : "Looking for stored advice …"}
         isQuiet={!isMeasuring}
       >
-        {() => (result ? <Advice form={form} result={result} themeName={themeName} /> : null)}
+        {() =>
+          result?.card ? (
+            <Advice form={form} result={result} card={result.card} themeName={themeName} onStart={onStart} />
+          ) : null
+        }
       </AsyncResult>
     </>
   );
@@ -89,14 +100,31 @@ function Measure({ form, isMeasuring, isFirst }: FormProps & { isMeasuring: bool
   );
 }
 
-function Advice({ form, result, themeName }: FormProps & { result: AdviceSummary; themeName: string }) {
+interface AdviceProps extends AdvicePartProps {
+  result: AdviceSummary;
+  card: AdviceCardParts;
+}
+
+function Advice({ form, result, card, themeName, onStart }: AdviceProps) {
   return (
     <>
-      <div class="workbench-card">
-        <pre tabIndex={0} role="group" aria-label="Advice" dir="auto">
-          {result.card.join("\n")}
-        </pre>
-      </div>
+      <AdviceCard card={card}>
+        {onStart ? (
+          <div class="workbench-buttons">
+            <button
+              type="button"
+              class="workbench-primary"
+              title="Applies every setting below and starts a run; Undo takes the settings back"
+              onClick={() => {
+                applyAndStart(form, result.apply);
+                onStart();
+              }}
+            >
+              Apply and start
+            </button>
+          </div>
+        ) : null}
+      </AdviceCard>
       {result.apply.length ? (
         <Apply
           key={JSON.stringify(result.apply.map((one) => [one.path, one.value]))}
@@ -104,10 +132,20 @@ function Advice({ form, result, themeName }: FormProps & { result: AdviceSummary
           apply={result.apply}
         />
       ) : null}
-      {result.controls.length ? <WhatIf key={result.card.join()} form={form} controls={result.controls} /> : null}
+      {result.controls.length ? (
+        <WhatIf key={JSON.stringify(card.headline)} form={form} controls={result.controls} />
+      ) : null}
       {result.figures.length ? <Figures figures={result.figures} themeName={themeName} /> : null}
     </>
   );
+}
+
+/** The kernel takes messages in order: the run is one of the experiment with the advice. */
+function applyAndStart(form: FormProps["form"], apply: AdvisedSetting[]): void {
+  const changes = apply.map((one): [string, Json] => [one.path, one.value]);
+  const removals = apply.flatMap((one) => one.removals ?? []);
+  if (changes.length) form.edit(changes, "Apply the advice", removals);
+  form.query("start");
 }
 
 /** Applies all of the advice or parts of it; a typed value replaces the advised one. */

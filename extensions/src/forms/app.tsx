@@ -9,7 +9,7 @@ import { ModelPart, useModelCheck, type ModelCheck } from "./model_part";
 import { problemsWithoutField, partOf, problemsOf } from "./problems";
 import type { PartName } from "./message_types";
 import { ResultPart } from "./result_part";
-import { RunPart } from "./run_part";
+import { LiveRun, RunPart } from "./run_part";
 import { SpacePart } from "./space_part";
 import { Tabs } from "./tabs";
 import { LANGUAGE_NAMES, Texts } from "./text_editors";
@@ -65,6 +65,7 @@ export function App(props: AppProps) {
   }
   const isWhole = parts.length > 1;
   const offersText = isWhole || part === "space";
+  const { isDisconnected } = form;
   return (
     <>
       <Bar
@@ -75,10 +76,18 @@ export function App(props: AppProps) {
         text={offersText ? { isShown: hasText, show: setHasText } : null}
       />
       <Notes form={form} />
-      <div class={offersText && hasText ? "workbench-form-beside" : ""}>
-        <Part {...props} part={part} modelCheck={modelCheck} onPart={setChosen} isWhole={isWhole} />
+      <div class={offersText && hasText ? "workbench-form-beside" : ""} inert={isDisconnected}>
+        <Part
+          {...props}
+          runId={isDisconnected ? "" : props.runId}
+          part={part}
+          modelCheck={modelCheck}
+          onPart={setChosen}
+          isWhole={isWhole}
+        />
         {offersText && hasText ? <Texts form={form} /> : null}
       </div>
+      {isDisconnected && props.runId ? <LiveRun model={props.model} runId={props.runId} snapshot="" /> : null}
     </>
   );
 }
@@ -94,7 +103,7 @@ function Bar({ form, isWhole, modelCheck, onPart, text }: BarProps) {
   const state = form.state!;
   const undoWords = state.undo_label ? `Undo: ${state.undo_label}` : "Undo";
   return (
-    <div class="workbench-bar workbench-form-head">
+    <div class="workbench-bar workbench-form-head" inert={form.isDisconnected}>
       {isWhole ? <NameField form={form} /> : null}
       <button
         type="button"
@@ -270,7 +279,13 @@ function Body({ form, model, part, parts, modelCheck, runId, themeName, onPart }
     case "space":
       return <SpacePart form={form} />;
     case "advice":
-      return <AdvicePart form={form} themeName={themeName} />;
+      return (
+        <AdvicePart
+          form={form}
+          themeName={themeName}
+          onStart={parts.includes("run") ? () => onPart("run") : undefined}
+        />
+      );
     case "run":
       return <RunPart form={form} model={model} modelCheck={modelCheck} runId={runId} />;
     case "result":

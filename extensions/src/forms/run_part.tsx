@@ -176,7 +176,8 @@ function Preflight({ result }: { result: PreflightReport }) {
   );
 }
 
-function LiveRun({ model, runId, snapshot }: { model: KernelModel; runId: string; snapshot: string }) {
+/** The live view of a run: from the server, or from the kernel where there is none. */
+export function LiveRun({ model, runId, snapshot }: { model: KernelModel; runId: string; snapshot: string }) {
   const element = useRef<HTMLDivElement>(null);
   useEffect(() => showRun(element.current!, model, { run: runId, snapshot, height: HEIGHT_PX }), []);
   return <div class="workbench-form-live" ref={element} />;

@@ -5,6 +5,7 @@ import { Notification } from "@jupyterlab/apputils";
 
 import type { Host } from "../host";
 import { addCommands } from "./commands";
+import { formsInNotebooks } from "./form_output";
 import { labHost, offer } from "./host";
 import { COMMANDS, PLUGIN_ID } from "./names";
 import { SidePanel, Tabs } from "./panels";
@@ -28,6 +29,7 @@ function activate(services: Services): void {
   const tabs = new Tabs(services, host, settings);
   const panel = services.labShell && new SidePanel(services, host, settings);
   addCommands(services, { host, tabs, panel });
+  services.app.docRegistry.addWidgetExtension("Notebook", formsInNotebooks);
   if (services.settingRegistry) {
     settings
       .follow(services.settingRegistry, ({ side }) => panel?.place(side))

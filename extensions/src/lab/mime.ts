@@ -19,6 +19,8 @@ interface Shown {
 class RunOutput extends Panel implements IRenderMime.IRenderer {
   readonly #sanitizer: IRenderMime.ISanitizer;
   #turn = 0;
+  /** The run that is drawn live, "" for a snapshot. */
+  #live = "";
 
   constructor({ sanitizer }: IRenderMime.IRendererOptions) {
     super();
@@ -33,6 +35,9 @@ class RunOutput extends Panel implements IRenderMime.IRenderer {
     const isThere = await hasRun(host, shown.run_id);
     // Lab may render the same output twice at once; only the last turn draws.
     if (turn !== this.#turn || this.isDisposed) return;
+    // While a cell waits, its output is renewed for other hosts: what is drawn live stays.
+    if (isThere && this.#live === shown.run_id) return;
+    this.#live = isThere ? shown.run_id : "";
     this.#replace(
       isThere
         ? new ViewWidget({ host, form: "output", height: shown.height, state: { run: shown.run_id } })

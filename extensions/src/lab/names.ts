@@ -2,6 +2,8 @@
 export const PLUGIN_ID = "@workbench/lab:plugin";
 export const MIME_PLUGIN_ID = "@workbench/lab:output";
 export const RUN_MIME_TYPE = "application/vnd.workbench.run+json";
+export const FORM_MIME_TYPE = "application/vnd.workbench.form+json";
+export const WIDGET_MIME_TYPE = "application/vnd.jupyter.widget-view+json";
 
 export const COMMANDS = {
   open: "workbench:open",

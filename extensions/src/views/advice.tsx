@@ -1,21 +1,14 @@
-// The advice in words, as the server writes it.
+// The advice of a run as a card, once there is one.
 import type { Controller } from "../controller";
+import { AdviceCard } from "./advice_card";
 import { Empty } from "./components";
 
 export function Advice({ controller }: { controller: Controller }) {
-  const card = controller.state.run?.card ?? [];
-  if (!card.length) {
-    return (
-      <Empty title="No advice yet">
-        <p>It appears here when the measurements are done.</p>
-      </Empty>
-    );
-  }
+  const card = controller.state.run?.card;
+  if (card) return <AdviceCard card={card} />;
   return (
-    <article class="workbench-card" aria-label="Advice">
-      <pre tabIndex={0} role="group" aria-label="Advice text" dir="auto">
-        {card.join("\n")}
-      </pre>
-    </article>
+    <Empty title="No advice yet">
+      <p>It appears here when the measurements are done.</p>
+    </Empty>
   );
 }

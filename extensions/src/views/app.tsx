@@ -5,6 +5,7 @@ import { TAB_NAMES, tabOf, tabsOf } from "../tabs";
 import { Advice } from "./advice";
 import { Analysis } from "./analysis";
 import { Chart } from "./chart";
+import { Result } from "./chosen_model";
 import { Comparison } from "./comparison";
 import { Dialogs } from "./dialogs";
 import { Head } from "./run_header";
@@ -65,11 +66,15 @@ function Panel({ controller }: ViewProps) {
 /** Where there are no tabs, what there is to see comes in one piece. */
 function CurvesOrAdvice({ controller }: ViewProps) {
   const { trial } = controller.state.view;
-  if (!tabsOf(controller.state).includes("curves")) return <Advice controller={controller} />;
+  const { run } = controller.state;
+  const isAdvised = run?.kind === "advice" && run.card;
+  if (isAdvised || !tabsOf(controller.state).includes("curves")) return <Advice controller={controller} />;
+  const hasResult = Boolean(run?.chosen);
   return (
     <>
+      {hasResult ? <Result controller={controller} /> : null}
       <Chart controller={controller} />
-      {trial === null || controller.form === "output" ? (
+      {hasResult && controller.form === "output" ? null : trial === null || controller.form === "output" ? (
         <Trials controller={controller} />
       ) : (
         <Trial controller={controller} />
@@ -144,6 +149,8 @@ function viewOf(tab: Tab, controller: Controller) {
   if (tab === "resources") return <Resources controller={controller} />;
   if (controller.state.view.run === null) return null;
   switch (tab) {
+    case "result":
+      return <Result controller={controller} />;
     case "curves":
       return <Curves controller={controller} />;
     case "throughput":

@@ -62,14 +62,21 @@ export function Head({ controller }: { controller: Controller }) {
 }
 
 function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) {
+  const { chosen } = run;
   const objective = run.objectives[0];
-  const value = run.best && objective ? run.best.values[objective.metric] : null;
+  const value = chosen ? chosen.value : run.best && objective ? run.best.values[objective.metric] : null;
+  const source = chosen ? chosen.model : run.best ? `trial ${run.best.trial}` : null;
   return (
     <dl class="workbench-facts">
-      {run.kind === "advice" ? null : run.front ? (
+      {run.kind === "advice" ? null : run.front && !chosen ? (
         <FrontFacts front={run.front} />
       ) : (
-        <BestFact metric={objective?.metric} value={value} trial={run.best?.trial} />
+        <BestFact
+          label={chosen ? "test" : "best"}
+          metric={chosen ? chosen.metric : objective?.metric}
+          value={value}
+          source={source}
+        />
       )}
       {objective?.target == null ? null : <Fact label="target" value={formatNumber(objective.target)} />}
       {isBrief && !ACTIVE.has(run.state) ? null : (
@@ -77,26 +84,32 @@ function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) 
       )}
       {ACTIVE.has(run.state) ? <TimeLeft run={run} isBrief={isBrief} /> : null}
       <Fact label="elapsed" value={formatDuration(run.elapsed_s)} />
-      {run.kind === "advice" ? null : <Counts run={run} />}
+      {chosen ? (
+        // Each is trained on several folds, which are trials that nobody asked for.
+        <Fact label="candidates" value={String(run.num_configurations)} />
+      ) : run.kind === "advice" ? null : (
+        <Counts run={run} />
+      )}
     </dl>
   );
 }
 
 interface BestFactProps {
+  label?: string;
   metric: string | undefined;
   value: number | string | null;
-  trial: number | undefined;
+  source: string | null;
 }
 
-function BestFact({ metric, value, trial }: BestFactProps) {
+function BestFact({ label = "best", metric, value, source }: BestFactProps) {
   return (
     <div class="workbench-fact-best">
       <dt>
-        best <bdi>{metric}</bdi>
+        {label} <bdi>{metric}</bdi>
       </dt>
       <dd>
         <span class="workbench-number">{formatNumber(value)}</span>
-        {trial === undefined ? null : <small>trial {trial}</small>}
+        {source === null ? null : <small>{source}</small>}
       </dd>
     </div>
   );
@@ -108,7 +121,7 @@ function FrontFacts({ front }: { front: NonNullable<RunDetail["front"]> }) {
     <>
       <Fact label="on the front" value={formatCount(front.num_trials, "trial")} />
       {front.extremes.map((one) => (
-        <BestFact key={one.metric} metric={one.metric} value={one.value} trial={one.trial} />
+        <BestFact key={one.metric} metric={one.metric} value={one.value} source={`trial ${one.trial}`} />
       ))}
     </>
   );
@@ -146,7 +159,10 @@ function Counts({ run }: { run: RunDetail }) {
   if (!total) return <Fact label="trials" value="0" />;
   return (
     <div class="workbench-fact-counts">
-      <dt>{formatCount(total, "trial")}</dt>
+      <dt>
+        {formatCount(total, "trial")}
+        {run.num_configurations < total ? ` of ${formatCount(run.num_configurations, "configuration")}` : ""}
+      </dt>
       <dd>
         {ORDER.filter((state) => run.counts[state]).map((state) => (
           <span key={state} class={`workbench-count workbench-state-${state}`}>

@@ -1,0 +1,161 @@
+"""The card in parts, for pages: what to use, what it gains, why, and the next best; and the card as HTML.
+
+The words are those of `card`, which writes the same for a terminal.
+"""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from workbench.advisor.card import compare, describe_noise, describe_other, goal_of, rows_of, yaml_lines
+from workbench.advisor.stored_advice import Interval, finite, mapping, texts
+from workbench.formatting import format_duration
+
+_HEADLINE = ("global batch", "computing", "learning rate")
+_UNKNOWN = "not predicted"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class CardFact(_Part):
+    """A name and a text."""
+
+    name: str
+    text: str
+
+
+class CardGain(_Part):
+    """How many times better the advice is than the experiment without it."""
+
+    factor: float
+    low: float = Field(description="Nine of ten truths should lie above.")
+    high: float = Field(description="Nine of ten truths should lie below.")
+    words: str = Field(description="What is better by this factor.")
+
+
+class CardOther(_Part):
+    """Another plan, and what it would cost to use it."""
+
+    name: str
+    plan: str
+    compared: str
+
+
+class AdviceCard(_Part):
+    """An advice in parts."""
+
+    goal: str = Field(description="What it is best for.")
+    headline: tuple[CardFact, ...] = Field(description="What to use; the batch first.")
+    gain: CardGain | None
+    predicted: tuple[CardFact, ...]
+    why: tuple[str, ...]
+    others: tuple[CardOther, ...] = Field(description="The runner-up, and the experiment without advice.")
+    measured: tuple[str, ...]
+    would_change: tuple[str, ...]
+    settings: tuple[str, ...] = Field(description="What to write into the experiment, as YAML.")
+
+
+def card_of(advice: Mapping[str, Any]) -> AdviceCard:
+    """Return an advice in parts.
+
+    Args:
+        advice: As `AdviceGiven` stores it; what is missing is left out.
+    """
+    choice, reference = mapping(advice.get("choice")), mapping(advice.get("reference"))
+    facts = [CardFact(name=name, text=text) for name, text in rows_of(choice)]
+    others = (("runner-up", mapping(advice.get("runner_up"))), ("without advice", reference))
+    measured, cost_s = texts(advice.get("measured")), finite(advice.get("cost_s"))
+    return AdviceCard(
+        goal=goal_of(advice),
+        headline=tuple(fact for fact in facts if fact.name in _HEADLINE),
+        gain=_gain(choice, reference, str(advice.get("objective"))),
+        predicted=(
+            *(fact for fact in facts if fact.name not in _HEADLINE and fact.text != _UNKNOWN),
+            CardFact(name="noise scale", text=describe_noise(advice)),
+        ),
+        why=tuple(texts(choice.get("reasons"))),
+        others=tuple(
+            CardOther(
+                name=name, plan=describe_other(other),
+                compared=compare(other, choice, str(advice.get("objective"))),
+            )
+            for name, other in others if other
+        ),
+        measured=(*measured, *([] if cost_s is None else [f"measuring took {format_duration(cost_s)}"])),
+        would_change=tuple(texts(advice.get("would_change"))),
+        settings=tuple(yaml_lines(mapping(advice.get("settings")))),
+    )  # fmt: skip
+
+
+def _gain(choice: Mapping[str, Any], reference: Mapping[str, Any], objective: str) -> CardGain | None:
+    """Compare times to the target where both are known and count, else samples per second."""
+    times = Interval.of(reference.get("time_to_target_s")), Interval.of(choice.get("time_to_target_s"))
+    speeds = Interval.of(choice.get("samples_per_s")), Interval.of(reference.get("samples_per_s"))
+    for (better, worse), words, counts in (
+        (times, "as fast to the target as without advice", objective != "throughput"),
+        (speeds, "the samples/s of the experiment without advice", True),
+    ):
+        if counts and better is not None and worse is not None and min(better.low, worse.low) > 0:
+            low, high = better.low / worse.high, better.high / worse.low
+            return CardGain(factor=better.value / worse.value, low=low, high=high, words=words)
+    return None
+
+
+def html_of(advice: Mapping[str, Any]) -> str:
+    """Write an advice as HTML, for the output of a notebook cell.
+
+    Args:
+        advice: As `AdviceGiven` stores it.
+    """
+    card = card_of(advice)
+    parts = [f"<p style='margin:0;opacity:.75'>Advice for {html.escape(card.goal)}</p>"]
+    facts = "".join(
+        f"<div><small style='opacity:.75'>{html.escape(fact.name)}</small><br>"
+        f"<b style='font-size:1.25em'>{html.escape(fact.text)}</b></div>"
+        for fact in card.headline
+    )
+    parts.append(f"<div style='display:flex;flex-wrap:wrap;gap:4px 28px;margin:4px 0 8px'>{facts}</div>")
+    parts += [] if card.gain is None else [_bar(card.gain)]
+    parts.append(_table([(fact.name, fact.text) for fact in card.predicted]))
+    parts += _list("Why", card.why)
+    parts += _list("Alternatives", [f"{one.name}: {one.plan}. {one.compared}" for one in card.others])
+    parts += _list("What would change it", card.would_change)
+    if card.settings:
+        parts.append(f"<pre style='margin:6px 0 0'>{html.escape(chr(10).join(card.settings))}</pre>")
+    return f"<div style='border-left:4px solid #0072b2;padding:6px 14px'>{''.join(parts)}</div>"
+
+
+def _bar(gain: CardGain) -> str:
+    """Draw the factor as a bar with its interval; a line stands at the experiment without advice."""
+    most = 1.1 * max(gain.high, gain.factor, 1.0)
+    width, low, high, one = (100 * value / most for value in (gain.factor, gain.low, gain.high, 1.0))
+    span = f"left:{low:.1f}%;width:{high - low:.1f}%"
+    return (
+        f"<p style='margin:0'><b>{gain.factor:.2f} times</b> ({gain.low:.2f} to {gain.high:.2f}) "
+        f"{html.escape(gain.words)}</p>"
+        "<div style='position:relative;height:14px;max-width:420px;background:rgba(127,127,127,.2)'>"
+        f"<div style='position:absolute;inset:0 auto 0 0;width:{width:.1f}%;background:#0072b2'></div>"
+        f"<div style='position:absolute;top:6px;height:2px;{span};background:#e69f00'></div>"
+        f"<div style='position:absolute;top:-2px;bottom:-2px;left:{one:.1f}%;border-left:2px dashed'></div>"
+        "</div>"
+    )
+
+
+def _table(rows: list[tuple[str, str]]) -> str:
+    cells = "".join(
+        f"<tr><th style='text-align:left;font-weight:400;opacity:.75'>{html.escape(name)}</th>"
+        f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
+        for name, text in rows
+    )
+    return f"<table>{cells}</table>"
+
+
+def _list(title: str, found: tuple[str, ...] | list[str]) -> list[str]:
+    items = "".join(f"<li>{html.escape(text)}</li>" for text in found)
+    return [f"<p style='margin:6px 0 0'><b>{title}</b></p><ul style='margin:0'>{items}</ul>"] if found else []

@@ -1,0 +1,52 @@
+"""An AutoML run as text: its result, and a table of candidates in place of one of trials.
+
+A candidate is trained on several folds, each of them a trial: a user did not ask for these.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench.automl_pipeline.candidate_results import candidates_of
+from workbench.automl_pipeline.model_selection import describe
+from workbench.formatting import format_number
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from workbench.history import History
+
+
+def result_lines(history: History) -> list[str]:
+    """Return the result of a run in a few lines; none before it has one."""
+    lines = (history.result or {}).get("summary")
+    return [str(line) for line in lines] if isinstance(lines, list) else []
+
+
+def candidates_table(history: History, most: int) -> tuple[Table, int]:
+    """Return a table of the candidates, best first, and the number of those left out.
+
+    Args:
+        history: The run.
+        most: Maximum number of rows.
+    """
+    from rich.text import Text
+
+    from workbench.cli.output import colour_of, make_table
+
+    found = sorted(
+        candidates_of(history), key=lambda each: (not each.has_model, each.state != "complete", each.loss)
+    )
+    scores = list(dict.fromkeys(name for each in found for name in each.values))
+    table = make_table("candidate", "state", "model", *scores, "folds", "params")
+    colours = {"complete": "complete", "failed": "failed", "under way": "running"}
+    for each in found[:most]:
+        table.add_row(
+            str(each.number),
+            Text(each.state, style=colour_of(colours.get(each.state, "stopped"))),
+            each.family,
+            *(format_number(each.values[name]) if name in each.values else "" for name in scores),
+            f"{each.num_folds} of {each.of_folds}",
+            Text(describe(each.params, each.family)),
+        )
+    return table, max(0, len(found) - most)

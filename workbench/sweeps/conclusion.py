@@ -1,0 +1,56 @@
+"""What follows when the last trial of a run has ended: why it ended and, for an automatic run, its result.
+
+The result is stored before the run is shown as ended, so that nobody who looks at it has to compute it. How a
+model is chosen is left to the package that created the run, which lies above this one and is only named here.
+"""
+
+from __future__ import annotations
+
+import logging
+from importlib import import_module
+
+from workbench.errors import WorkbenchError
+from workbench.events import Event, Noted, RunStateChanged
+from workbench.experiment import Experiment
+from workbench.history import History
+from workbench.store import Store
+
+logger = logging.getLogger(__name__)
+
+# By the option of the data that marks such a run.
+_CONCLUDED_BY = {"held_out": "workbench.automl_pipeline.conclusion:conclude"}
+
+
+def natural_end(history: History, *, is_exhausted: bool) -> RunStateChanged:
+    """Return the end of a run that nobody and no limit ended early.
+
+    Args:
+        history: The run.
+        is_exhausted: Whether every configuration has been tried.
+    """
+    replayed = history.replay_of
+    reason = "exhausted" if is_exhausted and replayed is None else "trials"
+    message = None if replayed is None else f"all proposals of {replayed} have been tried"
+    return RunStateChanged(state="complete", reason=reason, message=message)
+
+
+def result_of(store: Store, run_id: str, experiment: Experiment, ending: RunStateChanged) -> list[Event]:
+    """Return the result of a run as events: none for a run whose result is its best trial.
+
+    Args:
+        store: The store of the run.
+        run_id: Its id.
+        experiment: What it runs.
+        ending: How it is about to end.
+    """
+    options = {} if experiment.data is None else experiment.data.options
+    named = next((target for option, target in _CONCLUDED_BY.items() if option in options), None)
+    if named is None:
+        return []
+    module, _, function = named.partition(":")
+    try:
+        return [getattr(import_module(module), function)(store, run_id, ending)]
+    except Exception as error:  # the trials are stored: a result can still be chosen from them later
+        logger.warning("no model could be chosen", exc_info=error)
+        problem = error.problem if isinstance(error, WorkbenchError) else f"{type(error).__name__}: {error}"
+        return [Noted(level="warning", message=f"no model could be chosen: {problem}")]
