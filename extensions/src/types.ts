@@ -520,30 +520,3 @@ export interface Update {
   compared?: ComparedRun[] | null;
   resources?: MachinesStatus | null;
 }
-e {
-  columns: TableColumn[];
-  rows: TrialRow[];
-  offset: number;
-  /** Number of matching trials. */
-  total: number;
-  /** The best trial, also where it does not match. */
-  best?: TrialRow | null;
-}
-
-/** The parts of a subscription that changed; missing parts are unchanged. */
-export interface Update {
-  /** Number of the subscription it answers. */
-  subscription: number;
-  frame: number;
-  /** The last event of the run that it includes. */
-  seq?: number;
-  problem?: Problem | null;
-  runs?: RunList | null;
-  run?: RunDetail | null;
-  chart?: ChartUpdate | null;
-  table?: TrialTable | null;
-  trial?: TrialDetail | null;
-  log?: LogUpdate | null;
-  compared?: ComparedRun[] | null;
-  resources?: MachinesStatus | null;
-}
