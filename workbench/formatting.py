@@ -274,7 +274,10 @@ def parse_bytes(given: str | Given) -> int | Given:
         )
     number, prefix, binary = match.groups()
     exponent = " kmgtp".index(prefix.lower()) if prefix else 0
-    return round(float(number) * (1024 if binary else 1000) ** exponent)
+    size = float(number) * (1024 if binary else 1000) ** exponent
+    if math.isinf(size):
+        raise ExperimentError(f"{given[:40]!r}... is too large", allowed="a size that a disk can have")
+    return round(size)
 
 
 def _two_units(count: int, unit: str, per_unit: int, rest_unit: str) -> str:

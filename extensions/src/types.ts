@@ -289,13 +289,15 @@ export interface Offer {
   label: string;
   explanation?: string;
   /** page: the browser opens it; nobody: there is only something to copy. */
-  done_by: "driver" | "process" | "page" | "nobody";
+  done_by: "driver" | "store" | "process" | "page" | "nobody";
   command: string;
   python: string;
   /** Whether it takes something away. */
   dangerous?: boolean;
   /** Open a dialog before doing it. */
   asks_first?: boolean;
+  /** Show in the dialog what it would free. */
+  frees_space?: boolean;
   /** What is sent besides the fields. */
   arguments?: Record<string, unknown>;
   fields?: OfferField[];
@@ -315,6 +317,14 @@ export interface OfferField {
   fallback?: string | null;
   /** Whether what is typed is text, whatever it looks like. */
   is_text?: boolean;
+  /** What it may be; if empty, anything. */
+  choices?: string[];
+  /** Whether it is several texts, separated by commas. */
+  is_list?: boolean;
+  /** Whether it takes several lines. */
+  is_long?: boolean;
+  /** Whether empty text is a value. */
+  may_be_empty?: boolean;
 }
 
 /** Why a subscription cannot be answered or an action cannot be done. */
@@ -371,6 +381,10 @@ export interface RunDetail {
   /** Current values of the settings that can be changed. */
   settings: Partial<Record<"resources.concurrency" | "budget.trials" | "budget.time" | "budget.plateau", unknown>>;
   experiment_hash: string;
+  tags?: string[];
+  notes?: string;
+  pinned?: boolean;
+  archived?: boolean;
   /** Available analysis figures. */
   figures: string[];
   /** The advice. */
@@ -394,22 +408,48 @@ export interface RunItem {
   /** The first objective of the best trial, formatted, or the size of the front. */
   best: string | null;
   num_trials: number;
+  tags?: string[];
+  pinned?: boolean;
+  archived?: boolean;
+  has_notes?: boolean;
+  /** The best value so far, in the order in which trials ended; thinned. */
+  spark?: number[];
+  goal?: "maximize" | "minimize";
 }
 
-/** The runs, newest first. */
+/** A window of the list of runs: pinned ones first, then the newest. */
 export interface RunList {
   items: RunItem[];
+  offset?: number;
   /** Number of matching runs, including those not listed. */
   total: number;
+  /** The tags in use, the most frequent first. */
+  tags?: string[];
+  num_archived?: number;
 }
 
 /** The list of runs. */
 export interface RunsQuery {
-  /** Only runs whose id, name or owner contains it. */
+  /** Only runs whose id, name, owner, tags or notes contain it. */
   text?: string;
   /** Only runs in these states; if empty, all. */
   states?: ("waiting" | "running" | "stopping" | "complete" | "stopped" | "failed" | "lost")[];
+  /** Only runs with all of these. */
+  tags?: string[];
+  /** What happens to archived runs. */
+  archive?: "without" | "only" | "with";
+  offset?: number;
   limit?: number;
+}
+
+/** What a run takes up, and deleting it would free. */
+export interface SizeOfRun {
+  num_files: number;
+  files_bytes: number;
+  num_events: number;
+  stored_bytes: number;
+  /** The same in words. */
+  text: string;
 }
 
 /** Replaces the subscription of the front end. */
@@ -441,15 +481,19 @@ export interface TableColumn {
   key: string;
   label: string;
   kind: "number" | "state" | "param" | "value" | "progress";
+  /** Whether no trial has a value in it. */
+  is_empty?: boolean;
 }
 
 /** A window of the table of trials. */
 export interface TableQuery {
-  /** A column's key. */
+  /** A column's key, or rank for the best first. */
   sort?: string;
   descending?: boolean;
-  /** Only trials whose number, state, reason or values contain it. */
+  /** Words that number, state, reason or values contain, and comparisons such as lr < 0.01. */
   text?: string;
+  /** Keys of the columns of a download; if empty, all. */
+  columns?: string[];
   states?: ("waiting" | "running" | "complete" | "pruned" | "stopped" | "failed")[];
   offset?: number;
   limit?: number;
@@ -501,6 +545,8 @@ export interface TrialTable {
   offset: number;
   /** Number of matching trials. */
   total: number;
+  /** The best trial, also where it does not match. */
+  best?: TrialRow | null;
 }
 
 /** The parts of a subscription that changed; missing parts are unchanged. */

@@ -144,7 +144,7 @@ test("a row selects its trial, and with a modifier adds it to the selection", ()
 });
 
 test("a filter without matches can be cleared", () => {
-  const table = { sort: "number", descending: false, text: "x", states: [] };
+  const table = { sort: "number", descending: false, text: "x", states: [], columns: [] };
   const { controller, state } = buildController({ table: buildTable({ rows: [], total: 0 }) }, "wide", { table });
   render(<Trials controller={controller} />);
   fireEvent.click(screen.getByRole("button", { name: "Show all" }));

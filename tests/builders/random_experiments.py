@@ -83,6 +83,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "max_checkpoints_size": st.sampled_from([None, "10GB", 1]),
         "trial_time": st.none() | _SECONDS,
         "advice": st.sampled_from(["auto", "always", "never"]),
+        "worker": st.sampled_from(["warm", "fresh"]),
         "elastic": st.booleans(),
     },
 }

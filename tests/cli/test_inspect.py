@@ -324,8 +324,8 @@ def test_check_names_the_number_of_trials_that_a_run_gets_without_a_budget(shell
     (shell.folder / "free.yaml").write_text(text, encoding="utf-8")
     (shell.folder / "timed.yaml").write_text(f"{text}budget: {{time: 5m}}\n", encoding="utf-8")
 
-    assert "20 trials" in shell("check", str(shell.folder / "free.yaml"))[1]
-    assert "no limit on trials" in shell("check", str(shell.folder / "timed.yaml"))[1]
+    assert "20 trials" in shell("check", str(shell.folder / "free.yaml"), "--no-step")[1]
+    assert "no limit on trials" in shell("check", str(shell.folder / "timed.yaml"), "--no-step")[1]
 
 
 @pytest.mark.parametrize(

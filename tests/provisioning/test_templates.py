@@ -26,13 +26,14 @@ from workbench.provisioning.cluster_request import ClusterRequest, ray_image, ve
 from workbench.provisioning.kuberay import manifests
 from workbench.provisioning.ray_launcher import launcher_file
 
-SCHEMA = Path(__file__).with_name("kuberay_schema.yaml")
+CATALOGUE = read_catalogue()
+SCHEMAS = YAML(typ="safe", pure=True).load(Path(__file__).with_name("kuberay_schema.yaml"))
 MACHINES = {"aws": "g5.xlarge", "gcp": "a2-highgpu-1g", "azure": "Standard_NC24ads_A100_v4"}
 STORE, ARTIFACTS = "postgresql://me@db/runs", "s3://bucket/runs"
 
 
 def rental(machine: str | Machine = "g5.xlarge", **changes: Any) -> ClusterRequest:
-    found = read_catalogue().machine(machine) if isinstance(machine, str) else machine
+    found = CATALOGUE.machine(machine) if isinstance(machine, str) else machine
     usual: dict[str, Any] = {
         "experiment": experiment(name="My Net"), "file": Path("mine.yaml"),
         "machine": found, "nodes": 4, "min_nodes": 1, "spot": True,
@@ -221,9 +222,8 @@ def test_the_run_asks_for_its_machines_and_lets_them_go() -> None:
 def test_kuberay_accepts_the_manifests(kind: Any, machine: str) -> None:
     files, what = read(manifests(rental(machine), "registry/mine:1", kind))
     assert files["kind"] == "ConfigMap"
-    (schemas,) = read(SCHEMA.read_text())
     name = {"job": "RayJob", "cluster": "RayCluster"}[kind]
-    jsonschema.Draft202012Validator({**schemas[name], "$defs": schemas["$defs"]}).validate(what)
+    jsonschema.Draft202012Validator({**SCHEMAS[name], "$defs": SCHEMAS["$defs"]}).validate(what)
     cluster = what["spec"]["rayClusterSpec"] if kind == "job" else what["spec"]
     assert cluster["authOptions"] == {"mode": "token"}
     assert cluster["rayVersion"] == "2.60.0"
@@ -249,8 +249,7 @@ def test_kuberay_accepts_the_manifests(kind: Any, machine: str) -> None:
 )
 def test_the_schema_refuses_what_kubectl_would(place: tuple[Any, ...], name: str, value: Any) -> None:
     _, what = read(manifests(rental(), "registry/mine:1"))
-    (schemas,) = read(SCHEMA.read_text())
-    schema = {**schemas["RayJob"], "$defs": schemas["$defs"]}
+    schema = {**SCHEMAS["RayJob"], "$defs": SCHEMAS["$defs"]}
     part = what["spec"]["rayClusterSpec"]
     for step in place:
         part = part[step]

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
+import multiprocessing
 import os
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 
@@ -74,3 +77,53 @@ def fail_on_rank_1(config, report, worker):
     if worker.rank == 1:
         raise ValueError("rank 1 has enough")
     report(step=1, loss=0.0)
+
+
+def look_for_changes(config, report):
+    """Report what an earlier trial left behind, and leave the same behind."""
+    import changes_at_import  # its own changes last as long as it is loaded
+
+    found = {
+        "variable": "LEFT_BEHIND" in os.environ,
+        "folder": Path.cwd() == Path("/"),
+        "path": "/left/behind" in sys.path,
+        "logging": logging.getLogger("look_for_changes").level,
+        "by_import": os.environ["SET_BY_IMPORT"] == "1",
+    }
+    os.environ["LEFT_BEHIND"] = "1"
+    os.chdir("/")
+    sys.path.append("/left/behind")
+    logging.getLogger("look_for_changes").setLevel(10)
+    changes_at_import.COUNT += 1
+    report(step=1, loss=changes_at_import.COUNT, **{name: float(value) for name, value in found.items()})
+
+
+def choose_backend(config, report):
+    sys.modules["keras"] = types.ModuleType("keras")
+    os.environ["KERAS_BACKEND"] = "torch"
+    report(step=1, loss=0.0)
+
+
+def show_variable(config, report):
+    report(step=1, loss=float(os.environ.get(config["name"], "0")))
+
+
+_SERVICES = {}
+
+
+def keep_a_manager(config, report):
+    """Use a process that outlives the trial, as a library does that starts its service once."""
+    if "manager" not in _SERVICES:
+        _SERVICES["manager"] = multiprocessing.get_context("spawn").Manager()
+    shared = _SERVICES["manager"].dict(x=1.0)
+    report(step=1, loss=shared["x"], pid=_SERVICES["manager"]._process.pid)
+
+
+def use_helpers(config, report):
+    """Use joblib's workers, which outlive their use, and those of a data loader."""
+    import joblib
+    from torch.utils.data import DataLoader
+
+    total = sum(joblib.Parallel(n_jobs=2)(joblib.delayed(abs)(x) for x in range(4)))
+    loader = DataLoader([1.0, 2.0], num_workers=1, persistent_workers=True)
+    report(step=1, loss=total + next(iter(loader)).item())

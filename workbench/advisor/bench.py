@@ -30,6 +30,7 @@ from workbench.plan import PartialPlan, Plan
 from workbench.probes.measurements import PlanProbe, RateTest
 from workbench.remote.code_origin import Origin
 from workbench.training import TrialTask
+from workbench.workers import caller_environment
 from workbench.workers.admission import Placement, Request
 from workbench.workers.capacity import Capacity
 from workbench.workers.gang import Gang
@@ -74,7 +75,10 @@ class Bench:
         """
         self._experiment = experiment
         self._artifacts = artifacts
-        self._request = Request(run_id, shape=capacity.shape, placement=capacity.placement, preload=_PRELOAD)
+        self._request = Request(
+            run_id, shape=capacity.shape, placement=capacity.placement, preload=_PRELOAD,
+            environment=caller_environment.publish(),
+        )  # fmt: skip
         self._origin = origin
         self._sink = sink
         self._task = TrialTask(

@@ -16,13 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from workbench.actions import suggest
-from workbench.automl_pipeline.candidate_results import (
-    HELD_OUT,
-    candidates_of,
-    describe_best,
-    describe_counts,
-    is_automatic,
-)
+from workbench.automl_pipeline.candidate_results import candidates_of, describe_best, describe_counts
 from workbench.automl_pipeline.model_selection import ChosenModel, can_choose, choose, describe
 from workbench.automl_pipeline.preparation import HeldOut, LearningData, unpack
 from workbench.automl_pipeline.scores import scores_of
@@ -30,6 +24,7 @@ from workbench.automl_pipeline.targets import Task
 from workbench.automl_pipeline.task_detection import as_samples, read_labelled
 from workbench.errors import DataError, RunError, Suggestion
 from workbench.formatting import format_percent
+from workbench.runs.descriptions import HELD_OUT, is_automatic
 from workbench.runs.handle import Run, attach
 from workbench.runs.notebook_output import bundle
 from workbench.runs.progress import progress_of

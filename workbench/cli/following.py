@@ -18,7 +18,7 @@ from workbench.errors import RunError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, DriverStarted, RunState
 from workbench.formatting import format_duration, format_params, format_value
 from workbench.history import History
-from workbench.runs.descriptions import leaders
+from workbench.runs.descriptions import is_automatic, leaders
 from workbench.runs.interruption import ended_like_interrupted
 
 if TYPE_CHECKING:
@@ -152,11 +152,11 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
 
 
 def _make_view(run: Run, history: History, *, stderr: bool) -> View:
-    from workbench.automl_pipeline.candidate_results import is_automatic
-    from workbench.cli.automl_progress import CandidatesView
     from workbench.cli.live_table import LinesView, LiveView
 
     if is_automatic(run.experiment):
+        from workbench.cli.automl_progress import CandidatesView
+
         return CandidatesView(history, stderr)
     row = run.row
     stream = sys.stderr if stderr else sys.stdout

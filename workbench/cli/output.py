@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from workbench.cli.options import write_for_shell
 from workbench.errors import PROBLEMS_VARIABLE, WorkbenchError
-from workbench.formatting import format_bytes, format_count, format_params
+from workbench.formatting import format_bytes, format_count, format_duration, format_params
 from workbench.runs.descriptions import plain
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from workbench.advisor.memory import MemoryForecast
+    from workbench.probes.first_step import FirstStep
 
 _WIDE = 400
 _COLOURS = {
@@ -64,6 +66,27 @@ def make_console(*, stderr: bool = False) -> Console:
 def colour_of(state: str) -> str:
     """Return the colour in which a state of a run or trial is written."""
     return _COLOURS.get(state, "default")
+
+
+_NOT_MADE = {
+    "out of time": "it was not over within the time limit",
+    "out of memory": "it needs more memory than is available here",
+    "several workers": "it needs several workers",
+}
+
+
+def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
+    """Yield which first steps were made, and of which it is not known whether they can be."""
+    made = [step for step in steps if step.outcome == "fine"]
+    if made:
+        has_params = any(step.params for step in made)
+        tried = f" with {' and '.join(step.which for step in made)}" if has_params else ""
+        elapsed = format_duration(sum(step.elapsed_s for step in made))
+        yield f"The first step of a trial was made{tried}, in {elapsed}."
+    for step in steps:
+        if step.outcome != "fine":
+            params = f": {format_params(step.params)}" if step.params else ""
+            yield f"Not known for {step.which}: {_NOT_MADE[step.outcome]}{params}"
 
 
 def describe_memory(forecast: MemoryForecast) -> str:

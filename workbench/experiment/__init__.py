@@ -18,7 +18,6 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
-    PositiveInt,
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
@@ -39,6 +38,7 @@ from workbench.experiment.sections import (
     Constraint,
     EarlyStop,
     Objective,
+    PositiveInt,
     Resources,
     Sampler,
     Training,
@@ -115,7 +115,7 @@ class Experiment(BaseModel):
     )
     seed: int = Field(default=0, ge=0, lt=2**32, description="Seed of everything random in the run.")
 
-    def __init__(self, **fields: Any) -> None:
+    def __init__(self, /, **fields: Any) -> None:
         """Check and build an experiment.
 
         Args:
@@ -190,7 +190,7 @@ class Experiment(BaseModel):
             return None
         return DEFAULT_TRIALS
 
-    def replace(self, **settings: Any) -> Experiment:
+    def replace(self, /, **settings: Any) -> Experiment:
         """Return a copy with some settings changed.
 
         Args:

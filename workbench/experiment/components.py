@@ -92,6 +92,11 @@ class Component(BaseModel):
         """Its display name: its name, without the hash of an embedded object."""
         return self.name.removeprefix(EMBEDDED_PREFIX).partition("@")[0]
 
+    @property
+    def short_name(self) -> str:
+        """The last word of its name, such as `f` of `package.module:f`."""
+        return self.name.partition("@")[0].rpartition(":")[2].rpartition(".")[2]
+
     def with_payload(self, payload: bytes) -> Component:
         """Return the same component with the bytes of its embedded object.
 

@@ -81,7 +81,8 @@ def _location(details: ErrorDetails) -> list[str]:
     parts = [str(part) for part in details["loc"]]
     if len(parts) > 2 and parts[2] in _KINDS.get(parts[0], ()):
         del parts[2]  # the kind is not part of the document's path
-    return [part for part in parts if part not in _PLAIN_TAGS and "[" not in part]
+    # A key may look like what pydantic adds; the last part is then one.
+    return [part for part in parts if part not in _PLAIN_TAGS and "[" not in part] or parts[-1:]
 
 
 def _explain(found: list[ErrorDetails], location: list[str], root: type[BaseModel] | None) -> ExperimentError:

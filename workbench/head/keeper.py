@@ -27,6 +27,7 @@ import filelock
 import psutil
 
 from workbench.errors import ExperimentError
+from workbench.head.installation import PACKAGE, ray_and_python
 
 START_TIMEOUT_S = 90.0
 POLL_S = 0.2
@@ -152,6 +153,8 @@ class Keeper:
             "started_unix_s": time.time(),
             "temp_dir": str(self._temp_dir),
             "python": sys.executable,
+            "package": str(PACKAGE),
+            "versions": ray_and_python(),
         }
 
     def _is_idle(self) -> bool:

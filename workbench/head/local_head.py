@@ -29,6 +29,7 @@ import psutil
 from workbench.actions import suggest
 from workbench.errors import ExperimentError, RunError
 from workbench.head import ray_environment
+from workbench.head.installation import can_attach, import_path, runtime_environment
 from workbench.head.keeper import GRACE_S, START_TIMEOUT_S, HeadFiles
 from workbench.resources import loaded_ray
 
@@ -151,7 +152,10 @@ def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
     """Attach to the local head, started if there is none; return False if it ended meanwhile."""
     with files.lock():
         _await_end_of_broken(files)
-        found = _status(files)
+        found, record = _status(files), files.read_record() or {}
+        if found is not None and not can_attach(record, found.idle_s):
+            _end_keeper(found)
+            found = None
         if found is None:
             _clean_up(files)
             _start_keeper(files, arguments)
@@ -159,7 +163,7 @@ def _attach_or_start(files: HeadFiles, arguments: list[str]) -> bool:
             return True
         files.last_used.touch()
     try:
-        _attach(found.address)
+        _attach(found.address, runtime_environment(record))
     except RunError:
         if _is_intact(files.read_record()):
             raise
@@ -231,12 +235,16 @@ def shutdown() -> bool:
             ray = loaded_ray()
             if ray is not None and ray.is_initialized():
                 ray.shutdown()  # Ray ends a process that outlives its head
-            keeper = psutil.Process(found.pid)
-            keeper.terminate()
-            with contextlib.suppress(psutil.TimeoutExpired):
-                keeper.wait(3 * GRACE_S)
+            _end_keeper(found)
         _clean_up(files)
     return found is not None
+
+
+def _end_keeper(found: HeadStatus) -> None:
+    keeper = psutil.Process(found.pid)
+    keeper.terminate()
+    with contextlib.suppress(psutil.TimeoutExpired):
+        keeper.wait(3 * GRACE_S)
 
 
 def _files() -> HeadFiles:
@@ -302,16 +310,12 @@ def _start_keeper(files: HeadFiles, arguments: list[str]) -> None:
     """Start the keeper and wait until it has recorded where the head is."""
     _write_token(files.token)
     environment = {key: value for key, value in os.environ.items() if key != "RAY_ADDRESS"}
-    source = Path(__file__).parents[2]
-    if "site-packages" not in source.parts:
-        paths = [str(source), environment.get("PYTHONPATH")]
-        environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     idle_s = os.environ.get("WORKBENCH_HEAD_IDLE_S", str(DEFAULT_IDLE_S))
     with files.log.open("w") as log:
         keeper = subprocess.Popen(
             [sys.executable, "-m", "workbench.head.keeper", str(files.folder), idle_s, *arguments],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            cwd=files.folder, env=environment, start_new_session=True,
+            cwd=files.folder, env={**environment, "PYTHONPATH": import_path()}, start_new_session=True,
         )  # fmt: skip
     threading.Thread(target=keeper.wait, name="head-reaper", daemon=True).start()
     deadline = time.monotonic() + START_TIMEOUT_S
@@ -349,7 +353,7 @@ def _prepare_environment(files: HeadFiles) -> None:
     os.environ.setdefault(_RECONNECT, str(RECONNECT_S))
 
 
-def _attach(address: str) -> None:
+def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> None:
     import ray
     from ray import _raylet
     from ray._private import ray_constants, worker
@@ -366,7 +370,7 @@ def _attach(address: str) -> None:
     try:
         ray.init(
             address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR,
-            configure_logging=True,
+            configure_logging=True, runtime_env=runtime_environment,
         )  # fmt: skip
     except (ConnectionError, RuntimeError, ValueError, RayError) as error:
         raise RunError(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from typing import Any
 
 from workbench.advisor.advice_card import card_of
 from workbench.events import FINISHED_RUN_STATES
@@ -12,7 +14,7 @@ from workbench.history import History, failure_groups, only_failures
 from workbench.live_feed.available_actions import offers_of_run
 from workbench.live_feed.chosen_model import chosen_model
 from workbench.live_feed.outcome import Best, Extreme, Failure, Front, ObjectiveSummary
-from workbench.live_feed.protocol import RunDetail, RunItem, RunsQuery
+from workbench.live_feed.protocol import RunDetail, RunItem
 from workbench.live_feed.run_tail import RunTail
 from workbench.runs.descriptions import format_numbers, plain
 from workbench.runs.progress import progress_of
@@ -28,7 +30,8 @@ _EVENTS_OF_A_SUMMARY = (
     "driver_started", "run_state_changed", "settings_changed", "replay_planned", "trial_proposed",
     "trial_started", "attempt_ended", "trial_ended", "advice_requested", "model_chosen",
 )  # fmt: skip
-_MAX_SUMMARIES = 1_000
+_MAX_SUMMARIES = 5_000
+_MAX_SPARK = 24
 _MAX_FAILURES = 20
 _MAX_TRIALS = 12
 _MAX_MESSAGE = 500
@@ -45,7 +48,7 @@ class Summaries:
     def known(self, row: RunRow) -> RunItem:
         """Return what is known of a run without reading its events."""
         seq, item = self._known.get(row.run_id, (-1, _bare(row)))
-        return item.model_copy(update={"state": row.state}) if seq >= 0 else item
+        return with_labels(item, row) if seq >= 0 else item
 
     def is_stale(self, row: RunRow) -> bool:
         """Return whether a run has new events since it was summarised."""
@@ -62,15 +65,9 @@ class Summaries:
         self._known[row.run_id] = row.last_seq, summary_of(row, history, is_advice=is_advice)
 
 
-def matching_runs(rows: list[RunRow], query: RunsQuery) -> list[RunRow]:
-    """Return the runs that match a query, newest first."""
-    words = query.text.casefold().split()
-    return [
-        row
-        for row in rows
-        if (not query.states or row.state in query.states)
-        and all(word in f"{row.run_id} {row.name} {_owner(row) or ''}".casefold() for word in words)
-    ]
+def with_labels(item: RunItem, row: RunRow) -> RunItem:
+    """Return an entry of the list of runs with what users have written about the run."""
+    return item.model_copy(update=_labels_of(row))
 
 
 def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
@@ -81,6 +78,8 @@ def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
             "progress": _part(row, history),
             "best": _best_words(history),
             "num_trials": len(history.trials),
+            "spark": () if history.best() is None else _best_so_far(history),
+            "goal": history.objectives[0].goal,
         }
     )
 
@@ -130,10 +129,11 @@ def run_detail(tail: RunTail) -> RunDetail:
         ),
         metrics=tuple(dict.fromkeys([item.metric for item in history.objectives] + series.metrics)),
         params=tuple(history.experiment.search.root), settings={path: in_force[path] for path in CHANGEABLE},
-        experiment_hash=row.experiment_hash, figures=figures,
+        experiment_hash=row.experiment_hash, tags=row.tags, notes=row.notes, pinned=row.pinned,
+        archived=row.archived, figures=figures,
         card=card_of(tail.data.advice.advice) if tail.data.advice.advice else None,
         loading=tail.loading,
-        offers=offers_of_run(row.run_id, row.state, history, is_advice=tail.is_advice),
+        offers=offers_of_run(row, history, is_advice=tail.is_advice),
     )  # fmt: skip
 
 
@@ -170,7 +170,26 @@ def _bare(row: RunRow) -> RunItem:
     return RunItem(
         run_id=row.run_id, name=row.name, state=row.state, kind="sweep", created_unix_s=row.created_unix_s,
         owner=_owner(row), progress=None, best=None, num_trials=0,
-    )  # fmt: skip
+    ).model_copy(update=_labels_of(row))  # fmt: skip
+
+
+def _labels_of(row: RunRow) -> dict[str, Any]:
+    """Return what changes of a run without an event."""
+    return {
+        "state": row.state, "name": row.name, "tags": row.tags, "pinned": row.pinned,
+        "archived": row.archived, "has_notes": bool(row.notes),
+    }  # fmt: skip
+
+
+def _best_so_far(history: History) -> tuple[float, ...]:
+    """Return the best value of the first objective after each trial that ended, at most a few of them."""
+    metric, goal = history.objectives[0].metric, history.objectives[0].goal
+    ended = sorted(history.ranked(), key=lambda trial: trial.last_event_unix_s)
+    values = (trial.values[metric] for trial in ended)
+    best = list(itertools.accumulate(values, max if goal == "maximize" else min))
+    last = len(best) - 1
+    places = {round(index * last / _MAX_SPARK) for index in range(_MAX_SPARK + 1)}
+    return tuple(float(f"{best[place]:.4g}") for place in sorted(places))
 
 
 def _driven_until_unix_s(row: RunRow) -> float:

@@ -75,32 +75,56 @@ class UserCode:
         self._modules: set[str] = set()
         self._signatures: dict[str, tuple[int, int]] = {}
         self._origin: Origin | None = None
+        self._run_id: str | None = None
         self._entered_ns = 0
         sys.dont_write_bytecode = True  # a .pyc cannot distinguish two edits within one second
 
-    def enter(self, origin: Origin | None) -> None:
+    def leave(self, origin: Origin | None = None, run_id: str | None = None) -> bool:
+        """Unload the user modules, unless they may serve the next trial: a run sees only what it imported.
+
+        Args:
+            origin: The origin of the next trial; None where it is not known.
+            run_id: The run of the next trial.
+
+        Returns:
+            Whether they were unloaded.
+        """
+        target = origin.on_this_machine() if origin else self._origin
+        stays = run_id is not None and (target, run_id) == (self._origin, self._run_id)
+        if stays and not self._has_changed():
+            return False
+        self._forget()
+        self._run_id = None
+        return True
+
+    def enter(self, origin: Origin | None, run_id: str) -> None:
         """Switch to an origin, so that imports and relative paths resolve as they do there.
 
         Args:
             origin: The origin of the run; None to keep the current one.
+            run_id: The run.
         """
         self._entered_ns = time.time_ns()
         target = origin.on_this_machine() if origin else self._origin
-        if target != self._origin or self._has_changed():
-            self._forget()
-        if target is not None and target != self._origin:
+        if target is not None:
             sys.path[:] = dict.fromkeys([*target.search_path, *self._own_path])
             with contextlib.suppress(OSError):  # on another node the directory may not exist
                 os.chdir(target.directory)
-            self._origin = target
+        self._origin, self._run_id = target, run_id
 
-    def remember(self) -> None:
-        """Record the state of the files from which user modules were loaded since `enter`."""
+    def remember(self) -> bool:
+        """Record the state of the files from which user modules were loaded since the last call.
+
+        Returns:
+            Whether there were any.
+        """
+        has_loaded = False
         loaded = set(sys.modules)
         for name in loaded - self._seen:
             if not _is_user_module(sys.modules[name]):
                 continue
             self._modules.add(name)
+            has_loaded = True
             file = getattr(sys.modules[name], "__file__", None)
             if file:
                 modified_ns, size = _signature(file)
@@ -109,6 +133,7 @@ class UserCode:
                     (-1, size) if modified_ns >= self._entered_ns else (modified_ns, size)
                 )
         self._seen = loaded
+        return has_loaded
 
     def _has_changed(self) -> bool:
         return any(_signature(file) != known for file, known in self._signatures.items())

@@ -14,9 +14,17 @@ from workbench.events import RunState, TrialState
 from workbench.formatting import compact_duration, counted_noun
 
 if TYPE_CHECKING:
+    from workbench.experiment import Experiment
     from workbench.history import History, Trial
 
+HELD_OUT = "held_out"
+"""The option of the data that names the test part; only AutoML runs have it."""
 _STATES: tuple[TrialState, ...] = ("complete", "running", "waiting", "pruned", "stopped", "failed")
+
+
+def is_automatic(experiment: Experiment) -> bool:
+    """Return whether a run of an experiment is an AutoML run."""
+    return experiment.data is not None and HELD_OUT in experiment.data.options
 
 
 def format_counts(history: History) -> str:

@@ -19,7 +19,8 @@ from workbench.history import History
 from workbench.runs.bundle import write_bundle
 from workbench.runs.descriptions import how_to_continue, why_not_resumed
 from workbench.runs.figures import draw, write_report
-from workbench.runs.view import POLL_S, RunView
+from workbench.runs.labelled import LabelledRun
+from workbench.runs.view import POLL_S
 from workbench.store import Store
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ def attach(run_id: str = "last", *, store: Store | str | None = None) -> Run:
     return Run(opened, opened.run(run_id).run_id)
 
 
-class Run(RunView):
+class Run(LabelledRun):
     """A run in a store; dropping the object changes nothing about the run.
 
     Example:

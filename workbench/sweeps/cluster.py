@@ -17,6 +17,7 @@ from workbench.experiment import Experiment
 from workbench.plan import PartialPlan
 from workbench.planning.settings import resolve
 from workbench.resources import ClusterInventory, cluster_inventory
+from workbench.workers import caller_environment
 from workbench.workers.admission import Placement, Request
 from workbench.workers.capacity import capacity_of
 
@@ -78,6 +79,8 @@ def share_of(
         priority=resources.priority,
         autoscaling=resources.autoscaling,
         preload=TORCH if experiment.model is not None else (),
+        environment=caller_environment.publish(),
+        fresh=resources.worker == "fresh",
     )
     return Share(request, wanted, max(wanted, places // least) if resources.autoscaling else places // least)
 

@@ -27,6 +27,7 @@ from workbench.remote.code_origin import Origin
 from workbench.store import Store
 from workbench.store.urls import is_shared
 from workbench.sweeps.origin_file import read_origin
+from workbench.workers import caller_environment
 from workbench.workers.placement import ON_HEAD, on_node
 
 logger = logging.getLogger(__name__)
@@ -41,8 +42,9 @@ class DriverActor:
     """Drives one run in a thread of its own."""
 
     def __init__(
-        self, store_url: str, artifacts: str, run_id: str, launch_id: str, settings: str | None = None
-    ) -> None:
+        self, store_url: str, artifacts: str, run_id: str, launch_id: str, settings: str | None = None,
+        environment: str = "",
+    ) -> None:  # fmt: skip
         """Start to drive the run.
 
         Args:
@@ -51,7 +53,9 @@ class DriverActor:
             run_id: The run.
             launch_id: The launch that may query its failure.
             settings: Path of the settings for its alerts; None for the default path.
+            environment: Digest of the environment variables of the process that started the run.
         """
+        caller_environment.enter(caller_environment.fetch(environment))
         if settings is not None:
             os.environ[SETTINGS_VARIABLE] = settings
         os.environ.update(QUIET)  # a cluster that others started lacks these settings
@@ -184,8 +188,9 @@ def start(store: Store, run_id: str, launch_id: str) -> Any:
     )
     settings = os.environ.get(SETTINGS_VARIABLE)
     return actor.remote(
-        store.url, store.artifacts.url, run_id, launch_id, settings and os.path.abspath(settings)
-    )
+        store.url, store.artifacts.url, run_id, launch_id, settings and os.path.abspath(settings),
+        caller_environment.publish(),
+    )  # fmt: skip
 
 
 def _where_the_store_is(store: Store) -> dict[str, Any]:

@@ -85,10 +85,14 @@ class Request:
     """Ids of nodes that it must not run on."""
     autoscaling: bool = False
     """Whether it requests nodes that the cluster does not have yet, and waits for them."""
+    environment: str = ""
+    """Digest of the environment variables that its workers have."""
+    fresh: bool = False
+    """Whether each worker must be a process that has run no trial, and runs no other afterwards."""
 
-    def accepts(self, shape: Shape, node_id: str) -> bool:
-        """Return whether a worker of a shape on a node may serve it."""
-        return shape == self.shape and node_id not in self.excluded
+    def accepts(self, shape: Shape, node_id: str, environment: str = "") -> bool:
+        """Return whether a worker of a shape on a node, with some environment variables, may serve it."""
+        return shape == self.shape and node_id not in self.excluded and environment == self.environment
 
     @property
     def of_trial(self) -> tuple[str, int] | None:

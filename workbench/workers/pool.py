@@ -1,9 +1,9 @@
-"""The pool: one named actor per Ray cluster that owns all workers and leases them in gangs.
+"""The pool: the actor that owns the workers of one installation on a Ray cluster and leases them in gangs.
 
-Workers stay warm between leases, are returned to the cluster after idling, and are replaced when they die or
-after many leases. They belong to the pool's process: when it dies they do, too, and the next caller opens
-another pool. When memory runs out Ray kills restartable actors first, newest first: so workers are
-restartable and the pool is not, although a worker that was restarted is never used.
+Workers stay warm between leases with the same environment variables, are returned to the cluster after
+idling, and are replaced when they die or after many leases. They belong to the pool's process: when it dies
+they do, too, and the next caller opens another pool. When memory runs out Ray kills restartable actors first,
+newest first: so workers are restartable and the pool is not, although a restarted worker is never used.
 A lease ends with its owner, however that ends. Whose turn it is and where workers run is decided in
 `admission`; what workers do while leased is left to `gang` and `worker`.
 """
@@ -11,16 +11,20 @@ A lease ends with its owner, however that ends. Whose turn it is and where worke
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import logging
 import time
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import ray
+from ray.actor import exit_actor
 
 from workbench.errors import ResourcesError, RunError
+from workbench.head.installation import installation_id
 from workbench.head.local_head import NAMESPACE, keep_alive
 from workbench.workers.admission import (
     Node,
@@ -36,12 +40,12 @@ from workbench.workers.autoscaling import ResourceDemand
 from workbench.workers.lease import Lease, PoolStatus
 from workbench.workers.lease_owner import Owner, find_dead
 from workbench.workers.nodes import Nodes
+from workbench.workers.other_pools import POOL_NAME, ask_to_give_way
 from workbench.workers.placement import ON_HEAD
 from workbench.workers.worker_handles import WorkerHandle, result_of, start_worker, wait_until_ready
 
 logger = logging.getLogger(__name__)
 
-POOL_NAME = "workbench-pool"
 WORKER_IDLE_S = 60.0
 TRIALS_PER_WORKER = 1000
 STOP_GRACE_S = 5.0
@@ -51,6 +55,8 @@ START_ATTEMPTS = 3
 TICK_S = 0.1
 TOGETHER_S = 5.0
 OWNER_CHECK_S = 0.5
+UNUSED_S = 60.0
+"""How long a pool must have been unused before it makes way for that of another installation."""
 
 
 @dataclass(eq=False)
@@ -91,6 +97,7 @@ class Pool:
         self._nodes = Nodes()
         self._demand = ResourceDemand()
         self._ticking: asyncio.Task[None] | None = None
+        self._used_s = time.monotonic()
 
     async def lease(self, request: Request, owner: Owner | None = None) -> Lease:
         """Wait until a gang is free and lease it.
@@ -107,6 +114,7 @@ class Pool:
             RunError: If workers do not start.
         """
         self._keep_ticking()
+        self._used_s = time.monotonic()
         check_feasible(request, self._nodes.known())
         self._between_trials.on_requested(request)
         await self._end_earlier_lease(request, owner)
@@ -146,15 +154,18 @@ class Pool:
         if workers:
             lease_id = self._grant(request, None, workers)
             await wait_until_ready(workers)
-            await self.release(lease_id)
+            await self.release(lease_id, prepared=True)
 
-    async def release(self, lease_id: int, unhealthy: tuple[int, ...] = (), training: bool = False) -> None:
+    async def release(
+        self, lease_id: int, unhealthy: tuple[int, ...] = (), training: bool = False, prepared: bool = False
+    ) -> None:
         """End a lease; one that has ended already is ignored.
 
         Args:
             lease_id: The lease.
             unhealthy: Ranks of workers that must not be used again; their processes are killed.
             training: Whether they may still train; they are then stopped first, or killed if they do not.
+            prepared: Whether they were only started, and have run no trial.
         """
         leased = self._leased.pop(lease_id, None)
         if leased is None:
@@ -167,8 +178,9 @@ class Pool:
             self._stopping.remove(leased.request.of_trial)
             unhealthy += tuple(rank for rank, answer in enumerate(ended) if answer is not True)
         for rank, worker in enumerate(leased.workers):
-            worker.num_leases += 1
-            if rank in unhealthy or worker.info is None or worker.num_leases >= self._trials_per_worker:
+            worker.num_leases += not prepared
+            is_used_up = worker.num_leases >= (1 if leased.request.fresh else self._trials_per_worker)
+            if rank in unhealthy or worker.info is None or is_used_up:
                 ray.kill(worker.actor)
             else:
                 worker.idle_since_s = time.monotonic()
@@ -185,6 +197,14 @@ class Pool:
         for lease_id, leased in list(self._leased.items()):
             if leased.request.of_trial == (run_id, trial):
                 await self.release(lease_id, training=True)
+
+    async def give_way(self) -> None:
+        """End idle workers, because another pool needs their room; end without leases and requests, too."""
+        for worker in self._idle:
+            ray.kill(worker.actor)
+        self._idle.clear()
+        if not self._leased and not self._waiting and time.monotonic() - self._used_s > UNUSED_S:
+            exit_actor()
 
     async def status(self) -> PoolStatus:
         """Return who holds workers and who waits for some."""
@@ -246,11 +266,11 @@ class Pool:
     def _try_place(self, request: Request) -> list[WorkerHandle] | None:
         """Take idle workers and start the rest of a gang; return None where it does not fit."""
         self._idle = [worker for worker in self._idle if not worker.is_dead]
-        matching = [worker for worker in self._idle if request.accepts(worker.shape, worker.node_id)]
+        matching = [worker for worker in self._idle if worker.may_serve(request)]
         if request.num_workers == 1 and matching:
             self._idle.remove(matching[-1])
             return [matching[-1]]
-        chosen = place(request, self._usable(request.shape))
+        chosen = place(request, self._usable(request.shape, matching))
         if chosen is None:
             return None
         workers: list[WorkerHandle] = []
@@ -259,7 +279,7 @@ class Pool:
             if warm is not None:
                 matching.remove(warm)
                 self._idle.remove(warm)
-            workers.append(warm or WorkerHandle(None, node_id, request.shape))
+            workers.append(warm or WorkerHandle(None, node_id, request.shape, request.environment))
         for worker in workers:
             if worker.actor is None:
                 self._make_room(worker.node_id, workers)
@@ -281,12 +301,20 @@ class Pool:
                 self._idle.remove(oldest)
                 ray.kill(oldest.actor)
 
-    def _usable(self, shape: Shape) -> list[Node]:
-        """Return the nodes that can be used now."""
-        leased = [worker for leased in self._leased.values() for worker in leased.workers]
-        return self._nodes.usable(
-            shape, [worker.slot for worker in leased], [worker.slot for worker in self._idle]
-        )
+    def _usable(self, shape: Shape, warm: Sequence[WorkerHandle] | None = None) -> list[Node]:
+        """Return the nodes that can be used now.
+
+        Args:
+            shape: The shape of the workers in question.
+            warm: Idle workers that may serve them; all if None.
+        """
+        leased = [worker.slot for leased in self._leased.values() for worker in leased.workers]
+        idle = [worker.slot for worker in self._idle]
+        nodes = self._nodes.usable(shape, leased, idle)
+        if warm is None:
+            return nodes
+        counts = Counter(worker.node_id for worker in warm)
+        return [dataclasses.replace(node, num_idle=counts[node.node_id]) for node in nodes]
 
     def _keep_ticking(self) -> None:
         if self._ticking is None or self._ticking.done():
@@ -302,6 +330,8 @@ class Pool:
                     checked_s = time.monotonic()
                     self._give_up_silent_nodes()
                     self._refuse_infeasible()
+                    if self._waiting:
+                        ask_to_give_way()
                     await self._end_leases_of_dead_owners()
                     self._end_idle_workers()
                     self._demand.update([held.request for held in (*self._leased.values(), *self._waiting)])
@@ -355,11 +385,11 @@ class Pool:
 
 
 def connect_pool() -> Any:
-    """Return the actor handle of the cluster's pool, created if there is none."""
+    """Return the actor handle of the pool of this installation, created if there is none."""
     return (
         ray.remote(Pool)
         .options(
-            name=POOL_NAME, namespace=NAMESPACE, lifetime="detached", get_if_exists=True,
+            name=POOL_NAME + installation_id(), namespace=NAMESPACE, lifetime="detached", get_if_exists=True,
             **ON_HEAD,
         )
         .remote()

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,11 +28,12 @@ import ray
 from workbench.errors import RunError, WorkbenchError
 from workbench.events import Event, LogMatched, Noted, Reason, TrialEnded, TrialReported
 from workbench.formatting import format_bytes
-from workbench.remote.code_origin import Origin, UserCode
+from workbench.remote.code_origin import Origin
+from workbench.workers import caller_environment
 from workbench.workers.allocator import keep_freed_memory, return_freed_memory
 from workbench.workers.child_processes import end_child_processes
 from workbench.workers.log_watch import LogWatch
-from workbench.workers.memory_baseline import Baseline
+from workbench.workers.trial_cleanup import TrialCleanup
 from workbench.workers.trial_log import TrialLog
 from workbench.workers.waiting_note import write_waiting_note
 
@@ -77,18 +78,22 @@ class Progress:
 class Worker:
     """One process that trains; the pool runs it as a Ray actor with a few threads for calls."""
 
-    def __init__(self, cpus: int, gpus: float, preload: tuple[str, ...]) -> None:
+    def __init__(
+        self, cpus: int, gpus: float, preload: tuple[str, ...], variables: Mapping[str, str]
+    ) -> None:
         """Set the process up.
 
         Args:
             cpus: Threads that numeric libraries may use.
             gpus: GPUs that were reserved for it; with 0 it sees none.
             preload: Modules to import in the background, because its trials will need them.
+            variables: The environment variables of the process that started the run.
         """
         if ray.is_initialized() and ray.get_runtime_context().was_current_actor_reconstructed:
             # Restartable only so that Ray kills it before others when memory runs out: see `pool`.
             raise RunError("a worker that died is not used again")
         self._cpus, self._gpus = cpus, gpus
+        caller_environment.enter(variables)
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ[name] = str(cpus)
         if gpus == 0:
@@ -106,8 +111,7 @@ class Worker:
         self._collected_s = time.monotonic()
         self._unfit: str | None = None
         self._meeting_point: str | None = None
-        self._baseline = Baseline()
-        self._user_code = UserCode()
+        self._cleanup: TrialCleanup | None = None
         self._log = TrialLog()
         self._scan_log: Callable[..., list[Event]] = _scan_nothing
         self._preloading = threading.Thread(target=_import_all, args=(preload,), daemon=True)
@@ -209,8 +213,10 @@ class Worker:
             _fetch_log(task)
             self._log.begin(_log_path(task))
             self._watch_log(task)
-            self._user_code.enter(origin)
+            if self._cleanup is None:
+                self._cleanup = TrialCleanup()
             self._limit_threads()
+            self._cleanup.begin(task, origin)
             self._wait_for_device(task)
             from workbench.training import run_trial
 
@@ -228,10 +234,7 @@ class Worker:
         if ended.traceback:
             self._log.write(ended.traceback)
         return_freed_memory()
-        try:
-            unfit = self._baseline.excess(task.run_id)
-        except Exception as error:
-            unfit = f"could not be compared with its baseline: {type(error).__name__}: {error}"
+        unfit = None if self._cleanup is None else self._cleanup.end(task)
         with self._condition:
             self._pending += self._scan_log(at_end=True)
             self._scan_log = _scan_nothing
@@ -239,7 +242,7 @@ class Worker:
             self._ended, self._unfit = ended, unfit
             self._condition.notify_all()
         try:
-            self._clean_up()
+            self._collect()
             _store_log(task)
         finally:
             with self._condition:
@@ -295,10 +298,8 @@ class Worker:
         if torch is not None and torch.get_num_threads() != self._cpus:
             torch.set_num_threads(self._cpus)
 
-    def _clean_up(self) -> None:
-        """Restore the process to its state before the trial, after the end of the trial was reported."""
-        end_child_processes()
-        self._user_code.remember()
+    def _collect(self) -> None:
+        """Free memory now and then, after the end of a trial was reported."""
         torch = sys.modules.get("torch")
         now_s = time.monotonic()
         if now_s - self._collected_s > COLLECT_EVERY_S:

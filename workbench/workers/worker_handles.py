@@ -15,6 +15,7 @@ from ray.core.generated import gcs_pb2
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from workbench.workers.admission import CPU_SHARE, Request, Shape
+from workbench.workers.caller_environment import fetch, needed_at_start
 from workbench.workers.nodes import Slot
 from workbench.workers.worker import Worker, WorkerInfo
 
@@ -31,9 +32,21 @@ class WorkerHandle:
     actor: Any
     node_id: str
     shape: Shape
+    environment: str = ""
+    """Digest of its environment variables."""
     info: WorkerInfo | None = None
     num_leases: int = 0
     idle_since_s: float = 0.0
+
+    def may_serve(self, request: Request) -> bool:
+        """Return whether it may be leased for a request while it is idle.
+
+        Args:
+            request: The request.
+        """
+        return request.accepts(self.shape, self.node_id, self.environment) and not (
+            request.fresh and self.num_leases
+        )
 
     @property
     def slot(self) -> Slot:
@@ -53,15 +66,17 @@ def start_worker(node_id: str, request: Request) -> Any:
         node_id: The node to start it on.
         request: The first request that it will serve.
     """
-    shape = request.shape
+    shape, variables = request.shape, fetch(request.environment)
+    at_start = needed_at_start(variables)  # Ray has processes ready that were started without them
     return (
         ray.remote(Worker)
         .options(
             num_cpus=CPU_SHARE * shape.cpus, num_gpus=shape.gpus,
             max_concurrency=_CALL_THREADS, max_restarts=1,  # killed before the pool when memory runs out
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id, soft=False),
+            **({"runtime_env": {"env_vars": at_start}} if at_start else {}),
         )
-        .remote(shape.cpus, shape.gpus, request.preload)
+        .remote(shape.cpus, shape.gpus, request.preload, variables)
     )  # fmt: skip
 
 

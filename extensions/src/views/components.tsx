@@ -180,7 +180,8 @@ export function Field({ label, hint, problem, children }: FieldProps) {
 }
 
 /** A field that tells what was typed when somebody has paused typing. */
-export function Search({ value, label, onInput }: { value: string; label: string; onInput(text: string): void }) {
+export function Search(props: { value: string; label: string; title?: string; onInput(text: string): void }) {
+  const { value, label, title, onInput } = props;
   const timer = useRef<ReturnType<typeof setTimeout>>();
   const [text, setText] = useState(value);
   useEffect(() => setText(value), [value]);
@@ -192,6 +193,7 @@ export function Search({ value, label, onInput }: { value: string; label: string
       dir="auto"
       placeholder={label}
       aria-label={label}
+      title={title}
       maxLength={200}
       value={text}
       onInput={(event) => {

@@ -5,6 +5,8 @@ import type { Offer, RunDetail } from "../types";
 import { doOffer } from "./actions";
 import { Empty, ProgressBar, StateMark } from "./components";
 import { Failures } from "./failures";
+import { Labels } from "./labels";
+import { Menu } from "./menu";
 
 const ACTIVE = new Set<RunDetail["state"]>(["waiting", "running", "stopping"]);
 const FAILED = new Set<RunDetail["state"]>(["failed", "lost"]);
@@ -37,6 +39,11 @@ export function Head({ controller }: { controller: Controller }) {
     <header class="workbench-head">
       <div class="workbench-bar">
         <h2 class="workbench-run-title" title={`${run.name} (${run.run_id})`}>
+          {run.pinned ? (
+            <span class="workbench-pin" role="img" aria-label="pinned">
+              ◆{" "}
+            </span>
+          ) : null}
           <bdi>{run.name}</bdi>
         </h2>
         <span role="status" aria-live="polite">
@@ -52,6 +59,7 @@ export function Head({ controller }: { controller: Controller }) {
         failed={run.state === "failed"}
       />
       {isOutput ? null : <Facts run={run} />}
+      {isOutput ? null : <Labels controller={controller} run={run} />}
       {run.message ? (
         <p class={`workbench-notice${FAILED.has(run.state) ? " workbench-notice-error" : ""}`}>{run.message}</p>
       ) : null}
@@ -176,13 +184,24 @@ function Counts({ run }: { run: RunDetail }) {
 }
 
 function Offers({ controller, run }: { controller: Controller; run: RunDetail }) {
-  const buttons = controller.form === "output" ? [] : run.offers.filter((offer) => offer.done_by !== "nobody");
+  const done = controller.form === "output" ? [] : run.offers.filter((offer) => offer.done_by !== "nobody");
+  const buttons = done.filter((offer) => offer.done_by !== "store");
+  const further = done.filter((offer) => offer.done_by === "store");
   const stop = controller.form === "output" ? run.offers.filter((offer) => offer.kind === "stop") : [];
   return (
     <div class="workbench-offers" role="group" aria-label="Actions for the run">
       {[...stop, ...buttons].map((offer) => (
         <OfferButton key={offer.kind} offer={offer} controller={controller} trial={null} />
       ))}
+      {further.length ? (
+        <Menu label="More" title="Name, tags, notes, archive">
+          {(close) =>
+            further.map((offer) => (
+              <OfferButton key={offer.kind} offer={offer} controller={controller} trial={null} onDone={close} />
+            ))
+          }
+        </Menu>
+      ) : null}
       {controller.host.openRun && controller.form !== "wide" ? (
         <button type="button" title="In its own tab" onClick={() => controller.openRun(run.run_id)}>
           Open
@@ -206,16 +225,22 @@ interface OfferButtonProps {
   offer: Offer;
   controller: Controller;
   trial: number | null;
+  onDone?(): void;
 }
 
-export function OfferButton({ offer, controller, trial }: OfferButtonProps) {
+export function OfferButton({ offer, controller, trial, onDone }: OfferButtonProps) {
   const asks = Boolean(offer.asks_first);
+  const choose = () => {
+    onDone?.();
+    if (asks) controller.openDialog({ kind: "offer", offer, trial });
+    else doOffer(controller, offer);
+  };
   return (
     <button
       type="button"
       class={offer.dangerous ? "workbench-danger" : undefined}
       title={offer.done_by === "page" ? `Opens as a page; ${offer.command} writes it to a file` : offer.command}
-      onClick={() => (asks ? controller.openDialog({ kind: "offer", offer, trial }) : doOffer(controller, offer))}
+      onClick={choose}
     >
       {offer.label}
       {asks && !offer.label.endsWith("…") ? "…" : ""}
