@@ -62,7 +62,8 @@ gpu:  ## Run the tests that need a GPU, in the environment of PYTHON; Ray is not
 cluster-demo: env  ## Run the digits on two nodes and PostgreSQL, lose a node halfway, write a report.
 	$(BIN)/python -m tests.faults.cluster_demo
 
-faults: env  ## Kill every kind of process during sweeps, then lose machines, links and the store (two hours).
+faults: env  ## Use thousands of wrong inputs, kill every process during sweeps, lose machines and the store (two hours).
+	$(BIN)/python -m tests.faults.hostile_input
 	$(BIN)/python -m tests.faults machine
 	$(BIN)/python -m tests.faults cluster
 

@@ -87,9 +87,12 @@ def format_count(count: float, noun: str = "", plural: str = "") -> str:
         noun: What is counted; nothing is added if empty.
         plural: Its plural, if that is not the noun with an s.
     """
-    whole = _whole(count)
-    counted = "" if not noun else f" {noun}" if whole == 1 else f" {plural or noun + 's'}"
-    return f"{whole:,}{counted}"
+    return f"{_whole(count):,}" + (f" {counted_noun(_whole(count), noun, plural)}" if noun else "")
+
+
+def counted_noun(count: float, noun: str, plural: str = "") -> str:
+    """Write what is counted, without the number: `trial` for 1, else `trials`; arguments as above."""
+    return noun if count == 1 else plural or f"{noun}s"
 
 
 def format_rate(per_s: float) -> str:
@@ -271,7 +274,10 @@ def parse_bytes(given: str | Given) -> int | Given:
         )
     number, prefix, binary = match.groups()
     exponent = " kmgtp".index(prefix.lower()) if prefix else 0
-    return round(float(number) * (1024 if binary else 1000) ** exponent)
+    size = float(number) * (1024 if binary else 1000) ** exponent
+    if math.isinf(size):
+        raise ExperimentError(f"{given[:40]!r}... is too large", allowed="a size that a disk can have")
+    return round(size)
 
 
 def _two_units(count: int, unit: str, per_unit: int, rest_unit: str) -> str:

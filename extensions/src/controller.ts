@@ -23,10 +23,12 @@ export class ActionError extends Error {
 }
 
 const FIRST_WINDOW: Window = { offset: 0, limit: 40 };
+const FIRST_RUNS: Window = { offset: 0, limit: 60 };
 
 export class Controller {
   dialog: DialogRequest | null = null;
   window = FIRST_WINDOW;
+  runsWindow = FIRST_RUNS;
   hidden = false;
   theme!: Theme;
 
@@ -38,14 +40,28 @@ export class Controller {
   ) {}
 
   subscription(): Subscription {
-    return this.hidden ? hiddenSubscription(this.state) : subscriptionOf(this.state, this.form, this.window);
+    if (this.hidden) return hiddenSubscription(this.state);
+    return subscriptionOf(this.state, this.form, this.window, this.runsWindow);
   }
 
   show(change: Partial<ViewState>): void {
     const { run } = this.state.view;
     this.state.show(change);
     if (change.run !== undefined || change.table !== undefined) this.window = FIRST_WINDOW;
+    if (change.runs !== undefined) this.runsWindow = FIRST_RUNS;
     this.changed(this.state.view.run === run ? "view" : "run");
+  }
+
+  /** A run that was deleted is nowhere shown any more. */
+  forget(runId: string): void {
+    const { view } = this.state;
+    this.state.forgetDeleted(runId);
+    this.show({ run: view.run === runId ? null : view.run, compared: view.compared.filter((one) => one !== runId) });
+  }
+
+  showRunsWindow(window: Window): void {
+    this.runsWindow = window;
+    this.changed("view");
   }
 
   showWindow(window: Window): void {
@@ -103,6 +119,18 @@ export class Controller {
   /** The command and the Python of an action; `body` is the action as JSON. */
   snippet(body: string): Promise<ActionSnippet> {
     return this.json("snippets", { method: "POST", headers: JSON_HEADERS, body });
+  }
+
+  /** Saves what the server answers as a file. */
+  async download(path: string, name: string, body: unknown): Promise<void> {
+    const init = { method: "POST", headers: JSON_HEADERS, body: JSON.stringify(body) };
+    const response = await this.host.request(`workbench/api/${path}`, init);
+    if (!response.ok) throw new ActionError(problemOf(await response.text(), response.status));
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(await response.blob());
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
 
   /** Asks the REST interface; a refusal is thrown with the server's words. */

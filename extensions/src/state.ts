@@ -15,6 +15,7 @@ import type {
   RunItem,
   RunDetail,
   RunList,
+  RunsQuery,
   TrialTable,
   TrialDetail,
   TrialRow,
@@ -29,8 +30,9 @@ export interface ViewState {
   run: string | null;
   tab: Tab;
   chart: Required<Pick<ChartQuery, "metric" | "axis" | "shown">> & { chosen: number[]; logarithmic: boolean };
-  table: { sort: string; descending: boolean; text: string; states: TrialState[] };
-  runs: { text: string; states: RunState[] };
+  /** `columns`: keys in their order; none means all that are not empty. */
+  table: { sort: string; descending: boolean; text: string; states: TrialState[]; columns: string[] };
+  runs: Required<Pick<RunsQuery, "text" | "archive" | "tags">> & { states: RunState[] };
   trial: number | null;
   figure: string;
   compared: string[];
@@ -40,8 +42,8 @@ export const FIRST_VIEW: ViewState = {
   run: null,
   tab: "curves",
   chart: { metric: "", axis: "", shown: "best", chosen: [], logarithmic: false },
-  table: { sort: "number", descending: false, text: "", states: [] },
-  runs: { text: "", states: [] },
+  table: { sort: "number", descending: false, text: "", states: [], columns: [] },
+  runs: { text: "", states: [], tags: [], archive: "without" },
   trial: null,
   figure: "",
   compared: [],
@@ -88,7 +90,9 @@ export class State {
   comparedVersion = 0;
 
   constructor(view: Partial<ViewState> = {}) {
-    this.view = { ...FIRST_VIEW, ...view };
+    // What was kept by an earlier version may lack a part.
+    const parts = { runs: { ...FIRST_VIEW.runs, ...view.runs }, table: { ...FIRST_VIEW.table, ...view.table } };
+    this.view = { ...FIRST_VIEW, ...view, ...parts };
   }
 
   /**
@@ -99,6 +103,12 @@ export class State {
     const before = this.view;
     this.view = { ...before, ...change };
     if (this.view.run !== before.run) this.forgetRun(change);
+  }
+
+  forgetDeleted(runId: string): void {
+    if (!this.runs) return;
+    const items = this.runs.items.filter((item) => item.run_id !== runId);
+    this.runs = { ...this.runs, items, total: this.runs.total - (this.runs.items.length - items.length) };
   }
 
   private forgetRun(change: Partial<ViewState>): void {

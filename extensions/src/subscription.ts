@@ -14,11 +14,11 @@ export interface Window {
 const MAX_CHOSEN = 40;
 const MAX_COMPARED = 12;
 
-export function subscriptionOf(state: State, form: Form, window: Window): Subscription {
+export function subscriptionOf(state: State, form: Form, window: Window, runsWindow: Window): Subscription {
   const { view } = state;
   const tab = form === "wide" ? tabOf(state) : null;
   const subscription: Subscription = {};
-  if (form !== "output") subscription.runs = { ...view.runs, limit: 100 };
+  if (form !== "output") subscription.runs = { ...view.runs, ...runsWindow };
   if (tab === "resources") subscription.resources = true;
   if (tab === "compare") subscription.compared = view.compared.slice(0, MAX_COMPARED);
   if (view.run === null) return subscription;
@@ -29,7 +29,8 @@ export function subscriptionOf(state: State, form: Form, window: Window): Subscr
   const chart = chartOf(view, tab, trial);
   if (chart) subscription.chart = chart;
   if (tab === null || tab === "curves") {
-    subscription.table = { ...view.table, ...window };
+    // Which columns are shown is decided here: all come.
+    subscription.table = { ...view.table, columns: [], ...window };
   }
   return subscription;
 }

@@ -179,6 +179,28 @@ export interface ExperimentFile {
   name: string;
 }
 
+/** The best value of one of several objectives. */
+export interface Extreme {
+  metric: string;
+  value: number;
+  trial: number;
+}
+
+/** Trials that failed with one message. */
+export interface Failure {
+  reason: string;
+  message: string;
+  num_trials: number;
+  /** The first of them. */
+  trials: number[];
+}
+
+/** The trials that no other beats in every objective. */
+export interface Front {
+  num_trials: number;
+  extremes: Extreme[];
+}
+
 /** The status of one GPU; values it does not report are None. */
 export interface GpuStatus {
   index: number;
@@ -267,13 +289,15 @@ export interface Offer {
   label: string;
   explanation?: string;
   /** page: the browser opens it; nobody: there is only something to copy. */
-  done_by: "driver" | "process" | "page" | "nobody";
+  done_by: "driver" | "store" | "process" | "page" | "nobody";
   command: string;
   python: string;
   /** Whether it takes something away. */
   dangerous?: boolean;
   /** Open a dialog before doing it. */
   asks_first?: boolean;
+  /** Show in the dialog what it would free. */
+  frees_space?: boolean;
   /** What is sent besides the fields. */
   arguments?: Record<string, unknown>;
   fields?: OfferField[];
@@ -293,6 +317,14 @@ export interface OfferField {
   fallback?: string | null;
   /** Whether what is typed is text, whatever it looks like. */
   is_text?: boolean;
+  /** What it may be; if empty, anything. */
+  choices?: string[];
+  /** Whether it is several texts, separated by commas. */
+  is_list?: boolean;
+  /** Whether it takes several lines. */
+  is_long?: boolean;
+  /** Whether empty text is a value. */
+  may_be_empty?: boolean;
 }
 
 /** Why a subscription cannot be answered or an action cannot be done. */
@@ -324,6 +356,9 @@ export interface RunDetail {
   ended_unix_s: number | null;
   elapsed_s: number;
   left_s: number | null;
+  /** The interval in which it should lie. */
+  left_low_s: number | null;
+  left_high_s: number | null;
   progress: number | null;
   owner: string | null;
   /** Number of trials by state. */
@@ -332,7 +367,12 @@ export interface RunDetail {
   num_configurations: number;
   /** The result of an automatic run. */
   chosen: ChosenModel | null;
+  /** None without one, or with several objectives. */
   best: Best | null;
+  /** None with one objective. */
+  front: Front | null;
+  /** The most frequent first. */
+  failures: Failure[];
   objectives: ObjectiveSummary[];
   /** Reported metrics, objectives first. */
   metrics: string[];
@@ -341,6 +381,10 @@ export interface RunDetail {
   /** Current values of the settings that can be changed. */
   settings: Partial<Record<"resources.concurrency" | "budget.trials" | "budget.time" | "budget.plateau", unknown>>;
   experiment_hash: string;
+  tags?: string[];
+  notes?: string;
+  pinned?: boolean;
+  archived?: boolean;
   /** Available analysis figures. */
   figures: string[];
   /** The advice. */
@@ -361,25 +405,51 @@ export interface RunItem {
   owner: string | null;
   /** From 0 to 1; None if unknown. */
   progress: number | null;
-  /** The first objective of the best trial, formatted. */
+  /** The first objective of the best trial, formatted, or the size of the front. */
   best: string | null;
   num_trials: number;
+  tags?: string[];
+  pinned?: boolean;
+  archived?: boolean;
+  has_notes?: boolean;
+  /** The best value so far, in the order in which trials ended; thinned. */
+  spark?: number[];
+  goal?: "maximize" | "minimize";
 }
 
-/** The runs, newest first. */
+/** A window of the list of runs: pinned ones first, then the newest. */
 export interface RunList {
   items: RunItem[];
+  offset?: number;
   /** Number of matching runs, including those not listed. */
   total: number;
+  /** The tags in use, the most frequent first. */
+  tags?: string[];
+  num_archived?: number;
 }
 
 /** The list of runs. */
 export interface RunsQuery {
-  /** Only runs whose id, name or owner contains it. */
+  /** Only runs whose id, name, owner, tags or notes contain it. */
   text?: string;
   /** Only runs in these states; if empty, all. */
   states?: ("waiting" | "running" | "stopping" | "complete" | "stopped" | "failed" | "lost")[];
+  /** Only runs with all of these. */
+  tags?: string[];
+  /** What happens to archived runs. */
+  archive?: "without" | "only" | "with";
+  offset?: number;
   limit?: number;
+}
+
+/** What a run takes up, and deleting it would free. */
+export interface SizeOfRun {
+  num_files: number;
+  files_bytes: number;
+  num_events: number;
+  stored_bytes: number;
+  /** The same in words. */
+  text: string;
 }
 
 /** Replaces the subscription of the front end. */
@@ -411,15 +481,19 @@ export interface TableColumn {
   key: string;
   label: string;
   kind: "number" | "state" | "param" | "value" | "progress";
+  /** Whether no trial has a value in it. */
+  is_empty?: boolean;
 }
 
 /** A window of the table of trials. */
 export interface TableQuery {
-  /** A column's key. */
+  /** A column's key, or rank for the best first. */
   sort?: string;
   descending?: boolean;
-  /** Only trials whose number, state, reason or values contain it. */
+  /** Words that number, state, reason or values contain, and comparisons such as lr < 0.01. */
   text?: string;
+  /** Keys of the columns of a download; if empty, all. */
+  columns?: string[];
   states?: ("waiting" | "running" | "complete" | "pruned" | "stopped" | "failed")[];
   offset?: number;
   limit?: number;
@@ -471,6 +545,8 @@ export interface TrialTable {
   offset: number;
   /** Number of matching trials. */
   total: number;
+  /** The best trial, also where it does not match. */
+  best?: TrialRow | null;
 }
 
 /** The parts of a subscription that changed; missing parts are unchanged. */

@@ -123,15 +123,20 @@ test("a problem is gone with the next picture", () => {
 
 test("only what is on the screen is asked for", () => {
   const state = new State({ run: "a", tab: "log", trial: 2 });
-  assert.deepEqual(Object.keys(subscriptionOf(state, "wide", WINDOW)).sort(), ["log_after", "run", "runs"]);
+  assert.deepEqual(Object.keys(subscriptionOf(state, "wide", WINDOW, WINDOW)).sort(), ["log_after", "run", "runs"]);
   state.show({ tab: "resources" });
-  assert.deepEqual(Object.keys(subscriptionOf(state, "wide", WINDOW)).sort(), [
+  assert.deepEqual(Object.keys(subscriptionOf(state, "wide", WINDOW, WINDOW)).sort(), [
     "log_after",
     "resources",
     "run",
     "runs",
   ]);
-  assert.deepEqual(Object.keys(subscriptionOf(state, "output", WINDOW)).sort(), ["chart", "log_after", "run", "table"]);
+  assert.deepEqual(Object.keys(subscriptionOf(state, "output", WINDOW, WINDOW)).sort(), [
+    "chart",
+    "log_after",
+    "run",
+    "table",
+  ]);
   assert.deepEqual(hiddenSubscription(state), { run: "a", log_after: 0 });
 });
 
@@ -140,10 +145,10 @@ test("an advice without trials has no curves, and shows its card first", () => {
   assert.deepEqual([tabOf(state), tabsOf(state).includes("advice")], ["curves", false]);
   state.run = { kind: "advice", counts: {}, card: null } as unknown as RunDetail;
   assert.equal(tabOf(state), "advice");
-  assert.equal(subscriptionOf(state, "wide", WINDOW).chart, undefined);
+  assert.equal(subscriptionOf(state, "wide", WINDOW, WINDOW).chart, undefined);
 });
 
 test("the trial that is shown in full is drawn", () => {
   const state = new State({ run: "a", trial: 5 });
-  assert.deepEqual(subscriptionOf(state, "wide", WINDOW).chart!.chosen, [5]);
+  assert.deepEqual(subscriptionOf(state, "wide", WINDOW, WINDOW).chart!.chosen, [5]);
 });

@@ -16,7 +16,7 @@ from workbench.errors import ArgumentError, RunError
 from workbench.events import Noted
 from workbench.experiment import Experiment
 from workbench.history import History
-from workbench.live_feed import protocol
+from workbench.live_feed import action_messages
 from workbench.live_feed.available_actions import offers_of_run
 from workbench.live_feed.feed import Feed
 from workbench.runs import Run
@@ -100,7 +100,7 @@ def test_python_and_the_driver_check_its_arguments(run: Run) -> None:
 
 def test_the_server_offers_it_does_it_and_shows_its_snippet(shell: Shell, run: Run, tmp_path: Path) -> None:
     history = History.of(run.experiment, run.events())
-    offers = offers_of_run(run.run_id, "running", history, is_advice=False)
+    offers = offers_of_run(run.row, history, is_advice=False)
     offer = next(each for each in offers if each.kind == "remark")
     assert (offer.label, offer.explanation) == ("Add a remark", "The remark appears in the log.")
     assert [(field.name, field.label, field.hint) for field in offer.fields] == [
@@ -109,7 +109,9 @@ def test_the_server_offers_it_does_it_and_shows_its_snippet(shell: Shell, run: R
 
     feed = Feed(lambda: Store.open(run.store.url))
     runner = ActionRunner(feed, tmp_path)
-    request = protocol.Action(kind="remark", run=run.run_id, arguments={"text": "it's done", "level": 3})
+    request = action_messages.Action(
+        kind="remark", run=run.run_id, arguments={"text": "it's done", "level": 3}
+    )
     done = runner.do(request)
     assert done.answer == "noted with importance 3"
     assert done.command == f"workbench remark {run.run_id} --text 'it'\"'\"'s done' --level 3"
@@ -117,6 +119,6 @@ def test_the_server_offers_it_does_it_and_shows_its_snippet(shell: Shell, run: R
     assert (runner.snippet(request).command, runner.snippet(request).python) == (done.command, done.python)
     for arguments, field in (({"text": 1}, "text"), ({}, "text"), ({"text": "a", "colour": "red"}, "colour")):
         with pytest.raises(ArgumentError) as caught:
-            runner.do(protocol.Action(kind="remark", run=run.run_id, arguments=arguments))
+            runner.do(action_messages.Action(kind="remark", run=run.run_id, arguments=arguments))
         assert caught.value.field == field
     feed.close()

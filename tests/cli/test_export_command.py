@@ -111,6 +111,7 @@ def test_an_import_without_a_function_says_what_is_missing(shell: Shell) -> None
     assert "program" in err
 
 
+@pytest.mark.usefixtures("warm_children")
 def test_check_accepts_what_can_be_run(shell: Shell) -> None:
     path = shell.folder / "small.yaml"
     path.write_text(FILE)
@@ -119,8 +120,26 @@ def test_check_accepts_what_can_be_run(shell: Shell) -> None:
 
     assert (code, err) == (0, "")
     assert f"workbench sweep {path}" in out
-    checked = shell.json("check", str(path), "--set", "name=other")
-    assert checked == {"ok": True, "name": "other", "experiment_hash": Experiment.from_file(path).hash()}
+    ends = "a sample and the largest values and the smallest values"
+    assert f"The first step of a trial was made with {ends}, in " in out
+    code, out, err = shell("check", str(path), "--no-step")
+    assert (code, err) == (0, "")
+    assert "first step" not in out
+    checked = shell.json("check", str(path), "--no-step", "--set", "name=other")
+    identity = Experiment.from_file(path).hash()
+    assert checked == {"ok": True, "name": "other", "experiment_hash": identity, "first_steps": []}
+
+
+@pytest.mark.usefixtures("warm_children")
+def test_check_refuses_what_fails_in_its_first_step(shell: Shell) -> None:
+    path = shell.folder / "small.yaml"
+    path.write_text(FILE)
+
+    code, out, err = shell("check", str(path), "--set", "training.global_batch=4096", "--json")
+
+    assert code == 2
+    assert json.loads(out)["field"] == "training.global_batch"
+    assert "larger than the train set" in err
 
 
 @pytest.mark.parametrize(
@@ -229,7 +248,7 @@ def test_shutting_down_without_a_head_is_done_already(shell: Shell, monkeypatch:
 
 def test_check_estimates_memory_without_running_a_trial(shell: Shell) -> None:
     (shell.folder / "net.yaml").write_text(FILE, encoding="utf-8")
-    told = shell.json("check", str(shell.folder / "net.yaml"), "--memory")["memory"]
+    told = shell.json("check", str(shell.folder / "net.yaml"), "--memory", "--no-step")["memory"]
 
     assert told["fits"]
     assert told["plan"]["micro_batch"] == told["step"]["micro_batch"] == 128

@@ -197,6 +197,34 @@ def test_what_could_not_run_is_told_at_its_field(path: str, value: Any) -> None:
     assert draft.hash is None
 
 
+def test_the_objective_follows_the_task_of_the_data(tmp_path: Path) -> None:
+    path = tmp_path / "houses.csv"
+    path.write_text("\n".join(["rooms,price", *(f"{rooms},{rooms * 1.5}" for rooms in range(1, 30))]))
+    draft = digits()
+    draft.edit([("objectives.0.target", 0.9), ("objectives.0.value", "last")])
+    draft.edit([("data", "table")])
+    assert draft.document["objectives"][0]["metric"] == "val_accuracy"
+    draft.edit([("data.path", str(path)), ("data.target", "price")])
+    objective = {"metric": "val_mean_absolute_error", "goal": "minimize", "value": "last"}
+    assert (draft.document["objectives"], draft.problems) == ([objective], [])
+    assert "val_accuracy is not measured for this data" in draft.notes[0]
+    draft.edit([("data", "digits")])
+    assert draft.document["objectives"] == [{"metric": "val_accuracy", "goal": "maximize", "value": "last"}]
+    draft.undo()
+    assert draft.document["objectives"] == [objective]
+    draft.edit([("objectives.0.metric", "val_accuracy")])
+    assert fields_of(draft) == ["objectives.0.metric"]
+
+
+def test_a_momentum_that_is_searched_beside_optimizers_exists_with_sgd_only() -> None:
+    draft = digits()
+    draft.edit([], removals=["search.momentum"])
+    draft.edit([("search.momentum", {"low": 0.8, "high": 0.9})])
+    assert draft.document["search"]["momentum"]["when"] == {"optimizer": "sgd"}
+    draft.edit([("search.optimizer", {"choices": ["sgd"]}), ("search.momentum", {"low": 0.5, "high": 0.9})])
+    assert "when" not in draft.document["search"]["momentum"]
+
+
 def test_a_range_of_numbers_stays_one_where_its_bounds_are_whole() -> None:
     draft = digits()
     draft.edit([("search.lr.low", 1), ("search.lr.high", 2)])

@@ -48,7 +48,9 @@ def test_bounds_choices_and_units_come_from_the_types() -> None:
     assert chosen(found["resources.keep_best"], kind="whole", choices=["all"], default=10)
     assert chosen(found["training.optimizer_options"], kind="mapping")
     assert "fsdp" in found["plan.strategy"]["choices"]
-    assert "adamw" in found["training.optimizer"]["choices"]
+    optimizers = found["training.optimizer"]["choices"]
+    assert {"sgd", "adamw", "rmsprop"} <= set(optimizers)
+    assert not {"lbfgs", "sparseadam", "muon"} & set(optimizers)
     assert "val_accuracy" in found["objectives.0.metric"]["choices"]
 
 
@@ -120,7 +122,7 @@ def test_lists_say_what_their_next_item_begins_as_and_leave_to_a_person_what_onl
     assert found["objectives"]["items"] == {
         "num_items": 1,
         "min_items": 1,
-        "next": {"metric": "val_accuracy"},
+        "next": {"metric": "val_accuracy", "goal": "maximize"},
     }
     assert found["constraints"]["items"] == {
         "num_items": 0, "min_items": 0, "next": {"metric": "val_loss"}

@@ -23,6 +23,7 @@ from workbench.live_feed.run_summaries import run_detail
 from workbench.live_feed.run_tail import RunTail
 from workbench.live_feed.updates import FrameBuilder, RateLimit, run_list
 from workbench.store import Store, notifications
+from workbench.store.labels import change_tags, rename, set_archived, set_pinned, write_notes
 
 
 @pytest.fixture
@@ -192,3 +193,42 @@ def test_every_figure_that_a_head_names_is_one_that_can_be_drawn() -> None:
 
     named = {"pareto", *run_summaries.SWEEP_FIGURES, *run_summaries.ADVICE_FIGURES}
     assert set(FIGURES) - {"convergence", "throughput"} == named
+
+
+def test_the_list_of_runs_is_a_window_with_labels_and_a_curve(tmp_path: Path, feed: Feed) -> None:
+    found = [record_run(tmp_path, name=f"run {number}") for number in range(5)]
+    change_tags(feed.store, found[1], add=["good", "small"])
+    change_tags(feed.store, found[2], add=["good"])
+    set_pinned(feed.store, found[0], True)
+    set_archived(feed.store, found[4], True)
+    feed.note_edit()
+
+    listed = run_list(feed, RunsQuery(limit=2))
+    assert [item.name for item in listed.items] == ["run 0", "run 3"]
+    assert (listed.total, listed.num_archived, listed.tags) == (4, 1, ("good", "small"))
+    rest = run_list(feed, RunsQuery(offset=2, limit=2))
+    assert (rest.offset, [item.tags for item in rest.items]) == (2, [("good",), ("good", "small")])
+    assert run_list(feed, RunsQuery(tags=("good", "small"))).total == 1
+    assert run_list(feed, RunsQuery(archive="only")).items[0].archived
+
+    def first() -> Any:
+        feed.check()
+        return run_list(feed, RunsQuery()).items[0]
+
+    wait_until(lambda: first().best is not None)
+    assert (first().spark, first().goal) == ((0.91, 0.95), "maximize")
+    rename(feed.store, found[0], "renamed")
+    feed.note_edit()
+    assert (first().name, first().best) == ("renamed", "val_accuracy 0.95")
+
+
+def test_an_edit_is_in_the_next_frame_although_the_list_is_not_due(tmp_path: Path, feed: Feed) -> None:
+    run_id = record_run(tmp_path)
+    builder = FrameBuilder(feed)
+    builder.subscribe(1, Subscription(runs=RunsQuery()))
+    builder.next_frame()
+    write_notes(feed.store, run_id, "A note.")
+    feed.note_edit()
+    frame = builder.next_frame()
+    assert frame is not None
+    assert read_frame(frame).head["runs"]["items"][0]["has_notes"]

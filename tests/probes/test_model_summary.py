@@ -67,6 +67,12 @@ def unwilling(config):
 def ends(config):
     os._exit(3)
 
+def lazy(config):
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(32), nn.LazyBatchNorm1d(affine=False), nn.LazyLinear(10))
+
+def eager(config):
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32, affine=False), nn.Linear(32, 10))
+
 def flat(config):
     class Flat(nn.Module):
         def __init__(self):
@@ -82,6 +88,17 @@ def flat(config):
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "own_pictured.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def test_a_lazy_model_is_summarised_as_the_same_model_with_its_shapes_written_out() -> None:
+    lazy, eager = picture(model="own_pictured:lazy"), picture(model="own_pictured:eager")
+    assert lazy.problems == ()
+    assert (lazy.num_parameters, lazy.flops_per_sample) == (eager.num_parameters, eager.flops_per_sample)
+    for one, other in zip(lazy.steps, eager.steps, strict=True):
+        assert one.parameters_bytes == other.parameters_bytes
+        assert one.optimizer_bytes == other.optimizer_bytes
+        assert one.compute_peak_bytes == pytest.approx(other.compute_peak_bytes, rel=0.1)
+    assert [layer["num_parameters"] for layer in lazy.layers] == [0, 64 * 32 + 32, 0, 32 * 10 + 10]
 
 
 def test_a_model_that_looks_at_values_is_described_without_its_memory() -> None:

@@ -8,7 +8,7 @@ import pytest
 from tornado.httpclient import HTTPClientError
 
 from tests.builders.frames import read_frame
-from tests.builders.recorded_runs import EXPERIMENT
+from tests.builders.recorded_runs import EXPERIMENT, append, finish
 from workbench.experiment import Experiment
 from workbench.store import Store
 
@@ -224,6 +224,25 @@ class TestAsking:
         assert caught.value.code == 409
         assert "already complete" in problem["problem"]
         assert store.commands(run_id) == []
+
+    async def test_a_note_is_written_and_emptied_and_a_run_under_way_is_not_deleted(
+        self, post, jp_fetch, run_id, store: Store
+    ):
+        for text in ("Two\nlines.", ""):
+            body = {"kind": "note", "run": run_id, "arguments": {"text": text}}
+            done = json.loads((await post("actions", body=body)).body)
+            assert store.run(run_id).notes == text
+        assert done["command"] == f"workbench note {run_id} --text ''"
+        size = json.loads((await jp_fetch("workbench", "api", "runs", run_id, "size")).body)
+        assert size["num_events"] == store.run(run_id).last_seq
+        assert size["text"].startswith("0 files of 0 B, and ")
+        with pytest.raises(HTTPClientError) as caught:
+            await post("actions", body={"kind": "delete", "run": run_id})
+        assert json.loads(caught.value.response.body)["next_step"] == "Stop it, and wait until it has ended."
+        append(store, run_id, finish(9))
+        done = json.loads((await post("actions", body={"kind": "delete", "run": run_id})).body)
+        assert done["answer"].startswith("freed ")
+        assert store.runs() == []
 
     async def test_a_report_is_saved_once_and_never_over_another_file(self, post, run_id, jp_root_dir):
         body = {"kind": "save_report", "run": run_id, "arguments": {"to": "mine.html"}}

@@ -91,6 +91,10 @@ def test_store_of_every_released_schema_opens_with_all_it_held(
             assert read_energy(store, "frozen-1") == [EnergyRow(0, 7200.0, None)]
         else:
             assert read_newest_samples(store, "frozen-1") == read_energy(store, "frozen-1") == []
+        labels = (("old", "kept"), "From before.\nTwo lines.", True, False)
+        assert (run.tags, run.notes, run.pinned, run.archived) == (
+            labels if dump.stem >= "0003" else ((), "", False, False)
+        )
         later = store.create_run(store.experiment("frozen-1"))
         assert store.run("last").run_id == later
 

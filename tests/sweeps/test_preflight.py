@@ -23,6 +23,12 @@ TRAINED: dict[str, Any] = {**OWN, "model": None, "data": None, "search": {}}
 # What is written instead, the field that the message must name, and a part of what it must say.
 MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({"serach": {}}, "serach", "Did you mean search?"),
+    ({"self": 1}, "self", "unknown key"),
+    ({"n[me": "a"}, "n[me", "Did you mean name?"),
+    ({"training": {"global_batch": 10**400}}, "training.global_batch", "at most 9,007,199,254,740,992"),
+    ({"plan": {"micro_batch": 10**400}}, "plan.micro_batch", "at most 9,007,199,254,740,992"),
+    ({"resources": {"priority": -(10**400)}}, "resources.priority", "too large"),
+    ({"resources": {"max_checkpoints_size": "9" * 400}}, "resources.max_checkpoints_size", "too large"),
     ({"model": None}, "model", "missing"),
     ({"data": None}, "data", "missing"),
     ({"model": "convnett"}, "model", "Did you mean convnet?"),
@@ -49,6 +55,17 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
         "objectives.0.target",
         "finite",
     ),
+    (
+        {"model": "forest", "objectives": [{"metric": "train_loss", "goal": "minimize"}], "search": {}},
+        "objectives.0.metric",
+        "val_accuracy",
+    ),
+    ({"metrics": ["json:dumps"]}, "objectives.0.metric", "val_dumps"),
+    ({"metrics": ["mean_absolute_error", "accuracy"]}, "metrics.0", "accuracy, top5_accuracy, perplexity"),
+    ({"loss": "huber"}, "loss", "the task of the data is classification; allowed: cross_entropy"),
+    ({"training": {"optimizer": "lbfgs"}}, "training.optimizer", "several times in a step"),
+    ({"training": {"optimizer": "Muon"}}, "training.optimizer", "matrices only"),
+    ({"search": {"optimizer": {"choices": ["sgd", "sparseadam"]}}}, "search.optimizer", "sparse gradients"),
     ({"constraints": [{"metric": "val_loss"}]}, "constraints.0", "at_most or at_least"),
     ({"constraints": [{"metric": "val_los", "at_most": 1}]}, "constraints.0.metric", "nothing reports"),
     ({"search": {"lr": {"low": 1.0, "high": 0.1}}}, "search.lr.low", "Swap"),
@@ -208,6 +225,33 @@ def test_what_this_machine_can_never_give_is_refused(change: dict[str, Any], fie
         check(Experiment(**(GOOD | change)))
     assert str(refusal.value).startswith(field)
     check(Experiment(**(GOOD | change)), on_this_machine=False)
+
+
+@pytest.mark.parametrize(
+    ("prices", "measured"),
+    [
+        ("0.5,1.5,2.25,3.75", "val_mean_absolute_error"),
+        ("1,2,1,2", "val_accuracy"),
+        ("a,b,b,a", "val_accuracy"),
+    ],
+)
+def test_objectives_follow_the_task_of_a_table(tmp_path: Path, prices: str, measured: str) -> None:
+    path = tmp_path / "houses.csv"
+    path.write_text("\n".join(["rooms,price", *(f"3,{price}" for price in prices.split(","))]))
+    table = {"name": "table", "path": str(path), "target": "price"}
+    for metric in ("val_accuracy", "val_mean_absolute_error"):
+        objectives = [{"metric": metric, "goal": "minimize"}]
+        experiment = Experiment(**(GOOD | {"model": "mlp", "data": table, "objectives": objectives}))
+        if metric == measured:
+            check(experiment)
+        else:
+            with pytest.raises(ExperimentError, match=f"nothing reports '{metric}'.*{measured}"):
+                check(experiment)
+
+
+def test_what_only_a_custom_model_can_be_trained_with_is_left_to_its_first_step() -> None:
+    own = {"model": "json:loads", "training": {"optimizer": "muon"}}
+    check(Experiment(**(GOOD | own)))
 
 
 def test_good_experiments_pass() -> None:

@@ -56,6 +56,12 @@ class Argument:
     """What a snippet to copy shows where nothing is given."""
     default: Callable[[str, Mapping[str, Any]], str] | None = None
     """Returns the value that is used where none is given, from the run id and the other arguments."""
+    begins_with: str = ""
+    """What its field begins with: a property of the run, by its name."""
+    may_be_empty: bool = False
+    """Whether empty text is a value, and not the same as none."""
+    is_long: bool = False
+    """Whether its field takes several lines."""
     is_from_browser: bool = True
     """Whether a browser may send it."""
 

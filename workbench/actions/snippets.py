@@ -40,7 +40,7 @@ def snippet_of(kind: str, run_id: str, arguments: Mapping[str, Any]) -> Snippet:
 
 def command_words(action: Action, run_id: str, arguments: Mapping[str, Any]) -> list[str]:
     """Return the words of the command after the program's name; arguments as in `snippet_of`."""
-    given = _given(arguments)
+    given = _given(action, arguments)
     subject = given.pop("path") if action.subject == "file" else run_id
     words = [action.command_name, subject]
     for argument in action.arguments:
@@ -79,8 +79,13 @@ def write_for_panel(suggestion: Suggestion) -> str:
     return suggestion.write(shlex.join(["workbench", *suggestion.words]))
 
 
-def _given(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in arguments.items() if value not in (None, "")}
+def _given(action: Action, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    may_be_empty = {one.name for one in action.arguments if one.may_be_empty}
+    return {
+        name: value
+        for name, value in arguments.items()
+        if value not in (None, "", [], ()) or (value == "" and name in may_be_empty)
+    }
 
 
 def _option(argument: Argument, value: Any) -> list[str]:
@@ -97,7 +102,7 @@ def _option(argument: Argument, value: Any) -> list[str]:
 
 
 def _python(action: Action, run_id: str, arguments: Mapping[str, Any]) -> str:
-    given = _given(arguments)
+    given = _given(action, arguments)
     if action.subject == "file":
         return _python_of_file(action, given)
     run = f"wb.attach({_in_python(run_id)})"

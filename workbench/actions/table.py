@@ -23,6 +23,8 @@ class Standing:
     is_replay: bool = False
     num_trials: int = 0
     has_best: bool = False
+    pinned: bool = False
+    archived: bool = False
     trial_state: TrialState | None = None
 
     @property
@@ -53,9 +55,10 @@ class Action:
     """The name of its button."""
     help: str
     """The help of its command, imperative; the list of commands shows its first sentence."""
-    done_by: Literal["driver", "process", "page", "nobody"]
-    """`driver`: a command is stored, which the driver carries out. `process`: the command line does it in a
-    process of its own. `page`: the browser opens a page. `nobody`: there is only something to copy."""
+    done_by: Literal["driver", "store", "process", "page", "nobody"]
+    """`driver`: a command is stored, which the driver carries out. `store`: what users write about the run is
+    changed at once. `process`: the command line does it in a process of its own. `page`: the browser opens a
+    page. `nobody`: there is only something to copy."""
     explanation: str = ""
     """What a dialog explains before it is done."""
     command: str = ""
@@ -73,6 +76,8 @@ class Action:
     """Whether it takes something away that does not come back."""
     asks_first: bool = False
     """Whether a dialog asks for confirmation, also where there is nothing to fill in."""
+    frees_space: bool = False
+    """Whether its dialog shows what it would free."""
     may_launch: bool = False
     """Whether it may start a driver: its command takes a launcher and the address of a cluster."""
     detaches: bool = False
@@ -127,6 +132,7 @@ _REPORT_FILE = Argument(
     "RUN-report.html here.", label="File", hint=_PLACE_HINT, is_positional=True,
     default=lambda run_id, _given: f"{run_id}-report.html",
 )  # fmt: skip
+_UNDO = Argument("undo", "flag", "Take it back.", is_required=True, suggested=True)
 
 
 def _folder_of_bundle(_run_id: str, given: Mapping[str, Any]) -> str:
@@ -224,7 +230,8 @@ _DECLARED = (
             Argument("enqueue", "settings", "Try this configuration next, as enqueue does; without a limit "
                      "the run gets one more trial.", option="--set", is_from_browser=False),
         ),
-        for_run=lambda run: run.is_sweep and not run.is_replay and (run.is_alive or run.state == "complete"),
+        for_run=lambda run: run.is_sweep and not run.is_replay
+        and (run.is_alive or run.state in ("complete", "failed")),
         asks_first=True, may_launch=True,
         examples=("workbench extend last --trials 50", "workbench extend last --trials 50 --time 1h"),
     ),
@@ -269,6 +276,60 @@ _DECLARED = (
                      metavar="URL", is_required=True, is_positional=True),
             Argument("name", "text", "Use this study name; by default the run id.", option="--study-name"),
         ),
+    ),
+    Action(
+        "pin", "Pin", "Let lists show a run first.", "store", for_run=lambda run: not run.pinned,
+        examples=("workbench pin last", "workbench pin last --undo"),
+    ),
+    Action(
+        "unpin", "Unpin", "Let lists show a run in its place again.", "store", command="pin", method="pin",
+        arguments=(_UNDO,), for_run=lambda run: run.pinned,
+    ),
+    Action(
+        "rename", "Rename", "Give a run another name. Its experiment keeps its own.", "store",
+        explanation="The experiment keeps its name. An empty name is that of the experiment.",
+        arguments=(
+            Argument("name", "text", "Give this name; empty for that of the experiment.", label="Name",
+                     is_required=True, is_positional=True, begins_with="name", may_be_empty=True),
+        ),
+        for_run=lambda _run: True, asks_first=True, examples=("workbench rename last --name baseline",),
+    ),
+    Action(
+        "tag", "Tags", "Add tags to a run, or remove some.", "store",
+        explanation="Lists of runs can be filtered by tags.",
+        arguments=(
+            Argument("add", "texts", "Add this tag; repeat the option for several.", label="Add",
+                     hint="separated by commas", metavar="TAG", is_positional=True, example=["TAG"]),
+            Argument("remove", "texts", "Remove this tag; repeat the option for several.", label="Remove",
+                     hint="separated by commas", metavar="TAG"),
+        ),
+        for_run=lambda _run: True, asks_first=True,
+        examples=("workbench tag last --add baseline --add convnet", "workbench tag last --remove baseline"),
+    ),
+    Action(
+        "note", "Notes", "Replace the notes of a run.", "store",
+        arguments=(
+            Argument("text", "text", "Write this text; empty removes the notes.", label="Notes",
+                     is_required=True, is_positional=True, begins_with="notes", may_be_empty=True,
+                     is_long=True),
+        ),
+        for_run=lambda _run: True, asks_first=True,
+        examples=("workbench note last --text 'The first one with warm-up.'",),
+    ),
+    Action(
+        "archive", "Archive", "Let lists leave a run out. Nothing of it is deleted.", "store",
+        for_run=lambda run: not run.archived and not run.is_alive,
+        examples=("workbench archive last", "workbench archive last --undo"),
+    ),
+    Action(
+        "unarchive", "Unarchive", "Show an archived run in lists again.", "store", command="archive",
+        method="archive", arguments=(_UNDO,), for_run=lambda run: run.archived,
+    ),
+    Action(
+        "delete", "Delete", "Delete a run with its events, checkpoints and other files.", "store",
+        explanation="This cannot be undone: its events, checkpoints and other files are deleted.",
+        for_run=lambda run: not run.is_alive, is_dangerous=True, asks_first=True, frees_space=True,
+        examples=("workbench delete last", "workbench delete last --yes"),
     ),
     Action("attach", "Follow", "Follow a run until it ends.", "nobody", command="follow", method=None,
            for_run=lambda _run: True, asks_first=True, examples=("workbench follow last",)),

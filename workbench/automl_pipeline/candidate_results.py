@@ -13,14 +13,11 @@ from pydantic import JsonValue
 
 from workbench.automl_pipeline.model_selection import describe
 from workbench.events import FINISHED_RUN_STATES
-from workbench.experiment import Experiment
 from workbench.formatting import format_count
 from workbench.history import History, Trial
 
 State = Literal["under way", "complete", "set aside", "cut short", "failed"]
 
-HELD_OUT = "held_out"
-"""The option of the data that names the test part; only AutoML runs have it."""
 _NAMES = {"loss": "loss", "accuracy": "accuracy", "mae": "error"}
 
 
@@ -126,11 +123,6 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         values={name: math.fsum(values) / len(values) for name, values in known.items()},
         message=(failed[-1].message or "").strip().partition("\n")[0] if failed else None,
     )
-
-
-def is_automatic(experiment: Experiment) -> bool:
-    """Return whether a run of an experiment is an AutoML run."""
-    return experiment.data is not None and HELD_OUT in experiment.data.options
 
 
 def describe_counts(candidates: list[CandidateResult]) -> str:

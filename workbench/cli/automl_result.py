@@ -1,14 +1,13 @@
 """An AutoML run as text: its result, and a table of candidates in place of one of trials.
 
-A candidate is trained on several folds, each of them a trial: a user did not ask for these.
+A candidate is trained on several folds, each of them a trial of its own. Numpy is loaded for such runs
+only.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.automl_pipeline.candidate_results import candidates_of
-from workbench.automl_pipeline.model_selection import describe
 from workbench.formatting import format_number
 
 if TYPE_CHECKING:
@@ -23,6 +22,13 @@ def result_lines(history: History) -> list[str]:
     return [str(line) for line in lines] if isinstance(lines, list) else []
 
 
+def describe_candidates(history: History) -> str:
+    """Return the number of candidates by state, in words."""
+    from workbench.automl_pipeline.candidate_results import candidates_of, describe_counts
+
+    return describe_counts(candidates_of(history))
+
+
 def candidates_table(history: History, most: int) -> tuple[Table, int]:
     """Return a table of the candidates, best first, and the number of those left out.
 
@@ -32,8 +38,9 @@ def candidates_table(history: History, most: int) -> tuple[Table, int]:
     """
     from rich.text import Text
 
-    from workbench.cli.inspect import make_table
-    from workbench.cli.output import colour_of
+    from workbench.automl_pipeline.candidate_results import candidates_of
+    from workbench.automl_pipeline.model_selection import describe
+    from workbench.cli.output import colour_of, make_table
 
     found = sorted(
         candidates_of(history), key=lambda each: (not each.has_model, each.state != "complete", each.loss)

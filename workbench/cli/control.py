@@ -1,4 +1,4 @@
-"""Commands that a run's driver carries out; they follow from the table of actions."""
+"""Commands that need no code of their own: they follow from the table of actions."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _UNANSWERED = "the driver has not answered yet; it will carry the command out wh
 
 
 def names_of_commands() -> list[str]:
-    """Return the names of the commands that a driver carries out, in the order of the table."""
-    found = (action.command_name for action in ACTIONS.values() if _is_for_driver(action))
+    """Return the names of these commands, in the order of the table."""
+    found = (action.command_name for action in ACTIONS.values() if _is_made_here(action))
     return list(dict.fromkeys(found))
 
 
@@ -36,9 +36,7 @@ def make_command(name: str) -> click.Command:
     Args:
         name: One of `names_of_commands`.
     """
-    actions = [
-        action for action in ACTIONS.values() if action.command_name == name and _is_for_driver(action)
-    ]
+    actions = [action for action in ACTIONS.values() if action.command_name == name and _is_made_here(action)]
     first = actions[0]
 
     def carry_out(run_id: str, as_json: bool, **given: Any) -> None:
@@ -66,8 +64,10 @@ def make_command(name: str) -> click.Command:
     return click.command(name)(remote_capable(attaches=first.may_launch)(command))
 
 
-def _is_for_driver(action: Action) -> bool:
-    return action.done_by == "driver" or (action.may_launch and not action.detaches)
+def _is_made_here(action: Action) -> bool:
+    if action.is_dangerous and action.done_by == "store":
+        return False  # it asks first
+    return action.done_by in ("driver", "store") or (action.may_launch and not action.detaches)
 
 
 def _chosen(actions: list[Action], given: Mapping[str, Any]) -> Action:

@@ -24,9 +24,10 @@ COMMANDS = {
     "advise": "workbench.cli.advise:advise",
     "sweep": "workbench.cli.run:sweep",
     "submit": "workbench.cli.submit:submit",
-    "list": "workbench.cli.inspect:list_runs",
+    "list": "workbench.cli.run_list:list_runs",
     "show": "workbench.cli.inspect:show",
     "follow": "workbench.cli.run:follow",
+    "delete": "workbench.cli.run_list:delete",
     "resume": "workbench.cli.run:resume",
     "replay": "workbench.cli.run:replay",
     "report": "workbench.cli.export:report",
@@ -39,7 +40,7 @@ COMMANDS = {
     "shutdown": "workbench.cli.doctor:shutdown",
 }
 _BEFORE_CONTROL = "follow"
-"""The commands that a driver carries out are listed after this one."""
+"""The commands that follow from the table of actions are listed after this one."""
 
 
 class _Root(LazyGroup):

@@ -1,17 +1,18 @@
-"""Commands that only read: check, list, show."""
+"""Commands that only read: check and show."""
 
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from workbench.actions import ACTIONS
 from workbench.advisor.card import lines_of
-from workbench.automl_pipeline.candidate_results import candidates_of, describe_counts, is_automatic
 from workbench.cli.action_options import action_options
-from workbench.cli.automl_result import candidates_table, result_lines
+from workbench.cli.automl_result import candidates_table, describe_candidates, result_lines
+from workbench.cli.best_trials import print_best
 from workbench.cli.exit_codes import exit_code_of
 from workbench.cli.options import (
     Count,
@@ -20,7 +21,6 @@ from workbench.cli.options import (
     described,
     example,
     json_option,
-    open_store,
     read_settings,
     run_argument,
     store_option,
@@ -28,22 +28,26 @@ from workbench.cli.options import (
 )
 from workbench.cli.output import (
     colour_of,
+    describe_first_steps,
     describe_memory,
     make_console,
+    make_table,
     print_error,
     print_json,
 )
 from workbench.cli.remote import remote_capable
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.trial_value import describe_value
-from workbench.formatting import format_age, format_count, format_number, format_params, format_value
+from workbench.formatting import format_age, format_count, format_number, format_params
 from workbench.runs.descriptions import (
     describe_place,
     first_line,
     first_traceback,
     format_counts,
     format_numbers,
+    has_nothing_left,
     how_to_extend,
+    is_automatic,
 )
 
 if TYPE_CHECKING:
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
     from workbench.advisor.memory import MemoryForecast
     from workbench.experiment import Experiment
     from workbench.history import History, Trial
+    from workbench.probes.first_step import FirstStep
     from workbench.runs import Run
 
 
@@ -62,14 +67,22 @@ if TYPE_CHECKING:
 )
 @click.option("--schema", is_flag=True, help="Print the JSON schema of experiment files, for editors.")
 @click.option("--memory", is_flag=True, help="Estimate the memory of a trial, without running one.")
+@click.option("--no-step", is_flag=True, help="Do not make the first step of a trial.")
 @json_option
 @example(
     "workbench check search_spaces/digits.yaml",
     "workbench check search_spaces/digits.yaml --memory",
+    "workbench check search_spaces/digits.yaml --no-step",
     "workbench check --schema > experiment.schema.json",
 )
-def check(file: str | None, assignments: tuple[str, ...], schema: bool, memory: bool, as_json: bool) -> int:
-    """Check an experiment file without starting anything."""
+def check(
+    file: str | None, assignments: tuple[str, ...], schema: bool, memory: bool, no_step: bool, as_json: bool
+) -> int:  # fmt: skip
+    """Check an experiment file, and make the first step of a few trials.
+
+    The steps run your code in a child process, for 30 s at most: one optimizer step of a model, or a train
+    function until it first reports. A sample of the search space is tried, then both of its ends.
+    """
     if schema:
         from workbench.experiment import Experiment
 
@@ -85,6 +98,7 @@ def check(file: str | None, assignments: tuple[str, ...], schema: bool, memory: 
         from workbench.sweeps.preflight import check as check_before_start
 
         check_before_start(experiment)
+        steps = [] if no_step else _try_first_steps(experiment)
         forecast = _forecast_memory(experiment) if memory else None
     except WorkbenchError as error:
         if not as_json:
@@ -93,7 +107,10 @@ def check(file: str | None, assignments: tuple[str, ...], schema: bool, memory: 
         print_error(error)
         return exit_code_of(error)
     if as_json:
-        document = {"ok": True, "name": experiment.name, "experiment_hash": experiment.hash()}
+        document: dict[str, Any] = {
+            "ok": True, "name": experiment.name, "experiment_hash": experiment.hash(),
+            "first_steps": [asdict(step) for step in steps],
+        }  # fmt: skip
         print_json(document if forecast is None else document | {"memory": forecast.to_json()})
         return 0
     trials = experiment.max_configurations()
@@ -103,60 +120,23 @@ def check(file: str | None, assignments: tuple[str, ...], schema: bool, memory: 
         f"{file} is valid: {experiment.name}, {parameters}, {budget}.\n"
         f"Start it with: {command_line('sweep', file)}"
     )
+    for line in describe_first_steps(steps):
+        click.echo(line)
     if forecast is not None:
         click.echo(describe_memory(forecast))
     return 0
+
+
+def _try_first_steps(experiment: Experiment) -> list[FirstStep]:
+    from workbench.probes.first_step import try_first_steps
+
+    return try_first_steps(experiment)
 
 
 def _forecast_memory(experiment: Experiment) -> MemoryForecast:
     from workbench.advisor.memory import forecast_memory
 
     return forecast_memory(experiment)
-
-
-@click.command("list")
-@remote_capable()
-@click.option("--limit", type=Count(min=1), help="List only this many runs, the newest.")
-@store_option
-@json_option
-@example(
-    "workbench list --limit 10",
-    "workbench list --json",
-)
-def list_runs(limit: int | None, as_json: bool) -> None:
-    """List the runs of the store, newest first."""
-    from workbench.runs import Run
-
-    with open_store() as store:
-        rows = store.runs(limit)
-        waits = {row.run_id: Run(store, row.run_id).waits_for for row in rows if row.state == "running"}
-        if as_json:
-            print_json(
-                [
-                    {
-                        "run_id": row.run_id, "name": row.name, "state": row.state,
-                        "created_unix_s": row.created_unix_s, "waits_for": waits.get(row.run_id),
-                    }
-                    for row in rows
-                ]
-            )  # fmt: skip
-            return
-        if not rows:
-            click.echo(f"No runs yet. Start one with: {command_line('sweep', 'FILE')}")
-            return
-        from rich.text import Text
-
-        table = make_table("run", "name", "state", "started", *(["waits for"] if any(waits.values()) else []))
-        now = time.time()
-        for row in rows:
-            table.add_row(
-                row.run_id,
-                Text(row.name),
-                Text(row.state, style=colour_of(row.state)),
-                format_age(now - row.created_unix_s),
-                *([Text(reason)] if (reason := waits.get(row.run_id)) else []),
-            )
-        make_console().print(table)
 
 
 @click.command()
@@ -191,6 +171,9 @@ def print_run(run: Run, num_trials: int) -> None:
     console.print(Text.assemble((row.name, "bold"), f"  {row.run_id}  ", (row.state, colour_of(row.state))))
     for line in _facts(run, history):
         console.print(Text(line))
+    if row.notes:
+        console.print()
+        console.print(Text(row.notes))
     if (advice := run.advice) is not None:
         console.print()
         for line in lines_of(advice):
@@ -198,18 +181,8 @@ def print_run(run: Run, num_trials: int) -> None:
     automatic = is_automatic(history.experiment)
     for at, line in enumerate(result_lines(history)):
         console.print(Text(line if at else f"\n{line}", style="" if at else "bold"))
-    best = None if automatic else history.best()
-    if best is not None:
-        console.print()
-        console.print(Text(f"Best: trial {best.number}", style="bold"))
-        facts = make_table(show_header=False)
-        for name, value in best.values.items():
-            facts.add_row(name, Text(format_number(value), style="bold"))
-        for name, value in best.params.items():
-            facts.add_row(name, format_value(value))
-        if plan := best.plan.describe(in_full=True):
-            facts.add_row("plan", plan)
-        console.print(facts)
+    if not automatic:
+        print_best(console, history)
     if history.trials and num_trials:
         if automatic:
             (table, rest), noun = candidates_table(history, num_trials), "candidate"
@@ -228,20 +201,6 @@ def print_run(run: Run, num_trials: int) -> None:
     console.print()
     for line in next_commands(run.run_id, row.state, history):
         console.print(Text(line, style="bright_black"))
-
-
-def make_table(*columns: str, show_header: bool = True) -> Table:
-    """Return a table in the common style."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        box=box.SIMPLE_HEAD, show_header=show_header, show_edge=False, pad_edge=False, header_style="bold",
-        padding=(0, 2, 0, 0),
-    )  # fmt: skip
-    for column in columns:
-        table.add_column(column, no_wrap=column in ("run", "state"))
-    return table
 
 
 def trials_table(history: History, trials: list[Trial]) -> Table:
@@ -276,6 +235,10 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
             offers.append(("start it, if it does not start", command_line("resume", run_id)))
     elif state == "complete" and has_best and (more := how_to_extend(history)):
         offers = [("extend it", command_line("extend", run_id, **more))]
+    elif state == "failed" and has_nothing_left(history):
+        offers = [
+            ("try more once it is fixed", command_line("extend", run_id, **(how_to_extend(history) or {})))
+        ]
     elif state in ("lost", "stopped", "failed"):
         offers = [("resume it", command_line("resume", run_id))]
     if (failed := first_traceback(history)) is not None:
@@ -293,7 +256,7 @@ def _facts(run: Run, history: History) -> list[str]:
     row = run.row
     counts = format_counts(history)
     if is_automatic(history.experiment) and history.trials:
-        counts = describe_counts(candidates_of(history))
+        counts = describe_candidates(history)
     content = "an advice" if run.is_advice else counts or "no trials yet"
     lines = [f"started {format_age(time.time() - row.created_unix_s)}, {content}"]
     if row.state == "lost":
@@ -309,6 +272,8 @@ def _facts(run: Run, history: History) -> list[str]:
         lines.append(f"driven by process {row.owner.pid} on {row.owner.host}")
     if history.trials and not is_automatic(history.experiment):
         lines.append(f"value of a trial: {describe_value(history.experiment)}")
+    if row.tags:
+        lines.append(f"tags: {', '.join(row.tags)}")
     changes = describe_changes(history.experiment, history.in_force)
     if changes and history.replay_of is None:
         lines.append(f"changed since it began: {', '.join(changes)}")
@@ -340,7 +305,7 @@ def _print_setbacks(console: Any, history: History) -> None:
     grouped: dict[str, list[int]] = {}
     for trial in history.trials.values():
         for setback in trial.setbacks:
-            if setback.reason != "resized":
+            if setback.reason not in ("resized", "stopped"):
                 grouped.setdefault(f"{setback.reason}: {first_line(setback.message)}", []).append(
                     trial.number
                 )

@@ -5,19 +5,22 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from workbench.cli.options import write_for_shell
 from workbench.errors import PROBLEMS_VARIABLE, WorkbenchError
-from workbench.formatting import format_bytes, format_count, format_params
+from workbench.formatting import format_bytes, format_count, format_duration, format_params
 from workbench.runs.descriptions import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from workbench.advisor.memory import MemoryForecast
+    from workbench.probes.first_step import FirstStep
 
 _WIDE = 400
 _COLOURS = {
@@ -65,6 +68,27 @@ def colour_of(state: str) -> str:
     return _COLOURS.get(state, "default")
 
 
+_NOT_MADE = {
+    "out of time": "it was not over within the time limit",
+    "out of memory": "it needs more memory than is available here",
+    "several workers": "it needs several workers",
+}
+
+
+def describe_first_steps(steps: Sequence[FirstStep]) -> Iterator[str]:
+    """Yield which first steps were made, and of which it is not known whether they can be."""
+    made = [step for step in steps if step.outcome == "fine"]
+    if made:
+        has_params = any(step.params for step in made)
+        tried = f" with {' and '.join(step.which for step in made)}" if has_params else ""
+        elapsed = format_duration(sum(step.elapsed_s for step in made))
+        yield f"The first step of a trial was made{tried}, in {elapsed}."
+    for step in steps:
+        if step.outcome != "fine":
+            params = f": {format_params(step.params)}" if step.params else ""
+            yield f"Not known for {step.which}: {_NOT_MADE[step.outcome]}{params}"
+
+
 def describe_memory(forecast: MemoryForecast) -> str:
     """Say what a worker will hold, of what that consists, and what would fit."""
     step, law = forecast.step, forecast.law
@@ -80,3 +104,17 @@ def describe_memory(forecast: MemoryForecast) -> str:
         f"the largest micro batch that does: {format_count(forecast.largest_micro_batch)}",
     ]
     return "\n".join([*lines, f"  looked at {format_params(forecast.params)}"] if forecast.params else lines)
+
+
+def make_table(*columns: str, show_header: bool = True) -> Table:
+    """Return a table in the common style."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        box=box.SIMPLE_HEAD, show_header=show_header, show_edge=False, pad_edge=False, header_style="bold",
+        padding=(0, 2, 0, 0),
+    )  # fmt: skip
+    for column in columns:
+        table.add_column(column, no_wrap=column in ("run", "state"))
+    return table

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from workbench.data.options import DatasetOptions
-from workbench.data.splits import Datasets, Split
+from workbench.data.splits import Datasets, Split, Task
+from workbench.errors import WorkbenchError
+from workbench.experiment.components import Component
 from workbench.registry import Registry, load_object
 
-__all__ = ["DATASETS", "Datasets", "Split", "check_options", "load"]
+__all__ = ["DATASETS", "Datasets", "Split", "check_options", "load", "task_of"]
 
 DATASETS = Registry(
     "dataset",
@@ -42,6 +44,21 @@ def check_options(name: str, options: Mapping[str, Any]) -> DatasetOptions:
     """
     kind: type[DatasetOptions] = DATASETS.load(name, field="data")
     return kind.parse(options, name=name)
+
+
+def task_of(data: Component) -> Task | None:
+    """Return the task of the data of an experiment without loading it; None if that is not possible.
+
+    Args:
+        data: The data of an experiment.
+    """
+    if data.is_reference:
+        given = data.options.get("task")
+        return next((task for task in get_args(Task) if task == given), None)
+    try:
+        return check_options(data.name, data.options).find_task()
+    except WorkbenchError:
+        return None
 
 
 def load(

@@ -9,7 +9,7 @@ from pydantic import Field
 
 from workbench.data.cache import Cached, cached
 from workbench.data.options import DatasetOptions
-from workbench.data.splits import ArraySplit, Datasets, split_indices, standardise
+from workbench.data.splits import ArraySplit, Datasets, Task, split_indices, standardise
 
 
 class BundledOptions(DatasetOptions):
@@ -18,6 +18,10 @@ class BundledOptions(DatasetOptions):
     validation_fraction: float = Field(
         0.2, gt=0.0, lt=1.0, description="Share of each class that is held out."
     )
+
+    def find_task(self) -> Task:
+        """Return the task; see DatasetOptions.find_task."""
+        return "classification"
 
 
 class DigitsOptions(BundledOptions):

@@ -10,7 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from workbench.data.options import DatasetOptions, existing_path
-from workbench.data.splits import Datasets, split_indices
+from workbench.data.splits import Datasets, Task, split_indices
 from workbench.errors import DataError, ExperimentError
 
 ENDINGS = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
@@ -38,6 +38,10 @@ class ImagesOptions(DatasetOptions):
         lt=1.0,
         description="Share of each class that is held out; not used with a validation folder.",
     )
+
+    def find_task(self) -> Task:
+        """Return the task; see DatasetOptions.find_task."""
+        return "classification"
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
         """List and split the images; see DatasetOptions.load. Nothing is cached."""

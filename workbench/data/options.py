@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from workbench.data.splits import Datasets
+from workbench.data.splits import Datasets, Task
 from workbench.errors import DataError, ExperimentError
 from workbench.experiment.refusals import refusal
 
@@ -50,6 +50,10 @@ class DatasetOptions(BaseModel, ABC):
         Raises:
             DataError: If the source is missing or cannot be read or understood.
         """
+
+    def find_task(self) -> Task | None:
+        """Return the task without loading the data set; None if that is not possible."""
+        return None
 
     def written_rows(self, num_rows: int) -> tuple[list[str], list[list[str]]] | None:
         """Return the first rows as written if the data set is a table.

@@ -5,6 +5,7 @@ All statistics (means, categories, frequencies) are learnt from the train rows o
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -16,7 +17,7 @@ from workbench.data.columns import check_numbers, learn_column
 from workbench.data.dates import date_format_of
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.splits import ArraySplit, Datasets, Task, divisor, split_indices
-from workbench.errors import DataError
+from workbench.errors import DataError, WorkbenchError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,6 +26,9 @@ SEPARATORS = {".csv": ",", ".tsv": "\t"}
 PARQUET_ENDINGS = (".parquet", ".pq")
 # A whole-number target with more distinct values than this is treated as a quantity, not as classes.
 MAX_DETECTED_CLASSES = 20
+# Of a larger text file only the first rows are read to find its task.
+_MAX_READ_BYTES = 64 * 2**20
+_NUM_FIRST_ROWS = 50_000
 _READ_WITH = ("columns.py", "dates.py", "splits.py")
 
 
@@ -84,9 +88,19 @@ class TableOptions(DatasetOptions):
             class_names=tuple(made.facts["class_names"]),
         )
 
+    def find_task(self) -> Task | None:
+        """Return the task, for which the target column is read; see DatasetOptions.find_task."""
+        if self.task != "auto":
+            return self.task
+        try:
+            return _task_of(*file_stamp(self.path.expanduser()), self.target)
+        except (OSError, WorkbenchError):  # loading it reports this
+            return None
+
     def written_rows(self, num_rows: int) -> tuple[list[str], list[list[str]]] | None:
         """Return the first rows of the file; see DatasetOptions.written_rows."""
         table = read_table(existing_path(self.path), num_rows).head(num_rows)
+        _check_columns(table, self)
         names = [name for name in table.columns if name != self.target and name not in self.drop]
         columns = [*names, self.target]
         rows = [["" if missing else str(cell) for cell, missing in zip(row, gaps, strict=True)]
@@ -95,12 +109,13 @@ class TableOptions(DatasetOptions):
         return [str(name) for name in columns], rows
 
 
-def read_table(path: Path, num_rows: int | None = None) -> pd.DataFrame:
+def read_table(path: Path, num_rows: int | None = None, *, only: str | None = None) -> pd.DataFrame:
     """Read a table by the ending of its file.
 
     Args:
         path: A .csv, .tsv or .parquet file.
         num_rows: Maximum number of rows to read from text; None for all.
+        only: The only column to read; None for all.
 
     Raises:
         DataError: If it cannot be read, or its ending is unknown.
@@ -109,11 +124,12 @@ def read_table(path: Path, num_rows: int | None = None) -> pd.DataFrame:
 
     endings = [ending.lower() for ending in path.suffixes]
     separator = next((SEPARATORS[ending] for ending in endings if ending in SEPARATORS), None)
+    wanted = None if only is None else [only]
     try:
         if separator is not None:
-            return pd.read_csv(path, sep=separator, nrows=num_rows)
+            return pd.read_csv(path, sep=separator, nrows=num_rows, usecols=wanted)
         if endings and endings[-1] in PARQUET_ENDINGS:
-            return pd.read_parquet(path)
+            return pd.read_parquet(path, columns=wanted)
     except (OSError, ValueError, ImportError) as error:
         raise DataError(
             f"{path} cannot be read as a table: {error}",
@@ -158,13 +174,17 @@ def _encode(table: pd.DataFrame, options: TableOptions, seed: int) -> Cached:
     return Cached(arrays, {"task": task, "class_names": class_names})
 
 
-def _check(table: pd.DataFrame, options: TableOptions) -> None:
+def _check_columns(table: pd.DataFrame, options: TableOptions) -> None:
     columns = [str(name) for name in table.columns]
     for option, names in (("target", [options.target]), ("drop", options.drop)):
         for name in names:
             if name not in columns:
                 raise DataError(f"there is no column {name!r}", field=f"data.{option}", allowed=columns)
-    if not set(columns) - {options.target, *options.drop}:
+
+
+def _check(table: pd.DataFrame, options: TableOptions) -> None:
+    _check_columns(table, options)
+    if not set(map(str, table.columns)) - {options.target, *options.drop}:
         raise DataError("no column is left to predict the target from", field="data.drop")
     if len(table) < 2:
         raise DataError(f"the table has {len(table)} row(s)", field="data.path", allowed="at least 2")
@@ -194,6 +214,19 @@ def detect_task(target: pd.Series) -> Task:
     values = target.to_numpy(dtype=np.float64)
     few = len(np.unique(values)) <= min(MAX_DETECTED_CLASSES, max(2, len(values) // 2))
     return "classification" if few and np.array_equal(values, np.round(values)) else "regression"
+
+
+@functools.lru_cache(maxsize=32)
+def _task_of(path: str, size_bytes: int, _changed_ns: int, target: str) -> Task | None:
+    """Return the task of one version of a file; None if its first rows do not determine it."""
+    is_partial = size_bytes > _MAX_READ_BYTES and Path(path).suffix not in PARQUET_ENDINGS
+    table = read_table(Path(path), _NUM_FIRST_ROWS if is_partial else None, only=target)
+    values = column_of(table, target).dropna()
+    if values.empty:
+        return None
+    task = detect_task(values)
+    # Further rows may hold more values, but never fewer.
+    return None if is_partial and task == "classification" else task
 
 
 def number_classes(target: pd.Series) -> tuple[list[str], np.ndarray]:

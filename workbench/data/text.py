@@ -11,7 +11,7 @@ from pydantic import Field, model_validator
 
 from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.options import DatasetOptions, existing_path
-from workbench.data.splits import Datasets, TokenSplit
+from workbench.data.splits import Datasets, Task, TokenSplit
 from workbench.errors import DataError, ExperimentError
 
 
@@ -40,6 +40,10 @@ class TextOptions(DatasetOptions):
         if self.path is None and self.pattern != "*":
             raise ExperimentError("needs a folder", field="pattern", next_step="Set path to a folder.")
         return self
+
+    def find_task(self) -> Task:
+        """Return the task; see DatasetOptions.find_task."""
+        return "language_model"
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
         """Read and split the text; see DatasetOptions.load. The seed changes nothing."""

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     JsonValue,
@@ -24,12 +23,13 @@ from pydantic import (
 )
 
 from workbench.errors import ExperimentError, RunError
+from workbench.refusals import Checked
 from workbench.registry import load_object
 
 EMBEDDED_PREFIX = "embedded:"
 
 
-class Component(BaseModel):
+class Component(Checked):
     """A named part of an experiment with its fixed options.
 
     Example:
@@ -91,6 +91,11 @@ class Component(BaseModel):
     def title(self) -> str:
         """Its display name: its name, without the hash of an embedded object."""
         return self.name.removeprefix(EMBEDDED_PREFIX).partition("@")[0]
+
+    @property
+    def short_name(self) -> str:
+        """The last word of its name, such as `f` of `package.module:f`."""
+        return self.name.partition("@")[0].rpartition(":")[2].rpartition(".")[2]
 
     def with_payload(self, payload: bytes) -> Component:
         """Return the same component with the bytes of its embedded object.

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model
 
-from workbench.experiment.sections import Auto, Section, no_truth_value
+from workbench.experiment.sections import Auto, Section, exact_number, no_truth_value
 from workbench.plan import DIMENSIONS, Dimension, PartialPlan
 
 
@@ -21,9 +21,9 @@ def _type(dimension: Dimension) -> Any:
         return Literal[("auto", *dimension.choices)]
     if not dimension.is_number:
         return str
-    number = Annotated[int, Field(ge=dimension.minimum), no_truth_value]
+    number = Annotated[int, Field(ge=dimension.minimum), no_truth_value, exact_number]
     if dimension.minimum == 1:
-        number = Annotated[int, Field(gt=0), no_truth_value]
+        number = Annotated[int, Field(gt=0), no_truth_value, exact_number]
     return number | Auto
 
 

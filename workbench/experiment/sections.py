@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -25,10 +24,12 @@ from pydantic import (
 )
 from pydantic_core import PydanticCustomError
 
+from workbench.domain import MAX_EXACT
 from workbench.errors import ExperimentError
 from workbench.experiment.pruners import PRUNERS, SHARED_SETTINGS, PrunerOptions, readers_of
 from workbench.experiment.samplers import SAMPLERS, SamplerOptions
 from workbench.formatting import parse_bytes, parse_duration_s
+from workbench.refusals import Checked
 from workbench.registry import Registry
 
 if TYPE_CHECKING:
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
 
 Auto = Literal["auto"]
 no_truth_value = BeforeValidator(lambda given: _no_truth_value(given))
-PositiveInt = Annotated[int, Field(gt=0), no_truth_value]
+exact_number = AfterValidator(lambda given: _exact(given))
+ExactInt = Annotated[int, exact_number]
+PositiveInt = Annotated[int, Field(gt=0), no_truth_value, exact_number]
 
 
 def _unit(name: str) -> Any:
@@ -79,7 +82,14 @@ def _no_truth_value(given: Any) -> Any:
     return given
 
 
-class Section(BaseModel):
+def _exact(given: int) -> int:
+    """Refuse a whole number that computations with floats would change, or could not represent at all."""
+    if abs(given) > MAX_EXACT:
+        raise ExperimentError("the number is too large", allowed=f"at most {MAX_EXACT:,}")
+    return given
+
+
+class Section(Checked):
     """A part of an experiment: frozen, unknown keys refused, only what differs from the default written."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -248,13 +258,13 @@ class EarlyStop(Section):
     grace: Epochs = Field(
         default=1, description="Epochs that every trial completes before it may be stopped."
     )
-    reduction_factor: int = Field(
+    reduction_factor: ExactInt = Field(
         default=3, ge=2, description="asha, hyperband: one in this many trials continues at each rung."
     )
     percentile: float = Field(
         default=25.0, gt=0, le=100, description="percentile: percentage of trials that continue."
     )
-    startup_trials: int = Field(
+    startup_trials: ExactInt = Field(
         default=5, ge=0, description="median, percentile: number of first trials that are never stopped."
     )
     patience: Epochs = Field(
@@ -352,11 +362,11 @@ class Resources(Section):
         description="Place the workers of a trial on few nodes (pack) or many (spread); auto: few, unless an "
         "advice measured that many are faster.",
     )
-    priority: int = Field(
+    priority: ExactInt = Field(
         default=0,
         description="Runs with a higher priority get workers first; among equals, those with fewest.",
     )
-    max_retries: int = Field(
+    max_retries: ExactInt = Field(
         default=2, ge=0, description="How often a trial is retried after its worker was lost."
     )
     keep_best: PositiveInt | Literal["all"] = Field(

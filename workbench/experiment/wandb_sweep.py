@@ -89,7 +89,7 @@ def _mapping(given: Any, field: str) -> Mapping[str, Any]:
 
 
 def _one_of(given: Any, table: Mapping[str, str], field: str) -> str:
-    if given not in table:
+    if not isinstance(given, str) or given not in table:
         raise ExperimentError(f"{given!r} has no counterpart", field=field, allowed=table)
     return table[given]
 
@@ -165,7 +165,7 @@ def _parameters(given: Mapping[str, Any], field: str, prefix: str, note: Note) -
 
 def _domain(given: Mapping[str, Any], field: str) -> dict[str, Any]:
     name = given.get("distribution") or _default_distribution(given, field)
-    if name not in _DISTRIBUTIONS:
+    if not isinstance(name, str) or name not in _DISTRIBUTIONS:
         raise ExperimentError(
             f"{name!r} has no counterpart", field=f"{field}.distribution", allowed=_DISTRIBUTIONS,
             next_step="Give min and max of a uniform or log_uniform_values distribution, or list values.",

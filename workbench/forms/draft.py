@@ -17,10 +17,16 @@ from typing import Any
 from workbench.domain import Float, Int
 from workbench.errors import DataError, ExperimentError, RunError, WorkbenchError
 from workbench.experiment import Experiment
-from workbench.experiment.alert_rules import RULES
 from workbench.experiment.dotted import remove_at, set_at
 from workbench.experiment.yaml_file import read_yaml, write_yaml
 from workbench.forms.checking import check
+from workbench.forms.document_edits import (
+    add_condition,
+    drop_other_kinds,
+    follow_task,
+    places,
+    with_renamed_parent,
+)
 from workbench.forms.notebook import Notebook
 from workbench.forms.presets import preset_path
 from workbench.forms.python_source import read_python, write_python
@@ -174,13 +180,17 @@ class Draft:
         """
         document = copy.deepcopy(self.document)
         # From the end, because later items of a list move up.
-        for path in sorted(removals, key=_places, reverse=True):
+        for path in sorted(removals, key=places, reverse=True):
             remove_at(document, path)
         for path, value in changes:
             self._keep_kind(document, path)
             set_at(document, path, copy.deepcopy(value))
-            _drop_other_kinds(document, path)
+            drop_other_kinds(document, path)
+        touched = [*removals, *(path for path, _ in changes)]
+        add_condition(document, touched)
+        notes = follow_task(document, touched)
         self._change(document, label)
+        self.notes += notes
         self._notify()
 
     def rename(self, path: str, name: str) -> None:
@@ -203,7 +213,7 @@ class Draft:
             raise ExperimentError(f"a parameter {name} already exists", field=path)
         document = copy.deepcopy(self.document)
         document["search"] = {
-            name if key == before else key: _with_renamed_parent(domain, before, name)
+            name if key == before else key: with_renamed_parent(domain, before, name)
             for key, domain in document["search"].items()
         }
         self._change(document, f"rename {before}")
@@ -370,30 +380,8 @@ class Draft:
             listener()
 
 
-def _drop_other_kinds(document: dict[str, Any], path: str) -> None:
-    """Drop settings of a rule that its new kind does not have."""
-    match path.split("."):
-        case ["alerts", place, "on"] if isinstance(document["alerts"], list):
-            rule = document["alerts"][int(place)]
-            kind = RULES.get(rule["on"]) if isinstance(rule["on"], str) else None
-            for key in rule.keys() - (kind.model_fields.keys() if kind else rule.keys()):
-                del rule[key]
-
-
 def _known() -> dict[str, Any]:
     from workbench.data import DATASETS
     from workbench.models import LOSSES, METRICS, MODELS
 
     return {"model": MODELS, "data": DATASETS, "loss": LOSSES, "metrics": METRICS}
-
-
-def _with_renamed_parent(domain: Any, before: str, after: str) -> Any:
-    when = domain.get("when") if isinstance(domain, dict) else None
-    if not isinstance(when, dict) or before not in when:
-        return domain
-    return {**domain, "when": {after if key == before else key: value for key, value in when.items()}}
-
-
-def _places(path: str) -> list[tuple[int, str]]:
-    """Return a sort key of paths that orders list indices by number."""
-    return [(int(key) if key.isdecimal() and len(key) < 10 else -1, key) for key in path.split(".")]

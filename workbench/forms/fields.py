@@ -28,6 +28,7 @@ from workbench.experiment.sections import (
     Training,
 )
 from workbench.formatting import compact_duration
+from workbench.forms.document_edits import reported_of_document
 from workbench.forms.protocol import FieldKind, FormField, ItemList, NamedChoice, Section
 from workbench.runs.descriptions import plain
 
@@ -184,10 +185,12 @@ def _alerts(document: Document) -> Section:
 
 def _new_item(kind: type[BaseModel], metric: str) -> dict[str, Any]:
     """Return what a new item starts with; settings only the user can know are left out, and reported."""
-    from workbench.sweeps.preflight import LOOP_METRICS
+    from workbench.models import goal_of
+    from workbench.sweeps.measured_metrics import LOOP_METRICS
 
-    is_loss = metric in LOOP_METRICS and "goal" in kind.model_fields
-    return {"metric": metric, "goal": "minimize"} if is_loss else {"metric": metric}
+    goal = "minimize" if metric in LOOP_METRICS else goal_of(metric.removeprefix("val_"))
+    has_goal = goal is not None and "goal" in kind.model_fields
+    return {"metric": metric, "goal": goal} if has_goal else {"metric": metric}
 
 
 def _part(document: Document, part: str, own_names: list[str]) -> Fields:
@@ -251,12 +254,7 @@ def _reported(document: Document) -> list[str]:
     """Return the metrics that the training loop reports, validation first; none for a train function."""
     if document.get("train") is not None:
         return []
-    from workbench.sweeps.preflight import reported_metrics
-
-    written = document.get("metrics")
-    names = [component(item)[0] for item in written] if isinstance(written, list | tuple) else []
-    reported = reported_metrics([name for name in names if name is not None])
-    return sorted(reported, key=lambda name: not name.startswith("val_"))
+    return sorted(reported_of_document(document), key=lambda name: not name.startswith("val_"))
 
 
 def _field(
@@ -307,7 +305,7 @@ def _suggestions(path: str) -> list[str] | None:
     if path == "training.optimizer":
         from workbench.sweeps.preflight import optimizers
 
-        return sorted(optimizers())
+        return optimizers()
     return None
 
 

@@ -10,18 +10,21 @@ from workbench.events import RunState
 from workbench.experiment.changing import values_of
 from workbench.formatting import format_duration, format_value
 from workbench.history import History, Trial
-from workbench.live_feed.protocol import Offer, OfferField
+from workbench.live_feed.action_messages import Offer, OfferField
+from workbench.space import Choice, Domain, describe, describe_condition
+from workbench.store import RunRow
 
 
-def offers_of_run(run_id: str, state: RunState, history: History, *, is_advice: bool) -> tuple[Offer, ...]:
+def offers_of_run(row: RunRow, history: History, *, is_advice: bool) -> tuple[Offer, ...]:
     """Return what can be done with a run in its present state."""
     best = history.best()
     standing = Standing(
-        state=state, is_advice=is_advice, is_replay=history.replay_of is not None,
-        num_trials=len(history.trials), has_best=best is not None,
+        state=row.state, is_advice=is_advice, is_replay=history.replay_of is not None,
+        num_trials=len(history.trials), has_best=best is not None, pinned=row.pinned, archived=row.archived,
     )  # fmt: skip
+    labels = {"name": row.name, "notes": row.notes}
     return tuple(
-        _offer(action, run_id, history, None if best is None else best.params)
+        _offer(action, row.run_id, history, None if best is None else best.params, labels=labels)
         for action in ACTIONS.values()
         if action.for_run is not None and action.for_run(standing)
     )
@@ -38,7 +41,12 @@ def offers_of_trial(run_id: str, state: RunState, history: History, trial: Trial
 
 
 def _offer(
-    action: Action, run_id: str, history: History, params: Mapping[str, Any] | None, trial: int | None = None
+    action: Action,
+    run_id: str,
+    history: History,
+    params: Mapping[str, Any] | None,
+    trial: int | None = None,
+    labels: Mapping[str, str] | None = None,
 ) -> Offer:
     given: dict[str, Any] = {}
     for argument in action.arguments:
@@ -46,6 +54,8 @@ def _offer(
             given["trial"] = trial
         elif argument.kind == "settings" and argument.label:
             given[argument.name] = dict(params or {})
+        elif argument.begins_with and labels is not None:
+            given[argument.name] = labels[argument.begins_with]
         elif argument.suggested is not None:
             given[argument.name] = argument.suggested
     for argument in action.arguments:
@@ -59,6 +69,7 @@ def _offer(
         kind=action.kind, label=action.label_for_trial if trial is not None and action.label_for_trial
         else action.label, explanation=action.explanation, done_by=action.done_by, command=snippet.command,
         python=snippet.python, dangerous=action.is_dangerous, asks_first=action.asks_first,
+        frees_space=action.frees_space,
         arguments={name: value for name, value in given.items() if name not in filled}, fields=fields,
     )  # fmt: skip
 
@@ -67,8 +78,16 @@ def _fields(argument: Argument, given: Mapping[str, Any], history: History) -> l
     value = given.get(argument.name)
     if argument.kind == "settings":
         names: dict[str, None] = dict.fromkeys([*history.experiment.search.root, *(value or {})])
+        domains = history.experiment.search.root
         return [
-            OfferField(name=name, part_of=argument.name, label=name, value=_written((value or {}).get(name)))
+            OfferField(
+                name=name,
+                part_of=argument.name,
+                label=name,
+                value=_written((value or {}).get(name)),
+                hint=_allowed(domains.get(name)),
+                choices=_choices(domains.get(name)),
+            )
             for name in names
         ]
     hints = [_now(argument, history)] if argument.setting and argument.suggested is None else []
@@ -76,9 +95,24 @@ def _fields(argument: Argument, given: Mapping[str, Any], history: History) -> l
         OfferField(
             name=argument.name, label=argument.label, hint="; ".join(filter(None, [*hints, argument.hint])),
             value=_written(value), fallback=None if argument.default is None else _written(value),
-            is_text=argument.kind in ("text", "folder", "new_file"),
+            is_text=argument.kind in ("text", "folder", "new_file"), is_list=argument.kind == "texts",
+            is_long=argument.is_long, may_be_empty=argument.may_be_empty,
         )
     ]  # fmt: skip
+
+
+def _allowed(domain: Domain | None) -> str:
+    """Return which values a parameter may have, in words."""
+    if domain is None:
+        return ""
+    words = [] if isinstance(domain, Choice) else [describe(domain)]
+    words += ["log scale"] if getattr(domain, "log", False) else []
+    words += [f"only when {describe_condition(domain.when)}"] if domain.when else []
+    return ", ".join(words)
+
+
+def _choices(domain: Domain | None) -> tuple[str, ...]:
+    return tuple(map(_written, domain.choices)) if isinstance(domain, Choice) else ()
 
 
 def _now(argument: Argument, history: History) -> str:

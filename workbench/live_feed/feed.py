@@ -15,7 +15,7 @@ from collections.abc import Callable
 from workbench.errors import RunNotFoundError, StoreError, StoreUnavailableError, WorkbenchError
 from workbench.live_feed.machines import MachinesStatus, cluster_status, machine_status
 from workbench.live_feed.protocol import RunItem
-from workbench.live_feed.run_summaries import Summaries, summary_of
+from workbench.live_feed.run_summaries import Summaries, summary_of, with_labels
 from workbench.live_feed.run_tail import RunTail
 from workbench.resources import Sampler
 from workbench.store import Listener, RunRow, Store
@@ -53,6 +53,8 @@ class Feed:
         self._listeners: set[Callable[[], None]] = set()
         self._rows: list[RunRow] = []
         self._rows_read_s = -_ROWS_EVERY_S
+        self.num_edits = 0
+        """How often `note_edit` was called."""
         self._summaries: Summaries | None = None
         self._to_summarise: dict[str, RunRow] = {}
         self._sampler: Sampler | None = None
@@ -146,13 +148,21 @@ class Feed:
                 self._rows_read_s = now_s
             return self._rows
 
+    def note_edit(self) -> None:
+        """Read the runs again: what users write about them was changed, or a run was deleted."""
+        with self._lock:
+            self._rows_read_s = -_ROWS_EVERY_S
+            self.num_edits += 1
+        self._wake()
+        self._notify()
+
     def run_item(self, row: RunRow) -> RunItem:
         """Return the entry of a run in the list of runs; missing details are read in the background."""
         tail = self._tails.get(row.run_id)
         if tail is not None and 0 < tail.row.last_seq == tail.cursor:
             with tail.lock:
                 make = lambda: summary_of(tail.row, tail.data.history, is_advice=tail.is_advice)  # noqa: E731
-                return tail.cached("summary", make, 1.0)
+                return with_labels(tail.cached("summary", make, 1.0), row)
         with self._lock:
             _, summaries = self._opened()
             if summaries.is_stale(row):

@@ -4,7 +4,8 @@ A front end sends a *subscription*: what it shows now. The server answers with a
 whenever something in it changes. An update contains only the parts that changed since the last one, and its
 size is bounded regardless of the number of trials: the server selects, sorts and thins, the browser draws.
 Subscriptions are validated here, so that nothing unchecked from a browser reaches the packages below. The
-TypeScript types are generated from this file. Building updates is left to `updates`, encoding to `frames`.
+TypeScript types are generated from this file. Building updates is left to `updates`, encoding to `frames`,
+actions to `action_messages`.
 """
 
 from __future__ import annotations
@@ -16,17 +17,17 @@ from pydantic import BaseModel, ConfigDict, Field
 from workbench.advisor.advice_card import AdviceCard
 from workbench.events import Reason, RunState, TrialState
 from workbench.experiment.changing import Setting
+from workbench.live_feed.action_messages import Json, Name, Offer
 from workbench.live_feed.chosen_model import ChosenModel
 from workbench.live_feed.machines import MachinesStatus
+from workbench.live_feed.outcome import Best, Failure, Front, ObjectiveSummary
+from workbench.store.labels import MAX_TAGS, Archive
 
 MAX_WINDOW = 200
 MAX_COMPARED = 12
 MAX_CHOSEN = 40
-MAX_TEXT = 200
 
-Name = Annotated[str, Field(max_length=MAX_TEXT)]
 TrialNumber = Annotated[int, Field(ge=0)]
-Json = dict[str, Any]
 
 
 class _Request(BaseModel):
@@ -40,8 +41,13 @@ class _Response(BaseModel):
 class RunsQuery(_Request):
     """The list of runs."""
 
-    text: Name = Field(default="", description="Only runs whose id, name or owner contains it.")
+    text: Name = Field(default="", description="Only runs whose id, name, owner, tags or notes contain it.")
     states: tuple[RunState, ...] = Field(default=(), description="Only runs in these states; if empty, all.")
+    tags: tuple[Name, ...] = Field(
+        default=(), max_length=MAX_TAGS, description="Only runs with all of these."
+    )
+    archive: Archive = Field(default="without", description="What happens to archived runs.")
+    offset: int = Field(default=0, ge=0)
     limit: int = Field(default=50, ge=1, le=MAX_WINDOW)
 
 
@@ -63,10 +69,14 @@ class ChartQuery(_Request):
 class TableQuery(_Request):
     """A window of the table of trials."""
 
-    sort: Name = Field(default="number", description="A column's key.")
+    sort: Name = Field(default="number", description="A column's key, or rank for the best first.")
     descending: bool = False
     text: Name = Field(
-        default="", description="Only trials whose number, state, reason or values contain it."
+        default="",
+        description="Words that number, state, reason or values contain, and comparisons such as lr < 0.01.",
+    )
+    columns: tuple[Name, ...] = Field(
+        default=(), max_length=MAX_WINDOW, description="Keys of the columns of a download; if empty, all."
     )
     states: tuple[TrialState, ...] = ()
     offset: int = Field(default=0, ge=0)
@@ -109,14 +119,6 @@ class Column(_Response):
     type: Literal["f32", "f64"]
 
 
-class Best(_Response):
-    """The best trial of a run so far."""
-
-    trial: int
-    values: dict[str, float | str] = Field(description="NaN and infinities are strings.")
-    params: Json
-
-
 class RunItem(_Response):
     """A run in the list of runs."""
 
@@ -127,52 +129,28 @@ class RunItem(_Response):
     created_unix_s: float
     owner: str | None = Field(description="As 'PID on HOST'.")
     progress: float | None = Field(description="From 0 to 1; None if unknown.")
-    best: str | None = Field(description="The first objective of the best trial, formatted.")
+    best: str | None = Field(
+        description="The first objective of the best trial, formatted, or the size of the front."
+    )
     num_trials: int
+    tags: tuple[str, ...] = ()
+    pinned: bool = False
+    archived: bool = False
+    has_notes: bool = False
+    spark: tuple[float, ...] = Field(
+        default=(), description="The best value so far, in the order in which trials ended; thinned."
+    )
+    goal: Literal["maximize", "minimize"] = "maximize"
 
 
 class RunList(_Response):
-    """The runs, newest first."""
+    """A window of the list of runs: pinned ones first, then the newest."""
 
     items: tuple[RunItem, ...]
+    offset: int = 0
     total: int = Field(description="Number of matching runs, including those not listed.")
-
-
-class ObjectiveSummary(_Response):
-    """What a run optimises."""
-
-    metric: str
-    goal: Literal["maximize", "minimize"]
-    target: float | None
-
-
-class OfferField(_Response):
-    """A field of the dialog of an action."""
-
-    name: str = Field(description="The argument that it fills in.")
-    part_of: str | None = Field(default=None, description="The argument whose values by name it belongs to.")
-    label: str
-    hint: str = ""
-    value: str = Field(default="", description="What the field begins with.")
-    fallback: str | None = Field(default=None, description="What is used where the field is empty.")
-    is_text: bool = Field(default=False, description="Whether what is typed is text, whatever it looks like.")
-
-
-class Offer(_Response):
-    """Something that can be done with a run or trial, and the command and the Python that do the same."""
-
-    kind: str
-    label: str
-    explanation: str = ""
-    done_by: Literal["driver", "process", "page", "nobody"] = Field(
-        description="page: the browser opens it; nobody: there is only something to copy."
-    )
-    command: str
-    python: str
-    dangerous: bool = Field(default=False, description="Whether it takes something away.")
-    asks_first: bool = Field(default=False, description="Open a dialog before doing it.")
-    arguments: Json = Field(default_factory=dict, description="What is sent besides the fields.")
-    fields: tuple[OfferField, ...] = ()
+    tags: tuple[str, ...] = Field(default=(), description="The tags in use, the most frequent first.")
+    num_archived: int = 0
 
 
 class RunDetail(_Response):
@@ -188,17 +166,25 @@ class RunDetail(_Response):
     ended_unix_s: float | None
     elapsed_s: float
     left_s: float | None
+    left_low_s: float | None = Field(description="The interval in which it should lie.")
+    left_high_s: float | None
     progress: float | None
     owner: str | None
     counts: dict[str, int] = Field(description="Number of trials by state.")
     num_configurations: int = Field(description="With repeats, less than the number of trials.")
     chosen: ChosenModel | None = Field(description="The result of an automatic run.")
-    best: Best | None
+    best: Best | None = Field(description="None without one, or with several objectives.")
+    front: Front | None = Field(description="None with one objective.")
+    failures: tuple[Failure, ...] = Field(description="The most frequent first.")
     objectives: tuple[ObjectiveSummary, ...]
     metrics: tuple[str, ...] = Field(description="Reported metrics, objectives first.")
     params: tuple[str, ...] = Field(description="Names of the searched parameters.")
     settings: dict[Setting, Any] = Field(description="Current values of the settings that can be changed.")
     experiment_hash: str
+    tags: tuple[str, ...] = ()
+    notes: str = ""
+    pinned: bool = False
+    archived: bool = False
     figures: tuple[str, ...] = Field(description="Available analysis figures.")
     card: AdviceCard | None = Field(description="The advice.")
     loading: float | None = Field(description="Share of its events read so far; None once all are.")
@@ -267,6 +253,7 @@ class TableColumn(_Response):
     key: str
     label: str
     kind: Literal["number", "state", "param", "value", "progress"]
+    is_empty: bool = Field(default=False, description="Whether no trial has a value in it.")
 
 
 class TrialRow(_Response):
@@ -286,6 +273,7 @@ class TrialTable(_Response):
     rows: tuple[TrialRow, ...]
     offset: int
     total: int = Field(description="Number of matching trials.")
+    best: TrialRow | None = Field(default=None, description="The best trial, also where it does not match.")
 
 
 class EndedAttempt(_Response):
@@ -366,34 +354,3 @@ class Update(_Response):
     log: LogUpdate | None = None
     compared: tuple[ComparedRun, ...] | None = None
     resources: MachinesStatus | None = None
-
-
-class Action(_Request):
-    """A requested action, sent by POST."""
-
-    kind: Name = Field(description="One of the table of actions, or start.")
-    run: Name | None = None
-    arguments: Json = Field(default_factory=dict)
-
-
-class Done(_Response):
-    """The result of an action."""
-
-    run_id: str | None
-    answer: str | None = Field(description="The driver's answer; None if there is none yet.")
-    command: str = Field(description="The equivalent command.")
-    python: str
-
-
-class ActionSnippet(_Response):
-    """The command and the Python that do the same as an action."""
-
-    command: str
-    python: str
-
-
-class ExperimentFile(_Response):
-    """A file that a run can be started from."""
-
-    path: str = Field(description="Relative to the server's folder.")
-    name: str

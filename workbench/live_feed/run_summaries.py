@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import time
+from typing import Any
 
 from workbench.advisor.advice_card import card_of
 from workbench.events import FINISHED_RUN_STATES
 from workbench.experiment.changing import CHANGEABLE, values_of
-from workbench.formatting import format_value
-from workbench.history import History
+from workbench.formatting import format_count, format_value
+from workbench.history import History, failure_groups, only_failures
 from workbench.live_feed.available_actions import offers_of_run
 from workbench.live_feed.chosen_model import chosen_model
-from workbench.live_feed.protocol import Best, ObjectiveSummary, RunDetail, RunItem, RunsQuery
+from workbench.live_feed.outcome import Best, Extreme, Failure, Front, ObjectiveSummary
+from workbench.live_feed.protocol import RunDetail, RunItem
 from workbench.live_feed.run_tail import RunTail
 from workbench.runs.descriptions import format_numbers, plain
 from workbench.runs.progress import progress_of
@@ -27,7 +30,11 @@ _EVENTS_OF_A_SUMMARY = (
     "driver_started", "run_state_changed", "settings_changed", "replay_planned", "trial_proposed",
     "trial_started", "attempt_ended", "trial_ended", "advice_requested", "model_chosen",
 )  # fmt: skip
-_MAX_SUMMARIES = 1_000
+_MAX_SUMMARIES = 5_000
+_MAX_SPARK = 24
+_MAX_FAILURES = 20
+_MAX_TRIALS = 12
+_MAX_MESSAGE = 500
 
 
 class Summaries:
@@ -41,7 +48,7 @@ class Summaries:
     def known(self, row: RunRow) -> RunItem:
         """Return what is known of a run without reading its events."""
         seq, item = self._known.get(row.run_id, (-1, _bare(row)))
-        return item.model_copy(update={"state": row.state}) if seq >= 0 else item
+        return with_labels(item, row) if seq >= 0 else item
 
     def is_stale(self, row: RunRow) -> bool:
         """Return whether a run has new events since it was summarised."""
@@ -58,31 +65,21 @@ class Summaries:
         self._known[row.run_id] = row.last_seq, summary_of(row, history, is_advice=is_advice)
 
 
-def matching_runs(rows: list[RunRow], query: RunsQuery) -> list[RunRow]:
-    """Return the runs that match a query, newest first."""
-    words = query.text.casefold().split()
-    return [
-        row
-        for row in rows
-        if (not query.states or row.state in query.states)
-        and all(word in f"{row.run_id} {row.name} {_owner(row) or ''}".casefold() for word in words)
-    ]
+def with_labels(item: RunItem, row: RunRow) -> RunItem:
+    """Return an entry of the list of runs with what users have written about the run."""
+    return item.model_copy(update=_labels_of(row))
 
 
 def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
     """Return the entry of a run in the list of runs."""
-    best = history.best()
-    progress = 1.0 if row.state == "complete" else progress_of(history, _driven_until_unix_s(row))[0]
-    metric = history.objectives[0].metric
-    value = None if best is None else best.values[metric]
-    if (chosen := chosen_model(history)) is not None:
-        metric, value = f"test {chosen.metric}", chosen.value
     return _bare(row).model_copy(
         update={
             "kind": "advice" if is_advice else "sweep",
-            "progress": progress,
-            "best": None if value is None else f"{metric} {format_value(value)}",
+            "progress": _part(row, history),
+            "best": _best_words(history),
             "num_trials": len(history.trials),
+            "spark": () if history.best() is None else _best_so_far(history),
+            "goal": history.objectives[0].goal,
         }
     )
 
@@ -95,12 +92,13 @@ def run_detail(tail: RunTail) -> RunDetail:
     """
     row, history, series = tail.row, tail.data.history, tail.data.series
     now_s, in_force = _driven_until_unix_s(row), values_of(history.in_force)
-    progress, left_s = progress_of(history, now_s)
     ended = row.state in FINISHED_RUN_STATES
-    best = history.best()
+    left = None if ended or row.state == "lost" else progress_of(history, now_s).left
+    has_front = len(history.objectives) > 1
+    best = None if has_front else history.best()
     counts = {state: len(found) for state in _STATES if (found := history.in_state(state))}
     figures = SWEEP_FIGURES if history.trials else ()
-    if history.trials and len(history.objectives) > 1:
+    if history.trials and has_front:
         figures = ("pareto", *figures)
     if tail.data.advice.exists:
         figures = (*figures, *ADVICE_FIGURES)
@@ -113,28 +111,85 @@ def run_detail(tail: RunTail) -> RunDetail:
         reason=history.reason, message=_message(tail), created_unix_s=row.created_unix_s,
         ended_unix_s=history.ended_unix_s,
         elapsed_s=history.active_s(now_s) if history.drivers else max(0.0, until_s - began_s),
-        left_s=None if ended or row.state == "lost" else left_s,
-        progress=1.0 if row.state == "complete" else progress, owner=_owner(row), counts=counts,
+        left_s=left and left.seconds, left_low_s=left and left.low_s, left_high_s=left and left.high_s,
+        progress=_part(row, history), owner=_owner(row), counts=counts,
         num_configurations=history.num_configurations(), chosen=chosen_model(history),
         best=best and Best(trial=best.number, values=plain(best.values), params=best.params),
+        front=_front(history) if has_front else None,
+        failures=tuple(
+            Failure(
+                reason=group.reason, message=group.message[:_MAX_MESSAGE], num_trials=len(group.trials),
+                trials=tuple(trial.number for trial in group.trials[:_MAX_TRIALS]),
+            )
+            for group in failure_groups(history)[:_MAX_FAILURES]
+        ),
         objectives=tuple(
             ObjectiveSummary(metric=item.metric, goal=item.goal, target=item.target)
             for item in history.objectives
         ),
         metrics=tuple(dict.fromkeys([item.metric for item in history.objectives] + series.metrics)),
         params=tuple(history.experiment.search.root), settings={path: in_force[path] for path in CHANGEABLE},
-        experiment_hash=row.experiment_hash, figures=figures,
+        experiment_hash=row.experiment_hash, tags=row.tags, notes=row.notes, pinned=row.pinned,
+        archived=row.archived, figures=figures,
         card=card_of(tail.data.advice.advice) if tail.data.advice.advice else None,
         loading=tail.loading,
-        offers=offers_of_run(row.run_id, row.state, history, is_advice=tail.is_advice),
+        offers=offers_of_run(row, history, is_advice=tail.is_advice),
     )  # fmt: skip
+
+
+def _part(row: RunRow, history: History) -> float | None:
+    """Return how far a run is; trials that failed are not progress where nothing else came of the run."""
+    if row.state == "complete":
+        return 1.0
+    if row.state == "failed" and only_failures(history) is not None:
+        return 0.0
+    return progress_of(history, _driven_until_unix_s(row)).part
+
+
+def _front(history: History) -> Front:
+    extremes = tuple(
+        Extreme(metric=metric, value=trial.values[metric], trial=trial.number)
+        for metric, trial in history.extremes().items()
+    )
+    return Front(num_trials=len(history.front()), extremes=extremes)
+
+
+def _best_words(history: History) -> str | None:
+    """Return the best value, or with several objectives how many trials are on the front."""
+    if (chosen := chosen_model(history)) is not None:
+        return f"test {chosen.metric} {format_value(chosen.value)}"
+    best, metric = history.best(), history.objectives[0].metric
+    if best is None:
+        return None
+    if len(history.objectives) > 1:
+        return f"{format_count(len(history.front()), 'trial')} on the front"
+    return f"{metric} {format_value(best.values[metric])}"
 
 
 def _bare(row: RunRow) -> RunItem:
     return RunItem(
         run_id=row.run_id, name=row.name, state=row.state, kind="sweep", created_unix_s=row.created_unix_s,
         owner=_owner(row), progress=None, best=None, num_trials=0,
-    )  # fmt: skip
+    ).model_copy(update=_labels_of(row))  # fmt: skip
+
+
+def _labels_of(row: RunRow) -> dict[str, Any]:
+    """Return what changes of a run without an event."""
+    return {
+        "state": row.state, "name": row.name, "tags": row.tags, "pinned": row.pinned,
+        "archived": row.archived, "has_notes": bool(row.notes),
+    }  # fmt: skip
+
+
+def _best_so_far(history: History) -> tuple[float, ...]:
+    """Return the best value of the first objective after each trial that ended, at most a few of them."""
+    metric, goal = history.objectives[0].metric, history.objectives[0].goal
+    ended = sorted(history.ranked(), key=lambda trial: trial.last_event_unix_s)
+    values = (trial.values[metric] for trial in ended)
+    best = list(itertools.accumulate(values, max if goal == "maximize" else min))
+    last = len(best) - 1
+    places = {round(index * last / _MAX_SPARK) for index in range(_MAX_SPARK + 1)}
+    return tuple(float(f"{best[place]:.4g}") for place in sorted(places))
 
 
 def _driven_until_unix_s(row: RunRow) -> float:

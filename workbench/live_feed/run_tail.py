@@ -12,7 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 from workbench.alerts import JUPYTER
@@ -99,7 +99,9 @@ class RunTail:
         with self._advancing:
             row = self._store.run(self.run_id)
             rows = self._next_rows() if row.last_seq > self.cursor else []
-            changed = bool(rows) or row.state != self.row.state
+            # All but its heartbeat: users may have renamed it.
+            without_heartbeat = replace(row, heartbeat_unix_s=self.row.heartbeat_unix_s)
+            changed = bool(rows) or without_heartbeat != self.row
             read = read_rows(rows)  # before taking the lock, so that readers need not wait
             with self.lock:
                 self.row = row
@@ -213,6 +215,8 @@ def _level_of(event: Event) -> Any:
             return event.level
         case TrialEnded(state="failed") | RunStateChanged(state="failed" | "lost"):
             return "error"
+        case AttemptEnded(reason="stopped" | "resized"):  # the run ended, or the trial gets more workers
+            return "info"
         case AttemptEnded() | CommandHandled(done=False) | AlertDelivered(sent=False):
             return "warning"
         case TrialEnded(state="complete") | RunStateChanged(state="complete"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +13,7 @@ from workbench.formatting import format_value
 from workbench.history import History, Trial
 from workbench.live_feed.protocol import TableColumn, TableQuery, TrialRow, TrialTable
 from workbench.live_feed.run_tail import RunTail
+from workbench.live_feed.trial_filter import matches, read_filter
 
 _PROGRESS: dict[str, tuple[str, Callable[[Trial], Any]]] = {
     "step": ("step", lambda trial: trial.last_step),
@@ -20,6 +23,8 @@ _PROGRESS: dict[str, tuple[str, Callable[[Trial], Any]]] = {
     "attempts": ("attempts", lambda trial: trial.attempts),
 }
 _MAX_CELL = 120
+RANK = "rank"
+"""Sorts by how good trials are: the best first, then those without a valid result."""
 
 
 def trial_table(tail: RunTail, query: TableQuery) -> TrialTable:
@@ -35,29 +40,79 @@ def trial_table(tail: RunTail, query: TableQuery) -> TrialTable:
     history = tail.data.history
     columns = _columns(history, tail.data.series.metrics)
     keys = [column.key for column in columns]
-    if query.sort not in keys:
-        raise ArgumentError(f"there is no column {query.sort!r}", field="table.sort", allowed=keys)
-    best = history.best()
-    found = [trial for trial in history.trials.values() if _matches(trial, query)]
+    found = _selected(history, columns, query)
+    leading, best = _best_numbers(history), history.best() if len(history.objectives) == 1 else None
+
+    def row(trial: Trial) -> TrialRow:
+        return TrialRow(
+            number=trial.number, state=trial.state, reason=trial.reason,
+            is_best=trial.number in leading,
+            cells=tuple(_cell(_value(trial, key)) for key in keys),
+        )  # fmt: skip
+
+    return TrialTable(
+        columns=tuple(columns),
+        rows=tuple(row(trial) for trial in found[query.offset : query.offset + query.limit]),
+        offset=query.offset,
+        total=len(found),
+        best=None if best is None else row(best),
+    )
+
+
+def trials_as_csv(tail: RunTail, query: TableQuery) -> str:
+    """Return all trials that match, as CSV with a line of names.
+
+    Args:
+        tail: The run, locked by the caller.
+        query: The order, the filter and the columns; its window is ignored.
+
+    Raises:
+        ArgumentError: As in `trial_table`.
+    """
+    history = tail.data.history
+    columns = _columns(history, tail.data.series.metrics)
+    chosen = {column.key: column for column in columns}
+    if query.columns:
+        wanted = dict.fromkeys(["number", "state", *query.columns])
+        chosen = {key: chosen[key] for key in wanted if key in chosen}
+    text = io.StringIO()
+    writer = csv.writer(text)
+    writer.writerow(_safe(column.label) for column in chosen.values())
+    for trial in _selected(history, columns, query):
+        writer.writerow(_safe(_value(trial, key)) for key in chosen)
+    return text.getvalue()
+
+
+def _selected(history: History, columns: list[TableColumn], query: TableQuery) -> list[Trial]:
+    """Return the trials that match a query, in its order."""
+    keys = [column.key for column in columns]
+    if query.sort not in (RANK, *keys):
+        raise ArgumentError(f"there is no column {query.sort!r}", field="table.sort", allowed=[RANK, *keys])
+    names = {column.label.casefold(): column.key for column in reversed(columns)}
+    names |= {column.label: column.key for column in reversed(columns)}
+    words, comparisons = read_filter(query.text, names)
+    found = [
+        trial
+        for trial in history.trials.values()
+        if (not query.states or trial.state in query.states)
+        and all(one.holds(_compared(trial, one.key)) for one in comparisons)
+        and (not words or matches(words, _searched(trial)))
+    ]
+    if query.sort == RANK:
+        places = {trial.number: place for place, trial in enumerate(history.ranked())}
+        return sorted(found, key=lambda trial: (places.get(trial.number, len(places)), trial.number))
     found.sort(
         key=lambda trial: _order(_value(trial, query.sort), query.descending), reverse=query.descending
     )
-    window = found[query.offset : query.offset + query.limit]
-    return TrialTable(
-        columns=tuple(columns),
-        rows=tuple(
-            TrialRow(
-                number=trial.number,
-                state=trial.state,
-                reason=trial.reason,
-                is_best=best is not None and best.number == trial.number,
-                cells=tuple(_cell(_value(trial, key)) for key in keys),
-            )
-            for trial in window
-        ),
-        offset=query.offset,
-        total=len(found),
-    )
+    return found
+
+
+def _best_numbers(history: History) -> set[int]:
+    """Return the best trial, or with several objectives those on the front."""
+    if len(history.objectives) > 1:
+        return {trial.number for trial in history.front()}
+    best = history.best()
+    return set() if best is None else {best.number}
 
 
 def duration_s(trial: Trial) -> float | None:
@@ -68,12 +123,17 @@ def duration_s(trial: Trial) -> float | None:
 def _columns(history: History, metrics: list[str]) -> list[TableColumn]:
     params = dict.fromkeys(history.experiment.search.root)
     params |= dict.fromkeys(name for trial in history.trials.values() for name in trial.params)
-    return [
+    columns = [
         TableColumn(key="number", label="trial", kind="number"),
         TableColumn(key="state", label="state", kind="state"),
         *(TableColumn(key=f"value:{name}", label=name, kind="value") for name in metrics),
         *(TableColumn(key=f"param:{name}", label=name, kind="param") for name in params),
         *(TableColumn(key=key, label=label, kind="progress") for key, (label, _) in _PROGRESS.items()),
+    ]
+    trials = history.trials.values()
+    return [
+        column.model_copy(update={"is_empty": all(_value(trial, column.key) is None for trial in trials)})
+        for column in columns
     ]
 
 
@@ -98,17 +158,24 @@ def _order(value: Any, descending: bool) -> tuple[int, float, str]:
     return 1, 0.0, format_value(value)
 
 
-def _matches(trial: Trial, query: TableQuery) -> bool:
-    if query.states and trial.state not in query.states:
-        return False
-    words = query.text.casefold().split()
-    if not words:
-        return True
-    searched = " ".join(
+def _compared(trial: Trial, key: str) -> Any:
+    """Return what a filter compares: a state without its reason."""
+    return trial.state if key == "state" else _value(trial, key)
+
+
+def _searched(trial: Trial) -> str:
+    return " ".join(
         [str(trial.number), trial.state, trial.reason or "", trial.message or "",
          *(f"{name}={format_value(value)}" for name, value in trial.params.items())]
-    ).casefold()  # fmt: skip
-    return all(word in searched for word in words)
+    )  # fmt: skip
+
+
+def _safe(value: Any) -> Any:
+    """Return a value for a cell of CSV: text that a spreadsheet would compute is marked as text."""
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    text = format_value(value)
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r")) else text
 
 
 def _cell(value: Any) -> float | int | bool | str | None:

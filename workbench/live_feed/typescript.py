@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import sys
 
+from workbench.live_feed.action_messages import Action, ActionSnippet, Done, ExperimentFile, SizeOfRun
 from workbench.live_feed.protocol import (
     AcknowledgeMessage,
-    Action,
-    ActionSnippet,
-    Done,
-    ExperimentFile,
     Problem,
     SubscribeMessage,
     Update,
@@ -25,6 +22,7 @@ _PROTOCOL = (
     Problem,
     ActionSnippet,
     ExperimentFile,
+    SizeOfRun,
 )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,14 +26,16 @@ from workbench.live_feed.protocol import (
     Subscription,
     Update,
 )
-from workbench.live_feed.run_summaries import matching_runs, run_detail
+from workbench.live_feed.run_summaries import run_detail
 from workbench.live_feed.run_tail import RunTail
 from workbench.live_feed.trial_detail import trial_detail
 from workbench.live_feed.trial_table import trial_table
+from workbench.store.labels import matching_runs
 
 BYTES_PER_S = 150_000
 _BURST_BYTES = 600_000
 _MAX_LINES = 300
+_MAX_TAGS = 60
 _EVERY_S = {"runs": 2.0, "run": 0.5, "chart": 0.0, "table": 1.0, "trial": 1.0, "log": 0.2, "compared": 2.0,
             "resources": 1.0}  # fmt: skip
 
@@ -71,6 +74,7 @@ class FrameBuilder:
         self._sent: dict[str, Any] = {}
         self._due_s: dict[str, float] = {}
         self._log_seq = 0
+        self._seen_edits = 0
         self._frame = 0
         self._problem: Problem | None = None
 
@@ -157,6 +161,9 @@ class FrameBuilder:
 
     def _runs_part(self, _: Numbers) -> dict[str, Any]:
         runs = self._subscription.runs
+        if self._feed.num_edits != self._seen_edits:
+            self._seen_edits = self._feed.num_edits
+            self._due_s.pop("runs", None)
         return {} if runs is None else self._changed("runs", lambda: run_list(self._feed, runs))
 
     def _resources_part(self, _: Numbers) -> dict[str, Any]:
@@ -210,8 +217,15 @@ class FrameBuilder:
 
 def run_list(feed: Feed, query: RunsQuery) -> RunList:
     """Return the runs that match a query."""
-    rows = matching_runs(feed.rows(), query)
-    return RunList(items=tuple(feed.run_item(row) for row in rows[: query.limit]), total=len(rows))
+    known = feed.rows()
+    rows = matching_runs(known, text=query.text, states=query.states, tags=query.tags, archive=query.archive)
+    offset = min(query.offset, len(rows))
+    counts = Counter(tag for row in known for tag in row.tags)
+    return RunList(
+        items=tuple(feed.run_item(row) for row in rows[offset : offset + query.limit]), offset=offset,
+        total=len(rows), tags=tuple(tag for tag, _ in counts.most_common(_MAX_TAGS)),
+        num_archived=sum(row.archived for row in known),
+    )  # fmt: skip
 
 
 def problem_of(error: WorkbenchError) -> Problem:

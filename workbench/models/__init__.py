@@ -52,6 +52,18 @@ METRICS = Registry(
     group="workbench.metrics",
 )
 
+_CLASSES: tuple[Task, ...] = ("classification", "language_model")
+_TASKS: dict[str, tuple[Task, ...]] = {
+    "accuracy": _CLASSES,
+    "top5_accuracy": _CLASSES,
+    "perplexity": _CLASSES,
+    "cross_entropy": _CLASSES,
+    "mean_squared_error": ("regression",),
+    "root_mean_squared_error": ("regression",),
+    "mean_absolute_error": ("regression",),
+    "huber": ("regression",),
+}
+_MAXIMIZED = ("accuracy", "top5_accuracy")
 _DEFAULT_LOSSES: dict[Task, str] = {
     "classification": "cross_entropy",
     "regression": "mean_squared_error",
@@ -62,6 +74,16 @@ _DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
     "regression": ("mean_absolute_error", "root_mean_squared_error"),
     "language_model": ("accuracy", "perplexity"),
 }
+
+
+def fits_task(name: str, task: Task) -> bool:
+    """Return whether a named loss or metric can be computed for a task; unknown ones always can."""
+    return task in _TASKS.get(name, (task,))
+
+
+def goal_of(metric: str) -> Literal["maximize", "minimize"] | None:
+    """Return in which direction a named metric or loss is better; None for those of other packages."""
+    return None if metric not in _TASKS else "maximize" if metric in _MAXIMIZED else "minimize"
 
 
 def default_loss(task: Task) -> str:

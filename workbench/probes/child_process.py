@@ -19,10 +19,19 @@ from workbench.errors import DataError, ExperimentError, RunError, WorkbenchErro
 from workbench.experiment import Experiment
 
 TIMEOUT_S = 300.0
+
+
+class NoAnswerInTimeError(RunError):
+    """The process was killed because it took too long."""
+
+
 _KINDS: dict[str, type[WorkbenchError]] = {"DataError": DataError, "RunError": RunError}
 
 
-def query(module: str, experiment: Experiment, question: Mapping[str, Any], *, purpose: str) -> Any:
+def query(
+    module: str, experiment: Experiment, question: Mapping[str, Any], *, purpose: str,
+    timeout_s: float = TIMEOUT_S,
+) -> Any:  # fmt: skip
     """Return the answer of a module to a question about an experiment.
 
     Args:
@@ -30,12 +39,14 @@ def query(module: str, experiment: Experiment, question: Mapping[str, Any], *, p
         experiment: The experiment; its embedded objects go along.
         question: Plain values.
         purpose: What fails where there is no answer: "memory could not be estimated".
+        timeout_s: Seconds after which the process is killed.
 
     Returns:
         What the module answered, as plain values.
 
     Raises:
         WorkbenchError: If the answer is one.
+        NoAnswerInTimeError: If the process takes too long.
         RunError: If the process ends without an answer.
     """
     order = {
@@ -47,10 +58,10 @@ def query(module: str, experiment: Experiment, question: Mapping[str, Any], *, p
     try:
         done = subprocess.run(
             [sys.executable, "-m", module], input=json.dumps(order), capture_output=True, text=True,
-            timeout=TIMEOUT_S, check=False, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
+            timeout=timeout_s, check=False, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
-        raise RunError(f"{purpose} within {TIMEOUT_S:g} s") from error
+        raise NoAnswerInTimeError(f"{purpose} within {timeout_s:g} s") from error
     lines = done.stdout.splitlines()
     if done.returncode != 0 or not lines:
         last = (done.stderr.strip().splitlines() or ["no message"])[-1]

@@ -54,7 +54,7 @@ class RunView:
 
     @property
     def name(self) -> str:
-        """The name of the experiment."""
+        """Its name: that of the experiment, unless it was renamed."""
         return self.row.name
 
     @property
@@ -236,6 +236,10 @@ class RunView:
             "run_id": row.run_id,
             "name": row.name,
             "state": row.state,
+            "tags": list(row.tags),
+            "notes": row.notes,
+            "pinned": row.pinned,
+            "archived": row.archived,
             "experiment_hash": row.experiment_hash,
             "created_unix_s": row.created_unix_s,
             "waits_for": self.waits_for,

@@ -25,9 +25,9 @@ from workbench.actions import (
     snippet_of,
 )
 from workbench.errors import PROBLEMS_VARIABLE, ArgumentError, RunError
-from workbench.live_feed import protocol
+from workbench.live_feed import action_messages
+from workbench.live_feed.action_messages import ActionSnippet, Done, ExperimentFile
 from workbench.live_feed.feed import Feed
-from workbench.live_feed.protocol import ActionSnippet, Done, ExperimentFile
 from workbench.remote.jobs import check_address
 from workbench.runs import Run
 from workbench.store.urls import is_shared
@@ -55,7 +55,7 @@ class ActionRunner:
         self._feed = feed
         self._root = root.resolve()
 
-    def do(self, request: protocol.Action) -> Done:
+    def do(self, request: action_messages.Action) -> Done:
         """Carry out an action.
 
         Args:
@@ -73,12 +73,16 @@ class ActionRunner:
         match action.done_by:
             case "driver":
                 return _done(run.run_id, action, arguments, run.act(action.kind, arguments))
+            case "store":
+                done = _done(run.run_id, action, arguments, run.act(action.kind, arguments))
+                self._feed.note_edit()
+                return done
             case "process":
                 return self._do_in_process(action, run, arguments)
             case _:
                 raise ArgumentError(f"{action.kind!r} is not an action of the server", field="kind")
 
-    def snippet(self, request: protocol.Action) -> ActionSnippet:
+    def snippet(self, request: action_messages.Action) -> ActionSnippet:
         """Return the command and the Python code of an action that is being filled in.
 
         Args:
@@ -120,7 +124,7 @@ class ActionRunner:
                 found.append(entry)
         return found
 
-    def _run(self, request: protocol.Action) -> Run:
+    def _run(self, request: action_messages.Action) -> Run:
         if request.run is None:
             raise ArgumentError("a run is required", field="run", allowed="a run id, or last")
         return Run(self._feed.store, self._feed.store.run(request.run).run_id)
@@ -194,7 +198,8 @@ class ActionRunner:
 
 
 def _with_defaults(action: Action, run_id: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    values = {name: value for name, value in given.items() if value != ""}
+    may_be_empty = {one.name for one in action.arguments if one.may_be_empty}
+    values = {name: value for name, value in given.items() if value != "" or name in may_be_empty}
     for argument in action.arguments:
         if argument.default is not None and values.get(argument.name) is None:
             values[argument.name] = argument.default(run_id, values)

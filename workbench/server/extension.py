@@ -25,8 +25,10 @@ from workbench.server.routes import (
     ReportHandler,
     RunHandler,
     RunsHandler,
+    SizeHandler,
     SnippetHandler,
     TrialHandler,
+    TrialsHandler,
     UpdateHandler,
 )
 from workbench.store import Store
@@ -91,6 +93,8 @@ class WorkbenchExtension(ExtensionApp):
                 (rf"{api}/update", UpdateHandler),
                 (rf"{api}/runs", RunsHandler),
                 (rf"{api}/runs/{_RUN}", RunHandler),
+                (rf"{api}/runs/{_RUN}/size", SizeHandler),
+                (rf"{api}/runs/{_RUN}/trials\.csv", TrialsHandler),
                 (rf"{api}/runs/{_RUN}/events", EventsHandler),
                 (rf"{api}/runs/{_RUN}/trials/(?P<trial>[0-9]{{1,9}})", TrialHandler),
                 (rf"{api}/runs/{_RUN}/figures/(?P<figure>[a-z_]{{1,40}})", FigureHandler),

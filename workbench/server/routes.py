@@ -8,6 +8,7 @@ import functools
 import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict
 from typing import Any, TypeVar
 
 from jupyter_server.auth.decorator import authorized
@@ -24,9 +25,17 @@ from workbench.errors import (
 )
 from workbench.events import to_json
 from workbench.forms.kept_draft import read_draft
+from workbench.live_feed.action_messages import Action, SizeOfRun
 from workbench.live_feed.feed import Feed
-from workbench.live_feed.protocol import Action, Problem, RunsQuery, SubscribeMessage, TrialDetail
+from workbench.live_feed.protocol import (
+    Problem,
+    RunsQuery,
+    SubscribeMessage,
+    TableQuery,
+    TrialDetail,
+)
 from workbench.live_feed.trial_detail import trial_detail
+from workbench.live_feed.trial_table import trials_as_csv
 from workbench.live_feed.updates import FrameBuilder, problem_of, run_list
 from workbench.runs import Run
 from workbench.runs.descriptions import plain
@@ -181,6 +190,22 @@ class RunHandler(_WorkbenchHandler):
         self.answer(await self.in_thread(read))
 
 
+class SizeHandler(_WorkbenchHandler):
+    """What a run takes up."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def get(self, run_id: str) -> None:
+        """Respond with its size, which deleting it would free."""
+
+        def read() -> SizeOfRun:
+            size = _run(self.feed, run_id).size
+            return SizeOfRun(**asdict(size), text=size.describe())
+
+        self.answer(await self.in_slow_thread(read))
+
+
 class EventsHandler(_WorkbenchHandler):
     """The events of a run, without gaps."""
 
@@ -218,6 +243,25 @@ class TrialHandler(_WorkbenchHandler):
             return found
 
         self.answer(await self.in_thread(read))
+
+
+class TrialsHandler(_WorkbenchHandler):
+    """The table of trials as a file."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def post(self, run_id: str) -> None:
+        """Respond with all trials that match a query of the table, as CSV."""
+        query = checked(TableQuery, self.request.body)
+
+        def read() -> str:
+            tail = self.feed.tail(run_id)
+            tail.catch_up()
+            with tail.lock:
+                return trials_as_csv(tail, query)
+
+        self.finish(await self.in_slow_thread(read), set_content_type="text/csv; charset=utf-8")
 
 
 class FigureHandler(_WorkbenchHandler):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,6 +39,12 @@ class RunRow:
     """The number of the newest event; 0 where there is none."""
     owner: Owner | None
     heartbeat_unix_s: float | None
+    tags: tuple[str, ...] = ()
+    notes: str = ""
+    pinned: bool = False
+    """Whether lists show it first."""
+    archived: bool = False
+    """Whether lists leave it out."""
 
 
 class StoredEvent(NamedTuple):
@@ -75,5 +82,7 @@ def to_run(row: Any, now_unix_s: float, deaf_unix_s: float = -math.inf) -> RunRo
         run_id=row.run_id, name=row.name, state=state, experiment_hash=row.experiment_hash,
         created_unix_s=row.created_unix_s, changed_unix_s=row.changed_unix_s, last_seq=row.last_seq,
         owner=None if row.owner_pid is None else Owner(row.owner_pid, row.owner_host),
-        heartbeat_unix_s=row.heartbeat_unix_s,
+        heartbeat_unix_s=row.heartbeat_unix_s, tags=tuple(json.loads(row.tags or "[]")),
+        notes=row.notes or "", pinned=row.pinned_unix_s is not None,
+        archived=row.archived_unix_s is not None,
     )  # fmt: skip

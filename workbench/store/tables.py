@@ -8,7 +8,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Integer, MetaData, String, Table, Text
 
-SCHEMA_VERSION = "0002"
+SCHEMA_VERSION = "0003"
 # A name of our own: a database server may hold the tables of other programs that use alembic too.
 VERSION_TABLE = "workbench_schema"
 
@@ -34,6 +34,11 @@ runs = Table(
     Column("owner_pid", Integer),
     Column("owner_host", String(255)),
     Column("owner_process", String(120)),
+    # What users wrote about the run, whoever drives it.
+    Column("tags", Text),
+    Column("notes", Text),
+    Column("pinned_unix_s", Double),
+    Column("archived_unix_s", Double),
 )
 
 events = Table(

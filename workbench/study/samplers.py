@@ -195,7 +195,8 @@ def make_sampler(
     """
     make = load_object(experiment.sampler.kind.factory, field="sampler.name")
     seed = stable_seed("sampler", experiment.seed, configuration)
-    options = dict[str, Any](experiment.sampler.options)
+    given = experiment.sampler.options.items()
+    options: dict[str, Any] = {name: value for name, value in given if value is not None}
     return make(options, SamplerRequest(seed, experiment.seed, searched, priors))
 
 

@@ -2,13 +2,12 @@
 
 An experiment checks itself for consistency; here it is compared with the packages that would carry it out:
 whether every name exists, every searched parameter is used, batches divide, and this machine can ever
-provide what is requested. Data is not read and the user's code is not run.
+provide what is requested. Of data only the target of a table is read, and the user's code is not run.
 """
 
 from __future__ import annotations
 
 import ast
-import difflib
 import functools
 import random
 from collections.abc import Callable, Iterator
@@ -30,11 +29,13 @@ from workbench.space import Domain
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import capabilities_of
 from workbench.sweeps.cluster import workers_field, workers_wanted
+from workbench.sweeps.measured_metrics import check_loss_and_metrics, check_what_is_reported
 from workbench.sweeps.module_inspection import bound_names, find_source, parameters_of
+from workbench.sweeps.unknown_names import unknown
+from workbench.training.unusable_optimizers import why_unusable
 
 NUM_SAMPLED_CONFIGURATIONS = 64
 MAX_WORKERS = 1024
-LOOP_METRICS = ("train_loss", "val_loss")
 
 
 def check(experiment: Experiment, *, on_this_machine: bool = True) -> None:
@@ -86,9 +87,10 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
     else:
         yield partial(_check_model, experiment)
         yield partial(_check_data, experiment, on_this_machine)
-        yield partial(_check_loss_and_metrics, experiment)
+        yield partial(_check_named_functions, experiment)
+        yield partial(check_loss_and_metrics, experiment)
         yield partial(_check_searched_parameters, experiment)
-        yield partial(_check_what_is_reported, experiment)
+        yield partial(check_what_is_reported, experiment)
         yield partial(_check_configurations, experiment)
     if experiment.sampler.kind.enumerates_grid:
         yield partial(_check_grid, experiment)
@@ -135,7 +137,7 @@ def _check_model(experiment: Experiment) -> None:
         known = configuration_type(experiment.model.name).model_fields
         for name, value in experiment.model.options.items():
             if name not in known:
-                raise _unknown(f"model.{name}", f"{experiment.model.name} has no such parameter", list(known))
+                raise unknown(f"model.{name}", f"{experiment.model.name} has no such parameter", list(known))
             check_value(experiment.model.name, name, value, field=f"model.{name}")
 
 
@@ -149,7 +151,7 @@ def _check_data(experiment: Experiment, on_this_machine: bool) -> None:
             existing_path(Path(path))
 
 
-def _check_loss_and_metrics(experiment: Experiment) -> None:
+def _check_named_functions(experiment: Experiment) -> None:
     if experiment.loss is not None:
         _check_component(experiment.loss, LOSSES, "loss")
     for index, metric in enumerate(experiment.metrics):
@@ -160,7 +162,7 @@ def _check_component(component: Component, registry: Registry, field: str) -> No
     if component.is_reference:
         _check_reference(component, field)
     elif component.name not in registry:
-        raise _unknown(field, f"unknown {registry.kind} {component.name!r}", registry.names())
+        raise unknown(field, f"unknown {registry.kind} {component.name!r}", registry.names())
 
 
 def _check_searched_parameters(experiment: Experiment) -> None:
@@ -181,7 +183,7 @@ def _check_searched_parameters(experiment: Experiment) -> None:
         if name in ours:
             continue
         if name not in theirs:
-            raise _unknown(
+            raise unknown(
                 f"search.{name}", f"neither training, plan nor {model} has such a parameter", [*theirs, *ours]
             )
         for value in _corners(domain):
@@ -196,44 +198,36 @@ def _corners(domain: Domain) -> Iterator[object]:
         yield from values
 
 
-def _check_what_is_reported(experiment: Experiment) -> None:
-    """Refuse objectives and constraints on metrics that the training loop does not report."""
-    named = [metric.name for metric in experiment.metrics]
-    if any(":" in name for name in named):
-        return
-    reported = reported_metrics(named)
-    wanted = [(f"objectives.{index}.metric", item.metric) for index, item in enumerate(experiment.objectives)]
-    wanted += [
-        (f"constraints.{index}.metric", item.metric) for index, item in enumerate(experiment.constraints)
-    ]
-    for field, metric in wanted:
-        if metric not in reported:
-            raise _unknown(field, f"nothing reports {metric!r}", reported)
-
-
-def reported_metrics(named: list[str]) -> list[str]:
-    """Return what the training loop reports with these metrics, or with all known ones if there are none."""
-    return [*LOOP_METRICS, *(f"val_{name}" for name in named or METRICS.names())]
-
-
 def _check_configurations(experiment: Experiment) -> None:
     """Resolve a sample of configurations to find settings that exclude each other before a trial does."""
     rng = random.Random(experiment.seed)
-    known = optimizers()
     for _ in range(NUM_SAMPLED_CONFIGURATIONS if experiment.search.root else 1):
         settings = resolve(experiment, experiment.search.sample(rng))
-        optimizer = settings.training.optimizer
-        if optimizer.lower() not in known:
-            field = "search.optimizer" if "optimizer" in experiment.search.root else "training.optimizer"
-            raise _unknown(field, f"unknown optimizer {optimizer!r}", sorted(known))
+        _check_optimizer(settings.training.optimizer, experiment)
         if settings.plan.strategy not in STRATEGIES:
-            raise _unknown(
-                "plan.strategy", f"unknown strategy {settings.plan.strategy!r}", STRATEGIES.names()
-            )
+            raise unknown("plan.strategy", f"unknown strategy {settings.plan.strategy!r}", STRATEGIES.names())
+
+
+def _check_optimizer(optimizer: str, experiment: Experiment) -> None:
+    """Refuse an optimizer that torch does not have, or that cannot train the model."""
+    assert experiment.model is not None
+    field = "search.optimizer" if "optimizer" in experiment.search.root else "training.optimizer"
+    if optimizer.lower() not in _torch_optimizers():
+        raise unknown(field, f"unknown optimizer {optimizer!r}", optimizers())
+    reason = why_unusable(optimizer, has_own_model=experiment.model.is_reference)
+    if reason is not None:
+        raise ExperimentError(
+            f"{optimizer} cannot be used: {reason}", field=field, allowed=optimizers(),
+        )  # fmt: skip
+
+
+def optimizers() -> list[str]:
+    """Return the names of the optimizers that can train any model."""
+    return sorted(name for name in _torch_optimizers() if why_unusable(name, has_own_model=False) is None)
 
 
 @functools.cache
-def optimizers() -> frozenset[str]:
+def _torch_optimizers() -> frozenset[str]:
     """Return the names of torch's optimizers, parsed from its source, which is faster than importing it."""
     source = find_source("torch.optim")
     names = bound_names(ast.parse(source.read_text(encoding="utf-8"))) if source else ()
@@ -353,19 +347,10 @@ def _check_reference(component: Component, field: str) -> None:
     names = set(bound_names(tree))
     first = qualified_name.split(".")[0]
     if "*" not in names and "__getattr__" not in names and first not in names:
-        raise _unknown(field, f"{module_name!r} has no {first!r}", sorted(names - {"__all__"}))
+        raise unknown(field, f"{module_name!r} has no {first!r}", sorted(names - {"__all__"}))
 
 
 def _as_import(name: str) -> str:
     """Return the import path for a file path: folder/net.py:build is folder.net:build."""
     path, _, rest = name.partition(":")
     return f"{path.removesuffix('.py').removeprefix('./').replace('/', '.')}:{rest}"
-
-
-def _unknown(field: str, problem: str, known: list[str]) -> ExperimentError:
-    close = difflib.get_close_matches(field.rpartition(".")[2], known, n=1)
-    if not close and "'" in problem:
-        close = difflib.get_close_matches(problem.split("'")[-2], known, n=1)
-    return ExperimentError(
-        problem, field=field, allowed=known, next_step=f"Did you mean {close[0]}?" if close else None
-    )

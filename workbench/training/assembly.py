@@ -12,11 +12,13 @@ import numpy as np
 import torch
 from pydantic import JsonValue
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from workbench.data import Datasets
 from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment, Objective
 from workbench.models.adapters import build_model, load_loss, load_metrics
+from workbench.models.lazy_modules import has_lazy, make_fake, set_up_lazy
 from workbench.models.metrics import Metric, mean_over_samples
 from workbench.performance.profiler import StepProfiler
 from workbench.plan import Hardware
@@ -27,6 +29,9 @@ from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.source import Source
 from workbench.training.task import TrialTask
+
+_NUM_SET_UP_SAMPLES = 2
+"""Normalisation over a batch needs more than one."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +127,7 @@ def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) ->
 def build_trial_model(
     experiment: Experiment, params: Mapping[str, JsonValue], settings: TrialSettings, datasets: Datasets
 ) -> torch.nn.Module:
-    """Build the model of a trial, on the CPU.
+    """Build the model of a trial, on the CPU; lazy modules get their shapes from samples of the data.
 
     Args:
         experiment: The experiment; it trains a model.
@@ -136,13 +141,32 @@ def build_trial_model(
     component = experiment.model
     assert component is not None
     own = component.load(field="model") if component.is_reference else None
-    return build_model(
-        component.name if own is None else own,
-        settings.model if own is None else {**component.options, **params},
-        input_shape=datasets.input_shape,
-        num_outputs=datasets.num_outputs,
-        vocabulary_size=datasets.vocabulary_size,
-    )
+
+    def build() -> nn.Module:
+        return build_model(
+            component.name if own is None else own,
+            settings.model if own is None else {**component.options, **params},
+            input_shape=datasets.input_shape,
+            num_outputs=datasets.num_outputs,
+            vocabulary_size=datasets.vocabulary_size,
+        )
+
+    model: nn.Module | None = None
+    try:
+        model = build()
+    except RuntimeError as error:
+        if "Uninitialized" not in str(error):
+            raise
+    if model is not None and not has_lazy(model):
+        return model
+    with unset_fake_temporarily() as fake:  # of fake tensors torch makes no lazy modules
+        model = build() if model is None else model
+        source = Source(datasets.train, torch.device("cpu"))
+        inputs, _ = source.fetch(np.resize(np.arange(len(source)), _NUM_SET_UP_SAMPLES))
+        set_up_lazy(model, inputs)
+    if isinstance(fake, FakeTensorMode):
+        make_fake(model, fake)
+    return model
 
 
 def loss_of(experiment: Experiment, datasets: Datasets) -> Callable[..., torch.Tensor]:
@@ -152,14 +176,9 @@ def loss_of(experiment: Experiment, datasets: Datasets) -> Callable[..., torch.T
 
 def metrics_of(experiment: Experiment, datasets: Datasets) -> dict[str, Metric]:
     """Return what is measured on validation, by name: the loss, and the metrics that are named or usual."""
-    named = {_short_name(item): _function(item, "metrics") for item in experiment.metrics}
+    named = {item.short_name: _function(item, "metrics") for item in experiment.metrics}
     chosen = load_metrics(named or None, datasets.task)
     return {"loss": mean_over_samples(loss_of(experiment, datasets))} | chosen
-
-
-def _short_name(component: Component) -> str:
-    """Return what a metric is called: the last word of its name."""
-    return component.name.partition("@")[0].rpartition(":")[2].rpartition(".")[2]
 
 
 def _function(component: Component | None, field: str) -> Any:

@@ -13,8 +13,8 @@ from torch.optim import Optimizer
 
 from workbench.errors import ExperimentError, UnknownNameError
 from workbench.experiment import Training
+from workbench.training.unusable_optimizers import NEVER
 
-_NEEDS_CLOSURE = frozenset({"LBFGS"})
 _FUSED_ON_SHARDS = (torch.optim.Adam, torch.optim.AdamW)
 
 
@@ -24,7 +24,7 @@ def optimizer_names() -> list[str]:
         name
         for name, found in vars(torch.optim).items()
         if inspect.isclass(found) and issubclass(found, Optimizer) and found is not Optimizer
-        and name not in _NEEDS_CLOSURE
+        and name.lower() not in NEVER
     )  # fmt: skip
 
 

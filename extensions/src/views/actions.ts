@@ -21,6 +21,10 @@ export function actionOf(controller: Controller, offer: Offer, filled: Record<st
 
 export async function doAction(controller: Controller, action: Action): Promise<Done> {
   const done = await controller.act(action);
+  if (action.kind === "delete" && done.run_id) {
+    controller.forget(done.run_id);
+    return done;
+  }
   if (done.run_id && done.run_id !== controller.state.view.run) controller.openRun(done.run_id);
   return done;
 }

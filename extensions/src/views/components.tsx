@@ -14,11 +14,17 @@ export function StateMark({ state, reason }: { state: string; reason?: string | 
   );
 }
 
-export function ProgressBar({ part, label }: { part: number | null; label: string }) {
+interface ProgressBarProps {
+  part: number | null;
+  label: string;
+  failed?: boolean;
+}
+
+export function ProgressBar({ part, label, failed = false }: ProgressBarProps) {
   const value = part === null ? {} : { "aria-valuenow": Math.round(part * 100) };
   return (
     <div
-      class={`workbench-progress${part === null ? " workbench-progress-unknown" : ""}`}
+      class={`workbench-progress${part === null ? " workbench-progress-unknown" : ""}${failed ? " workbench-progress-failed" : ""}`}
       role="progressbar"
       aria-label={label}
       aria-valuemin={0}
@@ -174,7 +180,8 @@ export function Field({ label, hint, problem, children }: FieldProps) {
 }
 
 /** A field that tells what was typed when somebody has paused typing. */
-export function Search({ value, label, onInput }: { value: string; label: string; onInput(text: string): void }) {
+export function Search(props: { value: string; label: string; title?: string; onInput(text: string): void }) {
+  const { value, label, title, onInput } = props;
   const timer = useRef<ReturnType<typeof setTimeout>>();
   const [text, setText] = useState(value);
   useEffect(() => setText(value), [value]);
@@ -186,6 +193,7 @@ export function Search({ value, label, onInput }: { value: string; label: string
       dir="auto"
       placeholder={label}
       aria-label={label}
+      title={title}
       maxLength={200}
       value={text}
       onInput={(event) => {

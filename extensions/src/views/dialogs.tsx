@@ -1,9 +1,9 @@
 // Dialogs that ask before something is done; each shows the command and the Python that do the same.
-import { useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import type { Controller, DialogRequest } from "../controller";
 import { parseValue } from "../format";
-import type { OfferField, Problem } from "../types";
-import { actionOf, doAction, problemIn, useSnippet } from "./actions";
+import type { OfferField, Problem, SizeOfRun } from "../types";
+import { actionOf, doAction, problemIn, useSnippet, wordsOf } from "./actions";
 import { Dialog, Field, ProblemNotice, TheSame } from "./components";
 import { StartDialog } from "./start_dialog";
 
@@ -65,15 +65,15 @@ function OfferDialog({ controller, request, onClose }: OfferDialogProps) {
     <Dialog title={titleOf(request, controller)} onClose={onClose}>
       <form onSubmit={submit}>
         {offer.explanation ? <p>{offer.explanation}</p> : null}
+        {offer.frees_space ? <Freed controller={controller} /> : null}
         {fields.map((field) => (
           <Field key={field.name} label={field.label} hint={field.hint}>
             {(id) => (
-              <input
+              <FieldInput
                 id={id}
-                dir="auto"
+                field={field}
                 value={values[field.name]}
-                placeholder={field.fallback ?? undefined}
-                onInput={(event) => setValues({ ...values, [field.name]: event.currentTarget.value })}
+                onInput={(text) => setValues({ ...values, [field.name]: text })}
               />
             )}
           </Field>
@@ -103,13 +103,70 @@ function filledIn(fields: readonly OfferField[], values: Record<string, string>)
   const filled: Record<string, unknown> = {};
   for (const field of fields) {
     const text = values[field.name].trim() || (field.fallback ?? "");
-    const value = field.is_text ? text : parseValue(text);
+    const value = field.is_list ? listOf(text) : field.is_text ? text : parseValue(text);
     if (field.part_of) {
       const group = (filled[field.part_of] ??= {}) as Record<string, unknown>;
       if (text) group[field.name] = value;
-    } else if (text) filled[field.name] = value;
+    } else if (text || field.may_be_empty) filled[field.name] = value;
   }
   return filled;
+}
+
+function listOf(text: string): string[] {
+  return text
+    .split(",")
+    .map((one) => one.trim())
+    .filter(Boolean);
+}
+
+interface FieldInputProps {
+  id: string;
+  field: OfferField;
+  value: string;
+  onInput(text: string): void;
+}
+
+function FieldInput({ id, field, value, onInput }: FieldInputProps) {
+  if (field.is_long) {
+    return (
+      <textarea id={id} dir="auto" rows={6} value={value} onInput={(event) => onInput(event.currentTarget.value)} />
+    );
+  }
+  if (field.choices?.length) {
+    return (
+      <select id={id} value={value} onChange={(event) => onInput(event.currentTarget.value)}>
+        <option value="" />
+        {field.choices.map((choice) => (
+          <option key={choice} value={choice}>
+            {choice}
+          </option>
+        ))}
+      </select>
+    );
+  }
+  return (
+    <input
+      id={id}
+      dir="auto"
+      value={value}
+      placeholder={field.fallback ?? undefined}
+      onInput={(event) => onInput(event.currentTarget.value)}
+    />
+  );
+}
+
+/** What deleting the run would free; measuring may take a moment. */
+function Freed({ controller }: { controller: Controller }) {
+  const [text, setText] = useState("Measuring what that frees …");
+  const runId = controller.state.run?.run_id;
+  useEffect(() => {
+    if (!runId) return;
+    controller.json<SizeOfRun>(`runs/${encodeURIComponent(runId)}/size`).then(
+      (size) => setText(`Frees ${size.text}.`),
+      (error: unknown) => setText(`What that frees is not known: ${wordsOf(error)}`),
+    );
+  }, [controller, runId]);
+  return <p>{text}</p>;
 }
 
 function titleOf(request: OfferRequest, controller: Controller): string {

@@ -4,6 +4,9 @@ import { formatCount, formatDuration, formatNumber, formatPercent } from "../for
 import type { Offer, RunDetail } from "../types";
 import { doOffer } from "./actions";
 import { Empty, ProgressBar, StateMark } from "./components";
+import { Failures } from "./failures";
+import { Labels } from "./labels";
+import { Menu } from "./menu";
 
 const ACTIVE = new Set<RunDetail["state"]>(["waiting", "running", "stopping"]);
 const FAILED = new Set<RunDetail["state"]>(["failed", "lost"]);
@@ -15,6 +18,7 @@ const REASONS: Record<string, string> = {
   plateau: "no more progress",
   exhausted: "every configuration was tried",
   person: "by a user",
+  failures: "its trials failed",
 };
 
 export function Head({ controller }: { controller: Controller }) {
@@ -35,6 +39,11 @@ export function Head({ controller }: { controller: Controller }) {
     <header class="workbench-head">
       <div class="workbench-bar">
         <h2 class="workbench-run-title" title={`${run.name} (${run.run_id})`}>
+          {run.pinned ? (
+            <span class="workbench-pin" role="img" aria-label="pinned">
+              ◆{" "}
+            </span>
+          ) : null}
           <bdi>{run.name}</bdi>
         </h2>
         <span role="status" aria-live="polite">
@@ -44,12 +53,18 @@ export function Head({ controller }: { controller: Controller }) {
         <span class="workbench-gap" />
         <Offers controller={controller} run={run} />
       </div>
-      <ProgressBar part={run.loading ?? run.progress} label={run.loading == null ? "Progress" : "Reading events"} />
+      <ProgressBar
+        part={run.loading ?? run.progress}
+        label={run.loading == null ? "Progress" : "Reading events"}
+        failed={run.state === "failed"}
+      />
       {isOutput ? null : <Facts run={run} />}
+      {isOutput ? null : <Labels controller={controller} run={run} />}
       {run.message ? (
         <p class={`workbench-notice${FAILED.has(run.state) ? " workbench-notice-error" : ""}`}>{run.message}</p>
       ) : null}
       {problem ? <p class="workbench-notice">{problem.problem}</p> : null}
+      <Failures controller={controller} run={run} />
     </header>
   );
 }
@@ -61,22 +76,21 @@ function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) 
   const source = chosen ? chosen.model : run.best ? `trial ${run.best.trial}` : null;
   return (
     <dl class="workbench-facts">
-      {run.kind === "advice" ? null : (
-        <div class="workbench-fact-best">
-          <dt>
-            {chosen ? "test" : "best"} <bdi>{chosen ? chosen.metric : objective?.metric}</bdi>
-          </dt>
-          <dd>
-            <span class="workbench-number">{formatNumber(value)}</span>
-            {source ? <small>{source}</small> : null}
-          </dd>
-        </div>
+      {run.kind === "advice" ? null : run.front && !chosen ? (
+        <FrontFacts front={run.front} />
+      ) : (
+        <BestFact
+          label={chosen ? "test" : "best"}
+          metric={chosen ? chosen.metric : objective?.metric}
+          value={value}
+          source={source}
+        />
       )}
       {objective?.target == null ? null : <Fact label="target" value={formatNumber(objective.target)} />}
       {isBrief && !ACTIVE.has(run.state) ? null : (
         <Fact label="progress" value={run.loading == null ? formatPercent(run.progress) : "reading …"} />
       )}
-      {ACTIVE.has(run.state) ? <Fact label="time left" value={formatDuration(run.left_s)} /> : null}
+      {ACTIVE.has(run.state) ? <TimeLeft run={run} isBrief={isBrief} /> : null}
       <Fact label="elapsed" value={formatDuration(run.elapsed_s)} />
       {chosen ? (
         // Each is trained on several folds, which are trials that nobody asked for.
@@ -85,6 +99,55 @@ function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) 
         <Counts run={run} />
       )}
     </dl>
+  );
+}
+
+interface BestFactProps {
+  label?: string;
+  metric: string | undefined;
+  value: number | string | null;
+  source: string | null;
+}
+
+function BestFact({ label = "best", metric, value, source }: BestFactProps) {
+  return (
+    <div class="workbench-fact-best">
+      <dt>
+        {label} <bdi>{metric}</bdi>
+      </dt>
+      <dd>
+        <span class="workbench-number">{formatNumber(value)}</span>
+        {source === null ? null : <small>{source}</small>}
+      </dd>
+    </div>
+  );
+}
+
+/** With several objectives no trial is the best: the front is named, and the best value of each objective. */
+function FrontFacts({ front }: { front: NonNullable<RunDetail["front"]> }) {
+  return (
+    <>
+      <Fact label="on the front" value={formatCount(front.num_trials, "trial")} />
+      {front.extremes.map((one) => (
+        <BestFact key={one.metric} metric={one.metric} value={one.value} source={`trial ${one.trial}`} />
+      ))}
+    </>
+  );
+}
+
+function TimeLeft({ run, isBrief }: { run: RunDetail; isBrief: boolean }) {
+  const [low, left, high] = [run.left_low_s, run.left_s, run.left_high_s].map((seconds) =>
+    formatDuration(seconds == null ? null : Math.round(seconds)),
+  );
+  const range = low === high ? null : `${low} to ${high}`;
+  return (
+    <div title={range ?? undefined}>
+      <dt>time left</dt>
+      <dd>
+        <span class="workbench-number">{left}</span>
+        {range === null || isBrief ? null : <small>{range}</small>}
+      </dd>
+    </div>
   );
 }
 
@@ -121,13 +184,24 @@ function Counts({ run }: { run: RunDetail }) {
 }
 
 function Offers({ controller, run }: { controller: Controller; run: RunDetail }) {
-  const buttons = controller.form === "output" ? [] : run.offers.filter((offer) => offer.done_by !== "nobody");
+  const done = controller.form === "output" ? [] : run.offers.filter((offer) => offer.done_by !== "nobody");
+  const buttons = done.filter((offer) => offer.done_by !== "store");
+  const further = done.filter((offer) => offer.done_by === "store");
   const stop = controller.form === "output" ? run.offers.filter((offer) => offer.kind === "stop") : [];
   return (
     <div class="workbench-offers" role="group" aria-label="Actions for the run">
       {[...stop, ...buttons].map((offer) => (
         <OfferButton key={offer.kind} offer={offer} controller={controller} trial={null} />
       ))}
+      {further.length ? (
+        <Menu label="More" title="Name, tags, notes, archive">
+          {(close) =>
+            further.map((offer) => (
+              <OfferButton key={offer.kind} offer={offer} controller={controller} trial={null} onDone={close} />
+            ))
+          }
+        </Menu>
+      ) : null}
       {controller.host.openRun && controller.form !== "wide" ? (
         <button type="button" title="In its own tab" onClick={() => controller.openRun(run.run_id)}>
           Open
@@ -151,16 +225,22 @@ interface OfferButtonProps {
   offer: Offer;
   controller: Controller;
   trial: number | null;
+  onDone?(): void;
 }
 
-export function OfferButton({ offer, controller, trial }: OfferButtonProps) {
+export function OfferButton({ offer, controller, trial, onDone }: OfferButtonProps) {
   const asks = Boolean(offer.asks_first);
+  const choose = () => {
+    onDone?.();
+    if (asks) controller.openDialog({ kind: "offer", offer, trial });
+    else doOffer(controller, offer);
+  };
   return (
     <button
       type="button"
       class={offer.dangerous ? "workbench-danger" : undefined}
       title={offer.done_by === "page" ? `Opens as a page; ${offer.command} writes it to a file` : offer.command}
-      onClick={() => (asks ? controller.openDialog({ kind: "offer", offer, trial }) : doOffer(controller, offer))}
+      onClick={choose}
     >
       {offer.label}
       {asks && !offer.label.endsWith("…") ? "…" : ""}

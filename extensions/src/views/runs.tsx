@@ -1,54 +1,66 @@
-// The list of runs: what there is, how far it is, how good it is.
+// The list of runs: what there is, how far it is, how good it is. Only the rows on the screen exist.
+import { useEffect, useRef } from "preact/hooks";
 import type { Controller } from "../controller";
-import { formatCount, formatAge } from "../format";
+import { formatAge, formatCount } from "../format";
 import { FIRST_VIEW, type RunState } from "../state";
 import type { RunItem } from "../types";
-import { Code, Empty, ProgressBar, Search, StateFilter, StateMark } from "./components";
-
-const RUN_STATES: readonly RunState[] = ["waiting", "running", "stopping", "complete", "stopped", "failed", "lost"];
+import { Code, Empty, ProgressBar, StateMark } from "./components";
+import { isFiltered, RunFilters } from "./run_filters";
+import { Sparkline } from "./sparkline";
+import { windowAround } from "./window";
 
 const ACTIVE = new Set<RunState>(["waiting", "running", "stopping"]);
+/** As `--workbench-run-block` in the style sheet. */
+const RUN_PX = 68;
 
 export function Runs({ controller }: { controller: Controller }) {
   const { runs, view } = controller.state;
-  const filtered = view.runs.text !== "" || view.runs.states.length > 0;
   return (
     <section class="workbench-runs" aria-label="Runs">
       <header class="workbench-bar">
         <h2>Runs</h2>
-        {runs ? <span class="workbench-muted workbench-number">{runs.total}</span> : null}
+        {runs ? <span class="workbench-muted workbench-number">{formatCount(runs.total)}</span> : null}
         <span class="workbench-gap" />
         <button type="button" class="workbench-primary" onClick={() => controller.openDialog({ kind: "start" })}>
           Start…
         </button>
       </header>
-      <div class="workbench-bar">
-        <Search
-          label="Filter runs"
-          value={view.runs.text}
-          onInput={(text) => controller.show({ runs: { ...view.runs, text } })}
-        />
-        <StateFilter
-          label="State of runs"
-          states={RUN_STATES}
-          chosen={view.runs.states}
-          onChange={(states) => controller.show({ runs: { ...view.runs, states } })}
-        />
-      </div>
-      {runs?.items.length ? (
-        <ul class="workbench-run-list">
-          {runs.items.map((item) => (
-            <Item key={item.run_id} item={item} controller={controller} />
-          ))}
-          {runs.total > runs.items.length ? (
-            <li class="workbench-muted">{runs.total - runs.items.length} more: filter to find them.</li>
-          ) : null}
-        </ul>
+      <RunFilters controller={controller} />
+      {runs?.total ? (
+        <List controller={controller} />
       ) : (
-        <NoRuns controller={controller} known={runs !== null} filtered={filtered} />
+        <NoRuns controller={controller} known={runs !== null} filtered={isFiltered(view.runs)} />
       )}
     </section>
   );
+}
+
+function List({ controller }: { controller: Controller }) {
+  const { view } = controller.state;
+  const runs = controller.state.runs!;
+  const box = useRef<HTMLUListElement>(null);
+  useEffect(() => {
+    if (box.current) box.current.scrollTop = 0;
+  }, [view.runs]);
+  const offset = runs.offset ?? 0;
+  const scrolled = (list: HTMLElement) => {
+    const next = windowAround(list, RUN_PX, runs.total, controller.runsWindow);
+    if (next) controller.showRunsWindow(next);
+  };
+  return (
+    <ul ref={box} class="workbench-run-list" onScroll={(event) => scrolled(event.currentTarget)}>
+      <Spacer rows={offset} />
+      {runs.items.map((item) => (
+        <Item key={item.run_id} item={item} controller={controller} />
+      ))}
+      <Spacer rows={Math.max(0, runs.total - offset - runs.items.length)} />
+    </ul>
+  );
+}
+
+/** Takes the place of runs that are not on the screen. */
+function Spacer({ rows }: { rows: number }) {
+  return rows ? <li aria-hidden="true" style={{ flex: "none", blockSize: `${rows * RUN_PX}px` }} /> : null;
 }
 
 function NoRuns(props: { controller: Controller; known: boolean; filtered: boolean }) {
@@ -79,6 +91,7 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
     controller.show({
       compared: compared ? view.compared.filter((one) => one !== item.run_id) : [...view.compared, item.run_id],
     });
+  const tags = item.tags ?? [];
   return (
     <li class={`workbench-run${chosen ? " workbench-chosen" : ""}`}>
       <button
@@ -86,28 +99,40 @@ function Item({ item, controller }: { item: RunItem; controller: Controller }) {
         class="workbench-run-button"
         aria-current={chosen ? "true" : undefined}
         onClick={() => controller.selectRun(item.run_id)}
-        title={`${item.name} (${item.run_id})`}
+        title={[`${item.name} (${item.run_id})`, ...tags].join("\n")}
       >
         <span class="workbench-run-line">
+          {item.pinned ? (
+            <span class="workbench-pin" role="img" aria-label="pinned">
+              ◆
+            </span>
+          ) : null}
           <bdi class="workbench-run-name">{item.name}</bdi>
           <span class="workbench-muted">{formatAge(Date.now() / 1000 - item.created_unix_s)}</span>
         </span>
         <span class="workbench-run-line workbench-muted">
           <StateMark state={item.state} />
           <span>{item.kind === "advice" ? "advice" : formatCount(item.num_trials, "trial")}</span>
-          {item.owner && ACTIVE.has(item.state) ? <bdi class="workbench-run-owner">{item.owner}</bdi> : null}
+          <span class="workbench-run-labels">
+            {tags.map((tag) => (
+              <span key={tag} class="workbench-tag">
+                <bdi>{tag}</bdi>
+              </span>
+            ))}
+            {!tags.length && item.owner && ACTIVE.has(item.state) ? <bdi>{item.owner}</bdi> : null}
+          </span>
         </span>
         <span class="workbench-run-line">
           <bdi class="workbench-run-best workbench-number">{item.best ?? "–"}</bdi>
+          <Sparkline values={item.spark ?? []} />
         </span>
       </button>
       {ACTIVE.has(item.state) && item.state !== "waiting" ? (
         <ProgressBar part={item.progress} label={`Progress of ${item.name}`} />
       ) : null}
       {controller.form === "wide" ? (
-        <label class="workbench-compare">
+        <label class="workbench-compare" title="Compare">
           <input type="checkbox" checked={compared} onChange={compare} aria-label={`Compare ${item.name}`} />
-          <span aria-hidden="true">compare</span>
         </label>
       ) : null}
     </li>

@@ -2,17 +2,16 @@
 import { useEffect, useRef } from "preact/hooks";
 import type { Controller } from "../controller";
 import { formatValue } from "../format";
-import { FIRST_VIEW, type TrialState, type ViewState } from "../state";
+import { type TrialState, type ViewState } from "../state";
 import type { TableColumn, TrialTable, TrialRow } from "../types";
+import { wordsOf } from "./actions";
+import { ColumnMenu, shownKeys } from "./column_menu";
 import { Empty, Search, StateFilter, StateMark } from "./components";
+import { windowAround } from "./window";
 
 const TRIAL_STATES: readonly TrialState[] = ["waiting", "running", "complete", "pruned", "stopped", "failed"];
 const ROW_PX = 27;
 const HEAD_PX = 30;
-/** Rows that are asked for around those on the screen, and how close to their end more are asked for. */
-const MARGIN_ROWS = 30;
-const CLOSE_ROWS = 10;
-const MAX_ROWS = 200;
 
 export function Trials({ controller }: { controller: Controller }) {
   const { table, view } = controller.state;
@@ -25,20 +24,36 @@ export function Trials({ controller }: { controller: Controller }) {
           <h2>Trials</h2>
           {table ? <span class="workbench-muted workbench-number">{table.total}</span> : null}
           <span class="workbench-gap" />
-          <Search label="Filter trials" value={view.table.text} onInput={(text) => change({ text })} />
+          <Search
+            label="Filter trials"
+            title="Words, and comparisons such as lr < 0.01 or state = pruned"
+            value={view.table.text}
+            onInput={(text) => change({ text })}
+          />
           <StateFilter
             label="State of trials"
             states={TRIAL_STATES}
             chosen={view.table.states}
             onChange={(states) => change({ states })}
           />
+          <button
+            type="button"
+            aria-pressed={view.table.sort === "rank"}
+            onClick={() => change({ sort: view.table.sort === "rank" ? "number" : "rank", descending: false })}
+          >
+            Best first
+          </button>
+          {table ? <ColumnMenu controller={controller} table={table} /> : null}
+          <button type="button" title="Save the trials that match as CSV" onClick={() => saveCsv(controller)}>
+            CSV
+          </button>
         </div>
       )}
-      {table && (table.total || filtered) ? <Table controller={controller} /> : null}
+      {table && table.total ? <Table controller={controller} /> : null}
       {table && !table.total ? (
         <Empty title={filtered ? "No trial matches" : "No trials yet"}>
           {filtered ? (
-            <button type="button" onClick={() => change(FIRST_VIEW.table)}>
+            <button type="button" onClick={() => change({ text: "", states: [] })}>
               Show all
             </button>
           ) : null}
@@ -56,7 +71,10 @@ function Table({ controller }: { controller: Controller }) {
   useEffect(() => {
     if (box.current) box.current.scrollTop = 0;
   }, [view.run, view.table]);
-  const columns = columnsOf(table);
+  const columns = columnsOf(table, view.table.columns);
+  // The best trial stays in sight, unless it is the first row anyway.
+  const isOutput = controller.form === "output";
+  const best = table.best && !isOutput && table.rows[0]?.number !== table.best.number ? table.best : null;
   const below = Math.max(0, table.total - table.offset - table.rows.length);
   return (
     <div
@@ -77,6 +95,11 @@ function Table({ controller }: { controller: Controller }) {
             ))}
           </tr>
         </thead>
+        {best ? (
+          <tbody class="workbench-best-row">
+            <Row row={best} columns={columns} controller={controller} index={0} />
+          </tbody>
+        ) : null}
         <tbody>
           <Spacer rows={table.offset} columns={columns.length + 2} />
           {table.rows.map((row, index) => (
@@ -89,6 +112,14 @@ function Table({ controller }: { controller: Controller }) {
   );
 }
 
+function saveCsv(controller: Controller): void {
+  const { run, table } = controller.state.view;
+  if (run === null) return;
+  void controller
+    .download(`runs/${encodeURIComponent(run)}/trials.csv`, `${run}-trials.csv`, table)
+    .catch((error: unknown) => controller.notify(wordsOf(error), "error"));
+}
+
 interface ShownColumn extends TableColumn {
   /** Its place among the cells of a row. */
   index: number;
@@ -96,11 +127,10 @@ interface ShownColumn extends TableColumn {
   numeric: boolean;
 }
 
-/** The columns after number and state. */
-function columnsOf(table: TrialTable): ShownColumn[] {
-  return table.columns
-    .map((column, index) => ({ ...column, index, numeric: isNumeric(table, column, index) }))
-    .filter(({ key }) => key !== "number" && key !== "state");
+/** The columns after number and state: those that were chosen, or all with values in them. */
+function columnsOf(table: TrialTable, chosen: readonly string[]): ShownColumn[] {
+  const all = table.columns.map((column, index) => ({ ...column, index, numeric: isNumeric(table, column, index) }));
+  return shownKeys(table, chosen).flatMap((key) => all.filter((column) => column.key === key));
 }
 
 function isNumeric(table: TrialTable, column: TableColumn, index: number): boolean {
@@ -121,16 +151,8 @@ function Spacer({ rows, columns }: { rows: number; columns: number }) {
 function scrolled(controller: Controller, box: HTMLElement): void {
   const { table } = controller.state;
   if (!table) return;
-  const first = Math.max(0, Math.floor(box.scrollTop / ROW_PX));
-  const last = Math.min(table.total, first + Math.ceil((box.clientHeight - HEAD_PX) / ROW_PX) + 1);
-  const { offset, limit } = controller.window;
-  const enoughAbove = offset === 0 || first - CLOSE_ROWS >= offset;
-  const enoughBelow = offset + limit >= Math.min(table.total, last + CLOSE_ROWS);
-  if (enoughAbove && enoughBelow) return;
-  controller.showWindow({
-    offset: Math.max(0, first - MARGIN_ROWS),
-    limit: Math.min(MAX_ROWS, last - first + 2 * MARGIN_ROWS),
-  });
+  const next = windowAround(box, ROW_PX, table.total, controller.window, HEAD_PX);
+  if (next) controller.showWindow(next);
 }
 
 interface HeaderProps {

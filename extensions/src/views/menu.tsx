@@ -1,0 +1,60 @@
+// A button that opens a list of further things to do.
+import type { ComponentChildren } from "preact";
+import { useEffect, useId, useRef, useState } from "preact/hooks";
+
+interface MenuProps {
+  label: string;
+  title?: string;
+  children: (close: () => void) => ComponentChildren;
+}
+
+export function Menu({ label, title, children }: MenuProps) {
+  const [open, setOpen] = useState(false);
+  const box = useRef<HTMLDivElement>(null);
+  const button = useRef<HTMLButtonElement>(null);
+  const id = useId();
+  useEffect(() => {
+    if (!open) return;
+    const list = box.current?.querySelector<HTMLElement>(".workbench-menu-list");
+    list?.querySelector("button")?.focus();
+    const edge = list?.closest(".workbench")?.getBoundingClientRect();
+    if (list && edge && list.getBoundingClientRect().left < edge.left) list.style.insetInline = "0 auto";
+    const outside = (event: Event) => {
+      if (!box.current?.contains(event.target as Node)) setOpen(false);
+    };
+    document.addEventListener("pointerdown", outside);
+    return () => document.removeEventListener("pointerdown", outside);
+  }, [open]);
+  const onKey = (event: KeyboardEvent) => {
+    if (event.key === "Escape" && open) {
+      event.stopPropagation();
+      setOpen(false);
+      button.current?.focus();
+      return;
+    }
+    const by = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!by || !open) return;
+    event.preventDefault();
+    const all = [...(box.current?.querySelectorAll<HTMLElement>(".workbench-menu-list button") ?? [])];
+    all[(all.indexOf(document.activeElement as HTMLElement) + by + all.length) % all.length]?.focus();
+  };
+  return (
+    <div class="workbench-menu" ref={box} onKeyDown={onKey}>
+      <button
+        ref={button}
+        type="button"
+        title={title}
+        aria-expanded={open}
+        aria-controls={open ? id : undefined}
+        onClick={() => setOpen(!open)}
+      >
+        {label} <span aria-hidden="true">▾</span>
+      </button>
+      {open ? (
+        <div id={id} class="workbench-menu-list" role="group" aria-label={label}>
+          {children(() => setOpen(false))}
+        </div>
+      ) : null}
+    </div>
+  );
+}

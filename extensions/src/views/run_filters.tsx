@@ -1,0 +1,52 @@
+// What narrows the list of runs: words, a state, a tag, the archive.
+import type { Controller } from "../controller";
+import type { RunState, ViewState } from "../state";
+import { Search, StateFilter } from "./components";
+
+const RUN_STATES: readonly RunState[] = ["waiting", "running", "stopping", "complete", "stopped", "failed", "lost"];
+
+export function isFiltered({ text, states, tags, archive }: ViewState["runs"]): boolean {
+  return text !== "" || states.length > 0 || tags.length > 0 || archive !== "without";
+}
+
+export function RunFilters({ controller }: { controller: Controller }) {
+  const { runs, view } = controller.state;
+  const change = (part: Partial<ViewState["runs"]>) => controller.show({ runs: { ...view.runs, ...part } });
+  const { tags, archive } = view.runs;
+  const known = [...new Set([...(runs?.tags ?? []), ...tags])];
+  return (
+    <div class="workbench-bar">
+      <Search label="Filter runs" value={view.runs.text} onInput={(text) => change({ text })} />
+      <StateFilter
+        label="State of runs"
+        states={RUN_STATES}
+        chosen={view.runs.states}
+        onChange={(states) => change({ states })}
+      />
+      {known.length ? (
+        <select
+          aria-label="Tag of runs"
+          value={tags[0] ?? ""}
+          onChange={(event) => change({ tags: event.currentTarget.value ? [event.currentTarget.value] : [] })}
+        >
+          <option value="">All tags</option>
+          {known.map((tag) => (
+            <option key={tag} value={tag}>
+              {tag}
+            </option>
+          ))}
+        </select>
+      ) : null}
+      {runs?.num_archived || archive !== "without" ? (
+        <label class="workbench-check">
+          <input
+            type="checkbox"
+            checked={archive === "only"}
+            onChange={(event) => change({ archive: event.currentTarget.checked ? "only" : "without" })}
+          />
+          archived ({runs?.num_archived ?? 0})
+        </label>
+      ) : null}
+    </div>
+  );
+}

@@ -1,0 +1,76 @@
+import "./dom";
+import assert from "node:assert/strict";
+import { afterEach, test } from "node:test";
+import { cleanup, fireEvent, render, screen, waitFor, within } from "@testing-library/preact";
+import { Dialogs } from "../src/views/dialogs";
+import { moved, shownKeys } from "../src/views/column_menu";
+import { Trials } from "../src/views/trials";
+import { buildController, buildOffer, buildRun, buildTable } from "./view_builder";
+
+afterEach(cleanup);
+
+const LABELS = () => screen.getAllByRole("columnheader").map((one) => one.textContent!.replace(/[▴▾]/, ""));
+
+test("columns without values are hidden until they are chosen, and their order is kept", () => {
+  const table = buildTable();
+  table.columns.push({ key: "progress:epoch", label: "epoch", kind: "progress", is_empty: true });
+  const { controller, state } = buildController({ run: buildRun(), table });
+  const { rerender } = render(<Trials controller={controller} />);
+  assert.deepEqual(LABELS(), ["trial", "state", "val_accuracy", "lr"]);
+  fireEvent.click(screen.getByRole("button", { name: /^Columns/ }));
+  fireEvent.click(screen.getByRole("checkbox", { name: "epoch" }));
+  rerender(<Trials controller={controller} />);
+  fireEvent.click(screen.getByRole("button", { name: "Move lr to the left" }));
+  rerender(<Trials controller={controller} />);
+  assert.deepEqual(LABELS(), ["trial", "state", "lr", "val_accuracy", "epoch"]);
+  assert.deepEqual(controller.subscription().table!.columns, [], "which columns are shown is no matter of the server");
+  fireEvent.click(screen.getByRole("checkbox", { name: "val_accuracy" }));
+  rerender(<Trials controller={controller} />);
+  assert.deepEqual(LABELS(), ["trial", "state", "lr", "epoch"]);
+  fireEvent.click(screen.getByRole("button", { name: "All with values" }));
+  assert.deepEqual(state.view.table.columns, []);
+});
+
+test("a column moves by one place, and not beyond the ends", () => {
+  assert.deepEqual(moved(["a", "b", "c"], "c", -1), ["a", "c", "b"]);
+  assert.deepEqual(moved(["a", "b"], "a", -1), ["a", "b"]);
+  assert.deepEqual(shownKeys(buildTable(), ["param:gone"]), ["value:val_accuracy", "param:lr"]);
+});
+
+test("the best trial stands first in sight, but not twice", () => {
+  const table = buildTable();
+  table.best = table.rows[1];
+  const { controller } = buildController({ run: buildRun(), table });
+  const { rerender } = render(<Trials controller={controller} />);
+  assert.equal(screen.getAllByRole("button", { name: "Trial 2" }).length, 2);
+  assert.ok(within(screen.getAllByRole("row")[1]).getByRole("button", { name: "Trial 2" }));
+  controller.state.table = { ...table, rows: [table.rows[1]] };
+  rerender(<Trials controller={controller} />);
+  assert.equal(screen.getAllByRole("button", { name: "Trial 2" }).length, 1);
+});
+
+test("the best come first by one button, and the table is saved as it is filtered", async () => {
+  const { controller, state, requests, reply } = buildController({ run: buildRun(), table: buildTable() });
+  const { rerender } = render(<Trials controller={controller} />);
+  fireEvent.click(screen.getByRole("button", { name: "Best first" }));
+  assert.equal(state.view.table.sort, "rank");
+  controller.show({ table: { ...state.view.table, text: "lr < 0.01" } });
+  rerender(<Trials controller={controller} />);
+  reply({ problem: "there is no column 'lr'" }, 400);
+  fireEvent.click(screen.getByRole("button", { name: "CSV" }));
+  await waitFor(() => assert.equal(state.status?.message, "there is no column 'lr'"));
+  assert.equal(requests[0].path, "workbench/api/runs/a/trials.csv");
+  assert.equal((requests[0].body as { text: string }).text, "lr < 0.01");
+});
+
+test("a parameter with choices is chosen from a list", () => {
+  const fields = [{ name: "width", part_of: "params", label: "width", value: "8", choices: ["8", "16"] }];
+  const { controller } = buildController({ run: buildRun() });
+  controller.openDialog({ kind: "offer", offer: { ...buildOffer("enqueue", "Add a trial"), fields }, trial: null });
+  render(<Dialogs controller={controller} />);
+  const options = within(screen.getByRole("combobox", { name: "width" })).getAllByRole("option");
+  assert.deepEqual(
+    options.map((one) => (one as HTMLOptionElement).value),
+    ["", "8", "16"],
+  );
+});

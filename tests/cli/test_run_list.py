@@ -1,0 +1,55 @@
+"""Runs at a terminal: labels, the filters of the list, and deleting a run."""
+
+from __future__ import annotations
+
+from tests.builders.recorded_runs import record_run
+from tests.services.shell import Shell
+
+
+def test_labels_are_shown_and_filter_the_list(shell: Shell) -> None:
+    first, second = record_run(shell.folder, name="one"), record_run(shell.folder, name="two")
+    assert (
+        shell("tag", first, "--add", "baseline", "--add", "small")[1]
+        == f"tag {first}: tags: baseline, small\n"
+    )
+    assert shell.json("tag", first, "--remove", "small")["answer"] == "tags: baseline"
+    assert shell("rename", first, "--name", "warm-up")[1] == f"rename {first}: its name is warm-up\n"
+    assert shell("note", first, "--text", "Before the fix.")[0] == 0
+    assert shell("pin", first)[1] == f"pin {first}: pinned\n"
+
+    listed = shell.json("list")
+    assert [run["run_id"] for run in listed] == [first, second], "the pinned one first"
+    assert listed[0]["tags"] == ["baseline"]
+    assert listed[0]["notes"] == "Before the fix."
+    text = shell("list")[1]
+    assert "warm-up (pinned)" in text
+    assert "baseline" in text
+    assert [run["run_id"] for run in shell.json("list", "--tag", "baseline")] == [first]
+    assert [run["run_id"] for run in shell.json("list", "--search", "fix before")] == [first]
+    assert shell("list", "--state", "failed")[1] == "No run matches, of 2 runs.\n"
+    shown = shell("show", first)[1]
+    assert "tags: baseline" in shown
+    assert "Before the fix." in shown
+
+    shell("archive", second)
+    _, out, err = shell("list")
+    assert second not in out
+    assert err == "1 archived run not listed: workbench list --archived\n"
+    assert [run["run_id"] for run in shell.json("list", "--archived")] == [second]
+    shell("archive", second, "--undo")
+    shell("pin", first, "--undo")
+    assert [run["run_id"] for run in shell.json("list")] == [second, first]
+
+
+def test_a_run_is_deleted_only_with_consent(shell: Shell) -> None:
+    kept, gone = record_run(shell.folder), record_run(shell.folder)
+    code, _, err = shell("delete", gone)
+    assert (code, "--yes" in err) == (2, True), "there is no terminal to ask"
+    assert len(shell.json("list")) == 2
+    code, out, _ = shell("delete", gone, "--yes")
+    assert code == 0
+    assert out.startswith(f"delete {gone}: freed ")
+    assert [run["run_id"] for run in shell.json("list")] == [kept]
+    running = record_run(shell.folder, ended=False)
+    code, _, err = shell("delete", running, "--yes")
+    assert (code, "cannot be deleted" in err) == (1, True)

@@ -1,0 +1,113 @@
+"""The table of trials: filters, order, columns and the file that is downloaded."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import pytest
+
+from tests.builders.recorded_runs import EXPERIMENT, append, begin, record_run, trial_events
+from workbench.errors import ArgumentError
+from workbench.experiment import Experiment
+from workbench.history import History
+from workbench.live_feed.available_actions import offers_of_run
+from workbench.live_feed.protocol import TableQuery
+from workbench.live_feed.run_tail import RunTail
+from workbench.live_feed.trial_table import trial_table, trials_as_csv
+from workbench.store import Store
+
+
+@pytest.fixture
+def tail(tmp_path: Path) -> RunTail:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        found = RunTail(store, record_run(tmp_path))
+        found.catch_up()
+        return found
+
+
+def numbers(tail: RunTail, **query: object) -> list[int]:
+    return [row.number for row in trial_table(tail, TableQuery(**query)).rows]  # pyright: ignore
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("lr < 0.05", [0, 2, 3, 4]),
+        ("lr<=0.01 val_accuracy>0.9", [0]),
+        ("lr = 0.1", [1]),
+        ("width=8", [1]),
+        ("width != 8 trial>=3", [3, 4]),
+        ("state = pruned", [2]),
+        ("VAL_ACCURACY > 0.9", [0, 1]),
+        ("oops", []),
+        ("failed width=16", [3, 4]),
+        ("lr < 1e-9", []),
+    ],
+)
+def test_trials_are_filtered_by_comparisons_and_words(tail: RunTail, text: str, found: list[int]) -> None:
+    assert numbers(tail, text=text) == found
+
+
+def test_a_comparison_that_means_nothing_is_refused(tail: RunTail) -> None:
+    with pytest.raises(ArgumentError, match="there is no column 'speed'") as caught:
+        numbers(tail, text="speed > 3")
+    assert "lr" in str(caught.value)
+    with pytest.raises(ArgumentError, match="'high' is not a number"):
+        numbers(tail, text="lr < high")
+
+
+def test_the_best_trials_come_first_and_the_best_always(tail: RunTail) -> None:
+    assert numbers(tail, sort="rank")[:2] == [1, 0]
+    table = trial_table(tail, TableQuery(text="state = failed"))
+    assert (table.total, table.best and table.best.number) == (2, 1)
+
+
+def test_columns_without_any_value_are_marked(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        append(store, run_id, [*begin(), *trial_events(0, at_s=0)[:1]])
+        tail = RunTail(store, run_id)
+        tail.catch_up()
+        empty = {column.label for column in trial_table(tail, TableQuery()).columns if column.is_empty}
+    assert {"samples/s", "seconds"} <= empty
+    assert "lr" not in empty
+
+
+def test_the_file_holds_all_trials_that_match_in_the_chosen_columns(tail: RunTail) -> None:
+    query = TableQuery(text="lr<0.05", sort="rank", columns=("param:lr", "value:val_accuracy"), limit=1)
+    header, *rows = csv.reader(io.StringIO(trials_as_csv(tail, query)))
+    assert header == ["trial", "state", "lr", "val_accuracy"]
+    assert rows[0] == ["0", "complete", "0.01", "0.91"]
+    assert len(rows) == 4
+    whole = list(csv.reader(io.StringIO(trials_as_csv(tail, TableQuery()))))
+    assert len(whole) == 6
+    assert "samples/s" in whole[0]
+
+
+def test_text_that_a_spreadsheet_would_compute_is_marked_as_text(tmp_path: Path) -> None:
+    search = {"choice": {"choices": ["=1+1", "plain"]}, "shift": {"low": -1.0, "high": 1.0}}
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**{**EXPERIMENT, "search": search}))
+        first, *_ = trial_events(0, at_s=0)
+        append(
+            store, run_id, [*begin(), first.model_copy(update={"params": {"choice": "=1+1", "shift": -0.5}})]
+        )
+        tail = RunTail(store, run_id)
+        tail.catch_up()
+    rows = list(csv.DictReader(io.StringIO(trials_as_csv(tail, TableQuery()))))
+    assert (rows[0]["choice"], rows[0]["shift"]) == ("'=1+1", "-0.5")
+
+
+def test_a_new_trial_is_asked_for_with_ranges_and_choices(tmp_path: Path) -> None:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = record_run(tmp_path, ended=False)
+        row, experiment = store.run(run_id), store.experiment(run_id)
+        history = History.of(experiment, [stored.event for stored in store.events(run_id)])
+    offers = {offer.kind: offer for offer in offers_of_run(row, history, is_advice=False)}
+    if "enqueue" not in offers:  # its driver counts as lost
+        pytest.fail(f"{row.state} offers {list(offers)}")
+    fields = {field.name: field for field in offers["enqueue"].fields}
+    assert fields["lr"].hint == "numbers from 0.0001 to 0.5, log scale"
+    assert fields["width"].choices == ("8", "16")

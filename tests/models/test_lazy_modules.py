@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from workbench.errors import ExperimentError
+from workbench.models.lazy_modules import has_lazy, set_up_lazy
+
+
+def test_lazy_modules_get_shapes_from_a_batch_that_changes_nothing_else() -> None:
+    frozen = nn.BatchNorm2d(1).eval()
+    model = nn.Sequential(frozen, nn.Flatten(), nn.LazyLinear(6), nn.LazyBatchNorm1d(), nn.LazyLinear(2))
+    assert has_lazy(model)
+    set_up_lazy(model, torch.full((2, 1, 4, 4), 7.0))
+    assert not has_lazy(model)
+    assert [tuple(item.shape) for item in model.parameters()][2:] == [(6, 16), (6,), (6,), (6,), (2, 6), (2,)]
+    assert (model.training, frozen.training, model[3].training) == (True, False, True)
+    assert float(frozen.running_mean) == 0.0
+    assert model[3].running_mean.tolist() == [0.0] * 6
+
+
+def test_a_module_that_only_training_uses_is_set_up_too() -> None:
+    class Auxiliary(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head, self.extra = nn.LazyLinear(2), nn.LazyLinear(3)
+
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            return self.head(inputs) + self.extra(inputs).sum() if self.training else self.head(inputs)
+
+    model = Auxiliary()
+    set_up_lazy(model, torch.zeros(2, 5))
+    assert model.extra.weight.shape == (3, 5)
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (nn.ModuleDict({"used": nn.Identity(), "idle": nn.LazyLinear(3)}), "cannot take the data"),
+        (nn.Sequential(nn.LazyLinear(3), nn.Linear(4, 1)), "cannot take the data"),
+    ],
+)
+def test_a_model_that_cannot_take_the_batch_is_refused(model: nn.Module, message: str) -> None:
+    with pytest.raises(ExperimentError, match=message):
+        set_up_lazy(model, torch.zeros(2, 5))
+
+
+def test_a_lazy_module_that_is_never_used_is_named() -> None:
+    model = nn.Linear(5, 1)
+    model.idle = nn.LazyLinear(3)
+    with pytest.raises(ExperimentError, match=r"idle\.weight, idle\.bias have no shape"):
+        set_up_lazy(model, torch.zeros(2, 5))

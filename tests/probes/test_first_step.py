@@ -1,0 +1,164 @@
+"""What `check` calls valid can start: real first steps, in a child process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from workbench.errors import DataError, ExperimentError, RunError
+from workbench.experiment import Experiment
+from workbench.probes.first_step import FirstStep, try_first_steps
+from workbench.probes.sampled_extremes import configurations_to_try
+
+pytestmark = pytest.mark.usefixtures("warm_children")
+
+OWN = """
+import os
+import torch
+from torch import nn
+
+def build(config):
+    return nn.Sequential(nn.Flatten(), nn.LazyLinear(10, bias=False))
+
+def deep(config):
+    class Deep(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(64, 10)
+        def forward(self, inputs):
+            if self.training and config["depth"] == 3:
+                raise IndexError("no third layer")
+            return self.layer(inputs.flatten(1))
+    return Deep()
+
+def wrong_metric(outputs, targets):
+    return outputs.no_such_attribute
+
+def early(config, report, folder):
+    (folder / "notes").write_text("x")
+    report(step=1, loss=1.0)
+    os._exit(3)
+
+def returns(config, report):
+    return config["rate"]
+
+def fails(config, report):
+    return {}["absent"]
+
+def silent(config, report):
+    return None
+
+def endless(config, report):
+    while True:
+        pass
+
+def dies(config, report):
+    os._exit(7)
+"""
+MODEL: dict[str, Any] = {
+    "model": "mlp", "data": "digits", "objectives": [{"metric": "val_accuracy", "goal": "maximize"}],
+}  # fmt: skip
+FUNCTION: dict[str, Any] = {"objectives": [{"metric": "loss", "goal": "minimize"}]}
+
+
+@pytest.fixture(autouse=True)
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "own_first.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+
+def try_model(limit_s: float = 60.0, **fields: Any) -> list[FirstStep]:
+    return try_first_steps(Experiment(**MODEL | fields), limit_s=limit_s)
+
+
+def try_function(name: str, limit_s: float = 60.0, **fields: Any) -> list[FirstStep]:
+    return try_first_steps(Experiment(**FUNCTION | {"train": f"own_first:{name}"} | fields), limit_s=limit_s)
+
+
+def test_a_sample_and_both_ends_of_the_space_are_tried() -> None:
+    search = {
+        "lr": {"low": 1e-4, "high": 1.0, "log": True},
+        "hidden_width": {"choices": [64, 8, 16]},
+        "optimizer": {"choices": ["adamw", "sgd"]},
+        "momentum": {"low": 0.5, "high": 0.9, "when": {"optimizer": "sgd"}},
+    }
+    steps = try_model(search=search, plan={"workers": 2, "micro_batch": 16, "strategy": "fsdp"})
+    assert [(step.which, step.outcome) for step in steps] == [
+        ("a sample", "fine"), ("the largest values", "fine"), ("the smallest values", "fine"),
+    ]  # fmt: skip
+    assert steps[1].params == {"lr": 1.0, "hidden_width": 64, "optimizer": "sgd", "momentum": 0.9}
+    assert steps[2].params == {"lr": 1e-4, "hidden_width": 8, "optimizer": "adamw"}
+
+
+def test_a_fitted_model_grows_a_first_part() -> None:
+    assert [step.outcome for step in try_model(model="forest")] == ["fine"]
+
+
+def test_an_optimizer_that_a_custom_model_allows_is_used() -> None:
+    steps = try_model(model="own_first:build", training={"optimizer": "sgd"})
+    assert [step.outcome for step in steps] == ["fine"]
+
+
+def test_what_fails_at_an_end_of_the_space_is_refused_with_its_configuration() -> None:
+    with pytest.raises(ExperimentError) as refusal:
+        try_model(model="own_first:deep", search={"depth": {"choices": [1, 3]}}, seed=1)
+    message = str(refusal.value)
+    assert message.startswith(
+        "model: the first step of a trial fails: IndexError: no third layer (own_first.py"
+    )
+    assert "depth=3" in message
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"metrics": ["accuracy", "own_first:wrong_metric"]}, "no_such_attribute"),
+        ({"training": {"global_batch": 4096}}, "larger than the train set"),
+        ({"training": {"optimizer": "adamw", "optimizer_options": {"beta": 1}}}, "no such argument"),
+        (
+            {"model": "own_first:build", "training": {"optimizer": "sparseadam"}},
+            "first step of a trial fails",
+        ),
+    ],
+)
+def test_a_step_that_fails_is_refused(fields: dict[str, Any], message: str) -> None:
+    with pytest.raises(ExperimentError, match=message):
+        try_model(**fields)
+
+
+def test_data_that_cannot_be_read_is_refused() -> None:
+    with pytest.raises(DataError, match="does not exist"):
+        try_model(data={"name": "table", "path": "no_such.csv", "target": "y"})
+
+
+@pytest.mark.parametrize("name", ["early", "returns"])
+def test_a_function_runs_until_its_first_report(name: str) -> None:
+    steps = try_function(name, search={"rate": {"low": 0.0, "high": 1.0}})
+    assert [step.outcome for step in steps] == ["fine"] * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "message"), [("fails", "KeyError: 'absent'"), ("silent", "without reporting")]
+)
+def test_a_function_that_fails_before_it_reports_is_refused(name: str, message: str) -> None:
+    with pytest.raises(ExperimentError, match=message):
+        try_function(name)
+
+
+def test_a_function_that_ends_the_process_is_refused() -> None:
+    with pytest.raises(RunError, match="the process ended with 7"):
+        try_function("dies")
+
+
+def test_what_takes_too_long_is_left_open() -> None:
+    assert [step.outcome for step in try_function("endless", limit_s=0.5)] == ["out of time"]
+
+
+def test_a_function_on_several_workers_is_left_open() -> None:
+    assert [step.outcome for step in try_function("early", plan={"workers": 2})] == ["several workers"]
+
+
+def test_without_a_space_only_one_configuration_is_tried() -> None:
+    assert list(configurations_to_try(Experiment(**MODEL))) == [("a sample", {})]

@@ -1,0 +1,134 @@
+"""Commands for the runs of a store: list them, and delete one."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import TYPE_CHECKING, get_args
+
+import click
+
+from workbench.actions import ACTIONS
+from workbench.cli.inspect import make_table
+from workbench.cli.options import (
+    Count,
+    attach,
+    command_line,
+    described,
+    example,
+    json_option,
+    open_store,
+    run_argument,
+    store_option,
+)
+from workbench.cli.output import colour_of, make_console, print_json
+from workbench.cli.remote import remote_capable
+from workbench.events import RunState
+from workbench.formatting import format_age, format_count
+
+if TYPE_CHECKING:
+    from workbench.store import RunRow
+
+
+@click.command("list")
+@remote_capable()
+@click.option("--limit", type=Count(min=1), help="List only this many runs, the newest.")
+@click.option("--tag", "tags", multiple=True, metavar="TAG",
+              help="List only runs with this tag; repeat the option for several.")  # fmt: skip
+@click.option("--state", "states", multiple=True, type=click.Choice(get_args(RunState)), metavar="STATE",
+              help="List only runs in this state; repeat the option for several.")  # fmt: skip
+@click.option("--search", default="", metavar="TEXT",
+              help="List only runs whose id, name, owner, tags or notes contain these words.")  # fmt: skip
+@click.option("--archived", is_flag=True, help="List the archived runs instead.")
+@store_option
+@json_option
+@example(
+    "workbench list --limit 10",
+    "workbench list --tag baseline --state complete",
+    "workbench list --json",
+)
+def list_runs(
+    limit: int | None, tags: tuple[str, ...], states: tuple[str, ...], search: str, archived: bool,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """List the runs of the store: pinned ones first, then the newest."""
+    from workbench.runs import Run
+    from workbench.store.labels import matching_runs
+
+    with open_store() as store:
+        known = store.runs()
+        found = matching_runs(
+            known, text=search, states=states, tags=tags, archive="only" if archived else "without"
+        )
+        rows = found[:limit]
+        waits = {row.run_id: Run(store, row.run_id).waits_for for row in rows if row.state == "running"}
+        if as_json:
+            print_json(
+                [
+                    {
+                        "run_id": row.run_id, "name": row.name, "state": row.state,
+                        "created_unix_s": row.created_unix_s, "waits_for": waits.get(row.run_id),
+                        "tags": list(row.tags), "notes": row.notes, "pinned": row.pinned,
+                        "archived": row.archived,
+                    }
+                    for row in rows
+                ]
+            )  # fmt: skip
+            return
+        num_archived = sum(row.archived for row in known)
+        if not known:
+            click.echo(f"No runs yet. Start one with: {command_line('sweep', 'FILE')}")
+        elif not rows:
+            click.echo(f"No run matches, of {format_count(len(known), 'run')}.")
+        else:
+            _print_runs(rows, waits)
+        if num_archived and not archived:
+            click.echo(
+                f"{format_count(num_archived, 'archived run')} not listed: workbench list --archived",
+                err=True,
+            )
+
+
+def _print_runs(rows: list[RunRow], waits: dict[str, str | None]) -> None:
+    from rich.text import Text
+
+    optional = {
+        "tags": [", ".join(row.tags) for row in rows],
+        "waits for": [waits.get(row.run_id) or "" for row in rows],
+    }
+    shown = {name: texts for name, texts in optional.items() if any(texts)}
+    table, now = make_table("run", "name", "state", "started", *shown), time.time()
+    for index, row in enumerate(rows):
+        table.add_row(
+            row.run_id,
+            Text(f"{row.name} (pinned)" if row.pinned else row.name),
+            Text(row.state, style=colour_of(row.state)),
+            format_age(now - row.created_unix_s),
+            *(Text(texts[index]) for texts in shown.values()),
+        )
+    make_console().print(table)
+
+
+@click.command()
+@remote_capable()
+@run_argument
+@click.option("--yes", is_flag=True, help="Delete without asking.")
+@store_option
+@json_option
+@described(ACTIONS["delete"], "A run that is under way must be stopped first.")
+def delete(run_id: str, yes: bool, as_json: bool) -> None:
+    """Delete a run."""
+    run = attach(run_id)
+    run.refuse_deletion_under_way()
+    if not yes:
+        if as_json or not sys.stdin.isatty():
+            raise click.UsageError("Give --yes to delete without being asked.")
+        question = f"Delete {run.run_id} ({run.name}), with {run.size.describe()}?"
+        if not click.confirm(question, err=True):
+            click.echo("Nothing was deleted.", err=True)
+            return
+    answer = run.delete()
+    if as_json:
+        print_json({"run_id": run.run_id, "answer": answer})
+    else:
+        click.echo(f"delete {run.run_id}: {answer}")

@@ -1,0 +1,239 @@
+"""The first step of a few trials, made in a child process: what passes this check can start.
+
+(`python -m workbench.probes.first_step`.) A model makes one optimizer step and predicts one batch of the
+validation data; a fitted model or a train function runs until its first report. Nothing is stored. Whether
+settings fit together is left to the checks before this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import signal
+import tempfile
+import traceback
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Literal
+
+import psutil
+from pydantic import JsonValue
+
+from workbench.errors import ExperimentError, WorkbenchError
+from workbench.events import Event, TrialReported
+from workbench.experiment import Experiment
+from workbench.formatting import format_params
+from workbench.probes.child_process import NoAnswerInTimeError, answer, query
+from workbench.probes.sampled_extremes import configurations_to_try
+from workbench.training.task import TrialTask
+
+LIMIT_S = 30.0
+_MARGIN_S = 15.0
+"""How much longer the child process may take before it is killed."""
+_SPENT_PART = 1 / 3
+"""Once this part of the time limit is spent, no further configuration is tried."""
+_USABLE_PART = 0.8
+"""The part of the available memory that the child process may take."""
+Outcome = Literal["fine", "out of time", "out of memory", "several workers"]
+
+
+@dataclass(frozen=True)
+class FirstStep:
+    """What is known of the first step of a configuration.
+
+    Attributes:
+        which: The configuration in words, such as "a sample".
+        params: The configuration.
+        outcome: Whether the step was made, or why it is not known whether it can be.
+        elapsed_s: Seconds that it took.
+    """
+
+    which: str
+    params: dict[str, JsonValue]
+    outcome: Outcome
+    elapsed_s: float
+
+
+def try_first_steps(experiment: Experiment, *, limit_s: float = LIMIT_S) -> list[FirstStep]:
+    """Make the first step of a sample of an experiment, and of both ends of its space while that is cheap.
+
+    Args:
+        experiment: The experiment, which has passed all other checks.
+        limit_s: How many seconds that may take.
+
+    Returns:
+        What was tried; of the last one it may be unknown whether it can start.
+
+    Raises:
+        ExperimentError: If a step fails; the message states with which configuration.
+        DataError: If the data cannot be read.
+        RunError: If the child process ends without an answer.
+    """
+    question = {"limit_s": limit_s}
+    purpose = "the first step of a trial could not be made"
+    try:
+        found = query(__name__, experiment, question, purpose=purpose, timeout_s=limit_s + _MARGIN_S)
+    except NoAnswerInTimeError:
+        which, params = next(configurations_to_try(experiment))
+        return [FirstStep(which, params, "out of time", limit_s + _MARGIN_S)]
+    return [FirstStep(**step) for step in found]
+
+
+class _OutOfTimeError(BaseException):
+    """The time limit has passed. No Exception, so that user code does not catch it."""
+
+
+class _ReportedError(BaseException):
+    """The first report was made. No Exception, so that user code does not catch it."""
+
+
+def _answer(experiment: Experiment, question: dict[str, Any]) -> list[dict[str, Any]]:
+    """Make the steps in this process, which should be one of its own."""
+    began_s, limit_s = perf_counter(), question["limit_s"]
+    signal.signal(signal.SIGALRM, _raise_out_of_time)
+    signal.setitimer(signal.ITIMER_REAL, limit_s)
+    _limit_memory()
+    tried: list[FirstStep] = []
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name,
+        contextlib.suppress(_OutOfTimeError),
+    ):
+        for which, params in configurations_to_try(experiment):
+            started_s = perf_counter()
+            if tried and started_s - began_s > _SPENT_PART * limit_s:
+                break
+            outcome = _try(_task(experiment, params, Path(name)), which)
+            tried.append(FirstStep(which, params, outcome, perf_counter() - started_s))
+            if outcome != "fine":
+                break
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    return [asdict(step) for step in tried]
+
+
+def _raise_out_of_time(*_: Any) -> None:
+    raise _OutOfTimeError
+
+
+def _limit_memory() -> None:
+    """Let this process run out of memory before the machine does."""
+    usable_bytes = int(psutil.virtual_memory().available * _USABLE_PART)
+    with contextlib.suppress(ValueError, OSError):  # a stricter limit is set already
+        resource.setrlimit(resource.RLIMIT_DATA, (usable_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+
+
+def _task(experiment: Experiment, params: dict[str, JsonValue], folder: Path) -> TrialTask:
+    """Return the task of a trial, with the embedded objects of the experiment in a folder."""
+    objects = folder / "objects"
+    objects.mkdir(exist_ok=True)
+    for sha256, payload in experiment.payloads().items():
+        (objects / sha256).write_bytes(payload)
+    return TrialTask(
+        run_id="check", trial=0, attempt=0, experiment_json=experiment.model_dump_json(),
+        objects=str(objects), params=params, seed=experiment.seed, folder=str(folder / "trial"),
+    )  # fmt: skip
+
+
+def _try(task: TrialTask, which: str) -> Outcome:
+    """Make the first step of a trial.
+
+    Raises:
+        WorkbenchError: If it fails.
+    """
+    from workbench.training.outcome import describe, ran_out_of_memory
+
+    try:
+        return _start(task)
+    except _OutOfTimeError:
+        return "out of time"
+    except WorkbenchError:
+        raise
+    except (Exception, SystemExit) as error:  # user code
+        if ran_out_of_memory(error):
+            return "out of memory"
+        raise ExperimentError(
+            f"the first step of a trial fails: {describe(error)}{_place_of(error)}",
+            field="model" if task.experiment.train is None else "train",
+            next_step=f"It was tried with {which}: {format_params(task.params)}."
+            if task.params
+            else "Correct it, then check again.",
+        ) from error
+
+
+def _start(task: TrialTask) -> Outcome:
+    """Begin a trial of any kind, and end it after its first step or report."""
+    from workbench.planning.settings import fitted_of
+
+    experiment = task.experiment
+    if experiment.train is not None:
+        if experiment.plan.decided.workers not in (None, 1):
+            return "several workers"
+        from workbench.training.functions import run_function as run
+    elif fitted_of(experiment, task.params) is not None:
+        from workbench.training.fitting import fit as run
+    else:
+        _make_step(task)
+        return "fine"
+    with contextlib.suppress(_ReportedError):
+        run(task, _end_at_report)
+    return "fine"
+
+
+def _end_at_report(event: Event) -> bool:
+    if isinstance(event, TrialReported):
+        raise _ReportedError
+    return False
+
+
+def _make_step(task: TrialTask) -> None:
+    """Make one step of one worker, then predict and measure one batch."""
+    import dataclasses
+
+    from workbench.planning.batch_division import with_workers
+    from workbench.planning.settings import resolve
+    from workbench.strategies.capabilities import capabilities_of
+    from workbench.training.assembly import assemble
+    from workbench.training.device import join_trial
+    from workbench.training.evaluation import measure_own
+    from workbench.training.source import WorkerBatch
+
+    plan = resolve(task.experiment, task.params).plan
+    if plan.workers > 1:
+        decided = with_workers(plan, 1)
+        assert decided is not None
+        if not capabilities_of(plan.strategy).holds_whole_model:
+            decided |= type(decided).of(strategy="single")
+        task = dataclasses.replace(task, plan=decided)
+    worker = join_trial(task)
+    parts = assemble(task, worker)
+    size = parts.settings.plan.micro_batch
+    parts.strategy.train(True)
+    parts.strategy.forward_backward(
+        WorkerBatch(parts.train, parts.train.all_indices[:size], micro_batch=size)
+    )
+    parts.strategy.update(parts.settings.lr)
+    parts.strategy.train(False)
+    indices = parts.validation.all_indices[:size]
+    totals, counts = measure_own(
+        parts.strategy, parts.validation, parts.metrics, indices, batch=size, worker=worker
+    )
+    for name, metric in parts.metrics.items():
+        metric.finish(float(totals[name]) / counts[name])
+
+
+def _place_of(error: BaseException) -> str:
+    """Return where the user's code failed; "" if the error is not from there."""
+    ours = str(Path(__file__).parents[1])
+    for frame in reversed(list(_frames(error))):
+        if not frame.filename.startswith((ours, "<")) and "site-packages" not in frame.filename:
+            return f" ({Path(frame.filename).name}, line {frame.lineno})"
+    return ""
+
+
+def _frames(error: BaseException) -> Iterator[traceback.FrameSummary]:
+    yield from traceback.extract_tb(error.__traceback__)
+
+
+if __name__ == "__main__":
+    answer(_answer)

@@ -1,0 +1,71 @@
+"""The metrics that a training measures, and the objectives that ask for others, before anything runs.
+
+Which names exist is left to `preflight`; a metric of a train function is known only while it runs.
+"""
+
+from __future__ import annotations
+
+from workbench.data import task_of
+from workbench.errors import ExperimentError
+from workbench.experiment import Component, Experiment
+from workbench.models import LOSSES, METRICS, Task, default_metrics, fits_task
+from workbench.models.configurations import FittedConfiguration, configuration_type
+from workbench.registry import Registry
+from workbench.sweeps.unknown_names import unknown
+
+LOOP_METRICS = ("train_loss", "val_loss")
+_TASK_NAMES: dict[Task, str] = {
+    "classification": "classification",
+    "regression": "regression",
+    "language_model": "language modelling",
+}
+
+
+def check_loss_and_metrics(experiment: Experiment) -> None:
+    """Refuse a named loss and metrics that cannot be computed for the task of the data."""
+    assert experiment.data is not None
+    task = task_of(experiment.data)
+    if experiment.loss is not None:
+        _check_fits_task(experiment.loss, LOSSES, task, "loss")
+    for index, metric in enumerate(experiment.metrics):
+        _check_fits_task(metric, METRICS, task, f"metrics.{index}")
+
+
+def _check_fits_task(component: Component, registry: Registry, task: Task | None, field: str) -> None:
+    """Refuse a named loss or metric that cannot be computed for the task of the data."""
+    if task is not None and not component.is_reference and not fits_task(component.name, task):
+        raise ExperimentError(
+            f"{component.name} cannot be computed: the task of the data is {_TASK_NAMES[task]}",
+            field=field,
+            allowed=[name for name in registry.names() if fits_task(name, task)],
+        )
+
+
+def check_what_is_reported(experiment: Experiment) -> None:
+    """Refuse objectives and constraints on metrics that the training loop does not report."""
+    model = experiment.model
+    assert model is not None
+    assert experiment.data is not None
+    task = task_of(experiment.data)
+    reported = reported_metrics([metric.short_name for metric in experiment.metrics], task)
+    if not model.is_reference and issubclass(configuration_type(model.name), FittedConfiguration):
+        reported.remove("train_loss")
+    wanted = [(f"objectives.{index}.metric", item.metric) for index, item in enumerate(experiment.objectives)]
+    wanted += [
+        (f"constraints.{index}.metric", item.metric) for index, item in enumerate(experiment.constraints)
+    ]
+    for field, metric in wanted:
+        if metric not in reported:
+            because = "" if task is None else f": the task of the data is {_TASK_NAMES[task]}"
+            raise unknown(field, f"nothing reports {metric!r}{because}", reported)
+
+
+def reported_metrics(named: list[str], task: Task | None) -> list[str]:
+    """Return the metrics that the training loop reports.
+
+    Args:
+        named: The metrics that the experiment names; without any, those that are usual for the task.
+        task: The task of the data; None if it is unknown, for which every known metric is returned.
+    """
+    usual = METRICS.names() if task is None else default_metrics(task)
+    return [*LOOP_METRICS, *(f"val_{name}" for name in named or usual)]

@@ -1,0 +1,23 @@
+"""The error for a name that does not exist, with the closest one that does."""
+
+from __future__ import annotations
+
+import difflib
+
+from workbench.errors import ExperimentError
+
+
+def unknown(field: str, problem: str, known: list[str]) -> ExperimentError:
+    """Return the error for an unknown name.
+
+    Args:
+        field: The dotted field; its last part is the name, unless the problem quotes one.
+        problem: What is wrong.
+        known: The names that exist.
+    """
+    close = difflib.get_close_matches(field.rpartition(".")[2], known, n=1)
+    if not close and "'" in problem:
+        close = difflib.get_close_matches(problem.split("'")[-2], known, n=1)
+    return ExperimentError(
+        problem, field=field, allowed=known, next_step=f"Did you mean {close[0]}?" if close else None
+    )
