@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal, Self, assert_never, overload
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Discriminator,
     Field,
@@ -26,13 +25,14 @@ from pydantic import (
 )
 
 from workbench.errors import ExperimentError
+from workbench.refusals import Checked
 
 MAX_EXACT = 2**53
 """Up to here a float represents whole numbers exactly; samplers compute with floats."""
 _Whole = Annotated[int, Field(ge=-MAX_EXACT, le=MAX_EXACT)]
 
 
-class DomainSection(BaseModel):
+class DomainSection(Checked):
     """The fields that all kinds of parameters share."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

@@ -9,12 +9,14 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Mapping
-from typing import Self
+from typing import Any, Self
 
-from pydantic import ConfigDict, Field, JsonValue, RootModel, model_validator
+from pydantic import ConfigDict, Field, JsonValue, RootModel, ValidationError, model_validator
+from pydantic_core import PydanticUndefined
 
 from workbench.domain import Choice, Domain, Fixed, Float, Int, WrittenDomain, describe, same_value
 from workbench.errors import ExperimentError
+from workbench.refusals import refusal_of_all
 
 __all__ = ["Choice", "Domain", "Fixed", "Float", "Int", "Params", "Space", "describe", "same_value"]
 
@@ -36,6 +38,23 @@ class Space(RootModel[dict[str, WrittenDomain]]):
     model_config = ConfigDict(frozen=True)
 
     root: dict[str, WrittenDomain] = Field(default_factory=dict)
+
+    def __init__(self, root: Any = PydanticUndefined) -> None:
+        """Check and build a space.
+
+        Args:
+            root: The parameters by name.
+
+        Raises:
+            ExperimentError: If a parameter or a condition is wrong; all that is wrong is listed.
+        """
+        try:
+            super().__init__(root)
+        except ValidationError as error:
+            raise refusal_of_all(error) from error
+
+    # As in `Checked`, whose fields this type does not have.
+    __init__.__pydantic_base_init__ = True  # type: ignore[attr-defined]
 
     @model_validator(mode="after")
     def _check_parents(self) -> Self:

@@ -62,6 +62,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
     },
     "early_stop": {
         "pruner": st.sampled_from(PRUNERS.names()),
+        "unit": st.sampled_from([None, "epochs"]),
         "grace": st.integers(1, 5),
         "reduction_factor": st.integers(2, 5),
         "percentile": st.sampled_from([12.5, 100.0]),

@@ -14,7 +14,13 @@ import pytest
 import workbench as wb
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, finish, record_run, trial_events
 from tests.services.postgresql import Server
-from workbench.errors import RunError, RunNotFoundError, StoreUnavailableError, UnknownNameError
+from workbench.errors import (
+    ArgumentError,
+    RunError,
+    RunNotFoundError,
+    StoreUnavailableError,
+    UnknownNameError,
+)
 from workbench.events import to_json
 from workbench.runs import Run
 from workbench.store import Store
@@ -171,6 +177,7 @@ def test_an_unknown_figure_lists_those_there_are(run: Run) -> None:
 
 
 def test_the_report_is_one_whole_file(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
     usual, chosen = run.report(), run.report(tmp_path / "deep" / "report.html")
 
     assert usual == run.folder / "report.html"
@@ -180,10 +187,12 @@ def test_the_report_is_one_whole_file(run: Run, tmp_path: Path) -> None:
 
 
 def test_a_report_that_cannot_be_written_is_an_error_in_words(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("in the way")
+    (tmp_path / "report.html").mkdir()
 
     with pytest.raises(RunError, match="cannot write"):
-        run.report(tmp_path / "file" / "report.html")
+        run.report(tmp_path / "report.html")
+    with pytest.raises(ArgumentError, match="does not exist"):
+        run.report(tmp_path / "absent" / "report.html")
 
 
 def test_the_notebook_face_escapes_what_people_wrote(tmp_path: Path, url: str) -> None:

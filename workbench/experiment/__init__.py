@@ -24,14 +24,14 @@ from pydantic import (
     model_validator,
 )
 
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment.alert_rules import AlertRule
 from workbench.experiment.aliases import resolve_aliases
 from workbench.experiment.components import Component
 from workbench.experiment.function_settings import check_unit, refuse_what_is_ignored
 from workbench.experiment.naming import check_name
 from workbench.experiment.plan_settings import PlanSettings
-from workbench.experiment.refusals import findings, refusal
+from workbench.experiment.refusals import refusal, refusal_of_all
 from workbench.experiment.samplers import samplers_for_several_objectives
 from workbench.experiment.sections import (
     Budget,
@@ -127,7 +127,7 @@ class Experiment(BaseModel):
         try:
             super().__init__(**resolve_aliases(fields))
         except ValidationError as error:
-            raise _translate(error) from error
+            raise refusal_of_all(error, Experiment) from error
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -186,7 +186,7 @@ class Experiment(BaseModel):
         budget = self.budget
         if budget.trials is not None:
             return budget.trials
-        if budget.time is not None or budget.plateau is not None or self.sampler.kind.enumerates_grid:
+        if budget.time is not None or budget.plateau is not None or _enumerates_grid(self.sampler):
             return None
         return DEFAULT_TRIALS
 
@@ -208,7 +208,12 @@ class Experiment(BaseModel):
                 document[key] = {**({} if _names_another(key, value, before) else before), **value}
             else:
                 document[key] = value
-        return Experiment(**document).with_payloads(self.payloads())
+        from workbench.experiment.stored import read_stored
+
+        # Where a sampler that is not installed was read, it is kept.
+        keeps = "sampler" not in settings and "early_stop" not in settings
+        changed = read_stored(document) if keeps else Experiment(**document)
+        return changed.with_payloads(self.payloads())
 
     def payloads(self) -> dict[str, bytes]:
         """Return the bytes of embedded objects that are at hand, by their SHA-256."""
@@ -247,6 +252,14 @@ class Experiment(BaseModel):
         named = {"model": self.model, "data": self.data, "train": self.train, "loss": self.loss}
         found = {key: component for key, component in named.items() if component is not None}
         return found | {f"metrics.{index}": metric for index, metric in enumerate(self.metrics)}
+
+
+def _enumerates_grid(sampler: Sampler) -> bool:
+    """Return whether configurations are the points of a grid; False if the sampler is not installed."""
+    try:
+        return sampler.kind.enumerates_grid
+    except WorkbenchError:
+        return False
 
 
 def _names_another(key: str, value: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
@@ -360,17 +373,3 @@ def _refuse_twice(section: str, name: str, value: Any) -> None:
             f"{section}.{name} is set to {value!r} and also searched", field=f"search.{name}",
             next_step="Remove one of the two.",
         )  # fmt: skip
-
-
-def _translate(error: ValidationError) -> ExperimentError:
-    """Turn pydantic's findings into one error that names fields as the user wrote them."""
-    first, *others = findings(error, Experiment)
-    if not others:
-        return first
-    told = "\n".join(f"  {other}" for other in others)
-    return ExperimentError(
-        first.problem,
-        field=first.field,
-        allowed=first.allowed,
-        next_step=f"{first.next_step or ''} Also wrong:\n{told}".lstrip(),
-    )

@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import (
-    BaseModel,
     ConfigDict,
     Field,
     JsonValue,
@@ -24,12 +23,13 @@ from pydantic import (
 )
 
 from workbench.errors import ExperimentError, RunError
+from workbench.refusals import Checked
 from workbench.registry import load_object
 
 EMBEDDED_PREFIX = "embedded:"
 
 
-class Component(BaseModel):
+class Component(Checked):
     """A named part of an experiment with its fixed options.
 
     Example:

@@ -1,136 +1,28 @@
-"""Translates pydantic's findings: which field is wrong, what is allowed there, and the next step.
-
-All packages that validate user input against a type use this; the types are left to them.
-"""
+"""Translates what pydantic finds wrong in an experiment; other documents are translated likewise."""
 
 from __future__ import annotations
 
-import difflib
-import itertools
-import reprlib
-from typing import Any, get_args
-
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
-from workbench.errors import ExperimentError, WorkbenchError
-from workbench.experiment.alert_rules import KINDS as _RULES
+from workbench import refusals
+from workbench.errors import ExperimentError
+from workbench.experiment.alert_rules import KINDS
 from workbench.experiment.aliases import ALIASES
+from workbench.refusals import Dialect
 
-_PLAIN_TAGS = frozenset({"float", "int", "choice", "fixed", "constrained-int", "constrained-float"})
-_KINDS = {"alerts": _RULES}
-_ALLOWED = {
-    "literal_error": "{expected}",
-    "int_type": "a whole number",
-    "int_parsing": "a whole number",
-    "int_from_float": "a whole number",
-    "float_type": "a number",
-    "float_parsing": "a number",
-    "finite_number": "a finite number",
-    "greater_than": "a number greater than {gt:g}",
-    "greater_than_equal": "a number greater than or equal to {ge:g}",
-    "less_than": "a number less than {lt:g}",
-    "less_than_equal": "a number less than or equal to {le:g}",
-    "bool_type": "true or false",
-    "bool_parsing": "true or false",
-    "string_type": "text",
-    "string_too_short": "text of at least {min_length} characters",
-    "string_too_long": "text of at most {max_length} characters",
-    "tuple_type": "a list, such as [first, second]",
-    "dict_type": "a mapping, such as {{name: value}}",
-}
-
-
-# Limits the length of a refused value in a message.
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = 120
-_SHORT.maxlevel = 3
+DIALECT = Dialect(kinds={"alerts": KINDS}, other_names=ALIASES)
 
 
 def refusal(error: ValidationError, at: str | None = None) -> ExperimentError:
-    """Return the first thing that is wrong as an error of ours.
+    """Return the first thing that is wrong; arguments as in `workbench.refusals.refusal`."""
+    return refusals.refusal(error, at, DIALECT)
 
-    Args:
-        error: What pydantic found.
-        at: The dotted path of what was checked.
-    """
-    first = findings(error)[0]
-    return first.about(".".join(part for part in (at, first.field) if part) or None)
+
+def refusal_of_all(error: ValidationError, root: type[BaseModel]) -> ExperimentError:
+    """Return everything that is wrong as one error; arguments as in `workbench.refusals.findings`."""
+    return refusals.refusal_of_all(error, root, DIALECT)
 
 
 def findings(error: ValidationError, root: type[BaseModel] | None = None) -> list[ExperimentError]:
-    """Return everything that is wrong, one error for each field.
-
-    Args:
-        error: What pydantic found.
-        root: The type that was checked, whose keys are named where one is unknown.
-    """
-    found = error.errors(include_url=False)
-    # Of a list, parts that are wrong do not count: it is not too short for that.
-    found = [one for one in found if one["type"] != "too_short" or not _has_part(one["loc"], found)]
-    by_field = itertools.groupby(found, key=_location)
-    return [_explain(list(details), location, root) for location, details in by_field]
-
-
-def _has_part(place: tuple[int | str, ...], found: list[ErrorDetails]) -> bool:
-    """Return whether there is a finding within a location."""
-    return any(len(one["loc"]) > len(place) and one["loc"][: len(place)] == place for one in found)
-
-
-def _location(details: ErrorDetails) -> list[str]:
-    parts = [str(part) for part in details["loc"]]
-    if len(parts) > 2 and parts[2] in _KINDS.get(parts[0], ()):
-        del parts[2]  # the kind is not part of the document's path
-    # A key may look like what pydantic adds; the last part is then one.
-    return [part for part in parts if part not in _PLAIN_TAGS and "[" not in part] or parts[-1:]
-
-
-def _explain(found: list[ErrorDetails], location: list[str], root: type[BaseModel] | None) -> ExperimentError:
-    """Explain the findings at one location; several findings are alternatives of which none was met."""
-    field, first = ".".join(location) or None, found[0]
-    cause = first.get("ctx", {}).get("error")
-    if isinstance(cause, WorkbenchError):
-        moved = cause.at(field) if field else cause
-        return ExperimentError(
-            moved.problem, field=moved.field, allowed=moved.allowed, next_step=moved.next_step
-        )
-    if first["type"] == "extra_forbidden":
-        return _unknown_key(location, root)
-    if first["type"].startswith("union_tag"):
-        tag = str(first.get("ctx", {}).get("discriminator", "")).strip("'")
-        place = ".".join(part for part in (field, tag) if part)
-        return ExperimentError("unknown or missing", field=place, allowed=sorted(_KINDS.get(location[0], ())))
-    if first["type"] == "missing":
-        return ExperimentError("missing", field=field, next_step=f"Add {location[-1]}.")
-    if all(item["type"] in _ALLOWED for item in found):
-        alternatives = dict.fromkeys(_ALLOWED[item["type"]].format(**item.get("ctx", {})) for item in found)
-        allowed = ", or ".join(alternatives)
-        return ExperimentError(f"{_SHORT.repr(first['input'])} is refused", field=field, allowed=allowed)
-    message = first["msg"].removeprefix("Value error, ")
-    got = _SHORT.repr(first["input"])
-    return ExperimentError(f"{message[0].lower()}{message[1:]}, got {got}", field=field)
-
-
-def _unknown_key(location: list[str], root: type[BaseModel] | None) -> ExperimentError:
-    section: Any = root
-    for part in location[:-1]:
-        if part.isdigit():
-            section = next(iter(get_args(section)), None)
-        else:
-            fields = section.model_fields if _is_section(section) else {}
-            section = fields[part].annotation if part in fields else None
-    field = ".".join(location)
-    if not _is_section(section):
-        return ExperimentError("unknown key", field=field, next_step="Remove it.")
-    known = list(section.model_fields)
-    close = difflib.get_close_matches(location[-1], [*known, *ALIASES], n=1)
-    return ExperimentError(
-        "unknown key",
-        field=field,
-        allowed=known,
-        next_step=f"Did you mean {close[0]}?" if close else "Remove it.",
-    )
-
-
-def _is_section(found: Any) -> bool:
-    return isinstance(found, type) and issubclass(found, BaseModel)
+    """Return everything that is wrong, one by one; arguments as in `workbench.refusals.findings`."""
+    return refusals.findings(error, root, DIALECT)

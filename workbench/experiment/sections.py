@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
     AfterValidator,
-    BaseModel,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -30,6 +29,7 @@ from workbench.errors import ExperimentError
 from workbench.experiment.pruners import PRUNERS, SHARED_SETTINGS, PrunerOptions, readers_of
 from workbench.experiment.samplers import SAMPLERS, SamplerOptions
 from workbench.formatting import parse_bytes, parse_duration_s
+from workbench.refusals import Checked
 from workbench.registry import Registry
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _exact(given: int) -> int:
     return given
 
 
-class Section(BaseModel):
+class Section(Checked):
     """A part of an experiment: frozen, unknown keys refused, only what differs from the default written."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)

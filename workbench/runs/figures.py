@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ArgumentError, RunError, UnknownNameError
+from workbench.errors import ArgumentError, ExperimentError, RunError, UnknownNameError
 from workbench.events import Event
+from workbench.experiment.stored import check_installed
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -104,4 +105,8 @@ def check_folder_of(path: Path, *usual: Path) -> None:
 def _importance(run: RunView, events: Sequence[Event]) -> dict[str, float]:
     from workbench.study import Study
 
+    try:
+        check_installed(run.experiment)
+    except ExperimentError:  # the report says what is in the store, without a sampler to rebuild the study
+        return {}
     return Study.rebuild(run.experiment, events).importance()

@@ -24,6 +24,7 @@ from workbench.errors import (
 )
 from workbench.events import FINISHED_RUN_STATES, from_json
 from workbench.experiment import Experiment
+from workbench.experiment.stored import read_stored
 from workbench.store.connection import Database, connect, translated
 from workbench.store.notifications import Listener, Notifications
 from workbench.store.objects import read_objects, write_objects
@@ -160,9 +161,8 @@ class Store:
             StoreError: If this version cannot read the experiment.
         """
         row = self._find(run_id)
-        query = sa.select(runs.c.experiment).where(runs.c.key == row.key)
         try:
-            experiment = Experiment(**json.loads(self._fetch(query)[0].experiment))
+            found = read_stored(self._fetch(sa.select(runs.c.experiment).where(runs.c.key == row.key))[0][0])
         except ExperimentError as error:
             raise StoreError(
                 f"the experiment of run {row.run_id} cannot be read by this version: {error}",
@@ -170,9 +170,9 @@ class Store:
             ) from error
         # Readers of a run need none of them; in training, loading reports those that are missing.
         with contextlib.suppress(ArtifactsError):
-            objects = read_objects(self.artifacts.below(row.run_id), experiment.payload_hashes())
-            return experiment.with_payloads(objects)
-        return experiment
+            objects = read_objects(self.artifacts.below(row.run_id), found.payload_hashes())
+            return found.with_payloads(objects)
+        return found
 
     def artifacts_of(self, run_id: str) -> Artifacts:
         """Return the place of a run's files.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from workbench.actions import suggest
 from workbench.errors import ArtifactsError, LeaseError, RunError, StoreError, WorkbenchError
 from workbench.events import RunStateChanged
+from workbench.experiment.stored import check_installed
 from workbench.registry import Registry
 from workbench.sweeps.origin_file import FILE_NAME, read_origin, write_origin
 
@@ -150,6 +151,7 @@ def launch(
 
     Raises:
         UnknownNameError: If there is no such launcher.
+        ExperimentError: If its sampler or pruner is not installed.
         RunNotFoundError: If the store does not hold one of the runs.
         RunError: If the run is an advice, which has no driver.
         LeaseError: If a driver elsewhere holds the run.
@@ -163,6 +165,7 @@ def launch(
             f"{run_id} is an advice, which has no driver",
             next_step=suggest("advise", "FILE", lead="To get another"),
         )
+    check_installed(store.experiment(run_id))
     for earlier in warm_start:
         store.command(run_id, "warm_start", {"run_id": store.run(earlier).run_id})
     if replay_of is not None:
