@@ -87,9 +87,12 @@ def format_count(count: float, noun: str = "", plural: str = "") -> str:
         noun: What is counted; nothing is added if empty.
         plural: Its plural, if that is not the noun with an s.
     """
-    whole = _whole(count)
-    counted = "" if not noun else f" {noun}" if whole == 1 else f" {plural or noun + 's'}"
-    return f"{whole:,}{counted}"
+    return f"{_whole(count):,}" + (f" {counted_noun(_whole(count), noun, plural)}" if noun else "")
+
+
+def counted_noun(count: float, noun: str, plural: str = "") -> str:
+    """Write what is counted, without the number: `trial` for 1, else `trials`; arguments as above."""
+    return noun if count == 1 else plural or f"{noun}s"
 
 
 def format_rate(per_s: float) -> str:

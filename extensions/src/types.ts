@@ -179,6 +179,28 @@ export interface ExperimentFile {
   name: string;
 }
 
+/** The best value of one of several objectives. */
+export interface Extreme {
+  metric: string;
+  value: number;
+  trial: number;
+}
+
+/** Trials that failed with one message. */
+export interface Failure {
+  reason: string;
+  message: string;
+  num_trials: number;
+  /** The first of them. */
+  trials: number[];
+}
+
+/** The trials that no other beats in every objective. */
+export interface Front {
+  num_trials: number;
+  extremes: Extreme[];
+}
+
 /** The status of one GPU; values it does not report are None. */
 export interface GpuStatus {
   index: number;
@@ -334,6 +356,9 @@ export interface RunDetail {
   ended_unix_s: number | null;
   elapsed_s: number;
   left_s: number | null;
+  /** The interval in which it should lie. */
+  left_low_s: number | null;
+  left_high_s: number | null;
   progress: number | null;
   owner: string | null;
   /** Number of trials by state. */
@@ -342,7 +367,12 @@ export interface RunDetail {
   num_configurations: number;
   /** The result of an automatic run. */
   chosen: ChosenModel | null;
+  /** None without one, or with several objectives. */
   best: Best | null;
+  /** None with one objective. */
+  front: Front | null;
+  /** The most frequent first. */
+  failures: Failure[];
   objectives: ObjectiveSummary[];
   /** Reported metrics, objectives first. */
   metrics: string[];
@@ -375,7 +405,7 @@ export interface RunItem {
   owner: string | null;
   /** From 0 to 1; None if unknown. */
   progress: number | null;
-  /** The first objective of the best trial, formatted. */
+  /** The first objective of the best trial, formatted, or the size of the front. */
   best: string | null;
   num_trials: number;
   tags?: string[];

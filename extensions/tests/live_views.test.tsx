@@ -64,6 +64,40 @@ test("the header shows state, progress and best value, and a lost run as an erro
   assert.match(container.textContent!, /there is no run a.*Choose another one/s);
 });
 
+test("the header of a failed run states the first error, and each kind of failure with its trials", () => {
+  const failures = [{ reason: "error", message: "ValueError: too wide", num_trials: 14, trials: [0, 1] }];
+  const run = buildRun({ state: "failed", reason: "failures", message: "all 14 trials failed", progress: 0, failures });
+  const { controller, state } = buildController({ run });
+  const { rerender, container } = render(<Head controller={controller} />);
+  assert.match(container.querySelector(".workbench-notice-error")!.textContent!, /all 14 trials failed/);
+  assert.ok(container.querySelector(".workbench-progress-failed"));
+  assert.match(screen.getByRole("table", { name: "Failures" }).textContent!, /error.*12 more.*too wide/s);
+  fireEvent.click(screen.getByRole("button", { name: "Show trial 1" }));
+  assert.equal(state.view.trial, 1);
+  state.run = buildRun({ run_id: "b", failures });
+  rerender(<Head controller={controller} />);
+  assert.equal(container.querySelector("details")!.open, false);
+});
+
+test("several objectives have a front and no best trial", () => {
+  const extremes = [
+    { metric: "val_accuracy", value: 0.9, trial: 3 },
+    { metric: "latency_s", value: 0.1, trial: 5 },
+  ];
+  const run = buildRun({ best: null, front: { num_trials: 4, extremes } });
+  const { container } = render(<Head controller={buildController({ run }).controller} />);
+  assert.match(
+    container.textContent!,
+    /on the front4 trials.*best val_accuracy0\.9trial 3.*best latency_s0\.1trial 5/s,
+  );
+});
+
+test("the time that is left has an interval", () => {
+  const run = buildRun({ left_s: 80.2, left_low_s: 60, left_high_s: 101 });
+  const { container } = render(<Head controller={buildController({ run }).controller} />);
+  assert.match(container.textContent!, /time left1 min 20 s1 min to 1 min 41 s/);
+});
+
 test("an action that needs input opens a dialog, and all commands can be listed", () => {
   const { controller } = buildController({ run: buildRun({ offers: [buildOffer("extend", "Extend")] }) });
   render(<Head controller={controller} />);

@@ -63,6 +63,14 @@ test("the best come first by one button, and the table is saved as it is filtere
   assert.equal((requests[0].body as { text: string }).text, "lr < 0.01");
 });
 
+test("what is wrong with a filter stands below it, in place of the rows of the filter before", () => {
+  const problem = { problem: "there is no column 'speed'", field: "table.text", allowed: "lr" };
+  const { controller } = buildController({ run: buildRun(), table: buildTable(), problem });
+  render(<Trials controller={controller} />);
+  assert.match(screen.getByRole("alert").textContent!, /there is no column 'speed'.*Allowed: lr/s);
+  assert.equal(screen.queryByRole("table"), null);
+});
+
 test("a parameter with choices is chosen from a list", () => {
   const fields = [{ name: "width", part_of: "params", label: "width", value: "8", choices: ["8", "16"] }];
   const { controller } = buildController({ run: buildRun() });

@@ -18,7 +18,6 @@ from workbench.cli.exit_codes import exit_code_of_run
 from workbench.events import AttemptEnded, Noted, TrialStarted
 from workbench.experiment import Experiment
 from workbench.history import History
-from workbench.runs.progress import progress_of
 from workbench.store import RunWriter, Store
 
 
@@ -168,6 +167,7 @@ def test_lines_tell_attempts_and_notes(shell: Shell) -> None:
         (["pruned"], "complete", 4),
         (["complete", "failed"], "complete", 5),
         (["complete"], "failed", 1),
+        (["failed"], "failed", 4),
         (["complete"], "lost", 1),
     ],
 )
@@ -179,24 +179,10 @@ def test_the_exit_code_tells_how_the_run_ended(trials: list[str], state: str, co
         reason = "error" if ending == "failed" else None
         for event in trial_events(number, at_s=number, state=ending, reason=reason):
             history.apply(event)
+    if state == "failed":
+        history.apply(finish(9, state, "failures" if trials == ["failed"] else "error")[0])
 
     assert exit_code_of_run(history, state) == code  # pyright: ignore[reportArgumentType]
-
-
-def test_time_left_follows_from_the_limit_that_comes_first() -> None:
-    def progress(budget: dict[str, object], at_s: float) -> tuple[float | None, float | None]:
-        history = History(Experiment(**{**EXPERIMENT, "budget": budget}))
-        for event in [*begin(), *trial_events(0, at_s=0), *trial_events(1, at_s=1)]:
-            history.apply(event)
-        start = history.started_unix_s
-        assert start is not None
-        return progress_of(history, start + at_s)
-
-    assert progress({"trials": 4}, 10) == (0.5, pytest.approx(10))
-    assert progress({"trials": 4, "time": 16}, 12) == (0.75, pytest.approx(4))
-    assert progress({"trials": 100, "time": 1000}, 10) == (0.02, pytest.approx(490))
-    assert progress({"plateau": 3}, 10) == (None, None)
-    assert progress({"time": 5}, 10) == (1.0, 0.0)
 
 
 def test_stop_and_enqueue_reach_the_driver_and_bring_its_answer(shell: Shell) -> None:

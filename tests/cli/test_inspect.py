@@ -170,13 +170,40 @@ def test_show_tells_the_plan_and_what_trials_went_on_from(shell: Shell) -> None:
     ]
 
 
-def test_a_run_in_which_everything_failed_is_not_offered_to_go_on(shell: Shell) -> None:
+def test_a_run_in_which_everything_failed_is_extended_and_not_resumed(shell: Shell) -> None:
     with Store.open(str(shell.folder / "store.sqlite")) as store:
-        run_id = store.create_run(Experiment(**EXPERIMENT))
+        run_id = store.create_run(Experiment(**{**EXPERIMENT, "budget": {"trials": 1}}))
         failed = trial_events(0, at_s=0, state="failed", reason="error")
-        append(store, run_id, [*begin(), *failed, *finish(9)])
+        end = finish(9, "failed", "failures")[0].model_copy(update={"message": "the only trial failed: no"})
+        append(store, run_id, [*begin(), *failed, end])
 
-    assert "extend" not in shell("show", run_id)[1]
+    assert "failed" in shell("list")[1]
+    shown = shell("show", run_id)[1]
+    assert "failed: the only trial failed: no" in shown
+    assert f"workbench extend {run_id} --trials 10" in shown
+    code, _, err = shell("resume", run_id)
+    assert (code, "no trial left to try: the only trial failed: no" in err) == (1, True)
+    code, out, _ = shell("follow", run_id)
+    assert code == 4
+    assert "digits-small failed (the only trial failed: no)" in out
+
+
+def test_several_objectives_have_a_front_in_the_terminal(shell: Shell) -> None:
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        objectives = [{"metric": "val_accuracy", "goal": "maximize"}, {"metric": "cost", "goal": "minimize"}]
+        run_id = store.create_run(Experiment(**{**EXPERIMENT, "objectives": objectives}))
+        events = [*begin()]
+        for number, (accuracy, cost) in enumerate([(0.9, 5.0), (0.8, 1.0), (0.7, 2.0)]):
+            *training, end = trial_events(number, at_s=number, accuracy=accuracy)
+            values = {"val_accuracy": accuracy, "cost": cost}
+            events += [*training, end.model_copy(update={"values": values})]
+        append(store, run_id, [*events, *finish(9)])
+
+    shown, followed = shell("show", run_id)[1], shell("follow", run_id)[1]
+    assert "Best: trial" not in shown
+    assert "On the front, beaten by no other in every objective: trials 0, 1" in shown
+    assert "(best so far)" not in followed
+    assert [line.split()[0] for line in followed.splitlines() if "cost=" in line][-2:] == ["front", "front"]
 
 
 def test_show_says_how_many_trials_it_leaves_out(shell: Shell) -> None:

@@ -28,7 +28,7 @@ def test_what_is_named_changes_and_the_rest_stays() -> None:
     assert values_of(before)["resources.concurrency"] == 1
     assert describe_changes(before, after) == [
         "resources.concurrency 1 -> auto",
-        "budget.time none -> 5400 s",
+        "budget.time none -> 1 h 30 min",
     ]
 
 

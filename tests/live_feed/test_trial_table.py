@@ -8,14 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from tests.builders.frames import read_frame
 from tests.builders.recorded_runs import EXPERIMENT, append, begin, record_run, trial_events
 from workbench.errors import ArgumentError
 from workbench.experiment import Experiment
 from workbench.history import History
 from workbench.live_feed.available_actions import offers_of_run
-from workbench.live_feed.protocol import TableQuery
+from workbench.live_feed.feed import Feed
+from workbench.live_feed.protocol import Subscription, TableQuery
 from workbench.live_feed.run_tail import RunTail
 from workbench.live_feed.trial_table import trial_table, trials_as_csv
+from workbench.live_feed.updates import FrameBuilder
 from workbench.store import Store
 
 
@@ -56,6 +59,23 @@ def test_a_comparison_that_means_nothing_is_refused(tail: RunTail) -> None:
     assert "lr" in str(caught.value)
     with pytest.raises(ArgumentError, match="'high' is not a number"):
         numbers(tail, text="lr < high")
+
+
+def test_what_is_wrong_with_a_filter_stays_until_the_filter_changes(tmp_path: Path) -> None:
+    run_id = record_run(tmp_path)
+    feed = Feed(lambda: Store.open(str(tmp_path / "store.sqlite")), poll_s=0.02)
+    try:
+        feed.tail(run_id).catch_up()
+        builder = FrameBuilder(feed)
+        builder.subscribe(1, Subscription(run=run_id, table=TableQuery(text="speed > 3")))
+        frames = [frame for frame in (builder.next_frame() for _ in range(3)) if frame is not None]
+        assert {read_frame(frame).head["problem"]["field"] for frame in frames} == {"table.text"}
+        builder.subscribe(2, Subscription(run=run_id, table=TableQuery(text="lr < 1")))
+        frame = builder.next_frame()
+        assert frame is not None
+        assert read_frame(frame).head.get("problem") is None
+    finally:
+        feed.close()
 
 
 def test_the_best_trials_come_first_and_the_best_always(tail: RunTail) -> None:

@@ -9,6 +9,8 @@ import optuna
 import pytest
 
 from tests.builders.studies import Drive, make_experiment
+from workbench.events import TrialEnded, TrialReported
+from workbench.study import Study
 
 CURVES = [
     [base + 1 / rung for rung in range(1, 10)]
@@ -76,6 +78,41 @@ def test_a_resumed_trial_is_not_judged_twice_at_a_rung() -> None:
         drive.report(0 if loss == 0.1 else 1, 1, loss=loss)
     assert drive.report(1, 1, loss=0.0)
     assert not drive.report(0, 1, loss=9.0)
+
+
+def test_a_training_of_all_its_epochs_is_complete_where_the_last_rung_is_the_last_epoch() -> None:
+    study = Study(
+        make_experiment(
+            train=None, model="convnet", data="digits", training={"epochs": 4},
+            search={"lr": {"low": 0.1, "high": 1.0}}, sampler="random",
+            early_stop={"pruner": "median", "startup_trials": 1, "grace": 1},
+        )
+    )  # fmt: skip
+
+    def stops(trial: int, epoch: int, loss: float) -> bool:
+        report = TrialReported(trial=trial, step=10 * epoch, epoch=epoch, values={"loss": loss})
+        return study.take_report(report)
+
+    for _ in range(3):
+        study.ask()
+    assert not any(stops(0, epoch, 0.1) for epoch in (1, 2, 3, 4))
+    study.tell(0, TrialEnded(trial=0, attempt=0, state="complete", values={"loss": 0.1}))
+    assert stops(1, 3, 9.0), "an epoch is left that need not be trained"
+    assert not stops(2, 4, 9.0), "nothing is left to stop"
+    study.tell(2, TrialEnded(trial=2, attempt=0, state="complete", values={"loss": 9.0}))
+    assert [trial.state.name for trial in study._projection._study.get_trials(deepcopy=False)] == [
+        "COMPLETE", "RUNNING", "COMPLETE",
+    ]  # fmt: skip
+
+
+def test_what_a_function_returns_is_never_pruned() -> None:
+    drive = Drive(make_experiment(sampler="random", early_stop={"pruner": "median", "startup_trials": 1}))
+    drive.train(lambda *_: 0.1, rungs=2)
+    drive.ask()
+    bad = TrialReported(trial=1, step=2, values={"loss": 9.0}, returned=True)
+    assert not drive.study.take_report(bad)
+    drive.ask()
+    assert drive.study.take_report(bad.model_copy(update={"trial": 2, "returned": False}))
 
 
 def _stops_of_batches(early_stop: dict[str, Any]) -> dict[int, int | None]:

@@ -14,13 +14,17 @@ from workbench.events import (
     SettingsChanged,
     TrialEnded,
     TrialProposed,
+    TrialReported,
     TrialStarted,
 )
 from workbench.experiment import DEFAULT_TRIALS, Experiment
 from workbench.history import History
 from workbench.sweeps.budget import (
+    begun_ending,
+    ending_now,
     extended,
     has_room,
+    honest_ending,
     num_configurations_without_improvement,
     reason_to_end,
 )
@@ -72,6 +76,97 @@ def test_no_run_is_endless_by_accident(fields: dict[str, Any], allowed: int | No
 
 def test_a_run_without_limits_in_time_is_never_ended_early() -> None:
     assert reason_to_end(make_history([1.0, 2.0, 3.0] * 10), 1e9) is None
+
+
+TRACEBACK = (
+    'Traceback (most recent call last):\n  File "mine.py", line {line}, in train\n{error}: shape ({text})'
+)
+
+
+def failing(number: int, *, at_s: float = 1.0, **changes: Any) -> list[Event]:
+    """A trial that raises an error before its first report."""
+    given = {"line": 7, "error": "ValueError", "text": number, "how": number, "reason": "error", **changes}
+    return [
+        TrialProposed(
+            trial=number, params={"x": 0.5, "how": given["how"]}, seed=1, time_unix_s=100.0 + at_s,
+            configuration=changes.get("configuration", number),
+        ),
+        TrialEnded(
+            trial=number, attempt=0, time_unix_s=100.0 + at_s, state="failed", reason=given["reason"],
+            message=f"{given['error']}: shape ({given['text']})", traceback=TRACEBACK.format(**given),
+        ),
+    ]  # fmt: skip
+
+
+def after(events: Sequence[Event], **fields: Any) -> History:
+    history = make_history(**fields)
+    for event in events:
+        history.apply(event)
+    return history
+
+
+def test_the_same_error_in_the_first_trials_ends_the_run_at_once_as_failed() -> None:
+    def first(num_trials: int) -> list[Event]:
+        return [event for number in range(num_trials) for event in failing(number)]
+
+    assert ending_now(after(first(2)), 110.0) is None
+    ending = ending_now(after(first(3)), 110.0)
+    assert ending is not None
+    assert (ending.state, ending.reason) == ("failed", "failures")
+    message = "the first 3 trials failed with the same error before reporting loss: ValueError: shape (0)"
+    assert ending.message == message
+    assert begun_ending(after([*first(3), ending.model_copy(update={"state": "stopping"})])).state == "failed"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"line": 8},
+        {"error": "KeyError"},
+        {"reason": "oom"},
+        {"configuration": 1},
+    ],
+    ids=["another place", "another type", "out of memory", "a repeat"],
+)
+def test_other_failures_among_the_first_do_not_end_the_run(other: dict[str, Any]) -> None:
+    assert ending_now(after([*failing(0), *failing(1), *failing(2, **other)]), 110.0) is None
+
+
+def test_an_error_that_one_choice_may_cause_needs_more_trials() -> None:
+    search = {"x": {"low": 0.0, "high": 1.0}, "how": {"choices": ["a", "b"]}}
+
+    def of(choices: str) -> History:
+        events = [event for number, how in enumerate(choices) for event in failing(number, how=how)]
+        return after(events, search=search)
+
+    assert [ending_now(of(choices), 110.0) is None for choices in ("aab", "aaa", "aaaaa", "aaaaaa")] == [
+        False, True, True, False,
+    ]  # fmt: skip
+
+
+def test_a_run_with_any_result_goes_on_and_a_resumed_one_counts_anew() -> None:
+    three = [event for number in range(3) for event in failing(number)]
+    report = TrialReported(trial=3, step=1, values={"loss": 1.0}, time_unix_s=103.0)
+    proposed = failing(3)[0]
+    assert ending_now(after([*three, proposed, report]), 110.0) is None
+    again = DriverStarted(pid=2, host="here", num_cpus=1, time_unix_s=200.0)
+    assert ending_now(after([*three, again]), 201.0) is None
+    fixed_wrong = [event for number in range(3, 6) for event in failing(number, at_s=110)]
+    assert ending_now(after([*three, again, *fixed_wrong]), 220.0) is not None
+
+
+def test_a_run_of_nothing_but_failures_is_not_complete() -> None:
+    complete = RunStateChanged(state="complete", reason="trials")
+    failed = honest_ending(complete, after([*failing(0), *failing(1, line=9)]))
+    assert (failed.state, failed.reason) == ("failed", "failures")
+    assert failed.message == "all 2 trials failed; the first one: ValueError: shape (0)"
+    assert (
+        honest_ending(complete, after(failing(0))).message == "the only trial failed: ValueError: shape (0)"
+    )
+    assert honest_ending(complete, make_history()).state == "complete"
+    assert honest_ending(complete, make_history([1.0])).state == "complete"
+    stopped = RunStateChanged(state="stopped", reason="person")
+    assert honest_ending(stopped, after(failing(0))).state == "stopped"
 
 
 @pytest.mark.parametrize(("losses", "reached"), [([0.3, 0.2], False), ([0.3, 0.1], True), ([0.05], True)])

@@ -158,7 +158,7 @@ def test_a_trial_that_takes_too_long_takes_the_processes_that_it_started_along(s
     sweep = Sweep.create(store, "breed", search=search, budget={"trials": 1}, resources=resources).launch()
     report = sweep.wait_for(TrialReported)
     started = [psutil.Process(int(report.values[name])) for name in ("child", "shell")]
-    sweep.wait("complete")
+    sweep.wait("failed")
     assert (sweep.trials[0].state, sweep.trials[0].reason) == ("failed", "timeout")
     wait_until(lambda: not any(goes_on(process) for process in started), timeout_s=20)
 

@@ -69,10 +69,12 @@ def test_a_ray_that_is_lost_meanwhile_is_told_in_our_words(
     sweep.launch().wait("complete")
 
 
-def test_a_model_that_cannot_be_built_fails_its_trials_and_not_the_run(store: Store) -> None:
-    sweep = Sweep.create(store, "no_such_function", budget={"trials": 2}).launch().wait("complete")
+def test_a_run_in_which_nothing_but_failures_came_of_its_trials_has_failed(store: Store) -> None:
+    sweep = Sweep.create(store, "no_such_function", budget={"trials": 2}).launch().wait("failed")
     assert [(trial.state, trial.reason) for trial in sweep.trials] == [("failed", "error")] * 2
     assert "no_such_function" in (sweep.trials[0].message or "")
+    assert sweep.history.reason == "failures"
+    assert (sweep.history.message or "").startswith("all 2 trials failed: ")
     assert "trial 1 failed" in (store.folder(sweep.run_id) / "driver.log").read_text()
 
 

@@ -62,7 +62,7 @@ def test_a_trial_whose_workers_always_die_is_given_up_after_its_retries(store: S
     sweep = Sweep.create(
         store, "kill_myself", budget={"trials": 2}, resources={"concurrency": 1, "max_retries": 1}
     ).launch()
-    sweep.wait("complete")
+    sweep.wait("failed")
 
     for trial in sweep.trials:
         assert (trial.state, trial.reason, trial.attempts) == ("failed", "lost", 2)
@@ -81,7 +81,7 @@ def test_retries_are_counted_over_driver_restarts_and_deaths_of_the_driver_are_n
         sweep.wait_for(TrialReported, lambda event, attempt=attempt: event.attempt == attempt)
         pids = {"worker": sweep.trials[0].worker_pids[0], "driver": sweep.of(DriverStarted)[-1].pid}
         os.kill(pids[victim], signal.SIGKILL)
-    sweep.wait("complete")
+    sweep.wait("failed")
 
     [trial] = sweep.trials
     assert (trial.state, trial.reason, trial.attempts) == ("failed", "lost", 4)
@@ -148,7 +148,7 @@ def test_a_trial_whose_coordinators_always_die_is_given_up(store: Store) -> None
         sweep.wait_for(TrialReported, lambda event, attempt=attempt: event.attempt == attempt)
         [pid] = coordinator_pids()
         os.kill(pid, signal.SIGKILL)
-    sweep.wait("complete")
+    sweep.wait("failed")
     [trial] = sweep.trials
     assert (trial.state, trial.reason, trial.attempts) == ("failed", "lost", 4)
     assert "coordinator was lost: The actor" in (trial.message or "")

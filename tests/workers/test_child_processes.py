@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+import pytest
 
 SCRIPT = """
 import multiprocessing.shared_memory, subprocess, sys, psutil
@@ -29,3 +32,25 @@ def test_every_process_below_this_one_ends_but_pythons_own_helper() -> None:
     )
 
     assert (done.stdout.split(), done.stderr) == (["5", "0"], "")
+
+
+WANDB = """
+import sys
+sys.path.append(sys.argv[1])
+import psutil, wandb
+from workbench.workers.child_processes import end_child_processes, end_services
+for trial in range(2):
+    wandb.init(mode="offline", dir=sys.argv[2], settings=wandb.Settings(silent=True)).log({"loss": 0.5})
+    print(end_services(), end_child_processes(), len(psutil.Process().children()))
+"""
+
+
+def test_wandb_can_be_used_in_every_trial(tmp_path: Path) -> None:
+    wandb = pytest.importorskip("wandb")
+    found = str(Path(wandb.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", WANDB, found, str(tmp_path)], capture_output=True, text=True, timeout=120
+    )
+
+    assert done.stdout.splitlines() == ["[] [] 0"] * 2, done.stderr
+    assert len(list(tmp_path.glob("wandb/offline-run-*/*.wandb"))) == 2

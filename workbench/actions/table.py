@@ -230,7 +230,8 @@ _DECLARED = (
             Argument("enqueue", "settings", "Try this configuration next, as enqueue does; without a limit "
                      "the run gets one more trial.", option="--set", is_from_browser=False),
         ),
-        for_run=lambda run: run.is_sweep and not run.is_replay and (run.is_alive or run.state == "complete"),
+        for_run=lambda run: run.is_sweep and not run.is_replay
+        and (run.is_alive or run.state in ("complete", "failed")),
         asks_first=True, may_launch=True,
         examples=("workbench extend last --trials 50", "workbench extend last --trials 50 --time 1h"),
     ),

@@ -13,6 +13,7 @@ from typing import Any
 from workbench.advisor.stored_advice import Interval, finite, mapping, stored_plan, texts
 from workbench.experiment.yaml_file import write_yaml
 from workbench.formatting import (
+    counted_noun,
     format_bytes,
     format_count,
     format_duration,
@@ -207,7 +208,7 @@ def _describe_rate(candidate: Mapping[str, Any]) -> str:
     if rule:
         words.append(f"rule {rule}")
     if warmup_epochs:
-        words.append(f"warm-up over {format_number(warmup_epochs)} epoch{'' if warmup_epochs == 1 else 's'}")
+        words.append(f"warm-up over {format_number(warmup_epochs)} {counted_noun(warmup_epochs, 'epoch')}")
     return ", ".join(words)
 
 

@@ -23,6 +23,7 @@ from workbench.automl_pipeline.scores import scores_of
 from workbench.automl_pipeline.targets import Task
 from workbench.automl_pipeline.task_detection import as_samples, read_labelled
 from workbench.errors import DataError, RunError, Suggestion
+from workbench.formatting import format_percent
 from workbench.runs.descriptions import HELD_OUT, is_automatic
 from workbench.runs.handle import Run, attach
 from workbench.runs.notebook_output import bundle
@@ -92,13 +93,14 @@ class AutoML:
     def progress(self) -> str:
         """The progress of the run in one line."""
         history = self.run.history
-        part, left_s = progress_of(history, time.time())
+        progress = progress_of(history, time.time())
         candidates = candidates_of(history)
         parts = [self.run.state, describe_counts(candidates)]
         if best := describe_best(candidates):
             parts.append(best)
-        if not self.finished and part is not None:
-            parts.append(f"{100 * part:.0f} % of the budget" + (f", {left_s:.0f} s left" if left_s else ""))
+        if not self.finished and progress.part is not None:
+            left = progress.describe_left()
+            parts.append(f"{format_percent(progress.part)} of the budget" + (f", {left}" if left else ""))
         return "; ".join(parts)
 
     def wait(self, timeout_s: float | None = None) -> Self:

@@ -80,12 +80,12 @@ class CandidatesView:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
-        done, left_s = progress_of(self._history, time.time())
+        progress = progress_of(self._history, time.time())
         words = describe_counts(candidates_of(self._history)) if self._history.trials else "starting"
         if state == "stopping":
             words += ", stopping"
-        elif left_s is not None:
-            words += f", {format_duration(round(left_s))} left"
+        elif (left := progress.describe_left()) is not None:
+            words += f", {left}"
         grid = Table.grid(padding=(0, 2))
-        grid.add_row(ProgressBar(total=1.0, completed=done or 0.0, width=_BAR_WIDTH), words)
+        grid.add_row(ProgressBar(total=1.0, completed=progress.part or 0.0, width=_BAR_WIDTH), words)
         return grid

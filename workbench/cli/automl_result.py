@@ -40,8 +40,7 @@ def candidates_table(history: History, most: int) -> tuple[Table, int]:
 
     from workbench.automl_pipeline.candidate_results import candidates_of
     from workbench.automl_pipeline.model_selection import describe
-    from workbench.cli.inspect import make_table
-    from workbench.cli.output import colour_of
+    from workbench.cli.output import colour_of, make_table
 
     found = sorted(
         candidates_of(history), key=lambda each: (not each.has_model, each.state != "complete", each.loss)

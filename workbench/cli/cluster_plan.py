@@ -137,7 +137,7 @@ def _draw(
 
 
 def _show(offers: list[Offer]) -> None:
-    from workbench.cli.inspect import make_table
+    from workbench.cli.output import make_table
     from workbench.formatting import format_duration, format_money
 
     console = make_console()

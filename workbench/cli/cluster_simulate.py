@@ -91,7 +91,7 @@ def simulate_cluster(
 
 
 def _show(results: dict[str, Any], least_s: float) -> None:
-    from workbench.cli.inspect import make_table
+    from workbench.cli.output import make_table
 
     console = make_console()
     table = make_table("rule", "all ended", "first run", "leased", "useful", "lost", "failures")

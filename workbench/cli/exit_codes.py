@@ -23,7 +23,7 @@ MEANINGS = {
     FAILED: "failed",
     BAD_INPUT: "the experiment, the data or the command line is wrong",
     UNSCHEDULABLE: "the available hardware can never satisfy the request",
-    NOTHING_COMPLETE: "the run ended without a complete trial",
+    NOTHING_COMPLETE: "the run ended without a complete trial, for example because every trial failed",
     SOME_FAILED: "the run has complete trials, and some of its trials failed",
     INTERRUPTED: "interrupted",
 }
@@ -38,7 +38,7 @@ def exit_code_of(error: WorkbenchError) -> int:
 
 def exit_code_of_run(history: History, state: RunState) -> int:
     """Return the exit code that stands for the end of a run."""
-    if state in ("failed", "lost"):
+    if state == "lost" or (state == "failed" and history.reason != "failures"):
         return FAILED
     if not history.in_state("complete"):
         return NOTHING_COMPLETE

@@ -18,7 +18,7 @@ from workbench.errors import RunError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, DriverStarted, RunState
 from workbench.formatting import format_duration, format_params, format_value
 from workbench.history import History
-from workbench.runs.descriptions import is_automatic
+from workbench.runs.descriptions import is_automatic, leaders
 from workbench.runs.interruption import ended_like_interrupted
 
 if TYPE_CHECKING:
@@ -118,23 +118,26 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
     click.secho(
         f"{run.name} {state}" + (f" ({why})" if why and state != "lost" else "")
         + f" after {format_duration(history.active_s(time.time()))}: {counts or 'no trials'}", bold=True,
+        fg="red" if state == "failed" else None,
     )  # fmt: skip
     if state == "lost":
         click.echo("Its driver is gone; the results are stored, and the run can be resumed.")
-    best = history.best()
-    if found := result_lines(history):
-        for at, line in enumerate(found):
-            click.echo(f"{'' if at else 'result':<8}{line}")
-    elif best is None:
+    found = result_lines(history)
+    for at, line in enumerate(found):
+        click.echo(f"{'' if at else 'result':<8}{line}")
+    shown = [] if found else leaders(history)
+    if not shown and not found:
         click.echo(f"best    none: {history.why_no_best()}")
-    else:
-        values = {item.metric: best.values[item.metric] for item in history.objectives}
+    for label, trial, values in shown:
         click.echo(
-            "best    " + click.style(format_params(values), fg="green", bold=True) + f"  trial {best.number}"
-        )
-        width = max((len(name) for name in best.params), default=0)
-        for name, value in best.params.items():
+            f"{label:<8}" + click.style(format_params(values), fg="green", bold=True)
+            + f"  trial {trial.number}"
+        )  # fmt: skip
+        width = max((len(name) for name in trial.params), default=0)
+        for name, value in trial.params.items():
             click.echo(f"        {name:<{width}}  {format_value(value)}")
+    if len(history.objectives) > 1 and len(front := history.front()) > len(shown):
+        click.echo(f"        and {len(front) - len(shown)} more on the front of {len(front)}")
     for trial in history.in_state("failed")[:3]:
         click.secho(
             f"failed  trial {trial.number} {format_params(trial.params)}: {last_line(trial)}", fg="red"

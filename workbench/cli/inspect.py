@@ -12,6 +12,7 @@ from workbench.actions import ACTIONS
 from workbench.advisor.card import lines_of
 from workbench.cli.action_options import action_options
 from workbench.cli.automl_result import candidates_table, describe_candidates, result_lines
+from workbench.cli.best_trials import print_best
 from workbench.cli.exit_codes import exit_code_of
 from workbench.cli.options import (
     Count,
@@ -30,19 +31,21 @@ from workbench.cli.output import (
     describe_first_steps,
     describe_memory,
     make_console,
+    make_table,
     print_error,
     print_json,
 )
 from workbench.cli.remote import remote_capable
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.trial_value import describe_value
-from workbench.formatting import format_age, format_count, format_number, format_params, format_value
+from workbench.formatting import format_age, format_count, format_number, format_params
 from workbench.runs.descriptions import (
     describe_place,
     first_line,
     first_traceback,
     format_counts,
     format_numbers,
+    has_nothing_left,
     how_to_extend,
     is_automatic,
 )
@@ -178,18 +181,8 @@ def print_run(run: Run, num_trials: int) -> None:
     automatic = is_automatic(history.experiment)
     for at, line in enumerate(result_lines(history)):
         console.print(Text(line if at else f"\n{line}", style="" if at else "bold"))
-    best = None if automatic else history.best()
-    if best is not None:
-        console.print()
-        console.print(Text(f"Best: trial {best.number}", style="bold"))
-        facts = make_table(show_header=False)
-        for name, value in best.values.items():
-            facts.add_row(name, Text(format_number(value), style="bold"))
-        for name, value in best.params.items():
-            facts.add_row(name, format_value(value))
-        if plan := best.plan.describe(in_full=True):
-            facts.add_row("plan", plan)
-        console.print(facts)
+    if not automatic:
+        print_best(console, history)
     if history.trials and num_trials:
         if automatic:
             (table, rest), noun = candidates_table(history, num_trials), "candidate"
@@ -208,20 +201,6 @@ def print_run(run: Run, num_trials: int) -> None:
     console.print()
     for line in next_commands(run.run_id, row.state, history):
         console.print(Text(line, style="bright_black"))
-
-
-def make_table(*columns: str, show_header: bool = True) -> Table:
-    """Return a table in the common style."""
-    from rich import box
-    from rich.table import Table
-
-    table = Table(
-        box=box.SIMPLE_HEAD, show_header=show_header, show_edge=False, pad_edge=False, header_style="bold",
-        padding=(0, 2, 0, 0),
-    )  # fmt: skip
-    for column in columns:
-        table.add_column(column, no_wrap=column in ("run", "state"))
-    return table
 
 
 def trials_table(history: History, trials: list[Trial]) -> Table:
@@ -256,6 +235,10 @@ def next_commands(run_id: str, state: str, history: History, *, has_report: bool
             offers.append(("start it, if it does not start", command_line("resume", run_id)))
     elif state == "complete" and has_best and (more := how_to_extend(history)):
         offers = [("extend it", command_line("extend", run_id, **more))]
+    elif state == "failed" and has_nothing_left(history):
+        offers = [
+            ("try more once it is fixed", command_line("extend", run_id, **(how_to_extend(history) or {})))
+        ]
     elif state in ("lost", "stopped", "failed"):
         offers = [("resume it", command_line("resume", run_id))]
     if (failed := first_traceback(history)) is not None:
@@ -322,7 +305,7 @@ def _print_setbacks(console: Any, history: History) -> None:
     grouped: dict[str, list[int]] = {}
     for trial in history.trials.values():
         for setback in trial.setbacks:
-            if setback.reason != "resized":
+            if setback.reason not in ("resized", "stopped"):
                 grouped.setdefault(f"{setback.reason}: {first_line(setback.message)}", []).append(
                     trial.number
                 )

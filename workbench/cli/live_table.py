@@ -12,6 +12,7 @@ from workbench.cli.output import colour_of, make_console
 from workbench.events import Event, RunState, TrialStarted
 from workbench.formatting import format_duration, format_number, format_params, format_rate
 from workbench.history import History, Trial
+from workbench.runs.descriptions import leaders
 from workbench.runs.event_lines import Narrator
 from workbench.runs.progress import progress_of
 
@@ -130,13 +131,11 @@ class LiveView:
             (name, "bold"), f"  {run_id}  ", (state, colour_of(state)), (f"  {elapsed}", "bright_black")
         )
         parts: list[RenderableType] = [Text(""), title, self._draw_progress()]
-        best = self._history.best()
-        if best is not None:
-            values = {item.metric: best.values[item.metric] for item in self._history.objectives}
+        for label, trial, values in leaders(self._history):
             parts.append(
                 Text.assemble(
-                    ("best  ", "bright_black"), f"trial {best.number}  ",
-                    (format_params(values), "bold green"), f"  {format_params(best.params)}",
+                    (f"{label}  ", "bright_black"), f"trial {trial.number}  ",
+                    (format_params(values), "bold green"), f"  {format_params(trial.params)}",
                     no_wrap=True, overflow="ellipsis",
                 )
             )  # fmt: skip
@@ -151,7 +150,8 @@ class LiveView:
 
         history = self._history
         finished = sum(trial.finished for trial in history.trials.values())
-        done, left_s = progress_of(history, time.time())
+        progress = progress_of(history, time.time())
+        done = progress.part
         total = history.max_trials()
         counts = "  ".join(
             f"[{colour_of(state)}]{len(found)} {state}[/]"
@@ -159,8 +159,8 @@ class LiveView:
             if (found := history.in_state(state))
         )
         words = f"{finished}{f'/{total}' if total else ''} trials  {counts}"
-        if left_s is not None:
-            words += f"  [bright_black]{format_duration(round(left_s))} left[/]"
+        if (left := progress.describe_left()) is not None:
+            words += f"  [bright_black]{left}[/]"
         if done is None:
             from rich.text import Text
 
@@ -172,7 +172,7 @@ class LiveView:
         return grid
 
     def _draw_running(self, running: list[Trial]) -> Table:
-        from workbench.cli.inspect import make_table
+        from workbench.cli.output import make_table
 
         history = self._history
         metrics = [item.metric for item in history.objectives]

@@ -17,6 +17,7 @@ from workbench.runs.descriptions import plain
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
     from workbench.advisor.memory import MemoryForecast
     from workbench.probes.first_step import FirstStep
@@ -103,3 +104,17 @@ def describe_memory(forecast: MemoryForecast) -> str:
         f"the largest micro batch that does: {format_count(forecast.largest_micro_batch)}",
     ]
     return "\n".join([*lines, f"  looked at {format_params(forecast.params)}"] if forecast.params else lines)
+
+
+def make_table(*columns: str, show_header: bool = True) -> Table:
+    """Return a table in the common style."""
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        box=box.SIMPLE_HEAD, show_header=show_header, show_edge=False, pad_edge=False, header_style="bold",
+        padding=(0, 2, 0, 0),
+    )  # fmt: skip
+    for column in columns:
+        table.add_column(column, no_wrap=column in ("run", "state"))
+    return table

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from workbench.cli.inspect import make_table
-from workbench.cli.output import colour_of, make_console, print_json
+from workbench.cli.output import colour_of, make_console, make_table, print_json
 from workbench.errors import ArgumentError, RunError
 from workbench.formatting import format_number, format_value
 from workbench.runs.descriptions import describe_place, first_traceback, log_file

@@ -106,7 +106,7 @@ def _note_limits(ranking: Sequence[RankedBatch], batches: Sequence[int]) -> None
 
 
 def _print(ranking: Sequence[RankedBatch]) -> None:
-    from workbench.cli.inspect import make_table
+    from workbench.cli.output import make_table
 
     table = make_table("global batch", "time", "plan", "step", "noise scales")
     for ranked in ranking:

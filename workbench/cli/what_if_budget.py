@@ -52,7 +52,7 @@ def what_if_budget(
 
 
 def _print(advice: NextRun) -> None:
-    from workbench.cli.inspect import make_table
+    from workbench.cli.output import make_table
 
     table = make_table("global batch", "time to target", "90 % interval")
     for ranked in advice.ranking:

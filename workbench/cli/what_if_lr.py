@@ -59,7 +59,7 @@ def what_if_lr(as_json: bool, **arguments: Any) -> None:
     if as_json:
         print_json({"lr": advice.lr, "rule": advice.rule, "warmup": advice.warmup, "reason": advice.reason})
         return
-    from workbench.cli.inspect import make_table
+    from workbench.cli.output import make_table
 
     facts = make_table(show_header=False)
     facts.add_row("learning rate", format_number(advice.lr))

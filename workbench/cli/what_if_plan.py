@@ -40,7 +40,7 @@ def what_if_plan(
     if as_json:
         print_json(answer)
         return
-    from workbench.cli.inspect import make_table
+    from workbench.cli.output import make_table
 
     table = make_table(show_header=False)
     for name, text in answer["rows"]:

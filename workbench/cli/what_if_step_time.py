@@ -36,7 +36,7 @@ def step_time(measured: Path, points: Path, as_json: bool) -> None:
     if as_json:
         print_json({"points": [prediction._asdict() for prediction in predictions]})
         return
-    from workbench.cli.inspect import make_table
+    from workbench.cli.output import make_table
 
     table = make_table("nodes", "gpus", "micro batch", "step", "low", "high", "")
     for point, prediction in zip(requested, predictions, strict=True):

@@ -43,7 +43,7 @@ class RunStateChanged(EventHeader):
     type: Literal["run_state_changed"] = "run_state_changed"
     state: RunState
     reason: str | None = Field(
-        default=None, description="Why: trials, time, target, plateau, exhausted, person, error."
+        default=None, description="Why: trials, time, target, plateau, exhausted, person, failures, error."
     )
     message: str | None = None
 

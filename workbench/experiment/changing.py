@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from workbench.errors import ExperimentError
+from workbench.formatting import format_duration
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -58,7 +59,7 @@ def describe_changes(before: Experiment, after: Experiment) -> list[str]:
 def _write(path: str, value: float | str | None) -> str:
     if value is None:
         return "none"
-    return f"{value:g} s" if path == "budget.time" else str(value)
+    return format_duration(float(value)) if path == "budget.time" else str(value)
 
 
 def values_of(experiment: Experiment) -> dict[str, Any]:

@@ -6,7 +6,16 @@ and no curves; curves are left to the plots, proposals to the study.
 
 from __future__ import annotations
 
+from workbench.history.failures import FailureGroup, failure_groups, only_failures, systematic_failure
 from workbench.history.history import History
 from workbench.history.trial import Resize, Trial
 
-__all__ = ["History", "Resize", "Trial"]
+__all__ = [
+    "FailureGroup",
+    "History",
+    "Resize",
+    "Trial",
+    "failure_groups",
+    "only_failures",
+    "systematic_failure",
+]

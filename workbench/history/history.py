@@ -156,7 +156,11 @@ class History:
         record.last_step = int(reports.numbers["step"].values[-1])
         epochs, known = reports.numbers["epoch"]
         record.last_epoch = float(epochs[-1]) if known[-1] else None
-        record.last_event_unix_s = float(reports.numbers["time_unix_s"].values[-1])
+        times_unix_s = reports.numbers["time_unix_s"].values
+        if record.first_report is None:
+            first_step, first_epoch = int(reports.numbers["step"].values[0]), float(epochs[0])
+            record.first_report = (float(times_unix_s[0]), first_step, first_epoch if known[0] else None)
+        record.last_event_unix_s = float(times_unix_s[-1])
         self._note_time(record.last_event_unix_s)
 
     def _note_time(self, time_unix_s: float) -> None:
@@ -253,6 +257,16 @@ class History:
         return [
             trial for trial in trials if not any(_beats(other, trial, self.objectives) for other in trials)
         ]
+
+    def extremes(self) -> dict[str, Trial]:
+        """Return the complete, feasible trial with the best value of each objective, by metric."""
+        ranked = self.ranked()
+        signs = {item.metric: 1.0 if item.goal == "maximize" else -1.0 for item in self.objectives}
+        return {
+            metric: max(ranked, key=lambda trial, metric=metric, sign=sign: sign * trial.values[metric])
+            for metric, sign in signs.items()
+            if ranked
+        }
 
     @property
     def objectives(self) -> Sequence[Objective]:

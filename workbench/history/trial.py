@@ -84,6 +84,7 @@ class Trial:
     last_values: dict[str, float] = dataclasses.field(default_factory=dict)
     last_step: int = 0
     last_epoch: float | None = None
+    first_report: tuple[float, int, float | None] | None = None  # of the last attempt: time, step, epoch
     samples_per_s: float | None = None
     parts_s: Mapping[str, float] = dataclasses.field(default_factory=dict)  # seconds per step, by part
     reports: int = 0
@@ -176,6 +177,7 @@ def apply_to_trial(
             trial.plan = PartialPlan.from_json(event.plan)
             trial.worker_pids, trial.hosts = list(event.worker_pids), list(event.hosts)
             trial.attempt_unix_s = event.time_unix_s
+            trial.first_report = None
             if trial.started_unix_s is None:
                 trial.started_unix_s = event.time_unix_s
         case TrialPlanned():
@@ -183,6 +185,7 @@ def apply_to_trial(
         case TrialReported():
             trial.reports += 1
             trial.last_step, trial.last_epoch = event.step, event.epoch
+            trial.first_report = trial.first_report or (event.time_unix_s, event.step, event.epoch)
             trial.last_values.update(event.values)
             trial.samples_per_s = event.samples_per_s or trial.samples_per_s
             trial.parts_s = event.parts_s or trial.parts_s

@@ -20,6 +20,7 @@ from workbench.experiment.changing import Setting
 from workbench.live_feed.action_messages import Json, Name, Offer
 from workbench.live_feed.chosen_model import ChosenModel
 from workbench.live_feed.machines import MachinesStatus
+from workbench.live_feed.outcome import Best, Failure, Front, ObjectiveSummary
 from workbench.store.labels import MAX_TAGS, Archive
 
 MAX_WINDOW = 200
@@ -118,14 +119,6 @@ class Column(_Response):
     type: Literal["f32", "f64"]
 
 
-class Best(_Response):
-    """The best trial of a run so far."""
-
-    trial: int
-    values: dict[str, float | str] = Field(description="NaN and infinities are strings.")
-    params: Json
-
-
 class RunItem(_Response):
     """A run in the list of runs."""
 
@@ -136,7 +129,9 @@ class RunItem(_Response):
     created_unix_s: float
     owner: str | None = Field(description="As 'PID on HOST'.")
     progress: float | None = Field(description="From 0 to 1; None if unknown.")
-    best: str | None = Field(description="The first objective of the best trial, formatted.")
+    best: str | None = Field(
+        description="The first objective of the best trial, formatted, or the size of the front."
+    )
     num_trials: int
     tags: tuple[str, ...] = ()
     pinned: bool = False
@@ -158,14 +153,6 @@ class RunList(_Response):
     num_archived: int = 0
 
 
-class ObjectiveSummary(_Response):
-    """What a run optimises."""
-
-    metric: str
-    goal: Literal["maximize", "minimize"]
-    target: float | None
-
-
 class RunDetail(_Response):
     """The state and progress of a run."""
 
@@ -179,12 +166,16 @@ class RunDetail(_Response):
     ended_unix_s: float | None
     elapsed_s: float
     left_s: float | None
+    left_low_s: float | None = Field(description="The interval in which it should lie.")
+    left_high_s: float | None
     progress: float | None
     owner: str | None
     counts: dict[str, int] = Field(description="Number of trials by state.")
     num_configurations: int = Field(description="With repeats, less than the number of trials.")
     chosen: ChosenModel | None = Field(description="The result of an automatic run.")
-    best: Best | None
+    best: Best | None = Field(description="None without one, or with several objectives.")
+    front: Front | None = Field(description="None with one objective.")
+    failures: tuple[Failure, ...] = Field(description="The most frequent first.")
     objectives: tuple[ObjectiveSummary, ...]
     metrics: tuple[str, ...] = Field(description="Reported metrics, objectives first.")
     params: tuple[str, ...] = Field(description="Names of the searched parameters.")

@@ -9,11 +9,12 @@ from typing import Any
 from workbench.advisor.advice_card import card_of
 from workbench.events import FINISHED_RUN_STATES
 from workbench.experiment.changing import CHANGEABLE, values_of
-from workbench.formatting import format_value
-from workbench.history import History
+from workbench.formatting import format_count, format_value
+from workbench.history import History, failure_groups, only_failures
 from workbench.live_feed.available_actions import offers_of_run
 from workbench.live_feed.chosen_model import chosen_model
-from workbench.live_feed.protocol import Best, ObjectiveSummary, RunDetail, RunItem
+from workbench.live_feed.outcome import Best, Extreme, Failure, Front, ObjectiveSummary
+from workbench.live_feed.protocol import RunDetail, RunItem
 from workbench.live_feed.run_tail import RunTail
 from workbench.runs.descriptions import format_numbers, plain
 from workbench.runs.progress import progress_of
@@ -31,6 +32,9 @@ _EVENTS_OF_A_SUMMARY = (
 )  # fmt: skip
 _MAX_SUMMARIES = 5_000
 _MAX_SPARK = 24
+_MAX_FAILURES = 20
+_MAX_TRIALS = 12
+_MAX_MESSAGE = 500
 
 
 class Summaries:
@@ -68,19 +72,13 @@ def with_labels(item: RunItem, row: RunRow) -> RunItem:
 
 def summary_of(row: RunRow, history: History, *, is_advice: bool) -> RunItem:
     """Return the entry of a run in the list of runs."""
-    best = history.best()
-    progress = 1.0 if row.state == "complete" else progress_of(history, _driven_until_unix_s(row))[0]
-    metric = history.objectives[0].metric
-    value = None if best is None else best.values[metric]
-    if (chosen := chosen_model(history)) is not None:
-        metric, value = f"test {chosen.metric}", chosen.value
     return _bare(row).model_copy(
         update={
             "kind": "advice" if is_advice else "sweep",
-            "progress": progress,
-            "best": None if value is None else f"{metric} {format_value(value)}",
+            "progress": _part(row, history),
+            "best": _best_words(history),
             "num_trials": len(history.trials),
-            "spark": () if best is None else _best_so_far(history),
+            "spark": () if history.best() is None else _best_so_far(history),
             "goal": history.objectives[0].goal,
         }
     )
@@ -94,12 +92,13 @@ def run_detail(tail: RunTail) -> RunDetail:
     """
     row, history, series = tail.row, tail.data.history, tail.data.series
     now_s, in_force = _driven_until_unix_s(row), values_of(history.in_force)
-    progress, left_s = progress_of(history, now_s)
     ended = row.state in FINISHED_RUN_STATES
-    best = history.best()
+    left = None if ended or row.state == "lost" else progress_of(history, now_s).left
+    has_front = len(history.objectives) > 1
+    best = None if has_front else history.best()
     counts = {state: len(found) for state in _STATES if (found := history.in_state(state))}
     figures = SWEEP_FIGURES if history.trials else ()
-    if history.trials and len(history.objectives) > 1:
+    if history.trials and has_front:
         figures = ("pareto", *figures)
     if tail.data.advice.exists:
         figures = (*figures, *ADVICE_FIGURES)
@@ -112,10 +111,18 @@ def run_detail(tail: RunTail) -> RunDetail:
         reason=history.reason, message=_message(tail), created_unix_s=row.created_unix_s,
         ended_unix_s=history.ended_unix_s,
         elapsed_s=history.active_s(now_s) if history.drivers else max(0.0, until_s - began_s),
-        left_s=None if ended or row.state == "lost" else left_s,
-        progress=1.0 if row.state == "complete" else progress, owner=_owner(row), counts=counts,
+        left_s=left and left.seconds, left_low_s=left and left.low_s, left_high_s=left and left.high_s,
+        progress=_part(row, history), owner=_owner(row), counts=counts,
         num_configurations=history.num_configurations(), chosen=chosen_model(history),
         best=best and Best(trial=best.number, values=plain(best.values), params=best.params),
+        front=_front(history) if has_front else None,
+        failures=tuple(
+            Failure(
+                reason=group.reason, message=group.message[:_MAX_MESSAGE], num_trials=len(group.trials),
+                trials=tuple(trial.number for trial in group.trials[:_MAX_TRIALS]),
+            )
+            for group in failure_groups(history)[:_MAX_FAILURES]
+        ),
         objectives=tuple(
             ObjectiveSummary(metric=item.metric, goal=item.goal, target=item.target)
             for item in history.objectives
@@ -128,6 +135,35 @@ def run_detail(tail: RunTail) -> RunDetail:
         loading=tail.loading,
         offers=offers_of_run(row, history, is_advice=tail.is_advice),
     )  # fmt: skip
+
+
+def _part(row: RunRow, history: History) -> float | None:
+    """Return how far a run is; trials that failed are not progress where nothing else came of the run."""
+    if row.state == "complete":
+        return 1.0
+    if row.state == "failed" and only_failures(history) is not None:
+        return 0.0
+    return progress_of(history, _driven_until_unix_s(row)).part
+
+
+def _front(history: History) -> Front:
+    extremes = tuple(
+        Extreme(metric=metric, value=trial.values[metric], trial=trial.number)
+        for metric, trial in history.extremes().items()
+    )
+    return Front(num_trials=len(history.front()), extremes=extremes)
+
+
+def _best_words(history: History) -> str | None:
+    """Return the best value, or with several objectives how many trials are on the front."""
+    if (chosen := chosen_model(history)) is not None:
+        return f"test {chosen.metric} {format_value(chosen.value)}"
+    best, metric = history.best(), history.objectives[0].metric
+    if best is None:
+        return None
+    if len(history.objectives) > 1:
+        return f"{format_count(len(history.front()), 'trial')} on the front"
+    return f"{metric} {format_value(best.values[metric])}"
 
 
 def _bare(row: RunRow) -> RunItem:

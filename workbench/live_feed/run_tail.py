@@ -215,6 +215,8 @@ def _level_of(event: Event) -> Any:
             return event.level
         case TrialEnded(state="failed") | RunStateChanged(state="failed" | "lost"):
             return "error"
+        case AttemptEnded(reason="stopped" | "resized"):  # the run ended, or the trial gets more workers
+            return "info"
         case AttemptEnded() | CommandHandled(done=False) | AlertDelivered(sent=False):
             return "warning"
         case TrialEnded(state="complete") | RunStateChanged(state="complete"):

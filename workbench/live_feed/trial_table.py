@@ -41,12 +41,12 @@ def trial_table(tail: RunTail, query: TableQuery) -> TrialTable:
     columns = _columns(history, tail.data.series.metrics)
     keys = [column.key for column in columns]
     found = _selected(history, columns, query)
-    best = history.best()
+    leading, best = _best_numbers(history), history.best() if len(history.objectives) == 1 else None
 
     def row(trial: Trial) -> TrialRow:
         return TrialRow(
             number=trial.number, state=trial.state, reason=trial.reason,
-            is_best=best is not None and best.number == trial.number,
+            is_best=trial.number in leading,
             cells=tuple(_cell(_value(trial, key)) for key in keys),
         )  # fmt: skip
 
@@ -105,6 +105,14 @@ def _selected(history: History, columns: list[TableColumn], query: TableQuery) -
         key=lambda trial: _order(_value(trial, query.sort), query.descending), reverse=query.descending
     )
     return found
+
+
+def _best_numbers(history: History) -> set[int]:
+    """Return the best trial, or with several objectives those on the front."""
+    if len(history.objectives) > 1:
+        return {trial.number for trial in history.front()}
+    best = history.best()
+    return set() if best is None else {best.number}
 
 
 def duration_s(trial: Trial) -> float | None:

@@ -73,6 +73,7 @@ class FrameBuilder:
         self._chart = ChartUpdates()
         self._sent: dict[str, Any] = {}
         self._due_s: dict[str, float] = {}
+        self._failed: dict[str, WorkbenchError] = {}
         self._log_seq = 0
         self._seen_edits = 0
         self._frame = 0
@@ -200,8 +201,15 @@ class FrameBuilder:
 
     def _changed(self, part: str, make: Callable[[], Any]) -> dict[str, Any]:
         if not self._is_due(part):
+            if part in self._failed:  # until it is tried again, it is still what it was
+                raise self._failed[part]
             return {}
-        found = make()
+        self._failed.pop(part, None)
+        try:
+            found = make()
+        except WorkbenchError as error:
+            self._failed[part] = error
+            raise
         if found is None or found == self._sent.get(part):
             return {}
         self._sent[part] = found

@@ -17,7 +17,14 @@ from workbench.events import AlertRaised, AttemptEnded, Event, Noted
 from workbench.experiment import Experiment
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.trial_value import describe_value
-from workbench.formatting import MISSING, format_count, format_duration, format_number, format_time
+from workbench.formatting import (
+    MISSING,
+    counted_noun,
+    format_count,
+    format_duration,
+    format_number,
+    format_time,
+)
 from workbench.plots.figures import FIGURES, for_page, javascript
 from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.prepare import default_axis
@@ -66,6 +73,7 @@ def report_html(
     figures = _Figures(run, importance)
     body = [
         _header(run, run_id),
+        _failure(run),
         _answer(run),
         _facts(run, energy_wh),
         *_notices(run, notes),
@@ -239,18 +247,23 @@ def _front_answer(run: RunData) -> str:
     history = run.history
     front = history.front()
     extremes = []
-    for objective in history.objectives:
-        choose = max if objective.goal == "maximize" else min
-        trial = choose(front, key=lambda trial, metric=objective.metric: trial.values[metric])
-        shown = f"{format_number(trial.values[objective.metric])} in trial {trial.number}"
-        extremes.append(f'<tr><th scope="row">best {text(objective.metric)}</th><td>{shown}</td></tr>')
+    for metric, trial in history.extremes().items():
+        shown = f"{format_number(trial.values[metric])} in trial {trial.number}"
+        extremes.append(f'<tr><th scope="row">best {text(metric)}</th><td>{shown}</td></tr>')
     return (
         '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best results</h2>'
         f'<div class="value">{len(front)}</div><div class="metric">'
-        f"{'trial' if len(front) == 1 else 'trials'} on the Pareto front"
+        f"{counted_noun(len(front), 'trial')} on the Pareto front"
         f"</div>{_target(run)}</div><div><h3>Extremes of the front</h3>"
         f"<table><tbody>{''.join(extremes)}</tbody></table></div></section>"
     )
+
+
+def _failure(run: RunData) -> str:
+    """Return the banner of a run that failed."""
+    if run.history.state != "failed":
+        return ""
+    return f'<p class="notice failed" role="alert">Failed: {text(run.history.message or "no message")}</p>'
 
 
 def _no_answer(run: RunData) -> str:
@@ -296,7 +309,7 @@ def _facts(run: RunData, energy_wh: float | None) -> str:
 
 def _notices(run: RunData, notes: Sequence[str]) -> list[str]:
     said = list(notes)
-    if run.history.message and run.history.reason != "advice":
+    if run.history.message and run.history.state != "failed" and run.history.reason != "advice":
         said.insert(0, run.history.message)
     for trial in run.history.trials.values():
         said += [f"Trial {trial.number} {resize.describe()}." for resize in trial.resizes]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from workbench.formatting import MISSING, format_count, format_duration, format_value
-from workbench.history import Trial
+from workbench.history import failure_groups
 from workbench.plots.prepare_trials import searched
 from workbench.plots.run_data import RunData
 from workbench.space import Choice, Fixed, describe, describe_condition
@@ -54,23 +54,20 @@ def best_trials(run: RunData) -> list[str]:
 
 def failures(run: RunData) -> list[str]:
     """Return the table of failures, grouped by kind."""
-    groups: dict[tuple[str, str, str], list[Trial]] = {}
-    for trial in run.history.in_state("failed"):
-        message = (trial.message or "").strip().partition("\n")[0]
-        groups.setdefault((trial.reason or "error", message, trial.failed_at or ""), []).append(trial)
+    groups = failure_groups(run.history)
     if not groups:
         return []
     rows = []
-    ordered = sorted(groups.items(), key=lambda item: -len(item[1]))
-    for (reason, message, place), trials in ordered[:NUM_FAILURES]:
+    for group in groups[:NUM_FAILURES]:
+        trials, reason = group.trials, text(group.reason)
         numbers = ", ".join(str(trial.number) for trial in trials[:12]) + (
             ", ..." if len(trials) > 12 else ""
         )
         told = (trials[0].traceback or "").strip()[-_LONGEST_TEXT:]
         details = f"<details><summary>Traceback</summary><pre>{text(told)}</pre></details>" if told else ""
         rows.append(
-            f'<tr><th scope="row">{text(reason)}</th>{_cell(str(len(trials)), "number")}{_cell(numbers)}'
-            f"{_cell(place)}<td>{text(message[:500])}{details}</td></tr>"
+            f'<tr><th scope="row">{reason}</th>{_cell(str(len(trials)), "number")}{_cell(numbers)}'
+            f"{_cell(group.place or '')}<td>{text(group.message[:500])}{details}</td></tr>"
         )
     heads = [("Reason", ""), ("Count", "number"), ("Trials", ""), ("Line", ""), ("Message", "")]
     caption = f"{len(rows)} of {format_count(len(groups), 'kind')} of failure, most frequent first"

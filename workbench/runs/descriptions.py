@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.actions import suggest
 from workbench.errors import Suggestion
-from workbench.events import TrialState
-from workbench.formatting import compact_duration
+from workbench.events import RunState, TrialState
+from workbench.formatting import compact_duration, counted_noun
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -35,7 +35,22 @@ def format_counts(history: History) -> str:
 def format_numbers(numbers: Sequence[int], most: int = 8) -> str:
     """Write which trials: trial 3, or trials 1, 2, 5, ..."""
     named = ", ".join(str(number) for number in numbers[:most]) + (", ..." if len(numbers) > most else "")
-    return f"trial{'' if len(numbers) == 1 else 's'} {named}"
+    return f"{counted_noun(len(numbers), 'trial')} {named}"
+
+
+def leaders(history: History) -> list[tuple[str, Trial, dict[str, float]]]:
+    """Return what to name as best: label, trial and its objectives; with several, one line for each.
+
+    With several objectives no trial is the best: the front is named, by the best value of each objective.
+    """
+    metrics = [item.metric for item in history.objectives]
+    if len(metrics) == 1:
+        best = history.best()
+        return [] if best is None else [("best", best, {metrics[0]: best.values[metrics[0]]})]
+    found: dict[int, Trial] = {trial.number: trial for trial in history.extremes().values()}
+    return [
+        ("front", trial, {metric: trial.values[metric] for metric in metrics}) for trial in found.values()
+    ]
 
 
 def first_line(text: str | None) -> str:
@@ -69,8 +84,25 @@ def plain(value: Any) -> Any:
     return value
 
 
+def has_nothing_left(history: History) -> bool:
+    """Return whether all trials that a run may try have failed, so that only a larger budget continues it."""
+    allowed = history.in_force.max_configurations()
+    is_used_up = allowed is not None and history.num_configurations() >= allowed
+    all_failed = len(history.in_state("failed")) == len(history.trials)
+    return history.reason == "failures" and is_used_up and all_failed
+
+
+def why_not_resumed(state: RunState, history: History) -> str | None:
+    """Return why a run that has ended can only be extended, as the end of a sentence; None if it resumes."""
+    if state == "complete":
+        return "is complete, so it cannot be resumed"
+    if state == "failed" and has_nothing_left(history):
+        return f"has no trial left to try: {history.message}"
+    return None
+
+
 def how_to_extend(history: History) -> dict[str, Any] | None:
-    """Return the arguments of `extend` by which a complete run would continue; None where it would not."""
+    """Return the arguments of `extend` by which a run that has ended would continue; None if it would not."""
     budget = history.in_force.budget
     if history.replay_of is not None or history.reason in ("exhausted", "target"):
         return None
@@ -82,7 +114,7 @@ def how_to_extend(history: History) -> dict[str, Any] | None:
 
 
 def how_to_continue(run_id: str, history: History) -> str | Suggestion:
-    """Return the next step that continues a complete run."""
+    """Return the next step that continues a run whose limits have ended it."""
     more = how_to_extend(history)
     if more is None:
         return "Start another run."

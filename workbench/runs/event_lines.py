@@ -131,7 +131,9 @@ class Narrator:
 
     def _is_best(self, trial: Trial) -> bool:
         # With repeats, the mean over the trials of a configuration decides, not one trial.
-        if self._history.experiment.repeats > 1 or not self._history.is_feasible(trial):
+        # With several objectives no single trial is the best.
+        several = self._history.experiment.repeats > 1 or len(self._history.objectives) > 1
+        if several or not self._history.is_feasible(trial):
             return False
         objective = self._history.objectives[0]
         value = trial.values[objective.metric]

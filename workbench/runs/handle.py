@@ -17,7 +17,7 @@ from workbench.experiment.sections import Auto
 from workbench.formatting import duration_argument_s
 from workbench.history import History
 from workbench.runs.bundle import write_bundle
-from workbench.runs.descriptions import how_to_continue
+from workbench.runs.descriptions import how_to_continue, why_not_resumed
 from workbench.runs.figures import draw, write_report
 from workbench.runs.labelled import LabelledRun
 from workbench.runs.view import POLL_S
@@ -295,18 +295,16 @@ class Run(LabelledRun):
             address: As in `sweep`.
 
         Raises:
-            RunError: If the run is complete, its driver does not leave, or a new one cannot be started.
+            RunError: If the run is complete or has no trial left, or no new driver can be started.
         """
         from workbench.sweeps import launch
 
         if self.is_under_way:
             return self
         self.await_leaving()
-        if self.state == "complete":
-            raise RunError(
-                f"run {self.run_id} is complete, so it cannot be resumed",
-                next_step=how_to_continue(self.run_id, self.history),
-            )
+        if (problem := why_not_resumed(self.state, self.history)) is not None:
+            next_step = how_to_continue(self.run_id, self.history)
+            raise RunError(f"run {self.run_id} {problem}", next_step=next_step)
         launch(self.store, self.run_id, launcher=launcher, address=address)
         return self
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.actions import suggest
 from workbench.formatting import format_count, format_number, format_value
-from workbench.runs.descriptions import format_counts
+from workbench.runs.descriptions import format_counts, leaders
 from workbench.runs.figures import data_of
 
 if TYPE_CHECKING:
@@ -70,15 +70,18 @@ def _describe(run: RunView, data: RunData | None) -> list[tuple[str, str]]:
         ]
     history = data.history
     rows.append(("trials", format_counts(history) or "none yet"))
-    best = history.best()
+    if row.state == "failed" and history.message:
+        rows.append(("error", history.message))
+    shown = leaders(history)
     if history.result is not None:
         lines: Any = history.result["summary"]
         rows += [("" if at else "result", str(line)) for at, line in enumerate(lines)]
-    elif best is not None:
-        values = [f"{item.metric} = {format_number(best.values[item.metric])}" for item in history.objectives]
-        rows.append(("best", f"trial {best.number}: {', '.join(values)}"))
+        shown = []
+    for label, trial, values in shown:
+        written = ", ".join(f"{metric} = {format_number(value)}" for metric, value in values.items())
+        rows.append((label, f"trial {trial.number}: {written}"))
         rows.append(
-            ("with", ", ".join(f"{name} = {format_value(value)}" for name, value in best.params.items()))
+            ("with", ", ".join(f"{name} = {format_value(value)}" for name, value in trial.params.items()))
         )
     return rows
 
@@ -86,10 +89,14 @@ def _describe(run: RunView, data: RunData | None) -> list[tuple[str, str]]:
 def _table(rows: list[tuple[str, str]]) -> str:
     cells = "".join(
         f"<tr><th style='text-align:left'>{html.escape(label)}</th>"
-        f"<td style='text-align:left'>{html.escape(text)}</td></tr>"
+        f"<td style='text-align:left{_colour(label, text)}'>{html.escape(text)}</td></tr>"
         for label, text in rows
     )
     return f"<table>{cells}</table>"
+
+
+def _colour(label: str, text: str) -> str:
+    return ";color:#c62f1d" if label == "error" or (label, text) == ("state", "failed") else ""
 
 
 def _picture(run: RunView, data: RunData | None) -> str:

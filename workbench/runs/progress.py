@@ -1,32 +1,58 @@
-"""How far a run is, by the limit that will end it."""
+"""How far a run is, by the limit that will end it, and how long it still takes."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+from workbench.formatting import format_duration, format_range
 from workbench.history import History
+from workbench.runs.time_left import TimeLeft, time_left
+
+_ROUGH = 1.5
+"""From which ratio of its ends on an interval says more than the estimate alone."""
 
 
-def progress_of(history: History, now_unix_s: float) -> tuple[float | None, float | None]:
-    """Say how far a run is.
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is.
+
+    Attributes:
+        part: The part of the budget that is used, from 0 to 1, by the limit that will be met first; None
+            where it has no such limit.
+        left: The time until that limit is met; None where nothing lets it expect yet.
+    """
+
+    part: float | None
+    left: TimeLeft | None
+
+    def describe_left(self) -> str | None:
+        """Return the time that is left in words, with its interval where that is wide."""
+        if self.left is None:
+            return None
+        words = f"{format_duration(round(self.left.seconds))} left"
+        if self.left.high_s <= _ROUGH * self.left.low_s or self.left.high_s < 60.0:
+            return words
+        return f"{words} ({format_range(round(self.left.low_s), round(self.left.high_s), format_duration)})"
+
+
+def progress_of(history: History, now_unix_s: float) -> Progress:
+    """Return how far a run is.
 
     Args:
         history: The run.
-        now_unix_s: The time.
-
-    Returns:
-        The part of the budget that is used, from 0 to 1, by the limit that will be met first, and seconds
-        left; each None where nobody can tell.
+        now_unix_s: The time, in seconds since 1970.
     """
     active_s = history.active_s(now_unix_s)
     finished = sum(trial.finished for trial in history.trials.values())
     parts: list[float] = []
-    lefts_s: list[float] = []
     total = history.max_trials()
+    left = time_left(history, now_unix_s)
     if total is not None:
         parts.append(finished / total)
-        if finished and active_s > 0:
-            lefts_s.append((total - finished) * active_s / finished)
     limit_s = history.in_force.budget.time
     if limit_s is not None:
         parts.append(active_s / limit_s)
-        lefts_s.append(limit_s - active_s)
-    return min(1.0, max(parts)) if parts else None, max(0.0, min(lefts_s)) if lefts_s else None
+        rest_s = max(0.0, limit_s - active_s)
+        unknown = TimeLeft(rest_s, rest_s if total is None else 0.0, rest_s)
+        left = unknown if left is None else left.at_most(rest_s)
+    return Progress(min(1.0, max(parts)) if parts else None, left)

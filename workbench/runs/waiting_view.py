@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from workbench.errors import WorkbenchError
-from workbench.formatting import format_duration, format_number
+from workbench.formatting import format_count, format_number
 from workbench.runs.descriptions import format_counts
 from workbench.runs.notebook_output import bundle
 from workbench.runs.progress import progress_of
@@ -59,12 +59,13 @@ def progress_line(history: History) -> str:
     """Return the progress of a run in one line."""
     parts = [history.experiment.name, history.state, format_counts(history)]
     best, metric = history.best(), history.objectives[0].metric
-    if best is not None:
+    if len(history.objectives) > 1:
+        parts += [f"{format_count(len(front), 'trial')} on the front"] if (front := history.front()) else []
+    elif best is not None:
         parts.append(f"best {metric} {format_number(best.values[metric])} (trial {best.number})")
-    part, left_s = progress_of(history, time.time())
-    if part is not None and history.state == "running":
-        parts.append(f"{100 * part:.0f} %")
-        parts += [] if left_s is None else [f"{format_duration(round(left_s))} left"]
+    progress = progress_of(history, time.time())
+    if progress.part is not None and history.state == "running":
+        parts += [f"{100 * progress.part:.0f} %", progress.describe_left() or ""]
     return "  ".join(text for text in parts if text)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from workbench.events import Reason, TrialEnded, TrialProposed
+from workbench.events import Reason, TrialEnded, TrialProposed, TrialReported
 from workbench.experiment import Constraint, Experiment
 from workbench.experiment.trial_value import TrialValue
 from workbench.space import Params
@@ -42,10 +42,18 @@ class TrialRecord:
 
     proposal: Proposal
     value: TrialValue
+    num_epochs: float | None = None
+    """How many epochs it trains unless it is stopped; None where only the function knows."""
     proposed_unix_s: float | None = None
     reports: dict[int, float] = field(default_factory=dict)
     prune: bool = False
     ended: TrialEnded | None = None
+
+    def is_over_with(self, report: TrialReported) -> bool:
+        """Return whether the training ends by itself with a report, so that nothing is left to stop."""
+        if report.returned or self.num_epochs is None or report.epoch is None:
+            return report.returned
+        return report.epoch >= self.num_epochs
 
     def outcome(self, metrics: Sequence[str]) -> Outcome | None:
         """Return how the training ended as far as the sampler is concerned, None while it runs.
@@ -134,6 +142,12 @@ class ConfigurationRecord:
         }  # fmt: skip
         fits = all(outcome.fits for outcome in ended)
         return Outcome("pruned" if self.prune else "complete", means, fits=fits)
+
+
+def num_epochs(experiment: Experiment, params: Params) -> float | None:
+    """Return how many epochs a training of `params` takes; None where only its function knows."""
+    epochs = params.get("epochs", experiment.training.epochs) if experiment.train is None else None
+    return float(epochs) if isinstance(epochs, int | float) else None
 
 
 def better(experiment: Experiment, first: float, second: float) -> bool:

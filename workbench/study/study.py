@@ -26,12 +26,7 @@ from workbench.experiment.trial_value import TrialValue
 from workbench.space import Params
 from workbench.study import export, samplers
 from workbench.study.projection import Projection
-from workbench.study.records import (
-    ConfigurationRecord,
-    Outcome,
-    Proposal,
-    TrialRecord,
-)
+from workbench.study.records import ConfigurationRecord, Outcome, Proposal, TrialRecord, num_epochs
 
 
 class Study:
@@ -183,7 +178,9 @@ class Study:
             seed=seed,
             source=source,
         )
-        record = TrialRecord(proposal, TrialValue(self.experiment))
+        record = TrialRecord(
+            proposal, TrialValue(self.experiment), num_epochs(self.experiment, proposal.params)
+        )
         configuration.trials.append(record)
         self._trials[proposal.trial] = record
         return proposal
@@ -260,7 +257,8 @@ class Study:
         record.reports[rung] = value
         if record.proposal.repeat == 0 and not self._repeats_test:
             stop = self._projection.judge(record.proposal.configuration, rung, value)
-            record.prune = record.prune or (stop and rung >= self.experiment.early_stop.grace)
+            may_stop = rung >= self.experiment.early_stop.grace and not record.is_over_with(event)
+            record.prune = record.prune or (stop and may_stop)
         return record.prune
 
     def tell(self, trial: int, outcome: TrialEnded) -> None:

@@ -1,6 +1,8 @@
-"""Decide when a run ends, from its history and the limits that are in force.
+"""Decide when and in which state a run ends, from its history and the limits that are in force.
 
-The limit on trials does not end a run at once: it only keeps new configurations from being proposed.
+The limit on trials does not end a run at once: it only keeps new configurations from being proposed. An error
+that every trial meets ends the run at once, and a run in which every trial failed has failed, whatever its
+limits allowed.
 """
 
 from __future__ import annotations
@@ -9,11 +11,40 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.errors import ExperimentError
+from workbench.events import RunState, RunStateChanged
 from workbench.experiment.changing import values_of
 from workbench.formatting import format_duration
-from workbench.history import History
+from workbench.history import History, only_failures, systematic_failure
 
 LIMITS = ("budget.trials", "budget.time", "budget.plateau")
+_STATES: Mapping[str | None, RunState] = {"person": "stopped", "failures": "failed", "error": "failed"}
+"""The state of a run that ends, by the reason; every other reason completes it."""
+
+
+def ending_now(history: History, now_unix_s: float) -> RunStateChanged | None:
+    """Return how the run ends now, or None if it continues.
+
+    Args:
+        history: The run so far.
+        now_unix_s: The time now, in seconds since 1970.
+    """
+    if (message := systematic_failure(history)) is not None:
+        return RunStateChanged(state="failed", reason="failures", message=message)
+    if (found := reason_to_end(history, now_unix_s)) is not None:
+        return RunStateChanged(state="complete", reason=found[0], message=found[1])
+    return None
+
+
+def begun_ending(history: History) -> RunStateChanged:
+    """Return how a run ends whose last driver was killed while it ended the run."""
+    state = _STATES.get(history.reason, "complete")
+    return RunStateChanged(state=state, reason=history.reason, message=history.message)
+
+
+def honest_ending(ending: RunStateChanged, history: History) -> RunStateChanged:
+    """Return `ending`, or that the run has failed where it would be complete with nothing but failures."""
+    failed = only_failures(history) if ending.state == "complete" else None
+    return ending if failed is None else RunStateChanged(state="failed", reason="failures", message=failed)
 
 
 def reason_to_end(history: History, now_unix_s: float) -> tuple[str, str] | None:
@@ -84,9 +115,9 @@ def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> 
     is_unfinished = any(not trial.finished or trial.interrupted for trial in history.trials.values())
     for path in (path for path in LIMITS if path not in found and in_force[path] is not None):
         if used[path] >= in_force[path] and not (path == "budget.trials" and is_unfinished):
-            unit = " s" if path == "budget.time" else ""
+            limit = format_duration(in_force[path]) if path == "budget.time" else in_force[path]
             raise ExperimentError(
-                f"the run would end at once: its {path} of {in_force[path]:g}{unit} is used up",
+                f"the run would end at once: its {path} of {limit} is used up",
                 field=path, next_step=f"Extend {path} as well.",
             )  # fmt: skip
     if history.target_reached():

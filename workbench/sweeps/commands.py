@@ -14,7 +14,7 @@ from pydantic import JsonValue
 
 from workbench.actions import ACTIONS, check_payload
 from workbench.errors import ArgumentError, RunError, WorkbenchError
-from workbench.events import CommandHandled, Event, RunState, SettingsChanged, TrialEnqueued
+from workbench.events import CommandHandled, Event, RunStateChanged, SettingsChanged, TrialEnqueued
 from workbench.experiment.changing import CHANGEABLE, change, values_of
 from workbench.formatting import format_count, format_duration
 from workbench.store import Command, Store
@@ -38,7 +38,7 @@ class Steered(Protocol):
         """Whether the run is about to end, whatever else happens."""
         ...
 
-    def end(self, state: RunState, reason: str, message: str) -> None:
+    def end(self, ending: RunStateChanged) -> None:
         """End the run."""
         ...
 
@@ -81,7 +81,7 @@ class Commands:
                 self._driver.follow_settings()
             if command.kind == "replay" and not done:
                 # Without its recorded proposals it would continue as a run that nobody requested.
-                self._driver.end("failed", "error", message)
+                self._driver.end(RunStateChanged(state="failed", reason="error", message=message))
 
     def _execute(self, command: Command, events: list[Event]) -> str:
         """Carry out one command, add its effects to `events`, and return the answer."""
@@ -93,7 +93,7 @@ class Commands:
         return carry_out(command.arguments, events)
 
     def _stop(self, _arguments: Arguments, _events: list[Event]) -> str:
-        self._driver.end("stopped", "person", "stopped by the user")
+        self._driver.end(RunStateChanged(state="stopped", reason="person", message="stopped by the user"))
         return "the run is stopping"
 
     def _stop_trial(self, arguments: Arguments, _events: list[Event]) -> str:

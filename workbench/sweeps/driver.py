@@ -28,7 +28,7 @@ from workbench.history import Trial
 from workbench.resources import ClusterInventory
 from workbench.store import Store
 from workbench.sweeps.artifact_outage import Pause
-from workbench.sweeps.budget import has_room, reason_to_end
+from workbench.sweeps.budget import begun_ending, ending_now, has_room, honest_ending
 from workbench.sweeps.cluster import driver_started, known_plan
 from workbench.sweeps.commands import Commands
 from workbench.sweeps.conclusion import natural_end, result_of
@@ -148,11 +148,7 @@ class Driver:
     def _take_over(self, cluster: ClusterInventory) -> None:
         """Put unfinished trials first in the queue, and record that the run is driven again."""
         if self.history.state == "stopping" and self._replaces_a_killed_one:
-            self._ending = RunStateChanged(
-                state="stopped" if self.history.reason == "person" else "complete",
-                reason=self.history.reason,
-                message=self.history.message,
-            )
+            self._ending = begun_ending(self.history)
         unfinished = [
             trial for trial in self.history.trials.values() if not trial.finished or trial.interrupted
         ]
@@ -369,24 +365,24 @@ class Driver:
             self._start_together()
 
     def _end_at_limits(self) -> None:
-        reason = None if self._ending else reason_to_end(self.history, time.time())
-        if reason is not None:
-            self.end("complete", *reason)
+        ending = None if self._ending else ending_now(self.history, time.time())
+        if ending is not None:
+            self.end(ending)
 
-    def end(self, state: RunState, reason: str, message: str) -> None:
-        """End the run in `state`; running trials are interrupted, and the first reason counts."""
+    def end(self, ending: RunStateChanged) -> None:
+        """End the run; running trials are interrupted, and the first reason counts."""
         if self._ending is None:
-            self._ending = RunStateChanged(state=state, reason=reason, message=message)
+            self._ending = ending
             if self._running:
-                self._ledger.record(RunStateChanged(state="stopping", reason=reason, message=message))
+                self._ledger.record(ending.model_copy(update={"state": "stopping"}))
 
     def _finish(self) -> RunState:
         self._ending = self._ending or natural_end(self.history, is_exhausted=self.study.exhausted)
         self._retention.end()
         self._monitor.end()
-        result = result_of(self._store, self.run_id, self.experiment, self._ending)
-        ending = self._ending.model_copy(update={"time_unix_s": time.time()})
-        self._ledger.record(*result, ending)
+        ending = honest_ending(self._ending, self.history)
+        result = result_of(self._store, self.run_id, self.experiment, ending)
+        self._ledger.record(*result, ending := ending.model_copy(update={"time_unix_s": time.time()}))
         logger.info("the run is %s: %s", ending.state, ending.message or ending.reason)
         return ending.state
 

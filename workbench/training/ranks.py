@@ -12,6 +12,8 @@ import contextlib
 import time
 from typing import TYPE_CHECKING
 
+from workbench.formatting import format_count
+
 if TYPE_CHECKING:
     from workbench.strategies.group import Group
 
@@ -96,11 +98,14 @@ class Ranks:
     def explain(self) -> str | None:
         """Return why an exchange of this worker failed, where that is because others have returned."""
         with contextlib.suppress(RuntimeError):
-            left = [f"rank {rank} after {_counted(reports)}" for rank, reports in self._left().items()]
+            left = [
+                f"rank {rank} after {format_count(reports, 'report')}"
+                for rank, reports in self._left().items()
+            ]
             if left:
                 return (
                     f"the function has returned on {', '.join(left)} while rank {self._rank} still exchanges "
-                    f"with the others, after {_counted(self.num_reports)}"
+                    f"with the others, after {format_count(self.num_reports, 'report')}"
                 )
         return None
 
@@ -110,8 +115,8 @@ class Ranks:
         unequal = {rank: count for rank, count in counts.items() if count not in (0, self.num_reports)}
         if not unequal:
             return None
-        others = ", ".join(f"rank {rank} {_counted(count)}" for rank, count in unequal.items())
-        return f"rank 0 made {_counted(self.num_reports)}, {others}: only those of rank 0 count"
+        others = ", ".join(f"rank {rank} {format_count(count, 'report')}" for rank, count in unequal.items())
+        return f"rank 0 made {format_count(self.num_reports, 'report')}, {others}: only those of rank 0 count"
 
     def _left(self) -> dict[int, int]:
         """Return the ranks whose function has returned, with the number of their reports."""
@@ -123,7 +128,3 @@ class Ranks:
 
     def _number(self, name: str) -> int:
         return int(self._store.get(name)) if self._is_set(name) else 0
-
-
-def _counted(reports: int) -> str:
-    return f"{reports} report{'' if reports == 1 else 's'}"

@@ -14,11 +14,17 @@ export function StateMark({ state, reason }: { state: string; reason?: string | 
   );
 }
 
-export function ProgressBar({ part, label }: { part: number | null; label: string }) {
+interface ProgressBarProps {
+  part: number | null;
+  label: string;
+  failed?: boolean;
+}
+
+export function ProgressBar({ part, label, failed = false }: ProgressBarProps) {
   const value = part === null ? {} : { "aria-valuenow": Math.round(part * 100) };
   return (
     <div
-      class={`workbench-progress${part === null ? " workbench-progress-unknown" : ""}`}
+      class={`workbench-progress${part === null ? " workbench-progress-unknown" : ""}${failed ? " workbench-progress-failed" : ""}`}
       role="progressbar"
       aria-label={label}
       aria-valuemin={0}

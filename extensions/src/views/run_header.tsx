@@ -4,6 +4,7 @@ import { formatCount, formatDuration, formatNumber, formatPercent } from "../for
 import type { Offer, RunDetail } from "../types";
 import { doOffer } from "./actions";
 import { Empty, ProgressBar, StateMark } from "./components";
+import { Failures } from "./failures";
 import { Labels } from "./labels";
 import { Menu } from "./menu";
 
@@ -17,6 +18,7 @@ const REASONS: Record<string, string> = {
   plateau: "no more progress",
   exhausted: "every configuration was tried",
   person: "by a user",
+  failures: "its trials failed",
 };
 
 export function Head({ controller }: { controller: Controller }) {
@@ -51,13 +53,18 @@ export function Head({ controller }: { controller: Controller }) {
         <span class="workbench-gap" />
         <Offers controller={controller} run={run} />
       </div>
-      <ProgressBar part={run.loading ?? run.progress} label={run.loading == null ? "Progress" : "Reading events"} />
+      <ProgressBar
+        part={run.loading ?? run.progress}
+        label={run.loading == null ? "Progress" : "Reading events"}
+        failed={run.state === "failed"}
+      />
       {isOutput ? null : <Facts run={run} />}
       {isOutput ? null : <Labels controller={controller} run={run} />}
       {run.message ? (
         <p class={`workbench-notice${FAILED.has(run.state) ? " workbench-notice-error" : ""}`}>{run.message}</p>
       ) : null}
       {problem ? <p class="workbench-notice">{problem.problem}</p> : null}
+      <Failures controller={controller} run={run} />
     </header>
   );
 }
@@ -69,22 +76,21 @@ function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) 
   const source = chosen ? chosen.model : run.best ? `trial ${run.best.trial}` : null;
   return (
     <dl class="workbench-facts">
-      {run.kind === "advice" ? null : (
-        <div class="workbench-fact-best">
-          <dt>
-            {chosen ? "test" : "best"} <bdi>{chosen ? chosen.metric : objective?.metric}</bdi>
-          </dt>
-          <dd>
-            <span class="workbench-number">{formatNumber(value)}</span>
-            {source ? <small>{source}</small> : null}
-          </dd>
-        </div>
+      {run.kind === "advice" ? null : run.front && !chosen ? (
+        <FrontFacts front={run.front} />
+      ) : (
+        <BestFact
+          label={chosen ? "test" : "best"}
+          metric={chosen ? chosen.metric : objective?.metric}
+          value={value}
+          source={source}
+        />
       )}
       {objective?.target == null ? null : <Fact label="target" value={formatNumber(objective.target)} />}
       {isBrief && !ACTIVE.has(run.state) ? null : (
         <Fact label="progress" value={run.loading == null ? formatPercent(run.progress) : "reading …"} />
       )}
-      {ACTIVE.has(run.state) ? <Fact label="time left" value={formatDuration(run.left_s)} /> : null}
+      {ACTIVE.has(run.state) ? <TimeLeft run={run} isBrief={isBrief} /> : null}
       <Fact label="elapsed" value={formatDuration(run.elapsed_s)} />
       {chosen ? (
         // Each is trained on several folds, which are trials that nobody asked for.
@@ -93,6 +99,55 @@ function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) 
         <Counts run={run} />
       )}
     </dl>
+  );
+}
+
+interface BestFactProps {
+  label?: string;
+  metric: string | undefined;
+  value: number | string | null;
+  source: string | null;
+}
+
+function BestFact({ label = "best", metric, value, source }: BestFactProps) {
+  return (
+    <div class="workbench-fact-best">
+      <dt>
+        {label} <bdi>{metric}</bdi>
+      </dt>
+      <dd>
+        <span class="workbench-number">{formatNumber(value)}</span>
+        {source === null ? null : <small>{source}</small>}
+      </dd>
+    </div>
+  );
+}
+
+/** With several objectives no trial is the best: the front is named, and the best value of each objective. */
+function FrontFacts({ front }: { front: NonNullable<RunDetail["front"]> }) {
+  return (
+    <>
+      <Fact label="on the front" value={formatCount(front.num_trials, "trial")} />
+      {front.extremes.map((one) => (
+        <BestFact key={one.metric} metric={one.metric} value={one.value} source={`trial ${one.trial}`} />
+      ))}
+    </>
+  );
+}
+
+function TimeLeft({ run, isBrief }: { run: RunDetail; isBrief: boolean }) {
+  const [low, left, high] = [run.left_low_s, run.left_s, run.left_high_s].map((seconds) =>
+    formatDuration(seconds == null ? null : Math.round(seconds)),
+  );
+  const range = low === high ? null : `${low} to ${high}`;
+  return (
+    <div title={range ?? undefined}>
+      <dt>time left</dt>
+      <dd>
+        <span class="workbench-number">{left}</span>
+        {range === null || isBrief ? null : <small>{range}</small>}
+      </dd>
+    </div>
   );
 }
 

@@ -6,7 +6,7 @@ import { type TrialState, type ViewState } from "../state";
 import type { TableColumn, TrialTable, TrialRow } from "../types";
 import { wordsOf } from "./actions";
 import { ColumnMenu, shownKeys } from "./column_menu";
-import { Empty, Search, StateFilter, StateMark } from "./components";
+import { Empty, ProblemNotice, Search, StateFilter, StateMark } from "./components";
 import { windowAround } from "./window";
 
 const TRIAL_STATES: readonly TrialState[] = ["waiting", "running", "complete", "pruned", "stopped", "failed"];
@@ -14,7 +14,9 @@ const ROW_PX = 27;
 const HEAD_PX = 30;
 
 export function Trials({ controller }: { controller: Controller }) {
-  const { table, view } = controller.state;
+  const { table, view, problem } = controller.state;
+  // What is wrong with the filter stands below it; the rows of the filter before would be misleading.
+  const wrong = problem?.field?.startsWith("table.") ?? false;
   const change = (part: Partial<ViewState["table"]>) => controller.show({ table: { ...view.table, ...part } });
   const filtered = view.table.text !== "" || view.table.states.length > 0;
   return (
@@ -49,8 +51,9 @@ export function Trials({ controller }: { controller: Controller }) {
           </button>
         </div>
       )}
-      {table && table.total ? <Table controller={controller} /> : null}
-      {table && !table.total ? (
+      <ProblemNotice problem={wrong ? { ...problem!, field: null } : null} />
+      {table && table.total && !wrong ? <Table controller={controller} /> : null}
+      {table && !table.total && !wrong ? (
         <Empty title={filtered ? "No trial matches" : "No trials yet"}>
           {filtered ? (
             <button type="button" onClick={() => change({ text: "", states: [] })}>

@@ -1,0 +1,111 @@
+"""The failures of a run: grouped by kind, and what they say about the run.
+
+Either nothing but failures came of it, or all further trials would fail in the same way. What follows from
+that is left to the driver, how it looks to the views.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from workbench.formatting import format_count
+from workbench.history.trial import Trial
+from workbench.space import Choice
+
+if TYPE_CHECKING:
+    from workbench.history.history import History
+
+NUM_ALIKE = 3
+"""How many configurations must fail in one way before a run ends for it."""
+NUM_OF_ONE_CHOICE = 6
+"""How many, where all of them have the same value of a choice, which may be the cause."""
+
+
+@dataclass(frozen=True)
+class FailureGroup:
+    """The trials that failed with one message at one place."""
+
+    reason: str
+    message: str
+    """Its first line."""
+    place: str | None
+    """The line of the user's code, as file:line; None where none is known."""
+    trials: list[Trial]
+
+
+def failure_groups(history: History) -> list[FailureGroup]:
+    """Return the failed trials, grouped by reason, message and place; the most frequent first."""
+    groups: dict[tuple[str, str, str | None], list[Trial]] = {}
+    for trial in history.in_state("failed"):
+        kind = trial.reason or "error", _first_line(trial), trial.failed_at
+        groups.setdefault(kind, []).append(trial)
+    found = [FailureGroup(*kind, trials) for kind, trials in groups.items()]
+    return sorted(found, key=lambda group: -len(group.trials))
+
+
+def only_failures(history: History) -> str | None:
+    """Return a sentence with the first error if every trial failed; None otherwise, or without trials."""
+    failed = history.in_state("failed")
+    if not failed or len(failed) < len(history.trials):
+        return None
+    first = min(failed, key=lambda trial: (trial.ended_unix_s or 0.0, trial.number))
+    described = _first_line(first) or first.reason or "no message"
+    if len(failed) == 1:
+        return f"the only trial failed: {described}"
+    if len(failure_groups(history)) == 1:
+        return f"all {format_count(len(failed), 'trial')} failed: {described}"
+    return f"all {format_count(len(failed), 'trial')} failed; the first one: {described}"
+
+
+def systematic_failure(history: History) -> str | None:
+    """Return a sentence about the error with which all trials of the last driver ended, or None.
+
+    A run has such an error where no trial has ever reported an objective, and at least `NUM_ALIKE`
+    configurations have raised the same type of error at the same place. If they share the value of a
+    parameter with other choices, `NUM_OF_ONE_CHOICE` are needed, because that value may be the cause. Running
+    out of memory, diverging, lost workers and timeouts depend on configuration or machine: they never count.
+    """
+    if history.replay_of is not None or not history.drivers:
+        return None
+    metrics = [item.metric for item in history.objectives]
+    if any(metric in trial.last_values for trial in history.trials.values() for metric in metrics):
+        return None
+    since_unix_s = history.drivers[-1].time_unix_s
+    ended = [
+        trial for trial in history.in_state("complete", "pruned", "failed")
+        if (trial.ended_unix_s or 0.0) >= since_unix_s
+    ]  # fmt: skip
+    if any(trial.state != "failed" or trial.reason != "error" for trial in ended):
+        return None
+    num_configurations = len({trial.configuration for trial in ended})
+    needed = NUM_OF_ONE_CHOICE if _shared_choices(history, ended) else NUM_ALIKE
+    if num_configurations < needed or len({_cause(trial) for trial in ended}) > 1:
+        return None
+    return (
+        f"the first {format_count(len(ended), 'trial')} failed with the same error before reporting "
+        f"{' or '.join(metrics)}: {_first_line(ended[0])}"
+    )
+
+
+def _shared_choices(history: History, trials: list[Trial]) -> bool:
+    """Return whether a parameter with several choices has one value in all of `trials`."""
+    several = [
+        name for name, domain in history.experiment.search.root.items()
+        if isinstance(domain, Choice) and len(domain.values()) > 1
+    ]  # fmt: skip
+    return any(len({repr(trial.params.get(name)) for trial in trials}) == 1 for name in several)
+
+
+def _cause(trial: Trial) -> tuple[str, str]:
+    """Return the type of the error that ended a trial and the place that raised it."""
+    lines = (trial.traceback or "").splitlines()
+    places = [number for number, line in enumerate(lines) if line.strip().startswith('File "')]
+    if not places:
+        return _first_line(trial), ""
+    raised = next((line for line in lines[places[-1] + 1 :] if line and not line[0].isspace()), "")
+    return (raised or _first_line(trial)).partition(":")[0], lines[places[-1]].strip()
+
+
+def _first_line(trial: Trial) -> str:
+    return next((line.strip() for line in (trial.message or "").splitlines() if line.strip()), "")

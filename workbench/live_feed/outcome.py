@@ -1,0 +1,54 @@
+"""What came of a run so far, as a front end shows it: its best trial or its front, and its failures.
+
+Part of the messages in `protocol`; filling them in is left to `run_summaries`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+
+class _Response(BaseModel):
+    model_config = ConfigDict(frozen=True)
+
+
+class Best(_Response):
+    """The best trial of a run so far."""
+
+    trial: int
+    values: dict[str, float | str] = Field(description="NaN and infinities are strings.")
+    params: dict[str, Any]
+
+
+class Failure(_Response):
+    """Trials that failed with one message."""
+
+    reason: str
+    message: str
+    num_trials: int
+    trials: tuple[int, ...] = Field(description="The first of them.")
+
+
+class Extreme(_Response):
+    """The best value of one of several objectives."""
+
+    metric: str
+    value: float
+    trial: int
+
+
+class Front(_Response):
+    """The trials that no other beats in every objective."""
+
+    num_trials: int
+    extremes: tuple[Extreme, ...]
+
+
+class ObjectiveSummary(_Response):
+    """What a run optimises."""
+
+    metric: str
+    goal: Literal["maximize", "minimize"]
+    target: float | None
