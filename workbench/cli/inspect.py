@@ -78,7 +78,7 @@ if TYPE_CHECKING:
 def check(
     file: str | None, assignments: tuple[str, ...], schema: bool, memory: bool, no_step: bool, as_json: bool
 ) -> int:  # fmt: skip
-    """Check an experiment file, and make the first step of a few trials.
+    """Check an experiment file, with the first step of some trials.
 
     The steps run your code in a child process, for 30 s at most: one optimizer step of a model, or a train
     function until it first reports. A sample of the search space is tried, then both of its ends.
