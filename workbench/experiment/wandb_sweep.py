@@ -18,6 +18,7 @@ Note = Callable[[str], None]
 
 _NUM_ON_LOG_SCALE = 16
 """How many values stand for a logarithmic range of multiples."""
+_LARGEST = {"s": 50, "eta": 1000}
 _METHODS = {"grid": "grid", "random": "random", "bayes": "tpe"}
 _KEYS = ("name", "program", "method", "metric", "parameters", "early_terminate", "run_cap")
 HOMELESS = {
@@ -126,7 +127,9 @@ def _early_stop(given: Mapping[str, Any], note: Note) -> dict[str, Any]:
             allowed="true", next_step="Remove strict.",
         )  # fmt: skip
     for key in ("min_iter", "max_iter", "s", "eta"):
-        if key in given and (not isinstance(given[key], int) or given[key] < 1):
+        if key in given and (
+            not isinstance(given[key], int) or not 0 < given[key] <= _LARGEST.get(key, 2**53)
+        ):
             raise ExperimentError(f"{given[key]!r} is not a positive whole number", field=f"{field}.{key}")
     eta = given.get("eta", 3)
     if "max_iter" not in given:
