@@ -266,7 +266,7 @@ def test_advice_is_applied_in_part_and_overruled(page, kernel) -> None:
     until(page, lambda: kernel.asked("advice") == [{"measure": False}])
     kernel.pictures["advice"] = form_pictures.ADVICE
     panel.get_by_role("button", name="Measure and advise").click()
-    panel.get_by_text("It should reach val_accuracy").wait_for()
+    panel.get_by_text("Advice for the least time to val_accuracy").wait_for()
     assert kernel.asked("advice")[-1] == {"measure": True, "time": "1m", "objective": "time"}
     panel.get_by_label("Apply Workers").uncheck()
     panel.get_by_label("Value of Global batch").fill("96")
