@@ -153,7 +153,7 @@ def test_a_cell_shows_curves_and_at_least_four_rows_of_trials(page, jupyter) -> 
         output = outputs.nth(index)
         output.scroll_into_view_if_needed()
         output.get_by_role("img", name=re.compile("best so far")).wait_for()
-        output.get_by_role("button", name="Trial 3", exact=True).wait_for()
+        output.get_by_role("button", name="Trial 3", exact=True).last.wait_for()
         page.wait_for_timeout(300)
         seen = output.evaluate(ROWS_IN_SIGHT)
         assert seen["rows"] >= 4
@@ -162,7 +162,7 @@ def test_a_cell_shows_curves_and_at_least_four_rows_of_trials(page, jupyter) -> 
     # All trials are there, below the first.
     output = outputs.nth(0)
     output.get_by_role("region", name="Table of trials").evaluate("table => { table.scrollTop = 10_000; }")
-    output.get_by_role("button", name="Trial 29", exact=True).wait_for()
+    output.get_by_role("button", name="Trial 29", exact=True).last.wait_for()
 
 
 def wait_for_snippet(page: Any, dialog: Any, snippet: Snippet) -> None:
@@ -242,7 +242,7 @@ def test_runs_of_every_kind_fit_and_say_what_is_so(page, jupyter, width) -> None
             ".filter((one) => one.scrollWidth > one.clientWidth + 1).map((one) => one.className)"
         )
         assert too_wide == [], (run_id, width)
-    page.get_by_role("button", name="Trial 0", exact=True).click()
+    page.get_by_role("button", name="Trial 0", exact=True).last.click()
     page.get_by_role("complementary", name="Trial 0").get_by_text(re.compile("x 1 worker,")).wait_for()
 
 

@@ -169,7 +169,7 @@ def test_a_stopped_trial_takes_its_processes_along(page, jupyter) -> None:
     tab = page.locator(TAB)
 
     child = int(wait_until(lambda: next(jupyter.root.glob("*.child"), None), timeout_s=90).stem)
-    tab.get_by_role("button", name="Trial 0").click(timeout=30_000)
+    tab.get_by_role("button", name="Trial 0").last.click(timeout=30_000)
     trial = tab.get_by_role("complementary", name="Trial 0")
     trial.get_by_role("button", name=re.compile("Stop")).click()
     page.get_by_role("dialog").get_by_role("button", name=re.compile("Stop")).click()
@@ -190,7 +190,7 @@ def test_after_a_reload_everything_is_as_it_was_left(page, jupyter) -> None:
     panel.get_by_role("button", name=re.compile("reload-one")).click()
     execute(page, "workbench:open", run=second)
     tab = page.locator(TAB)
-    tab.get_by_role("button", name="Trial 1").click()
+    tab.get_by_role("button", name="Trial 1").last.click()
     tab.get_by_role("tab", name="Events").click()
     page.wait_for_timeout(1500)  # JupyterLab saves its layout when a person pauses
     page.reload()
@@ -318,7 +318,7 @@ def test_every_view_of_a_run_is_readable_for_all(page, jupyter) -> None:
     open_lab(page, jupyter)
     execute(page, "workbench:open", run=run_id)
     tab = page.locator(TAB)
-    tab.get_by_role("button", name="Trial 1").click()
+    tab.get_by_role("button", name="Trial 1").last.click()
     tab.get_by_role("complementary", name="Trial 1").wait_for()
     for name in tab.get_by_role("tab").all_inner_texts():
         tab.get_by_role("tab", name=name).click()
