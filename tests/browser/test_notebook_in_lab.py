@@ -23,7 +23,7 @@ def test_the_first_notebook_shows_its_run_live_and_ends_with_a_figure(page: Any,
     shutil.copy(ROOT / "notebooks" / NAME, jupyter.root)
     run_all(page, jupyter, NAME)
     live = page.locator(".jp-OutputArea .workbench-cell")
-    live.get_by_role("img", name=re.compile("best so far 0")).wait_for(timeout=90_000)
+    live.get_by_role("img", name=re.compile("best so far 0")).first.wait_for(timeout=90_000)
     page.wait_for_function(f"() => ({CODE_CELLS})().every((cell) => cell.execution_count)", timeout=90_000)
     page.wait_for_function(KERNEL_IS_IDLE)
 

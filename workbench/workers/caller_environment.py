@@ -14,9 +14,6 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-import ray
-from ray.experimental import internal_kv
-
 from workbench.errors import RunError
 from workbench.head.local_head import NAMESPACE
 
@@ -56,6 +53,9 @@ def publish() -> str:
     Returns:
         Their digest; empty where it is not attached to any.
     """
+    import ray  # here, because commands that only compare offers load this module, too
+    from ray.experimental import internal_kv
+
     if not ray.is_initialized():
         return ""
     text = json.dumps(variables_of_caller(), sort_keys=True)
@@ -75,6 +75,8 @@ def fetch(digest: str) -> dict[str, str]:
     """
     if not digest:
         return variables_of_caller()
+    from ray.experimental import internal_kv
+
     text: Any = internal_kv._internal_kv_get(_KEY + digest, namespace=NAMESPACE)
     if text is None:
         raise RunError("the environment variables of the run are not on this cluster")
