@@ -113,21 +113,23 @@ def test_every_worker_is_listened_to_and_the_only_node_is_used_all_the_same(
 def test_a_driver_that_is_killed_before_a_sink_answers_is_followed_by_one_that_tells_it(
     store: Store, team: WebServer, tmp_path: Path, notes: Path
 ) -> None:
-    began, told = tmp_path / "began", tmp_path / "told"
+    began, killed, told = tmp_path / "began", tmp_path / "killed", tmp_path / "told"
     (tmp_path / "desk.sh").write_text(
-        f"if [ -e {began} ]; then cat >> {told}; echo >> {told}; else touch {began}; sleep 5; fi"
+        f"if [ -e {began} ]; then cat >> {told}; echo >> {told}; else touch {began}; "
+        f"until [ -e {killed} ]; do sleep 0.1; done; fi"
     )
     settings = tmp_path / "settings.yaml"  # of whoever starts the run, not of whoever started Ray
     rules = "[{on: run_ended, states: [stopped, lost]}, {on: disk, above: 0.0000001, to: [desk], at_most: 1}]"
     desk = f", desk: {{kind: command, command: [sh, {tmp_path / 'desk.sh'}]}}}}\nalerts: {rules}"
     settings.write_text(settings.read_text().removesuffix("}") + desk)
     sweep = Sweep.create(store, "hold", options={"notes": str(notes)}).launch()
-    sweep.wait_for(TrialStarted)
     wait_until(began.exists)
     os.kill(sweep.of(DriverStarted)[-1].pid, signal.SIGKILL)
+    killed.touch()
     assert sweep.wait_for(AlertDelivered, lambda answer: answer.sink == "desk").sent
     assert json.loads(told.read_text().splitlines()[0])["on"] == "disk"
     sweep.wait_for(AlertRaised, lambda alert: "another driver continues" in alert.message)
+    sweep.wait_for(TrialStarted)
     store.command(sweep.run_id, "stop", {})
     sweep.wait()
     ended = sweep.wait_for(AlertRaised, lambda alert: "stopped by the user" in alert.message)

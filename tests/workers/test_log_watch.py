@@ -94,6 +94,18 @@ def test_without_patterns_nothing_is_read() -> None:
     assert log.num_read == 0
 
 
+def test_lines_that_are_added_to_a_log_do_not_continue_what_was_printed(tmp_path: Path) -> None:
+    log, path = TrialLog(), tmp_path / "trials" / "00000" / "log.txt"
+    log.begin(path)
+    try:
+        os.write(1, b"last words")
+        log.write("Traceback\n")
+        log.write("RuntimeError\n")
+    finally:
+        log.end()
+    assert path.read_text() == "last words\nTraceback\nRuntimeError\n"
+
+
 def test_a_trial_log_can_be_read_while_it_is_written(tmp_path: Path) -> None:
     log, path = TrialLog(), tmp_path / "trials" / "00000" / "log.txt"
     log.begin(path)

@@ -55,11 +55,14 @@ class TrialLog:
             self._has_name = True
 
     def write(self, text: str) -> None:
-        """Append a text to the log of the current trial, after what was printed so far."""
-        _flush()
-        if self._file is not None and self._path is not None:
-            with contextlib.suppress(OSError):  # a full disk costs the log, not the trial
-                os.write(self._file, text.encode(errors="replace"))
+        """Append lines to the log of the current trial, after what was printed so far."""
+        if self._file is None or self._path is None:
+            return
+        begin = self.size() - 1
+        if begin >= 0 and self.read(begin, 1) != b"\n":
+            text = f"\n{text}"
+        with contextlib.suppress(OSError):  # a full disk costs the log, not the trial
+            os.write(self._file, text.encode(errors="replace"))
 
     def size(self) -> int:
         """Return how many bytes the log holds, those of earlier attempts included."""
