@@ -227,9 +227,9 @@ class TrialEnded(TrialEventHeader):
     values: dict[str, float] = Field(default_factory=dict, description="The trial's result, by metric.")
     step: int = Field(default=0, description="The last step reported.")
     fits: bool = Field(
-        default=True,
-        description="False if its searched micro batch did not fit and was replaced by a smaller one.",
+        default=True, description="False if its searched micro batch did not fit and a smaller one was used."
     )
+    is_unreported: bool = Field(default=False, description="Whether a program never wrote an objective.")
 
 
 class AdviceRequested(EventHeader):

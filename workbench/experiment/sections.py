@@ -42,16 +42,16 @@ ExactInt = Annotated[int, exact_number]
 PositiveInt = Annotated[int, Field(gt=0), no_truth_value, exact_number]
 
 
-def _unit(name: str) -> Any:
+def in_unit(name: str) -> Any:
     """Add the unit of a number to the schema, where forms read it."""
     return Field(json_schema_extra={"unit": name})
 
 
-OptionalBytes = Annotated[PositiveInt | None, BeforeValidator(parse_bytes), _unit("bytes")]
-OptionalSeconds = Annotated[PositiveFloat | None, BeforeValidator(parse_duration_s), _unit("s")]
-Epochs = Annotated[PositiveInt, _unit("epochs")]
-Samples = Annotated[PositiveInt, _unit("samples")]
-OpenSamples = Annotated[PositiveInt | Auto, _unit("samples")]
+OptionalBytes = Annotated[PositiveInt | None, BeforeValidator(parse_bytes), in_unit("bytes")]
+OptionalSeconds = Annotated[PositiveFloat | None, BeforeValidator(parse_duration_s), in_unit("s")]
+Epochs = Annotated[PositiveInt, in_unit("epochs")]
+Samples = Annotated[PositiveInt, in_unit("samples")]
+OpenSamples = Annotated[PositiveInt | Auto, in_unit("samples")]
 
 
 def _check_registered(registry: Registry) -> Callable[[str], str]:
@@ -206,7 +206,7 @@ class Training(Section):
     schedule: Literal["constant", "cosine", "linear", "one_cycle"] = Field(
         default="cosine", description="Schedule of the learning rate after warm-up."
     )
-    warmup_epochs: Annotated[float | Auto, _unit("epochs")] = Field(
+    warmup_epochs: Annotated[float | Auto, in_unit("epochs")] = Field(
         default="auto", description="Epochs of warm-up, in which the learning rate rises from near 0."
     )
     clip_norm: PositiveFloat | None = Field(
@@ -336,62 +336,3 @@ class Sampler(Section):
     @classmethod
     def _accept_name(cls, given: Any) -> Any:
         return {"name": given} if isinstance(given, str) else given
-
-
-class Resources(Section):
-    """How much hardware the run may use."""
-
-    concurrency: PositiveInt | Auto = Field(
-        default="auto", description="Trials that run at once; auto fills the hardware."
-    )
-    autoscaling: bool = Field(
-        default=False,
-        description="Let the cluster start machines on demand: trials wait for workers that do not fit "
-        "yet. Requires a number for concurrency; plans are not measured first.",
-    )
-    cpus_per_worker: PositiveInt = Field(
-        default=1, title="CPU cores per worker", description="CPU cores, and torch threads, of one worker."
-    )
-    gpus_per_worker: Annotated[float, Field(ge=0)] | Auto = Field(
-        default="auto",
-        title="GPUs per worker",
-        description="GPUs of one worker; auto: 1 where there are any.",
-    )
-    placement: Literal["auto", "pack", "spread"] = Field(
-        default="auto",
-        description="Place the workers of a trial on few nodes (pack) or many (spread); auto: few, unless an "
-        "advice measured that many are faster.",
-    )
-    priority: ExactInt = Field(
-        default=0,
-        description="Runs with a higher priority get workers first; among equals, those with fewest.",
-    )
-    max_retries: ExactInt = Field(
-        default=2, ge=0, description="How often a trial is retried after its worker was lost."
-    )
-    keep_best: PositiveInt | Literal["all"] = Field(
-        default=10,
-        description="Number of finished trials whose checkpoints are kept: the best, or all.",
-    )
-    max_checkpoints_size: OptionalBytes = Field(
-        default=None,
-        description="Limit on all checkpoints of a run, such as 10GB; the worst trials lose theirs.",
-    )
-    trial_time: OptionalSeconds = Field(
-        default=None, description="Time limit of a trial; a longer one fails with reason timeout."
-    )
-    advice: Literal["auto", "always", "never"] = Field(
-        default="auto",
-        description="Measure plans before the first trial, to decide what `plan` leaves auto; auto: if "
-        "budget.time is 10 minutes or more.",
-    )
-    worker: Literal["warm", "fresh"] = Field(
-        default="warm",
-        description="Processes that train: warm ones serve one trial after another, and their state is "
-        "restored in between; fresh starts a new one for each trial, which takes seconds.",
-    )
-    elastic: bool = Field(
-        default=False,
-        description="Let trials grow onto idle workers at a checkpoint, if speeds measured so far predict "
-        "a benefit; global batch and learning rate stay the same.",
-    )

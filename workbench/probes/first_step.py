@@ -154,7 +154,7 @@ def _try(task: TrialTask, which: str) -> Outcome:
             return "out of memory"
         raise ExperimentError(
             f"the first step of a trial fails: {describe(error)}{_place_of(error)}",
-            field="model" if task.experiment.train is None else "train",
+            field="model" if task.experiment.trains_model else "train",
             next_step=f"It was tried with {which}: {format_params(task.params)}."
             if task.params
             else "Correct it, then check again.",
@@ -166,7 +166,7 @@ def _start(task: TrialTask) -> Outcome:
     from workbench.planning.settings import fitted_of
 
     experiment = task.experiment
-    if experiment.train is not None:
+    if not experiment.trains_model:
         if experiment.plan.decided.workers not in (None, 1):
             return "several workers"
         from workbench.training.functions import run_function as run

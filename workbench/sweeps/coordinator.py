@@ -24,7 +24,6 @@ from workbench.workers.gang import Gang
 from workbench.workers.worker import Progress
 
 PATIENCE_S = 1.0
-GRACE_S = 5.0
 
 
 class Coordinator(tune.Trainable):
@@ -107,7 +106,7 @@ class Coordinator(tune.Trainable):
     def _follow(self, gang: Gang) -> list[Event]:
         progress = gang.next(timeout_s=PATIENCE_S)
         if progress.ended is None and progress.lost is None and self._is_out_of_time():
-            progress = gang.stop(GRACE_S)
+            progress = gang.stop(self._order.request.stop_grace_s)
             self._release()
             message = "it exceeded resources.trial_time"
             return [*progress.events, self._failed("timeout", message)]

@@ -27,7 +27,7 @@ def check_loss_and_metrics(experiment: Experiment) -> None:
     task = task_of(experiment.data)
     if experiment.loss is not None:
         _check_fits_task(experiment.loss, LOSSES, task, "loss")
-    for index, metric in enumerate(experiment.metrics):
+    for index, metric in enumerate(experiment.own_metrics):
         _check_fits_task(metric, METRICS, task, f"metrics.{index}")
 
 
@@ -47,7 +47,7 @@ def check_what_is_reported(experiment: Experiment) -> None:
     assert model is not None
     assert experiment.data is not None
     task = task_of(experiment.data)
-    reported = reported_metrics([metric.short_name for metric in experiment.metrics], task)
+    reported = reported_metrics([metric.short_name for metric in experiment.own_metrics], task)
     if not model.is_reference and issubclass(configuration_type(model.name), FittedConfiguration):
         reported.remove("train_loss")
     wanted = [(f"objectives.{index}.metric", item.metric) for index, item in enumerate(experiment.objectives)]

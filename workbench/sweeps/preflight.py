@@ -31,6 +31,7 @@ from workbench.strategies.capabilities import capabilities_of
 from workbench.sweeps.cluster import workers_field, workers_wanted
 from workbench.sweeps.measured_metrics import check_loss_and_metrics, check_what_is_reported
 from workbench.sweeps.module_inspection import bound_names, find_source, parameters_of
+from workbench.sweeps.program_checks import check_paths, check_program
 from workbench.sweeps.unknown_names import unknown
 from workbench.training.unusable_optimizers import why_unusable
 
@@ -81,7 +82,11 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
         yield partial(_check_autoscaling, experiment)
     if experiment.resources.advice == "always":
         yield partial(_check_advisable, experiment)
-    if experiment.train is not None:
+    if experiment.command is not None:
+        yield partial(check_paths, experiment)
+        if on_this_machine:
+            yield partial(check_program, experiment)
+    elif experiment.train is not None:
         yield partial(_check_reference, experiment.train, "train")
         yield partial(_check_takes_worker, experiment)
     else:
@@ -154,7 +159,7 @@ def _check_data(experiment: Experiment, on_this_machine: bool) -> None:
 def _check_named_functions(experiment: Experiment) -> None:
     if experiment.loss is not None:
         _check_component(experiment.loss, LOSSES, "loss")
-    for index, metric in enumerate(experiment.metrics):
+    for index, metric in enumerate(experiment.own_metrics):
         _check_component(metric, METRICS, f"metrics.{index}")
 
 
@@ -241,9 +246,10 @@ def _check_elastic(experiment: Experiment) -> None:
     strategies = [written] if strategy is None else strategy.values() or []
     limited = [str(name) for name in strategies if name in STRATEGIES and _is_for_one(str(name))]
     problem = next_step = None
-    if experiment.train is not None:
-        problem = "the effect of more workers is unknown for a train function"
-        next_step = "Remove it, or name a model and data instead of the function."
+    if not experiment.trains_model:
+        what = "function" if experiment.command is None else "command"
+        problem = f"the effect of more workers is unknown for a {what}"
+        next_step = f"Remove it, or name a model and data instead of the {what}."
     elif limited:
         problem, next_step = (
             f"the strategy {limited[0]} supports a single worker only",
@@ -273,8 +279,8 @@ def _check_autoscaling(experiment: Experiment) -> None:
 def _check_advisable(experiment: Experiment) -> None:
     """Refuse measured plans where they could not be applied."""
     problem = None
-    if experiment.train is not None:
-        problem = "a train function does not use a measured plan"
+    if not experiment.trains_model:
+        problem = f"a {'train function' if experiment.command is None else 'command'} uses no measured plan"
     elif experiment.resources.elastic:
         problem = "elastic trials choose their workers themselves"
     elif experiment.resources.autoscaling:
