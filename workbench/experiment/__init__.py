@@ -103,7 +103,9 @@ class Experiment(BaseModel):
         None,
         description="Instead of model and data: a function (config, report), by package.module:function.",
     )
-    command: Annotated[str | None, BeforeValidator(lambda given: given and parse_command(given))] = Field(
+    command: Annotated[
+        str | None, BeforeValidator(lambda given: None if given is None else parse_command(given))
+    ] = Field(
         None,
         description="Instead of model and data: a program to start, with placeholders for the parameters, "
         "such as python train.py --lr {lr}; a line or a list.",
