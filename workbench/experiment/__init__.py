@@ -32,21 +32,15 @@ from workbench.experiment.alert_rules import AlertRule
 from workbench.experiment.aliases import resolve_aliases
 from workbench.experiment.command import parse_command
 from workbench.experiment.components import Component
+from workbench.experiment.goals import Constraint, Objective
 from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.naming import check_name
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.refusals import refusal, refusal_of_all
-from workbench.experiment.resources import Resources
 from workbench.experiment.samplers import samplers_for_several_objectives
-from workbench.experiment.sections import (
-    Budget,
-    Constraint,
-    EarlyStop,
-    Objective,
-    PositiveInt,
-    Sampler,
-    Training,
-)
+from workbench.experiment.search_methods import EarlyStop, Sampler
+from workbench.experiment.sections import Budget, Resources, Training
+from workbench.experiment.setting_types import PositiveInt
 from workbench.experiment.what_is_trained import check_unit, check_what_is_trained
 from workbench.experiment.yaml_file import read_yaml, read_yaml_file, write_yaml
 from workbench.space import Space

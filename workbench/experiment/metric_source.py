@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field, field_validator, model_serializer, model
 
 from workbench.errors import ExperimentError
 from workbench.experiment.command import check_path
-from workbench.experiment.sections import Section
+from workbench.experiment.setting_types import Section
 
 Kind = Literal["auto", "stdout", "wandb", "jsonl", "csv", "tensorboard", "pattern"]
 _PLACES = ("jsonl", "csv", "tensorboard", "pattern")
