@@ -32,7 +32,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "resources": Resources,
 }  # fmt: skip
 _LISTS: dict[str, type[BaseModel]] = {"objectives": Objective, "constraints": Constraint}
-_OF_COMMANDS = ("resources.stop_grace", "resources.max_log_size")
+_OF_COMMANDS = ("command", "step", "resources.stop_grace", "resources.max_log_size")
 _FIRST_ALERT = "run_ended"
 _SEARCHABLE = frozenset({"training", "plan", "model"})
 _KINDS: dict[str, FieldKind] = {
@@ -118,10 +118,14 @@ def _section(name: str, text: str | None, fields: Fields, items: ItemList | None
 
 def _top(document: Document) -> Fields:
     properties = _schema(Experiment)["properties"]
-    names = ("name", "repeats", "seed") if document.get("command") is None else (
-        "name", "command", "step", "repeats", "seed"
-    )  # fmt: skip
-    return [_field(name, name, properties[name], {}, document, document) for name in names]
+    names = ("name", "command", "step", "repeats", "seed")
+    fields = [_field(name, name, properties[name], {}, document, document) for name in names]
+    return [_of_command(field, document) if field.path in _OF_COMMANDS else field for field in fields]
+
+
+def _of_command(field: FormField, document: Document) -> FormField:
+    """Return a field that only a command reads."""
+    return field.model_copy(update={"applies": field.is_written or document.get("command") is not None})
 
 
 def _fields(document: Document, name: str, kind: type[BaseModel]) -> Fields:
@@ -132,8 +136,8 @@ def _fields(document: Document, name: str, kind: type[BaseModel]) -> Fields:
     if name == "early_stop":
         pruner = written.get("pruner", "none") if isinstance(written, Mapping) else "none"
         return [_applying(field, pruner, document.get("train") is not None) for field in fields]
-    if name == "resources" and document.get("command") is None:
-        return [field for field in fields if field.is_written or field.path not in _OF_COMMANDS]
+    if name == "resources":
+        return [_of_command(field, document) if field.path in _OF_COMMANDS else field for field in fields]
     return fields
 
 

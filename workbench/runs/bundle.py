@@ -282,11 +282,11 @@ def _warnings(trial: Trial, experiment: Experiment, contents: Contents, *, has_c
         parts.append(f"`{CODE_FOLDER}/` holds the code, and the data that was in the same folder.")
     elif has_code:
         parts.append(
-            f"`{CODE_FOLDER}/` holds the code of the function, and the scripts and data of the run's folder "
+            f"`{CODE_FOLDER}/` holds the code of the training, and the scripts and data of the run's folder "
             "that the code or its options name as text."
         )
     if not experiment.trains_model:
-        parts += contents.describe_function(f"{FILES_FOLDER}/")
+        parts += contents.describe_function(f"{FILES_FOLDER}/", is_program=experiment.command is not None)
     if contents.missing_modules:
         parts.append(f"It imports code that is not in this folder: {', '.join(contents.missing_modules)}.")
     if contents.too_large:

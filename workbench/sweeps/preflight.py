@@ -247,7 +247,7 @@ def _check_elastic(experiment: Experiment) -> None:
     limited = [str(name) for name in strategies if name in STRATEGIES and _is_for_one(str(name))]
     problem = next_step = None
     if not experiment.trains_model:
-        what = "function" if experiment.command is None else "command"
+        what = "train function" if experiment.command is None else "command"
         problem = f"the effect of more workers is unknown for a {what}"
         next_step = f"Remove it, or name a model and data instead of the {what}."
     elif limited:
