@@ -15,7 +15,7 @@ from pydantic import JsonValue, ValidationError
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment, PlanSettings, Training
 from workbench.experiment.refusals import refusal
-from workbench.experiment.sections import Section
+from workbench.experiment.setting_types import Section
 from workbench.models.configurations import FittedConfiguration, configure
 from workbench.plan import Hardware, PartialPlan, Plan
 from workbench.planning.learning_rate import (

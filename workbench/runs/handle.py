@@ -13,7 +13,7 @@ from workbench.actions import action_of, check_arguments, stored_payload, sugges
 from workbench.errors import RunError
 from workbench.events import FINISHED_RUN_STATES, CommandHandled
 from workbench.experiment.changing import change, values_of
-from workbench.experiment.sections import Auto
+from workbench.experiment.setting_types import Auto
 from workbench.formatting import duration_argument_s
 from workbench.history import History
 from workbench.runs.bundle import write_bundle
