@@ -40,18 +40,18 @@ class TrialCallback(Bridge, TrainerCallback):
             args.output_dir = str(self._folder)
             args.save_total_limit = args.save_total_limit or 1
 
-    def on_evaluate(self, args: Any, state: Any, control: Any, metrics: Mapping[str, Any], **_: Any) -> None:
+    def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Report an evaluation; see TrainerCallback."""
         del args
         losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
         logged = {"loss": losses[-1]} if losses else {}
         count = sum(any(name.startswith("eval_") for name in entry) for entry in state.log_history)
-        self._report_step(control, count, {**logged, **metrics})
+        self._report_step(control, count, {**logged, **given["metrics"]})
 
-    def on_log(self, args: Any, state: Any, control: Any, logs: Mapping[str, Any], **_: Any) -> None:
+    def on_log(self, args: Any, state: Any, control: Any, **given: Any) -> None:
         """Report a loss, where nothing is evaluated; see TrainerCallback."""
-        if args.eval_strategy == "no" and "loss" in logs:
-            self._report_step(control, sum("loss" in entry for entry in state.log_history), logs)
+        if args.eval_strategy == "no" and "loss" in given["logs"]:
+            self._report_step(control, sum("loss" in entry for entry in state.log_history), given["logs"])
 
     def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
         """Mark a checkpoint as whole; see TrainerCallback."""

@@ -43,9 +43,8 @@ class FittedEstimator(nn.Module):
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, ...) numbers to (batch, num_outputs)."""
-        if self._fitted is None:
-            self._fitted = pickle.loads(self.pickled.cpu().numpy().tobytes())
-        estimator, num_classes = self._fitted
+        fitted = self._fitted or pickle.loads(self.pickled.cpu().numpy().tobytes())
+        self._fitted, (estimator, num_classes) = fitted, fitted
         rows = inputs.detach().flatten(1).cpu().numpy()
         outputs = _numbers(estimator, rows) if num_classes is None else _scores(estimator, rows, num_classes)
         return torch.from_numpy(np.ascontiguousarray(outputs, dtype=np.float32)).to(inputs.device)
