@@ -24,8 +24,9 @@ import ray
 from ray.actor import exit_actor
 
 from workbench.errors import ResourcesError, RunError
+from workbench.head.attachment import NAMESPACE
 from workbench.head.installation import installation_id
-from workbench.head.local_head import NAMESPACE, keep_alive
+from workbench.head.local_head import keep_alive
 from workbench.workers.admission import (
     Node,
     Request,
