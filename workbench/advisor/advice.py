@@ -1,6 +1,7 @@
 """An advice: a plan and a rate, what they should bring, how sure that is, and the alternatives.
 
-Plain values that travel as JSON. How an advice comes about is left to `recommend`, its wording to `advice_lines`.
+Plain values that travel as JSON. How an advice comes about is left to `recommend`, its wording to
+`advice_lines`.
 """
 
 from __future__ import annotations
