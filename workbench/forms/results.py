@@ -10,7 +10,8 @@ from typing import Any, Literal
 from pydantic import Field, JsonValue
 
 from workbench.advisor.advice_card import AdviceCard
-from workbench.forms.protocol import FormField, Mapping, Problem, Response
+from workbench.errors import Problem
+from workbench.forms.protocol import FormField, Mapping, Response
 
 
 class Layer(Response):

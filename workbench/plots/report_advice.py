@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.advisor.card import compare, describe_noise, goal_of, rows_of, yaml_lines
+from workbench.advisor.advice_lines import compare, describe_noise, goal_of, rows_of, yaml_lines
 from workbench.advisor.stored_advice import finite, mapping, rows, stored_plan, texts
 from workbench.formatting import format_duration
 from workbench.plots.report_tables import pairs, table, text

@@ -173,7 +173,7 @@ def _start(task: TrialTask) -> Outcome:
         if experiment.command is not None:
             return _start_program(task)
         from workbench.training.functions import run_function as run
-    elif fitted_of(experiment, task.params) is not None:
+    elif fitted_of(experiment, task.params, loads_code=True) is not None:
         from workbench.training.fitting import fit as run
     else:
         _make_step(task)

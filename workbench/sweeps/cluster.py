@@ -50,8 +50,8 @@ def share_of(
 
     Args:
         run_id: The run.
-        experiment: Its experiment; `gpus_per_worker: auto` is one where the cluster has GPUs and a model
-            is trained, `concurrency: auto` fills the cluster, `autoscaling` has trials wait for more.
+        experiment: Its experiment; `gpus_per_worker: auto` is one where the cluster has GPUs, except
+            for a function, `concurrency: auto` fills the cluster, `autoscaling` has trials wait for more.
         cluster: The cluster; the one that this process is attached to if None.
         advised_workers: Workers of a trial where the experiment leaves them open.
         advised_placement: Where they go where it leaves that open.

@@ -35,7 +35,6 @@ from workbench.forms.protocol import (
     SaveFile,
     SetAddress,
     WriteText,
-    problem_of,
     read_request,
     to_message,
 )
@@ -150,7 +149,7 @@ class ExperimentForm(anywidget.AnyWidget):
             self._handle(read_request(content))
         except WorkbenchError as error:
             if content.get("type") in _FILE_REQUESTS:
-                self._send_file_answer(status="failed", problem=problem_of(error))
+                self._send_file_answer(status="failed", problem=error.to_problem())
             else:
                 self._refusal = error
         if not self._has_sent_state or self._refusal is not None:
