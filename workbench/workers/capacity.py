@@ -35,7 +35,7 @@ def capacity_of(experiment: Experiment, cluster: ClusterInventory) -> Capacity:
     """Decide what one worker uses, and count how many there can be.
 
     Args:
-        experiment: `gpus_per_worker: auto` means one where the cluster has GPUs and a model is trained.
+        experiment: `gpus_per_worker: auto` means one where the cluster has GPUs, but none for a function.
         cluster: The cluster.
     """
     resources = experiment.resources
