@@ -41,6 +41,10 @@ CASES = (
     Case("xgboost", ("xgboost",), "train_logloss"),
     Case("lightgbm", ("lightgbm",), "train_binary_logloss"),
     Case("sklearn", (), "log_loss"),
+    Case("lightning", ("lightning",), "last_loss"),
+    Case("transformers", ("transformers", "accelerate"), "eval_loss"),
+    Case("keras", ("keras",), "val_loss"),
+    Case("jax", ("jax", "optax"), "loss"),
 )
 each_bridge = pytest.mark.parametrize("case", [case.needed for case in CASES])
 

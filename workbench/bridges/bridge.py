@@ -64,7 +64,7 @@ class Bridge:
 
     def advance(
         self, step: int, metrics: Mapping[str, Any], save: Callable[[str], object] | None = None,
-        *, suffix: str = "",
+        *, suffix: str = "", is_first: bool = True,
     ) -> bool:  # fmt: skip
         """Report the end of a step, and save it.
 
@@ -75,6 +75,7 @@ class Bridge:
             metrics: Values by name; what is not a number is left out.
             save: Writes a checkpoint to the path that it receives.
             suffix: How the name of the checkpoint ends, such as `.json`.
+            is_first: Whether this is rank 0 of several workers; `save` is called on all of them.
 
         Returns:
             Whether the training should stop now.
@@ -83,17 +84,17 @@ class Bridge:
         if step % self._every == 0 and (values := _numbers_of(metrics)):
             stop = bool(self._report(step=step, **values))
         if save is not None and (stop or step % self._save_every == 0):
-            self._save(step, save, suffix)
+            self._save(step, save, suffix, is_first)
         return stop
 
-    def _save(self, step: int, save: Callable[[str], object], suffix: str) -> None:
+    def _save(self, step: int, save: Callable[[str], object], suffix: str, is_first: bool) -> None:
         """Write a checkpoint under another name, move it into place, and remove the earlier one."""
         if self._folder is None:
             return
         partial = self._folder / f"{_PARTIAL}{step}{suffix}"
         whole = self._folder / f"saved-{step}{suffix}"
         save(str(partial))
-        if not partial.exists():  # on workers that leave it to rank 0
+        if not is_first:
             return
         _remove(whole)
         os.replace(partial, whole)

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from workbench.bridges.bridge import Bridge
-from workbench.models.stages import fit_stages
+from workbench.models.stages import fit_stages, size_of
 
 Estimator = TypeVar("Estimator")
 
@@ -41,12 +41,13 @@ class TrialCallback(Bridge):
         Returns:
             The estimator as far as it was fitted.
         """
+        size = size_of(estimator)
         if self.resume_from is not None:
             # The trial wrote it itself, into its own folder.
             estimator = pickle.loads(Path(self.resume_from).read_bytes())
-        targets = np.asarray(targets)
-        stages = fit_stages(estimator, inputs, targets, num_stages=num_stages, num_done=self.num_done)
-        for stage in stages:
+        for stage in fit_stages(
+            estimator, inputs, np.asarray(targets), num_stages=num_stages, num_done=self.num_done, size=size
+        ):
             if self.advance(stage, measure(estimator), _writer(estimator), suffix=".pickle"):
                 break
         return estimator

@@ -35,8 +35,9 @@ def way_of(estimator: Any) -> Way:
 
 
 def fit_stages(
-    estimator: Any, inputs: np.ndarray, targets: np.ndarray, *, num_stages: int, num_done: int = 0
-) -> Iterator[int]:
+    estimator: Any, inputs: np.ndarray, targets: np.ndarray, *,
+    num_stages: int, num_done: int = 0, size: int | None = None,
+) -> Iterator[int]:  # fmt: skip
     """Fit an estimator in stages.
 
     With `partial_fit` a stage is one pass over all samples; of trees that can be grown further, it is an
@@ -48,6 +49,7 @@ def fit_stages(
         targets: What is to be predicted.
         num_stages: How many stages, at most.
         num_done: Stages that the estimator has behind it already.
+        size: How many trees there are in the end, where it is grown; None for the number that it has now.
 
     Yields:
         The number of stages that are done, after each; stages that would change nothing are skipped.
@@ -60,12 +62,16 @@ def fit_stages(
             estimator.fit(inputs, targets)
             yield 1
     else:
-        yield from _fit_parts(estimator, inputs, targets, way, num_stages, num_done)
+        yield from _fit_parts(estimator, inputs, targets, num_stages, num_done, size or size_of(estimator))
 
 
-def num_stages_of(estimator: Any, wanted: int) -> int:
-    """Return in how many stages an estimator is fitted where `wanted` are."""
-    return 1 if way_of(estimator) == "at once" else wanted
+def size_of(estimator: Any) -> int:
+    """Return how many trees an estimator has when it is fitted; 1 for anything but trees."""
+    options = estimator.get_params(deep=False) if hasattr(estimator, "get_params") else {}
+    name = _size_name(options)
+    if name is None:
+        return 1
+    return 100 if options[name] is None else options[name]  # what XGBoost does without a number
 
 
 def _fit_passes(
@@ -79,10 +85,10 @@ def _fit_passes(
 
 
 def _fit_parts(
-    estimator: Any, inputs: np.ndarray, targets: np.ndarray, way: Way, num_stages: int, num_done: int
+    estimator: Any, inputs: np.ndarray, targets: np.ndarray, num_stages: int, num_done: int, total: int
 ) -> Iterator[int]:
-    name = _size_name(estimator.get_params(deep=False)) or "n_estimators"
-    total = _total(estimator, name, num_done)
+    name, way = _size_name(estimator.get_params(deep=False)), way_of(estimator)
+    assert name is not None
     sizes = [max(1, total * (stage + 1) // num_stages) for stage in range(num_stages)]
     size = sizes[num_done - 1] if num_done else 0
     for stage in range(num_done + 1, num_stages + 1):
@@ -99,16 +105,7 @@ def _fit_parts(
             arguments = {earlier: _booster_of(estimator)} if size else {}
         estimator.fit(inputs, targets, **arguments)
         size += more
-        estimator._workbench_total = total
         yield stage
-
-
-def _total(estimator: Any, name: str, num_done: int) -> int:
-    """Return how large an estimator becomes; one that is half fitted remembers it."""
-    if num_done:
-        return estimator._workbench_total
-    given = estimator.get_params(deep=False)[name]
-    return 100 if given is None else given  # what XGBoost does without a number
 
 
 def _booster_of(estimator: Any) -> Any:
