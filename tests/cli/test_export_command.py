@@ -121,7 +121,6 @@ def test_init_writes_a_first_experiment_once(shell: Shell) -> None:
     assert "already exists" in err
 
 
-@pytest.mark.usefixtures("warm_children")
 def test_check_accepts_what_can_be_run(shell: Shell) -> None:
     path = shell.folder / "small.yaml"
     path.write_text(FILE)
@@ -140,7 +139,6 @@ def test_check_accepts_what_can_be_run(shell: Shell) -> None:
     assert checked == {"ok": True, "name": "other", "experiment_hash": identity, "first_steps": []}
 
 
-@pytest.mark.usefixtures("warm_children")
 def test_check_refuses_what_fails_in_its_first_step(shell: Shell) -> None:
     path = shell.folder / "small.yaml"
     path.write_text(FILE)
