@@ -1,4 +1,4 @@
-"""How the end of a program ends its trial, and what is said of it."""
+"""How the end of a program ends its trial, and how that is described."""
 
 from __future__ import annotations
 
@@ -55,10 +55,10 @@ def outcome_of(
         return Outcome("complete", reports.step, reports.values)
     seen = f"it wrote: {', '.join(reports.names)}" if reports.names else "it wrote no metric at all"
     last = "\n".join(_lines(tail)[-NUM_LAST_LINES:])
-    said = f"Its last lines:\n{last}" if last else "It printed nothing."
+    printed = f"Its last lines:\n{last}" if last else "It printed nothing."
     return Outcome(
         "failed", reports.step, reports.values, "error",
-        f"the program ended without writing {missing!r}; {seen}. {said}", is_unreported=True,
+        f"the program ended without writing {missing!r}; {seen}. {printed}", is_unreported=True,
     )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ class ProgramRanks:
     variables: dict[str, str] = {}
 
     def should_stop(self) -> bool:
-        """Return whether rank 0 was told to stop, or another rank has failed."""
+        """Return whether rank 0 has to stop, or another rank has failed."""
         return False
 
     def request_stop(self) -> None:

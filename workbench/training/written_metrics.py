@@ -1,6 +1,6 @@
 """Metrics in files that a program writes while it runs: lines, and event files of TensorBoard.
 
-A file that exists when the program starts was written by an earlier attempt, or by somebody else: what it
+A file that exists when the program starts was written by an earlier attempt, or by another program: what it
 holds already does not count. Event files are parsed here, which needs neither TensorFlow nor TensorBoard.
 """
 
