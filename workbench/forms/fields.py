@@ -117,7 +117,8 @@ def _section(name: str, text: str | None, fields: Fields, items: ItemList | None
 def _top(document: Document) -> Fields:
     properties = _schema(Experiment)["properties"]
     return [
-        _field(name, name, properties[name], {}, document, document) for name in ("name", "repeats", "seed")
+        _field(name, name, properties[name], {}, document, document)
+        for name in ("name", "repeats", "seed", "report_to")
     ]
 
 
