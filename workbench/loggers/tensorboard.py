@@ -26,7 +26,8 @@ class TensorBoard(TrialLogger):
         if trial in self._writers:
             return
         folder = self.run.folder / "tensorboard" / f"trial-{trial}"
-        writer = self._writers[trial] = SummaryWriter(str(folder), flush_secs=5)
+        writer: Any = SummaryWriter(str(folder), flush_secs=5)
+        self._writers[trial] = writer
         plain = {name: value if isinstance(value, bool | int | float | str) else str(value)
                  for name, value in params.items()}  # fmt: skip
         objectives = self.run.experiment.get("objectives", [])

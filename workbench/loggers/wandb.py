@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,8 +21,7 @@ class WeightsAndBiases(TrialLogger):
 
     def begin(self, trial: int, params: Mapping[str, Any]) -> None:
         """Start a run of W&B, or continue the one of an earlier attempt; see TrialLogger."""
-        import wandb  # pyright: ignore[reportMissingImports]
-
+        wandb: Any = importlib.import_module("wandb")
         if trial in self._runs:
             return
         self.run.folder.mkdir(parents=True, exist_ok=True)
