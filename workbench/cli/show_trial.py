@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from workbench.cli.output import colour_of, make_console, make_table, print_json
+from workbench.cli.output import colour_of, echo, make_console, make_table, print_json
 from workbench.errors import ArgumentError, RunError
 from workbench.formatting import format_number, format_value
 from workbench.runs.descriptions import describe_place, describe_reports, first_traceback, log_file
@@ -35,7 +33,7 @@ def show_trial(run: Run, number: int | None, *, only_traceback: bool, as_json: b
     elif not only_traceback:
         _print_trial(run, trial)
     elif trial.traceback:
-        click.echo(trial.traceback.rstrip())
+        echo(trial.traceback.rstrip())
     else:
         why = f": {trial.message}" if trial.message else ""
         raise RunError(f"trial {trial.number} is {trial.state} and has no traceback{why}")
