@@ -10,7 +10,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check docs front-end format slow gpu cluster-demo faults bench bench-advisor bench-choice clean
+.PHONY: help env demo test check docs front-end format slow gpu bridges cluster-demo faults bench bench-advisor bench-choice clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -58,6 +58,10 @@ slow: env  ## Run the tests that take longer than a minute each.
 
 gpu:  ## Run the tests that need a GPU, in the environment of PYTHON; Ray is not needed.
 	$(PYTHON) -m pytest --override-ini addopts= -m gpu $$(grep -rl --include='test_*.py' 'mark\.gpu' tests)
+
+bridges: env  ## Install the frameworks that have a bridge, and test these.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,bridges]'
+	$(BIN)/python -m pytest -rs tests/bridges
 
 cluster-demo: env  ## Run the digits on two nodes and PostgreSQL, lose a node halfway, write a report.
 	$(BIN)/python -m tests.faults.cluster_demo

@@ -300,7 +300,7 @@ def _translate(error: SQLAlchemyError | OSError | sqlite3.Error, url: URL) -> St
         or (isinstance(error, OperationalError | InterfaceError) and not getattr(cause, "sqlstate", None))
     )
     if isinstance(cause, sqlite3.Error):
-        # The low byte is the error; what lies above tells its kinds apart.
+        # The low byte is the error; what lies above distinguishes its kinds.
         code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
         if code in _DAMAGED_CODES or _UNDECODABLE in str(cause):
             return StoreError(
