@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
-from workbench.experiment.sections import MeanLast
+from workbench.experiment.goals import MeanLast
 
 NUM_FREE = 1000
 """Reports of an attempt that pass whatever their rate; a curve of as many points looks whole."""
