@@ -15,8 +15,8 @@
     `-- MissingDependencyError (ImportError) an optional package is not installed
 
 A message states what is wrong, where (the dotted field), what is allowed, and the next step. A next step that
-is a command is kept as its verb and arguments: whoever shows the error writes it for a shell, for Python or
-for the panel. Errors of other libraries are translated once, by the package that owns the library.
+is a command is kept as its verb and arguments: what shows the error writes it for a shell, for Python
+or for the panel. Errors of other libraries are translated once, by the package that owns the library.
 """
 
 from __future__ import annotations

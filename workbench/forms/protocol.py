@@ -1,7 +1,7 @@
 """The messages between a form and the kernel that holds its experiment.
 
 The kernel holds the truth: the form sends what the user did, and shows the state that comes back. A query
-asks for something that takes a while; its answers follow from another thread. The TypeScript types of the
+requests something that takes a while; its answers follow from another thread. The TypeScript types of the
 form are generated from this file. Numbers that are not finite travel as strings.
 """
 

@@ -35,5 +35,5 @@ def compare(*runs: Run | str, store: Store | str | None = None) -> Figure:
             "there is nothing to compare", field="runs", next_step="Name runs: wb.compare(first, second)."
         )
     names = [run.name for run in found]
-    told = [name if names.count(name) == 1 else run.run_id for name, run in zip(names, found, strict=True)]
-    return draw_comparison({name: data_of(run) for name, run in zip(told, found, strict=True)})
+    labels = [name if names.count(name) == 1 else run.run_id for name, run in zip(names, found, strict=True)]
+    return draw_comparison({name: data_of(run) for name, run in zip(labels, found, strict=True)})

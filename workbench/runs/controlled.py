@@ -160,7 +160,7 @@ class ControlledRun(LabelledRun):
         limits = _longer_limits(self.history, more)
         row = self.row
         number = self.store.command(self.run_id, "extend", limits)
-        if params is not None:  # carried out after the other, whoever drives
+        if params is not None:  # carried out after the other, whichever process drives
             self.store.command(self.run_id, "enqueue", {"params": params})
         if row.state in ("waiting", "running", "stopping"):
             answer = self._answer(number, row.last_seq)

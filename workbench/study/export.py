@@ -25,15 +25,15 @@ from workbench.study.records import ConfigurationRecord, Outcome, TrialRecord, b
 FEWEST_TRIALS_FOR_IMPORTANCE = 10
 
 
-def best_trials(experiment: Experiment, told: Sequence[tuple[ConfigurationRecord, Outcome]]) -> list[int]:
+def best_trials(experiment: Experiment, finished: Sequence[tuple[ConfigurationRecord, Outcome]]) -> list[int]:
     """Return the best feasible trial, or with several objectives the Pareto front.
 
     Args:
         experiment: The experiment.
-        told: Finished configurations with their outcomes.
+        finished: Finished configurations with their outcomes.
     """
     metrics = [objective.metric for objective in experiment.objectives]
-    feasible = [(record, outcome) for record, outcome in told if _is_feasible(experiment, outcome)]
+    feasible = [(record, outcome) for record, outcome in finished if _is_feasible(experiment, outcome)]
     if len(metrics) > 1:
         costs = [_costs(experiment, outcome) for _, outcome in feasible]
         front = [cost for cost in costs if not any(_dominates(other, cost) for other in costs)]
@@ -84,14 +84,14 @@ def _values(trial: TrialRecord) -> dict[str, float]:
 def importance(
     experiment: Experiment,
     parameters: Parameters,
-    told: Iterable[tuple[ConfigurationRecord, Outcome]],
+    finished: Iterable[tuple[ConfigurationRecord, Outcome]],
 ) -> dict[str, float]:
     """Return the share of each searched parameter in what made trials good, by PED-ANOVA.
 
     Args:
         experiment: The experiment.
         parameters: Its search space in Optuna's terms.
-        told: Finished configurations with their outcomes.
+        finished: Finished configurations with their outcomes.
 
     Returns:
         Shares that sum to 1; empty where there are fewer than FEWEST_TRIALS_FOR_IMPORTANCE complete
@@ -101,7 +101,7 @@ def importance(
         Watanabe et al., PED-ANOVA, IJCAI 2023.
     """
     metrics = [objective.metric for objective in experiment.objectives]
-    complete = [(record, outcome) for record, outcome in told if outcome.state == "complete"]
+    complete = [(record, outcome) for record, outcome in finished if outcome.state == "complete"]
     if len(metrics) > 1 or len(complete) < FEWEST_TRIALS_FOR_IMPORTANCE:
         return {}
     with quiet():

@@ -164,7 +164,7 @@ class Driver:
             len(self.history.trials), len(unfinished),
         )  # fmt: skip
 
-    # What Tune's adapters ask.
+    # Called by the adapters of Tune.
 
     def next_order(self) -> Order | None:
         """Return the next trial to start, or None where there is none now."""
@@ -307,12 +307,12 @@ class Driver:
         """Describe how many trials run at once if `wanted` is in force."""
         fitting, num_running = self._share.num_fitting, len(self._running)
         wanted = wanted if isinstance(wanted, int) else fitting
-        said = f"{format_count(wanted, 'trial')} at once"
+        text = f"{format_count(wanted, 'trial')} at once"
         if wanted < num_running:
-            said += f", once {num_running - wanted} of the {num_running} running ones have ended"
+            text += f", once {num_running - wanted} of the {num_running} running ones have ended"
         if wanted > fitting:
-            said += f"; the hardware has room for {fitting}, so the others wait for workers"
-        return said
+            text += f"; the hardware has room for {fitting}, so the others wait for workers"
+        return text
 
     def follow_settings(self) -> None:
         """Apply the settings that are in force now."""

@@ -298,7 +298,7 @@ def _keeper_of(draft: Draft, parts: tuple[str, ...], store: Store | str | None) 
         return None
     try:
         return KeptDraft(draft, open_store(store), key_of(notebook, str(cell), *parts))
-    except WorkbenchError:  # whoever starts a run is told what is wrong with the store
+    except WorkbenchError:  # starting a run reports what is wrong with the store
         return None
 
 

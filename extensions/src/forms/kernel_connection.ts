@@ -19,7 +19,7 @@ export interface QueryState<K extends Topic> {
   problem: Problem | null;
 }
 
-/** After this long without an answer, the user is told that the kernel is busy. */
+/** After this long without an answer, the form shows that the kernel is busy. */
 const PATIENCE_MS = 1500;
 
 export class KernelConnection {
