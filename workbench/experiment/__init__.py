@@ -129,6 +129,9 @@ class Experiment(BaseModel):
     early_stop: EarlyStop = Field(default_factory=lambda: EarlyStop())
     resources: Resources = Field(default_factory=lambda: Resources())
     alerts: tuple[AlertRule, ...] = Field(default=(), description="Rules that raise alerts about the run.")
+    report_to: tuple[str, ...] = Field(
+        default=(), description="Loggers that receive each trial: tensorboard, mlflow, wandb."
+    )
     repeats: PositiveInt = Field(
         default=1, description="Number of trainings per configuration, each with a different seed."
     )

@@ -19,6 +19,7 @@ from workbench.data import DATASETS, check_options
 from workbench.data.options import existing_path
 from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.experiment import Component, Experiment, PlanSettings, Training
+from workbench.loggers.logger import check_logger
 from workbench.models import LOSSES, METRICS, MODELS
 from workbench.models.configurations import check_value, configuration_type
 from workbench.planning.batch_division import fixed_of, with_workers
@@ -76,6 +77,8 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
     """Yield the checks, each of which raises an error if it finds a problem."""
     if experiment.alerts and on_this_machine:
         yield partial(_check_alerts, experiment)
+    if experiment.report_to:
+        yield partial(_check_loggers, experiment, on_this_machine)
     if experiment.resources.elastic:
         yield partial(_check_elastic, experiment)
     if experiment.resources.autoscaling:
@@ -106,6 +109,11 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
 def _check_alerts(experiment: Experiment) -> None:
     """Refuse rules that name a sink unknown on this machine."""
     check_sinks(experiment.alerts, read_settings().names)
+
+
+def _check_loggers(experiment: Experiment, on_this_machine: bool) -> None:
+    for index, name in enumerate(experiment.report_to):
+        check_logger(name, field=f"report_to.{index}", on_this_machine=on_this_machine)
 
 
 def _check_takes_worker(experiment: Experiment) -> None:
