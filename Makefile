@@ -20,14 +20,15 @@ env: $(MADE)  ## Create .venv from the pinned versions.
 $(MADE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 env"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[development]'
 	@touch $@
 
 demo: env  ## Tune a small network on real data and write a report.
 	$(BIN)/workbench sweep search_spaces/digits.yaml
 	$(BIN)/workbench report last --to digits-report.html
 
-test: check front-end  ## Check the code and run the whole suite.
+test: env  ## Check the code and run the whole suite.
+	$(MAKE) --jobs 2 --output-sync=target check front-end
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 check: env docs  ## Lint, formatting, types, layers, documentation.
@@ -67,7 +68,10 @@ cluster-demo: env  ## Run the digits on two nodes and PostgreSQL, lose a node ha
 	$(BIN)/python -m tests.faults.cluster_demo
 
 faults: env  ## Use thousands of wrong inputs, kill every process during sweeps, lose machines and the store (two hours).
-	$(BIN)/python -m tests.faults.hostile_input
+	$(BIN)/python -m tests.faults input
+	$(BIN)/python -m tests.faults damage
+	$(BIN)/python -m tests.faults leases
+	$(BIN)/python -m tests.faults trials
 	$(BIN)/python -m tests.faults machine
 	$(BIN)/python -m tests.faults cluster
 

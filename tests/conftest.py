@@ -79,14 +79,6 @@ def fake_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
     return FakeNvml(tmp_path_factory.mktemp("nvml"))
 
 
-@pytest.fixture
-def warm_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let child processes that describe models and data start with torch loaded."""
-    from tests.services.warm_children import WarmSubprocess
-
-    monkeypatch.setattr("workbench.probes.child_process.subprocess", WarmSubprocess)
-
-
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """A Ray cluster of one node and two CPUs that takes jobs, with a store; this process is no part of it."""

@@ -145,7 +145,8 @@ class Referee:
                     "values": values,
                 }
             )
-        return event.model_copy(update={"values": values})
+        step = event.step or self._ledger.history.trials[event.trial].last_step
+        return event.model_copy(update={"values": values, "step": step})
 
     def ended(
         self,
