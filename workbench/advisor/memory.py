@@ -95,7 +95,7 @@ class Usual:
         Raises:
             ExperimentError: If it trains no model, or settings exclude each other.
         """
-        if experiment.train is not None:
+        if not experiment.trains_model:
             raise ExperimentError(
                 "the memory of a train function cannot be estimated before it runs", field="train"
             )

@@ -121,7 +121,7 @@ def _describe_fitted(configuration: FittedConfiguration, datasets: Datasets) -> 
     return nothing | {
         "memory": None,
         "problems": [],
-        "words": f"{grown}. It has no layers, and is fitted to all samples without optimizer steps.",
+        "words": f"{grown}. There are no layers: all samples are fitted without optimizer steps.",
     }
 
 
