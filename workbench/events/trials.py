@@ -148,3 +148,4 @@ class TrialEnded(TrialEventHeader):
         default=True,
         description="False if its searched micro batch did not fit and was replaced by a smaller one.",
     )
+    is_unreported: bool = Field(default=False, description="Whether a program never wrote an objective.")

@@ -97,6 +97,7 @@ class Trial:
     )  # how attempts before the last one ended
     resizes: list[Resize] = dataclasses.field(default_factory=list)
     fits: bool = True
+    is_unreported: bool = False  # a program that ended well, but never wrote an objective
     worker_pids: list[int] = dataclasses.field(default_factory=list)
     hosts: list[str] = dataclasses.field(default_factory=list)
     started_unix_s: float | None = None
@@ -210,4 +211,5 @@ def apply_to_trial(
             trial.message, trial.traceback = event.message, event.traceback
             trial.values, trial.last_step = dict(event.values), event.step
             trial.ended_unix_s, trial.fits = event.time_unix_s, event.fits
+            trial.is_unreported = event.is_unreported
     trial.last_event_unix_s = event.time_unix_s

@@ -34,7 +34,6 @@ from workbench.workers.gang import Gang
 from workbench.workers.worker import Progress
 
 PATIENCE_S = 1.0
-GRACE_S = 5.0
 SILENT_S = 30.0
 """After this long without a report, a trial that ran out of time may have been stuck."""
 
@@ -120,7 +119,7 @@ class Coordinator(tune.Trainable):
     def _follow(self, gang: Gang) -> list[Event]:
         progress = gang.next(timeout_s=PATIENCE_S)
         if progress.ended is None and progress.lost is None and self._is_out_of_time():
-            progress = gang.stop(GRACE_S)
+            progress = gang.stop(self._order.request.stop_grace_s)
             self._release()
             return [*progress.events, self._failed("timeout", self._describe_timeout())]
         events: list[Event] = list(progress.events)

@@ -245,7 +245,7 @@ class Worker:
             if task.num_workers > 1:
                 task = dataclasses.replace(task, meeting=f"{self._meet(first)}/{task.meeting}")
             self._thinning = ReportThinning(task.experiment)
-            ended = run_trial(task, self._report)
+            ended = run_trial(task, self._report, lambda: self._stop)
         except BaseException as error:
             from workbench.training.trial import reason_of
 
@@ -254,7 +254,7 @@ class Worker:
                 trial=task.trial, attempt=task.attempt, state="failed", reason=reason,
                 message=message, traceback=traceback.format_exc(), step=0,
             )  # fmt: skip
-        if ended.traceback:
+        if ended.traceback and task.experiment.command is None:  # a program has printed it already
             self._log.write(ended.traceback)
         return_freed_memory()
         unfit = None if self._cleanup is None else self._cleanup.end(task)
