@@ -30,6 +30,11 @@ export class Curve {
     return this.y.subarray(0, this.length).some(Number.isFinite);
   }
 
+  /** Whether x counts something, such as whole epochs. */
+  get isWhole(): boolean {
+    return this.x.subarray(0, this.length).every(Number.isInteger);
+  }
+
   private grow(length: number): void {
     const capacity = Math.max(length, this.x.length * 2);
     for (const axis of ["x", "y"] as const) {

@@ -8,6 +8,8 @@ import type {
   ChartUpdate,
   Column,
   ComparedRun,
+  Comparison,
+  ComparisonQuery,
   LogLine,
   Subscription,
   Problem,
@@ -36,6 +38,7 @@ export interface ViewState {
   trial: number | null;
   figure: string;
   compared: string[];
+  comparison: Required<Pick<ComparisonQuery, "metric" | "axis">> & { everything: boolean };
 }
 
 export const FIRST_VIEW: ViewState = {
@@ -47,6 +50,7 @@ export const FIRST_VIEW: ViewState = {
   trial: null,
   figure: "",
   compared: [],
+  comparison: { metric: "", axis: "time", everything: false },
 };
 
 /** The curves that are held for the chart, with what was last told about them. */
@@ -57,9 +61,14 @@ export interface ChartState {
   best: Curve | null;
 }
 
-export interface ComparisonCurve {
+export interface ComparedCurve {
   run: ComparedRun;
   curve: Curve;
+}
+
+export interface ComparisonState {
+  update: Comparison;
+  curves: ComparedCurve[];
 }
 
 export interface Status {
@@ -82,7 +91,7 @@ export class State {
   log: LogLine[] = [];
   logSkipped = 0;
   logSeq = 0;
-  compared: ComparisonCurve[] = [];
+  compared: ComparisonState | null = null;
   resources: MachinesStatus | null = null;
   status: Status | null = null;
   /** Counts changes of the chart and of the comparison, which are not drawn by comparing. */
@@ -91,7 +100,11 @@ export class State {
 
   constructor(view: Partial<ViewState> = {}) {
     // What was kept by an earlier version may lack a part.
-    const parts = { runs: { ...FIRST_VIEW.runs, ...view.runs }, table: { ...FIRST_VIEW.table, ...view.table } };
+    const parts = {
+      runs: { ...FIRST_VIEW.runs, ...view.runs },
+      table: { ...FIRST_VIEW.table, ...view.table },
+      chart: { ...FIRST_VIEW.chart, ...view.chart },
+    };
     this.view = { ...FIRST_VIEW, ...view, ...parts };
   }
 
@@ -154,11 +167,9 @@ export class State {
     this.log = all.slice(-MAX_LOG_LINES);
   }
 
-  private applyCompared(frame: Frame, compared: ComparedRun[]): void {
-    this.compared = compared.map((run) => ({
-      run,
-      curve: Curve.of(frame.column(run.x), frame.column(run.y)),
-    }));
+  private applyCompared(frame: Frame, update: Comparison): void {
+    const curves = update.runs.map((run) => ({ run, curve: Curve.of(frame.column(run.x), frame.column(run.y)) }));
+    this.compared = { update, curves };
     this.comparedVersion += 1;
   }
 

@@ -12,7 +12,7 @@ export interface Window {
 }
 
 const MAX_CHOSEN = 40;
-const MAX_COMPARED = 12;
+export const MAX_COMPARED = 12;
 
 export function subscriptionOf(state: State, form: Form, window: Window, runsWindow: Window): Subscription {
   const { view } = state;
@@ -20,7 +20,10 @@ export function subscriptionOf(state: State, form: Form, window: Window, runsWin
   const subscription: Subscription = {};
   if (form !== "output") subscription.runs = { ...view.runs, ...runsWindow };
   if (tab === "resources") subscription.resources = true;
-  if (tab === "compare") subscription.compared = view.compared.slice(0, MAX_COMPARED);
+  if (tab === "compare" && view.compared.length) {
+    const { metric, axis } = view.comparison;
+    subscription.compared = { runs: view.compared.slice(0, MAX_COMPARED), metric, axis };
+  }
   if (view.run === null) return subscription;
   subscription.run = view.run;
   subscription.log_after = state.logSeq;

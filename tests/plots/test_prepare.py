@@ -194,8 +194,13 @@ def test_the_timeline_runs_from_start_to_end(small_run):
 
 
 def test_importance_is_sorted_and_finite():
-    given = {"a": 0.1, "b": 0.7, "c": math.nan, "d": 0.1}
-    assert prepare_importance(given) == ImportanceData(("b", "a", "d"), (0.7, 0.1, 0.1))
+    given = {
+        "a": (0.1, 0.05, 0.2), "b": (0.7, 0.6, 0.9), "c": (math.nan, 0.0, 1.0), "d": (0.1, 0.0, 0.3),
+        "e": (0.0, 0.0, 0.2),
+    }  # fmt: skip
+    assert prepare_importance(given) == ImportanceData(
+        ("b", "a", "d"), (0.7, 0.1, 0.1), (0.6, 0.05, 0.0), (0.9, 0.2, 0.3), by_chance=("e",)
+    )
 
 
 def test_the_front_is_apart_from_the_beaten_and_the_infeasible(two_objectives):

@@ -15,10 +15,10 @@ from typing import Any
 from workbench.actions import write_for_panel
 from workbench.errors import WorkbenchError
 from workbench.live_feed.chart import ChartUpdates
+from workbench.live_feed.comparison import comparison
 from workbench.live_feed.feed import Feed
 from workbench.live_feed.frames import Numbers, encode
 from workbench.live_feed.protocol import (
-    ComparedRun,
     LogUpdate,
     Problem,
     RunList,
@@ -176,18 +176,19 @@ class FrameBuilder:
         )
 
     def _compared_part(self, numbers: Numbers) -> dict[str, Any]:
-        if not self._subscription.compared:
+        query = self._subscription.compared
+        if query is None or not query.runs:
             return {}
-        tails = [self._feed.tail(run_id) for run_id in self._subscription.compared]
+        tails = [self._feed.tail(run_id) for run_id in dict.fromkeys(query.runs)]
         have_started = all(tail.has_started or tail.problem is not None for tail in tails)
         if not have_started or not self._is_due("compared"):
             return {}
         # Columns are added to the frame only if the curves have changed.
-        seen = tuple((tail.run_id, tail.cursor) for tail in tails)
+        seen = tuple((tail.run_id, tail.cursor, tail.row) for tail in tails)
         if self._sent.get("compared") == seen:
             return {}
         self._sent["compared"] = seen
-        return {"compared": tuple(_compared(tail, numbers) for tail in tails)}
+        return {"compared": comparison(tails, query, numbers)}
 
     def _log_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
         if self._subscription.log_after is None or not self._is_due("log"):
@@ -239,14 +240,3 @@ def run_list(feed: Feed, query: RunsQuery) -> RunList:
 def problem_of(error: WorkbenchError) -> Problem:
     """Return an error as it is sent to a browser."""
     return Problem.model_validate(error.to_json(write_for_panel))
-
-
-def _compared(tail: RunTail, numbers: Numbers) -> ComparedRun:
-    with tail.lock:
-        objective = tail.data.experiment.objectives[0]
-        data = tail.overview(objective.metric, "time", 1, ())
-        return ComparedRun(
-            run_id=tail.run_id, name=tail.row.name, metric=objective.metric,
-            x=numbers.add([(value or 0.0) * data.x_unit for value in data.best_x], exact=True),
-            y=numbers.add(data.best_y),
-        )  # fmt: skip

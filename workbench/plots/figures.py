@@ -75,7 +75,7 @@ def slices(run: RunData) -> go.Figure:
     return draw_slice(prepare_slice(run))
 
 
-def importance(run: RunData, *, importance: Mapping[str, float]) -> go.Figure:
+def importance(run: RunData, *, importance: Mapping[str, tuple[float, float, float]]) -> go.Figure:
     """Draw the importance of each parameter, as computed by `study`."""
     return draw_importance(prepare_importance(importance), run.experiment.objectives[0].metric)
 

@@ -171,28 +171,46 @@ def _add_slice_points(
 
 
 def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
-    """Draw one bar per parameter, the most important on top."""
-    figure = new_figure("Parameter importance")
+    """Draw one bar with its interval per parameter; nothing for those that chance could explain."""
+    undecided = ", ".join(short(name, 30) for name in data.by_chance)
+    figure = new_figure("Parameter importance", f"No more than chance: {undecided}" if undecided else "")
     if not data.names:
-        return show_message(figure, "Too few complete trials to compare parameters.")
+        text = "No parameter decided more than chance could." if undecided else "Too few complete trials."
+        return show_message(figure, text)
+    bars = list(zip(data.names, data.shares, data.low, data.high, strict=True))[::-1]
     figure.add_bar(
-        x=data.shares[::-1],
-        y=[short(name, 30) for name in data.names[::-1]],
+        x=[share for _, share, _, _ in bars],
+        y=[short(name, 30) for name, _, _, _ in bars],
         orientation="h",
         marker={"color": BLUE},
-        text=[format_percent(share) for share in data.shares[::-1]],
-        textposition="outside",
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [high - share for _, share, _, high in bars],
+            "arrayminus": [share - low for _, share, low, _ in bars],
+            "color": INK,
+            "thickness": 1.4,
+            "width": 4,
+        },
+        customdata=[
+            f"{format_percent(share)} ({format_percent(low)} to {format_percent(high)})"
+            for _, share, low, high in bars
+        ],
         width=0.62,
-        cliponaxis=False,
-        hovertemplate="%{y}: %{x:.1%}<extra></extra>",
+        hovertemplate="%{y}: %{customdata}<extra>90 % interval</extra>",
     )
+    for name, share, low, high in bars:
+        text = f" {format_percent(share)} ({format_percent(low)} to {format_percent(high)})"
+        figure.add_annotation(
+            x=high, y=short(name, 30), text=text, showarrow=False, xanchor="left", font={"color": MUTED}
+        )
     figure.update_xaxes(
-        title_text=f"Share of the variance of {short(metric, 40)}",
+        title_text=f"Share in what made {short(metric, 40)} good, with its 90 % interval",
         tickformat=".0%",
-        range=(0, 1.08 * max(*data.shares, 0.01)),
+        range=(0, 1.35 * max(*data.high, 0.01)),
     )
     figure.update_yaxes(showgrid=False, ticks="", tickfont={"color": INK, "size": 13})
-    figure.update_layout(height=100 + 30 * len(data.names), showlegend=False)
+    figure.update_layout(height=150 + 34 * len(data.names), showlegend=False)
     return figure
 
 

@@ -107,10 +107,20 @@ class SliceData:
 
 @dataclass(frozen=True)
 class ImportanceData:
-    """Share of the objective's variance that each parameter explains, largest first."""
+    """How much each parameter decided, largest first.
+
+    Attributes:
+        shares: Of the parameters that chance cannot explain.
+        low: Lower ends of their 90 % intervals.
+        high: Upper ends.
+        by_chance: Parameters that chance could explain, by name.
+    """
 
     names: tuple[str, ...]
     shares: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+    by_chance: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -208,15 +218,18 @@ def prepare_slice(run: RunData) -> SliceData:
     return SliceData(title_of(objective), tuple(panels), best.number if best else None, y_range)
 
 
-def prepare_importance(importance: Mapping[str, float]) -> ImportanceData:
+def prepare_importance(importance: Mapping[str, tuple[float, float, float]]) -> ImportanceData:
     """Prepare how much each parameter matters.
 
     Args:
-        importance: Share of each parameter, from 0 to 1; what is not finite is left out.
+        importance: Share of each parameter, from 0 to 1, with the ends of its interval; 0 for one that chance
+            could explain. What is not finite is left out.
     """
-    finite = [(name, float(share)) for name, share in importance.items() if math.isfinite(share)]
-    finite.sort(key=lambda item: (-item[1], item[0]))
-    return ImportanceData(tuple(name for name, _ in finite), tuple(share for _, share in finite))
+    finite = {name: item for name, item in importance.items() if all(map(math.isfinite, item))}
+    kept = sorted((name for name in finite if finite[name][0] > 0), key=lambda name: (-finite[name][0], name))
+    shares, low, high = zip(*(finite[name] for name in kept), strict=True) if kept else ((), (), ())
+    by_chance = tuple(sorted(finite.keys() - set(kept)))
+    return ImportanceData(tuple(kept), shares, low, high, by_chance)
 
 
 def prepare_pareto(run: RunData) -> ParetoData:

@@ -28,6 +28,8 @@ STATE_COLOURS: dict[TrialState, str] = {
 }
 FONT = "Inter, 'Helvetica Neue', Helvetica, Arial, 'DejaVu Sans', sans-serif"
 
+COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, SKY, "#cc79a7", "#7a5240", "#8a3ffc")
+
 ABSENT = -0.12
 FILLED = {"color": BLUE, "size": 7, "opacity": 0.8}
 HOLLOW = {"color": "rgba(0,0,0,0)", "size": 6, "line": {"color": "#8b96a1", "width": 1.2}}
@@ -51,7 +53,7 @@ TEMPLATE: dict[str, Any] = {
         "title": {"font": {"size": 16}, "x": 0, "xref": "paper", "xanchor": "left", "y": 0.97},
         "paper_bgcolor": "white",
         "plot_bgcolor": "white",
-        "colorway": [BLUE, VERMILLION, GREEN, ORANGE, SKY, "#cc79a7"],
+        "colorway": [*COLOURS],
         "xaxis": {**_AXIS, "showgrid": False, "showline": True},
         "yaxis": _AXIS,
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},
