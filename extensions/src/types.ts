@@ -85,6 +85,8 @@ export interface ChartQuery {
   shown?: "best" | "chosen" | "all";
   /** Selected trials, which are always drawn. */
   chosen?: number[];
+  /** More metrics, in charts of their own. */
+  further?: string[];
 }
 
 /** What changed in the chart. */
@@ -591,6 +593,8 @@ export interface Update {
   runs?: RunList | null;
   run?: RunDetail | null;
   chart?: ChartUpdate | null;
+  /** What changed in the charts of further metrics. */
+  further?: ChartUpdate[] | null;
   table?: TrialTable | null;
   trial?: TrialDetail | null;
   log?: LogUpdate | null;

@@ -28,6 +28,7 @@ from workbench.store.labels import MAX_TAGS, Archive
 MAX_WINDOW = 200
 MAX_COMPARED = 12
 MAX_CHOSEN = 40
+MAX_FURTHER = 5
 
 TrialNumber = Annotated[int, Field(ge=0)]
 
@@ -65,6 +66,11 @@ class ChartQuery(_Request):
     )
     chosen: tuple[TrialNumber, ...] = Field(
         default=(), max_length=MAX_CHOSEN, description="Selected trials, which are always drawn."
+    )
+    further: tuple[Name, ...] = Field(
+        default=(),
+        max_length=MAX_FURTHER,
+        description="More metrics, in charts of their own.",
     )
 
 
@@ -380,6 +386,9 @@ class Update(_Response):
     runs: RunList | None = None
     run: RunDetail | None = None
     chart: ChartUpdate | None = None
+    further: tuple[ChartUpdate, ...] | None = Field(
+        default=None, description="What changed in the charts of further metrics."
+    )
     table: TrialTable | None = None
     trial: TrialDetail | None = None
     log: LogUpdate | None = None

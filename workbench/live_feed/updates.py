@@ -19,6 +19,8 @@ from workbench.live_feed.comparison import comparison
 from workbench.live_feed.feed import Feed
 from workbench.live_feed.frames import Numbers, encode
 from workbench.live_feed.protocol import (
+    ChartQuery,
+    ChartUpdate,
     LogUpdate,
     Problem,
     RunList,
@@ -71,6 +73,7 @@ class FrameBuilder:
         self._number = -1
         self._subscription = Subscription()
         self._chart = ChartUpdates()
+        self._further: dict[str, ChartUpdates] = {}
         self._sent: dict[str, Any] = {}
         self._due_s: dict[str, float] = {}
         self._failed: dict[str, WorkbenchError] = {}
@@ -83,7 +86,7 @@ class FrameBuilder:
         """Replace the subscription; everything that differs is sent at once."""
         if subscription.run != self._subscription.run:
             # A front end forgets what it had of the previous run.
-            self._chart = ChartUpdates()
+            self._chart, self._further = ChartUpdates(), {}
             for part in ("run", "table", "trial", "log", "problem"):
                 self._sent.pop(part, None)
         if subscription.compared != self._subscription.compared:
@@ -147,8 +150,21 @@ class FrameBuilder:
     def _chart_part(self, tail: RunTail, numbers: Numbers) -> dict[str, Any]:
         if self._subscription.chart is None or not self._is_due("chart"):
             return {}
-        chart = self._chart.next_update(tail, self._subscription.chart, numbers)
-        return {} if chart is None else {"chart": chart}
+        query = self._subscription.chart
+        chart = self._chart.next_update(tail, query, numbers)
+        further = self._further_charts(tail, query, numbers)
+        return ({} if chart is None else {"chart": chart}) | ({"further": further} if further else {})
+
+    def _further_charts(self, tail: RunTail, query: ChartQuery, numbers: Numbers) -> tuple[ChartUpdate, ...]:
+        """Build the updates of the charts beside the first; metrics that no trial reported yet have none."""
+        known = set(tail.data.series.metrics)
+        self._further = {metric: self._further.get(metric, ChartUpdates()) for metric in query.further}
+        updates = (
+            charts.next_update(tail, query.model_copy(update={"metric": metric}), numbers)
+            for metric, charts in self._further.items()
+            if metric in known
+        )
+        return tuple(update for update in updates if update is not None)
 
     def _table_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
         table = self._subscription.table

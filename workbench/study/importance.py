@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 import numpy as np
 import optuna
@@ -79,7 +80,7 @@ def importance(
     return _compared_with_chance(seen, shuffled, resampled)
 
 
-def _decisive(goal: str, trials: Sequence[FrozenTrial]) -> dict[str, float]:
+def _decisive(goal: Literal["minimize", "maximize"], trials: Sequence[FrozenTrial]) -> dict[str, float]:
     """Return PED-ANOVA's divergence of each parameter that all trials have and that varies."""
     study = optuna.create_study(direction=goal)
     study.add_trials(trials)

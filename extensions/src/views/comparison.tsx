@@ -4,7 +4,7 @@ import type { Controller } from "../controller";
 import type { Drawing } from "../drawing";
 import { formatCount } from "../format";
 import type { ComparedCurve, ComparisonState, ViewState } from "../state";
-import type { Theme } from "../theme";
+import { categoryOf, type Theme } from "../theme";
 import { ComparisonTable } from "./comparison_table";
 import { Empty } from "./components";
 import { PlotBox } from "./plot_box";
@@ -105,10 +105,6 @@ function Charts({ controller, compared, version, theme }: ChartsProps) {
   );
 }
 
-export function colourOf(index: number, theme: Theme): string {
-  return theme.categories[index % theme.categories.length];
-}
-
 function drawingsOf({ update, curves }: ComparisonState, theme: Theme): { metric: string; drawing: Drawing }[] {
   const metrics = [...new Set(update.runs.map(({ metric }) => metric))];
   const isDuration = update.axis === "time" || update.axis === "cost";
@@ -135,7 +131,7 @@ function lineOf({ run, curve }: ComparedCurve, index: number, theme: Theme) {
     key: run.run_id,
     label: run.label,
     curve,
-    colour: colourOf(index, theme),
+    colour: categoryOf(index, theme),
     width: 2.2,
     opacity: 1,
     stepped: true,

@@ -2,7 +2,7 @@
 import type { Controller } from "../controller";
 import type { ComparisonState } from "../state";
 import type { ComparedFact } from "../types";
-import { colourOf } from "./comparison";
+import { categoryOf } from "../theme";
 
 const HEADINGS: Record<ComparedFact["part"], string> = {
   result: "Result",
@@ -81,7 +81,7 @@ function RunName(props: { controller: Controller; run: ComparisonState["update"]
     controller.show({ compared: controller.state.view.compared.filter((one) => one !== run.run_id) });
   return (
     <span class="workbench-compared-head">
-      <i class="workbench-key" style={{ background: colourOf(index, controller.theme) }} aria-hidden="true" />
+      <i class="workbench-key" style={{ background: categoryOf(index, controller.theme) }} aria-hidden="true" />
       <button type="button" class="workbench-link" title={run.run_id} onClick={() => controller.openRun(run.run_id)}>
         <bdi>{run.label}</bdi>
       </button>
