@@ -67,6 +67,6 @@ function furtherOf({ view, run, chart }: State): string[] {
 
 /** The trial that is shown in full; beside the throughput, the best one where nobody chose another. */
 function shownTrial({ view, run }: State, tab: Tab | null): number | null {
-  if (tab === null || tab === "curves") return view.trial;
+  if (tab === null || tab === "curves" || tab === "analysis") return view.trial;
   return tab === "throughput" ? (view.trial ?? run?.best?.trial ?? null) : null;
 }

@@ -16,8 +16,8 @@ from workbench.plots.prepare import (
     readable_range,
     time_unit,
 )
+from workbench.plots.prepare_search import ImportanceData, prepare_importance
 from workbench.plots.prepare_trials import (
-    ImportanceData,
     ParallelData,
     ParallelLine,
     ParameterAxis,
@@ -25,7 +25,6 @@ from workbench.plots.prepare_trials import (
     SlicePanel,
     TimelineBar,
     TimelineData,
-    prepare_importance,
     prepare_parallel,
     prepare_pareto,
     prepare_slice,

@@ -1,6 +1,6 @@
 """How much each searched parameter decides, and what of that chance alone could do.
 
-PED-ANOVA compares the best tenth of the trials with all of them. With few trials some parameter always looks
+PED-ANOVA compares the best of the trials with all of them. With few trials some parameter always looks
 decisive, so its results are kept only where they exceed what shuffled results give.
 """
 
@@ -20,12 +20,14 @@ from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
 from workbench.study.records import ConfigurationRecord, Outcome
 
-FEWEST_TRIALS = 10
+MIN_TRIALS = 10
 _NUM_SHUFFLES = 40
 _NUM_RESAMPLES = 30
 _INTERVAL = (0.05, 0.95)
 _CHANCE = 0.95
-_MOST_TRIALS = 400
+_NUM_GOOD = 8
+_MIN_GOOD, _MAX_GOOD = 0.1, 0.5
+_MAX_TRIALS = 400
 
 Importance = dict[str, tuple[float, float, float]]
 """Per parameter its share, and the ends of the 90 % interval; share and lower end are 0 for a parameter that
@@ -46,7 +48,7 @@ def importance(
 
     Returns:
         Shares of the whole, the largest first; those that chance could explain count as 0. Empty where
-        there are fewer than FEWEST_TRIALS complete trials, several objectives, or no parameter with two
+        there are fewer than MIN_TRIALS complete trials, several objectives, or no parameter with two
         values.
 
     Source:
@@ -54,9 +56,9 @@ def importance(
     """
     metrics = [objective.metric for objective in experiment.objectives]
     complete = [(record, outcome) for record, outcome in told if outcome.state == "complete"]
-    if len(metrics) > 1 or len(complete) < FEWEST_TRIALS:
+    if len(metrics) > 1 or len(complete) < MIN_TRIALS:
         return {}
-    complete = complete[-_MOST_TRIALS:]
+    complete = complete[-_MAX_TRIALS:]
     values = np.array([outcome.values[metrics[0]] for _, outcome in complete])
     trials = [
         create_trial(
@@ -85,9 +87,16 @@ def _decisive(goal: Literal["minimize", "maximize"], trials: Sequence[FrozenTria
     study = optuna.create_study(direction=goal)
     study.add_trials(trials)
     found = optuna.importance.get_param_importances(
-        study, evaluator=PedAnovaImportanceEvaluator(), normalize=False
+        study,
+        evaluator=PedAnovaImportanceEvaluator(target_quantile=_share_of_good(len(trials))),
+        normalize=False,
     )
     return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def _share_of_good(num_trials: int) -> float:
+    """Return which share of the trials counts as good: a tenth, or more where that would be a handful."""
+    return min(_MAX_GOOD, max(_MIN_GOOD, _NUM_GOOD / num_trials))
 
 
 def _with_values(trials: Sequence[FrozenTrial], values: Sequence[float] | np.ndarray) -> list[FrozenTrial]:
