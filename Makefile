@@ -10,7 +10,7 @@ export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check docs front-end format slow gpu cluster-demo faults bench bench-advisor bench-choice clean
+.PHONY: help env demo test check docs front-end format slow gpu bridges cluster-demo faults bench bench-advisor bench-choice clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -20,14 +20,15 @@ env: $(MADE)  ## Create .venv from the pinned versions.
 $(MADE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 env"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development]'
+	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[development]'
 	@touch $@
 
 demo: env  ## Tune a small network on real data and write a report.
 	$(BIN)/workbench sweep search_spaces/digits.yaml
 	$(BIN)/workbench report last --to digits-report.html
 
-test: check front-end  ## Check the code and run the whole suite.
+test: env  ## Check the code and run the whole suite.
+	$(MAKE) --jobs 2 --output-sync=target check front-end
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 
 check: env docs  ## Lint, formatting, types, layers, documentation.
@@ -58,6 +59,10 @@ slow: env  ## Run the tests that take longer than a minute each.
 
 gpu:  ## Run the tests that need a GPU, in the environment of PYTHON; Ray is not needed.
 	$(PYTHON) -m pytest --override-ini addopts= -m gpu $$(grep -rl --include='test_*.py' 'mark\.gpu' tests)
+
+bridges: env  ## Install the frameworks that have a bridge, and test these.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,bridges]'
+	$(BIN)/python -m pytest -rs tests/bridges
 
 cluster-demo: env  ## Run the digits on two nodes and PostgreSQL, lose a node halfway, write a report.
 	$(BIN)/python -m tests.faults.cluster_demo

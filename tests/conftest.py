@@ -56,7 +56,7 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
 @pytest.fixture(scope="session")
 def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Attach this process to a Ray head of the test session's own, with two CPUs; yield its home."""
-    from workbench.head import local_head
+    from workbench.head import attachment, local_head
 
     home = tmp_path_factory.mktemp("home")
     with pytest.MonkeyPatch.context() as patch:
@@ -65,7 +65,7 @@ def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.setenv("WORKBENCH_HOME", str(home))
         patch.setenv("WORKBENCH_HEAD_IDLE_S", "900")
         try:
-            local_head.connect(num_cpus=2)
+            attachment.connect(num_cpus=2)
             yield home
         finally:
             if "ray" in sys.modules:
@@ -77,14 +77,6 @@ def ray_head(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def fake_nvml_library(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
     """A library that plays GPUs to processes that are started with its environment."""
     return FakeNvml(tmp_path_factory.mktemp("nvml"))
-
-
-@pytest.fixture
-def warm_children(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let child processes that describe models and data start with torch loaded."""
-    from tests.services.warm_children import WarmSubprocess
-
-    monkeypatch.setattr("workbench.probes.child_process.subprocess", WarmSubprocess)
 
 
 @pytest.fixture(scope="session")

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-OLD_NAMES = re.compile(r"_?(MOST|LEAST)_[A-Z_]+|_Asked|_Told")
+OLD_NAMES = re.compile(r"_?(MOST|LEAST)_[A-Z_]+|_Asked|_Told|told|said|heard|asked|whoever")
 _TABLE = re.compile(r"<!-- words: begin -->(.*?)<!-- words: end -->", re.DOTALL)
 _TYPESCRIPT = re.compile(
     r"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`|'(?:\\.|[^'\\\n])*')""", re.DOTALL
@@ -107,13 +107,13 @@ def test_no_phrase_of_the_word_list_is_used() -> None:
     assert found == [], f"{len(found)}:\n" + "\n".join(found)
 
 
-def test_constants_have_the_usual_prefixes() -> None:
+def test_names_are_the_usual_ones() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
         for path in sorted((ROOT / "workbench").rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Name | ast.ClassDef)
-        and OLD_NAMES.fullmatch(name := node.id if isinstance(node, ast.Name) else node.name)
+        for name in [getattr(node, "id", None) or getattr(node, "arg", None) or getattr(node, "name", None)]
+        if isinstance(name, str) and OLD_NAMES.fullmatch(name)
     ]
     assert found == []
 

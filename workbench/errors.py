@@ -15,8 +15,8 @@
     `-- MissingDependencyError (ImportError) an optional package is not installed
 
 A message states what is wrong, where (the dotted field), what is allowed, and the next step. A next step that
-is a command is kept as its verb and arguments: whoever shows the error writes it for a shell, for Python or
-for the panel. Errors of other libraries are translated once, by the package that owns the library.
+is a command is kept as its verb and arguments: what shows the error writes it for a shell, for Python
+or for the panel. Errors of other libraries are translated once, by the package that owns the library.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
+
+from pydantic import BaseModel, ConfigDict
 
 PROBLEMS_VARIABLE = "WORKBENCH_PROBLEMS_AS_JSON"
 """Set for a command whose errors another process of ours reads: they are printed as one line of JSON."""
@@ -54,6 +56,17 @@ class Suggestion:
 
     def __str__(self) -> str:
         return self.write(self.python or shlex.join(["workbench", *self.words]))
+
+
+class Problem(BaseModel):
+    """What is wrong, where, what is allowed, and what to do."""
+
+    model_config = ConfigDict(frozen=True)
+
+    problem: str
+    field: str | None = None
+    allowed: str | None = None
+    next_step: str | None = None
 
 
 class WorkbenchError(Exception):
@@ -105,12 +118,15 @@ class WorkbenchError(Exception):
             message += f". {self._step(write)}"
         return message
 
+    def to_problem(self, write: Callable[[Suggestion], str] = str) -> Problem:
+        """Return its parts as they are sent to a page; `write` as in `describe`."""
+        return Problem(
+            problem=self.problem, field=self.field, allowed=self.allowed, next_step=self._step(write)
+        )
+
     def to_json(self, write: Callable[[Suggestion], str] = str) -> dict[str, str | None]:
         """Return its parts as plain values; `write` as in `describe`."""
-        return {
-            "field": self.field, "problem": self.problem, "allowed": self.allowed,
-            "next_step": self._step(write),
-        }  # fmt: skip
+        return self.to_problem(write).model_dump()
 
     def _step(self, write: Callable[[Suggestion], str]) -> str | None:
         return write(self.next_step) if isinstance(self.next_step, Suggestion) else self.next_step

@@ -100,12 +100,12 @@ def refusal_of_all(
     first, *others = findings(error, root, dialect)
     if not others:
         return first
-    told = "\n".join(f"  {other}" for other in others)
+    listed = "\n".join(f"  {other}" for other in others)
     return ExperimentError(
         first.problem,
         field=first.field,
         allowed=first.allowed,
-        next_step=f"{first.next_step or ''} Also wrong:\n{told}".lstrip(),
+        next_step=f"{first.next_step or ''} Also wrong:\n{listed}".lstrip(),
     )
 
 

@@ -1,4 +1,4 @@
-// Which lines of what happened need attention, and which of them are told, each once.
+// Which lines of the log need attention, and which of them notify the user, each once.
 import type { Level } from "./host";
 import type { LogLine } from "./types";
 
@@ -9,7 +9,7 @@ export function isAlert(line: LogLine): boolean {
   return line.alert === true || line.level === "warning" || line.level === "error";
 }
 
-/** Leaves out what an alert speaks of that follows at once: nobody is told the same twice. */
+/** Leaves out a line that an alert right after it repeats: nothing is shown twice. */
 export function notificationsAmong(lines: LogLine[]): LogLine[] {
   const alerts = lines.filter((line) => line.alert);
   const isSpokenOf = (line: LogLine) =>

@@ -31,7 +31,7 @@ export class KernelSocket {
     try {
       this.model.send({ view: this.view });
     } catch {
-      // The kernel is gone, and with it what would have been told.
+      // The kernel is gone, and with it what it would have sent.
     }
   }
 

@@ -138,11 +138,11 @@ class MountedView {
     this.drawSoon();
     if (!document.hidden) await drawn();
     this.note(frame.update);
-    // What was told may ask for more: the best trial beside the throughput.
+    // What was received may require more: the best trial beside the throughput.
     this.transport.changed();
   }
 
-  /** Says in the browser's timeline what is on the screen: for whoever looks why, and how fast. */
+  /** Marks in the browser's timeline what is on the screen, so that profiles show why and how fast. */
   private note(update: Update): void {
     const { run, chart } = this.state;
     const curves = update.chart ? chart?.curves.size : undefined;

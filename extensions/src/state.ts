@@ -1,4 +1,4 @@
-// The one state of a view: what a person chose to see, and what the server has told of it.
+// The one state of a view: what the user chose to see, and what the server has sent of it.
 import { Curve } from "./curve";
 import { FrameError, type Frame } from "./frames";
 import type { Level } from "./host";
@@ -85,7 +85,7 @@ export const FIRST_VIEW: ViewState = {
   comparison: { metric: "", axis: "time", everything: false },
 };
 
-/** The curves that are held for the chart, with what was last told about them. */
+/** The curves that are held for the chart, with what was last received about them. */
 export interface ChartState {
   update: ChartUpdate;
   curves: Map<number, Curve>;

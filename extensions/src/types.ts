@@ -361,7 +361,7 @@ export interface OfferField {
   may_be_empty?: boolean;
 }
 
-/** Why a subscription cannot be answered or an action cannot be done. */
+/** What is wrong, where, what is allowed, and what to do. */
 export interface Problem {
   problem: string;
   field?: string | null;

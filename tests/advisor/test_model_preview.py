@@ -7,8 +7,6 @@ from workbench.advisor.model_preview import preview_model
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 
-pytestmark = pytest.mark.usefixtures("warm_children")
-
 OBJECTIVES = [{"metric": "val_loss", "goal": "minimize"}]
 
 

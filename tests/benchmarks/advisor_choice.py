@@ -197,10 +197,10 @@ def run_here(side: str, name: str, asked: dict[str, Any]) -> dict[str, Any]:
     if side == "Lightning":
         read_data(name)
         return SIDES[side](name, asked)
-    from workbench.head import local_head
+    from workbench.head import attachment, local_head
 
     try:
-        local_head.connect(num_cpus=NUM_CPUS, num_gpus=0)
+        attachment.connect(num_cpus=NUM_CPUS, num_gpus=0)
         return SIDES[side](name, asked)
     finally:
         local_head.shutdown()

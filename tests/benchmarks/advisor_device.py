@@ -179,7 +179,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=["cuda", "cpu"], default="cuda")
     arguments = parser.parse_args()
-    from workbench.head import local_head
+    from workbench.head import attachment, local_head
     from workbench.resources import inventory
 
     if arguments.device == "cuda" and not inventory().gpus:
@@ -190,7 +190,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
         os.environ |= {"WORKBENCH_HOME": home, "RAY_USAGE_STATS_ENABLED": "0"}
         try:
-            local_head.connect(num_gpus=None if arguments.device == "cuda" else 0)
+            attachment.connect(num_gpus=None if arguments.device == "cuda" else 0)
             for name, settings in models.items():
                 folder = Path(home) / name
                 folder.mkdir()

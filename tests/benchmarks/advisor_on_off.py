@@ -153,7 +153,7 @@ def compare(num_seeds: int) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Compare, print the ratio, write the result."""
-    from workbench.head import local_head
+    from workbench.head import attachment, local_head
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=5)
@@ -164,7 +164,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
         os.environ |= {"WORKBENCH_HOME": home, "RAY_USAGE_STATS_ENABLED": "0"}
         try:
-            local_head.connect(num_cpus=NUM_CPUS, num_gpus=0)
+            attachment.connect(num_cpus=NUM_CPUS, num_gpus=0)
             rows = compare(1 if arguments.quick else arguments.seeds)
         finally:
             local_head.shutdown()

@@ -122,9 +122,9 @@ def run_rival(side: str, task: str, seed: int, time_s: float) -> dict[str, Any] 
 def measure_ours(tasks: list[str], seeds: range, time_s: float) -> dict[str, list[dict[str, Any]]]:
     """Run `automl` on all tasks on a Ray head of its own."""
     import workbench as wb
-    from workbench.head import local_head
+    from workbench.head import attachment, local_head
 
-    local_head.connect(num_cpus=NUM_CPUS, num_gpus=0)
+    attachment.connect(num_cpus=NUM_CPUS, num_gpus=0)
     try:
         wb.automl(read_task("wine"), time=10).wait()  # processes and imports
         return {task: [run_ours(task, seed, time_s) for seed in seeds] for task in tasks}

@@ -148,12 +148,12 @@ def run_ray(folder: Path, cycle: tuple[int, ...], num_cycles: int) -> dict[str, 
 
 def measure_here(side: str, num_cycles: int) -> dict[str, list[list[float]]]:
     """Measure one side in this process: [workers, seconds] of each trial, by case."""
-    from workbench.head import local_head
+    from workbench.head import attachment, local_head
 
     found: dict[str, list[list[float]]] = {}
     try:
         # A trial of Tune's holds one CPU itself: with two it would wait for its workers for ever.
-        local_head.connect(num_cpus=3 if side == "ray" else 2, num_gpus=0)
+        attachment.connect(num_cpus=3 if side == "ray" else 2, num_gpus=0)
         for case, cycle in CASES.items():
             with tempfile.TemporaryDirectory(prefix="wb-bench-") as name:
                 folder = Path(name)

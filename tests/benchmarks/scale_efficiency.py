@@ -57,7 +57,7 @@ def compare(width: int, repeats: int) -> dict[str, Any]:
 
 def main() -> None:
     """Measure every model, print the efficiencies, and keep them."""
-    from workbench.head import local_head
+    from workbench.head import attachment, local_head
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=15)
@@ -65,7 +65,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
         os.environ |= {"WORKBENCH_HOME": home, "RAY_USAGE_STATS_ENABLED": "0"}
         try:
-            local_head.connect(num_cpus=2, num_gpus=0)
+            attachment.connect(num_cpus=2, num_gpus=0)
             results = [compare(width, repeats) for width in WIDTHS]
         finally:
             local_head.shutdown()

@@ -182,7 +182,7 @@ def run_trial_in_pool(strategy: str) -> tuple[float, float]:
 
 def compare_processes(strategy: str, repeats: int) -> dict[str, Times]:
     """Take turns between trials in the pool and torchrun, and return the step times."""
-    from workbench.head import local_head
+    from workbench.head import attachment, local_head
 
     found: dict[str, Times] = {side: [] for side in SIDES}
     with tempfile.TemporaryDirectory(prefix="wb-bench-") as home:
@@ -190,7 +190,7 @@ def compare_processes(strategy: str, repeats: int) -> dict[str, Times]:
         # Ray's processes give way to all others, which on a busy machine says nothing about the loops.
         os.environ |= {"RAY_worker_niceness": "0"}
         try:
-            local_head.connect(num_cpus=NUM_WORKERS, num_gpus=0)
+            attachment.connect(num_cpus=NUM_WORKERS, num_gpus=0)
             for _ in range(repeats):
                 # Each turn's first training is not counted: it touches the caches for both sides alike.
                 run_trial_in_pool(strategy)

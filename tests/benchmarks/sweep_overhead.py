@@ -191,10 +191,10 @@ def measure_here(side: str, task: str, num_trials: int, sampler: str) -> None:
     if side == "optuna alone":
         ended = run_optuna(task, num_trials)
     else:
-        from workbench.head import local_head
+        from workbench.head import attachment, local_head
 
         try:
-            local_head.connect(num_cpus=NUM_CPUS, num_gpus=0)
+            attachment.connect(num_cpus=NUM_CPUS, num_gpus=0)
             ended = SIDES[side](task, num_trials, *([sampler] if side == "ours" else []))
         finally:
             local_head.shutdown()

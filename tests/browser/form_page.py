@@ -11,7 +11,7 @@ from tests.services.jupyter_lab import ROOT
 from tests.services.waiting import wait_until
 from workbench.errors import WorkbenchError
 from workbench.forms.draft import Draft
-from workbench.forms.protocol import Answer, problem_of, to_message
+from workbench.forms.protocol import Answer, to_message
 from workbench.forms.samples import sampled
 from workbench.forms.state import state_of
 
@@ -115,7 +115,7 @@ class FormKernel:
             self._do(message)
         except WorkbenchError as error:
             answers.append(
-                to_message(Answer(topic="file", query=0, status="failed", problem=problem_of(error)))
+                to_message(Answer(topic="file", query=0, status="failed", problem=error.to_problem()))
             )
         return [*answers, to_message(state_of(self.draft, answered=message["number"]))]
 
@@ -126,7 +126,7 @@ class FormKernel:
         else:
             result = self.pictures[topic]
         if isinstance(result, WorkbenchError):
-            return to_message(Answer(topic=topic, query=query, status="failed", problem=problem_of(result)))
+            return to_message(Answer(topic=topic, query=query, status="failed", problem=result.to_problem()))
         return to_message(Answer(topic=topic, query=query, status="done", result=result))
 
     def _do(self, message: dict[str, Any]) -> None:

@@ -97,12 +97,12 @@ def test_a_run_whose_driver_is_gone_is_told_of_once(shell: Shell, settings: Path
                 writer.append(AlertsArmed(rules=[rule]), *begin(), *rest)
             gone.wait()
         wait_until(lambda: store.run(lost).state == "lost")
-        assert shell("alerts", "--lost")[:2] == (0, f"{lost} is lost\n{lost}: team was told\n")
+        assert shell("alerts", "--lost")[:2] == (0, f"{lost} is lost\n{lost}: team was notified\n")
         assert [post["message"] for post in server.posted] == [
             "the driver, process 4711 on somewhere, is gone; resume the run to continue it"
         ]
         wait_until(lambda: store.run(lost).state == "lost", timeout_s=60)
-        assert shell.json("alerts", "--lost") == {"runs": [], "told": []}
+        assert shell.json("alerts", "--lost") == {"runs": [], "notified": []}
         assert len(server.posted) == 1
         raised, delivered = store.events(lost, types=["alert_raised", "alert_delivered"])
         assert (raised.event.trial, delivered.event.sent) == (None, True)  # type: ignore[union-attr]

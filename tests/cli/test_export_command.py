@@ -111,7 +111,6 @@ def test_an_import_without_a_function_says_what_is_missing(shell: Shell) -> None
     assert "program" in err
 
 
-@pytest.mark.usefixtures("warm_children")
 def test_check_accepts_what_can_be_run(shell: Shell) -> None:
     path = shell.folder / "small.yaml"
     path.write_text(FILE)
@@ -130,7 +129,6 @@ def test_check_accepts_what_can_be_run(shell: Shell) -> None:
     assert checked == {"ok": True, "name": "other", "experiment_hash": identity, "first_steps": []}
 
 
-@pytest.mark.usefixtures("warm_children")
 def test_check_refuses_what_fails_in_its_first_step(shell: Shell) -> None:
     path = shell.folder / "small.yaml"
     path.write_text(FILE)

@@ -37,7 +37,8 @@ def _documented() -> Iterator[tuple[str, Any]]:
         if callable(found):
             yield name, found
         if inspect.isclass(found):
-            for attribute, member in vars(found).items():
+            ours = [one for one in found.__mro__ if one.__module__.startswith("workbench.")]
+            for attribute, member in {k: v for one in reversed(ours) for k, v in vars(one).items()}.items():
                 function = getattr(member, "__func__", member)
                 if inspect.isfunction(function) and not attribute.startswith("_"):
                     yield f"{name}.{attribute}", function
@@ -77,10 +78,10 @@ def _parameters(with_run: bool) -> list[Any]:
 
 
 def _carry_out(test: doctest.DocTest, names: dict[str, Any]) -> None:
-    said: list[str] = []
+    lines: list[str] = []
     test.globs = {"wb": wb, "Plan": wb.Plan, "experiment": EXPERIMENT, **names}
-    failed = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append).failed
-    assert not failed, "".join(said)
+    failed = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=lines.append).failed
+    assert not failed, "".join(lines)
 
 
 @pytest.fixture

@@ -37,9 +37,9 @@ def is_clean(found: dict[str, Any]) -> bool:
 def main(timeout_s: float) -> None:
     from ray.exceptions import RayError
 
-    from workbench.head import local_head
+    from workbench.head import attachment
 
-    local_head.connect()
+    attachment.connect()
     found: dict[str, Any] = {}
 
     def is_left_clean() -> bool:

@@ -13,7 +13,7 @@ from tests.builders.random_experiments import RULES, SETTINGS, experiments, path
 from workbench.errors import DataError, WorkbenchError
 from workbench.experiment import Experiment
 from workbench.experiment.alert_rules import AlertRule
-from workbench.experiment.sections import Section
+from workbench.experiment.setting_types import Section
 from workbench.forms import Draft
 from workbench.forms.protocol import to_message
 from workbench.forms.state import state_of

@@ -14,13 +14,13 @@ import pytest
 
 from tests.services.waiting import wait_until
 from workbench.errors import RunError
-from workbench.head import local_head
+from workbench.head import attachment, local_head
 
 pytestmark = pytest.mark.ray
 
 CONNECT = """
-from workbench.head import local_head
-local_head.connect(num_cpus=1)
+from workbench.head import attachment, local_head
+attachment.connect(num_cpus=1)
 import ray
 print(ray.cluster_resources()["CPU"], local_head.status().pid)
 """
@@ -76,12 +76,12 @@ def test_the_address_of_another_cluster_is_refused_by_an_attached_process(ray_he
     import ray
 
     attached_to = ray.get_runtime_context().gcs_address  # of whichever test attached this process first
-    local_head.connect(attached_to)
+    attachment.connect(attached_to)
     host, _, port = attached_to.rpartition(":")
     with pytest.raises(
         RunError, match=f"attached to the Ray cluster at .*:{port} and cannot switch to {host}:1"
     ):
-        local_head.connect(f"{host}:1")
+        attachment.connect(f"{host}:1")
 
 
 @pytest.mark.slow
@@ -91,10 +91,10 @@ def test_a_process_with_another_token_is_refused(ray_head, tmp_path):
     wrong = tmp_path / "token"
     wrong.write_text("0" * 64)
     code = f"""
-from workbench.head import local_head
+from workbench.head import attachment
 from workbench.errors import RunError
 try:
-    local_head.connect({known.address!r})
+    attachment.connect({known.address!r})
 except RunError as error:
     print("refused")
 """
@@ -164,10 +164,10 @@ def test_a_head_whose_workers_are_leased_is_in_use(home):
     hold = """
 import time
 import ray
-from workbench.head import local_head
+from workbench.head import attachment, local_head
 from workbench.workers.admission import Request
 from workbench.workers.pool import connect_pool
-local_head.connect(num_cpus=1)
+attachment.connect(num_cpus=1)
 ray.get(connect_pool().lease.remote(Request("run", 0, num_workers=1)))
 time.sleep(10)
 print(local_head.status() is not None)

@@ -26,11 +26,11 @@ RECORD = {"python": sys.executable, "package": str(PACKAGE), "versions": ray_and
 SHOW = """
 import json, sys
 import ray
-from workbench.head import local_head
+from workbench.head import attachment
 from workbench.head.installation import installation_id
 from workbench.workers.admission import Request
 from workbench.workers.gang import Gang
-local_head.connect()
+attachment.connect()
 gang = Gang.lease(Request("run"), timeout_s=120)
 worker = gang._lease.workers[0]
 found = ray.get(worker.__ray_call__.remote(lambda worker: (__import__("sys").executable, installation_id())))

@@ -9,8 +9,6 @@ from workbench.errors import DataError, ExperimentError
 from workbench.experiment import Experiment
 from workbench.probes.data_summary import picture_data
 
-pytestmark = pytest.mark.usefixtures("warm_children")
-
 OBJECTIVES = [{"metric": "val_loss", "goal": "minimize"}]
 
 

@@ -12,8 +12,6 @@ from workbench.experiment import Experiment
 from workbench.probes.first_step import FirstStep, try_first_steps
 from workbench.probes.sampled_extremes import configurations_to_try
 
-pytestmark = pytest.mark.usefixtures("warm_children")
-
 OWN = """
 import os
 import torch

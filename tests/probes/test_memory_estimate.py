@@ -15,8 +15,6 @@ from workbench.performance.memory import StepMemory, fit_law
 from workbench.plan import PartialPlan
 from workbench.probes.memory_estimate import estimate_memory
 
-pytestmark = pytest.mark.usefixtures("warm_children")
-
 MIB = 2**20
 FIELDS: dict[str, Any] = {
     "model": {"name": "mlp", "hidden_width": 1024, "num_layers": 3},

@@ -13,8 +13,6 @@ from workbench.experiment import Experiment
 from workbench.plan import PartialPlan
 from workbench.probes.model_summary import ModelSummary, summarise_model
 
-pytestmark = pytest.mark.usefixtures("warm_children")
-
 FIELDS: dict[str, Any] = {
     "model": {"name": "mlp", "hidden_width": 32, "num_layers": 2},
     "data": "digits",

@@ -69,13 +69,15 @@ class Jupyter:
         self._prepare()
 
     def _prepare(self) -> None:
-        # The news of JupyterLab would be asked for outside, and lie over what is looked at.
+        # JupyterLab would fetch its news from outside and show them above the page. Its check of whether it
+        # must be rebuilt starts Node for every page.
         config = self.folder / "config" / "labconfig"
         config.mkdir(parents=True)
         disabled = {"@jupyterlab/apputils-extension:announcements": True}
         if not self.has_extension:
             disabled["@workbench/lab"] = True
-        (config / "page_config.json").write_text(json.dumps({"disabledExtensions": disabled}))
+        page_config = {"disabledExtensions": disabled, "buildAvailable": "false", "buildCheck": "false"}
+        (config / "page_config.json").write_text(json.dumps(page_config))
         # What was built last, whatever is installed.
         if not self.python:
             built = self.folder / "share" / "labextensions" / "@workbench"

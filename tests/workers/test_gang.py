@@ -200,7 +200,7 @@ def test_what_a_killed_coordinator_waited_for_is_not_leased(make_task, origin):
 
 def test_what_a_process_held_that_is_no_actor_comes_back_when_it_ends(ray_head):
     code = (
-        "from workbench.head import local_head; local_head.connect()\n"
+        "from workbench.head import attachment; attachment.connect()\n"
         "from workbench.workers.gang import Gang, Request\n"
         "gang = Gang.lease(Request('other')); print(gang.workers[0].pid, flush=True)\n"
         "import time; time.sleep(600)"

@@ -23,13 +23,13 @@ MAIN = """
 import os, ray
 from workbench.experiment import Experiment
 from workbench.training import TrialTask
-from workbench.head import local_head
+from workbench.head import attachment
 from workbench.workers.admission import Request
 from workbench.workers.gang import Gang
 from workbench.remote.code_origin import Origin
 from workbench.workers.pool import connect_pool
 
-local_head.connect(num_cpus=2)
+attachment.connect(num_cpus=2)
 other = Gang.lease(Request("other"))
 experiment = Experiment(train="hog:hog", objectives=[{"metric": "loss", "goal": "minimize"}], search={"x": 1})
 task = TrialTask("run", 0, 0, experiment.model_dump_json(), params={"x": 1}, folder=os.path.abspath("run/0"))

@@ -75,13 +75,13 @@ class Action:
     is_dangerous: bool = False
     """Whether it takes something away that does not come back."""
     asks_first: bool = False
-    """Whether a dialog asks for confirmation, also where there is nothing to fill in."""
+    """Whether a dialog requires confirmation, also where there is nothing to fill in."""
     frees_space: bool = False
     """Whether its dialog shows what it would free."""
     may_launch: bool = False
     """Whether it may start a driver: its command takes a launcher and the address of a cluster."""
     detaches: bool = False
-    """Whether its command follows the run unless it is told to detach."""
+    """Whether its command follows the run unless it is called with --detach."""
     answer: str = ""
     """What is answered when a process has done it; the arguments may stand in braces."""
     examples: tuple[str, ...] = ()
@@ -94,7 +94,7 @@ class Action:
 
     @property
     def fields(self) -> tuple[Argument, ...]:
-        """The arguments that a dialog asks for."""
+        """The arguments that a dialog has fields for."""
         return tuple(one for one in self.arguments if one.label)
 
 

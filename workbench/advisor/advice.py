@@ -1,6 +1,7 @@
 """An advice: a plan and a rate, what they should bring, how sure that is, and the alternatives.
 
-Plain values that travel as JSON. How an advice comes about is left to `recommend`, its wording to `card`.
+Plain values that travel as JSON. How an advice comes about is left to `recommend`, its wording to
+`advice_lines`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from typing import Any, Literal
 from pydantic import JsonValue
 
 from workbench.advisor.advice_card import html_of
-from workbench.advisor.card import lines_of
+from workbench.advisor.advice_lines import lines_of
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.plan import Plan

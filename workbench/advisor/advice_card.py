@@ -1,6 +1,6 @@
 """The card in parts, for pages: what to use, what it gains, why, and the next best; and the card as HTML.
 
-The words are those of `card`, which writes the same for a terminal.
+The words are those of `advice_lines`, which writes the same for a terminal.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workbench.advisor.card import compare, describe_noise, describe_other, goal_of, rows_of, yaml_lines
+from workbench.advisor.advice_lines import (
+    compare,
+    describe_noise,
+    describe_other,
+    goal_of,
+    rows_of,
+    yaml_lines,
+)
 from workbench.advisor.stored_advice import Interval, finite, mapping, texts
 from workbench.formatting import format_duration
 

@@ -26,7 +26,7 @@ from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import capabilities_of
 from workbench.workers.admission import Placement
 
-# More micro steps than memory asks for are rarely faster: this many ways to divide a batch are compared.
+# More micro steps than memory requires are rarely faster: this many ways to divide a batch are compared.
 _MAX_DIVISIONS = 3
 _MAX_ACCUMULATION = 4096
 # Where it was not measured, the noise scale is taken to be this many reference batches.

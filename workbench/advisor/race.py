@@ -120,7 +120,7 @@ class Race(Generic[Entrant]):
             train: Trains one candidate.
             target: The value to reach; higher is better. None where more is simply better.
             budget_s: Seconds that the race may take.
-            clock: Tells seconds, such as `time.monotonic`.
+            clock: Returns seconds, such as `time.monotonic`.
         """
         self._train = train
         self._target = target

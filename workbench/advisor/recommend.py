@@ -118,7 +118,7 @@ class Advisor:
             goal: What the advice should be best for.
             budget_s: Seconds that finding it may take; what is under way when they end is finished.
             sink: Takes what the bench does not store itself.
-            clock: Tells seconds.
+            clock: Returns seconds.
         """
         self._experiment, self._bench, self._around = experiment, bench, around
         self._goal: Goal = goal

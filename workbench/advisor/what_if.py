@@ -13,8 +13,8 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.advisor.advice import Candidate, Estimate, Goal, apply_settings
+from workbench.advisor.advice_lines import compare, rows_of
 from workbench.advisor.candidates import PREDICTED, candidate_of
-from workbench.advisor.card import compare, rows_of
 from workbench.advisor.choices import Choices, choices_of
 from workbench.advisor.plans import Knowledge, best_plans, enumerate_plans
 from workbench.advisor.speed_history import hardware_of

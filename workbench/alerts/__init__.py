@@ -1,8 +1,8 @@
 """Alerts: evaluate the rules of a run, raise one alert per cause, and deliver alerts to sinks.
 
-`Alerts` is a projection of a run's events, like its history: an alert is an event, so whoever reads the
-events knows which alerts have been raised. `Delivery` sends them to sinks beside the run, which never waits
-for it. Rules are defined in `workbench.experiment`; receiving events, reading nodes and acting on alerts is
+`Alerts` is a projection of a run's events, like its history: an alert is an event, so a reader of the events
+knows which alerts have been raised. `Delivery` sends them to sinks beside the run, which never waits for it.
+ Rules are defined in `workbench.experiment`; receiving events, reading nodes and acting on alerts is
 left to the driver.
 """
 

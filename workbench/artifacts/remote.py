@@ -1,4 +1,4 @@
-"""Artifacts on a URL, through a filesystem of pyarrow, which is loaded when a file is first asked for.
+"""Artifacts on a URL, through a filesystem of pyarrow, which is loaded when a file is first needed.
 
 An object store shows a file when it is whole; elsewhere it is written under a temporary name and moved.
 """
@@ -150,8 +150,8 @@ class RemoteArtifacts(Artifacts):
         except (OSError, ValueError, NotImplementedError) as error:
             place = f"{self}/{name}" if name else str(self)
             # Only the first line: the rest may be a page of libraries that were searched for.
-            said = _without_secrets(str(error).partition("\n")[0], self.url)
-            raise ArtifactsError(f"{place}: {said}", next_step=_REMEDY) from None
+            message = _without_secrets(str(error).partition("\n")[0], self.url)
+            raise ArtifactsError(f"{place}: {message}", next_step=_REMEDY) from None
 
 
 @functools.lru_cache(maxsize=16)

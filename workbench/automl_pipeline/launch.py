@@ -28,7 +28,7 @@ def automl(
     target: str | None = None,
     *,
     time: float | str = "10m",
-    asked: Task | None = None,
+    task: Task | None = None,
     seed: int = 0,
     name: str | None = None,
     store: Store | str | None = None,
@@ -48,7 +48,7 @@ def automl(
         time: Time from this call until no more models are tried, in seconds or such as 10m; at least 10 s.
             Reading data and starting processes take some seconds of it, but at least 8 s are left for
             trials. The result is chosen and tested when it is first accessed, which takes a few seconds more.
-        asked: classification or regression; None to detect it from the target.
+        task: classification or regression; None to detect it from the target.
         seed: Seed of the split into train, validation and test, and of everything random in the run.
         name: Name of the run; None to name it after the data.
         store: The store; None for the one that WORKBENCH_STORE names, or else the user's own.
@@ -71,7 +71,7 @@ def automl(
     """
     began_s = monotonic()
     found = create(
-        data, target, time=time, asked=asked, seed=seed, name=name, store=store, launcher=launcher,
+        data, target, time=time, task=task, seed=seed, name=name, store=store, launcher=launcher,
         address=address,
     )  # fmt: skip
     with waiting_for(found.run, lambda: found.progress) if wait else contextlib.nullcontext():
@@ -80,7 +80,7 @@ def automl(
 
 
 def create(
-    data: Any, target: str | None = None, *, time: float | str = "10m", asked: Task | None = None,
+    data: Any, target: str | None = None, *, time: float | str = "10m", task: Task | None = None,
     seed: int = 0, name: str | None = None, store: Store | str | None = None, launcher: str = "ray",
     address: str | None = None,
 ) -> AutoML:  # fmt: skip
@@ -94,9 +94,9 @@ def create(
     from workbench.study.samplers import training_seed
 
     time_s = _check_time(time)
-    if asked not in (None, "classification", "regression"):
-        raise ArgumentError(f"{asked!r} is not a task", field="asked", allowed="classification, regression")
-    problem = read_problem(data, target, task=asked)
+    if task not in (None, "classification", "regression"):
+        raise ArgumentError(f"{task!r} is not a task", field="task", allowed="classification, regression")
+    problem = read_problem(data, target, task=task)
     seeds = [training_seed(seed, repeat) for repeat in range(MAX_FOLDS)]
     learning, held_out = prepare(problem, seed, seeds)
     sha256, payload = pack(held_out)

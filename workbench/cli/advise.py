@@ -53,7 +53,7 @@ def advise(
     used again.
     """
     from workbench import runs
-    from workbench.advisor.card import lines_of
+    from workbench.advisor.advice_lines import lines_of
 
     experiment = runs.read_experiment(file, read_settings(assignments))
     if target is not None and (target.exists() or not target.absolute().parent.is_dir()):

@@ -36,7 +36,7 @@ def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
     from workbench.alerts import JUPYTER, read_settings, settings_path
 
     if lost:
-        return _tell_of_lost(as_json)
+        return _notify_of_lost(as_json)
     settings, path = read_settings(), settings_path()
     if sink is not None:
         return _try(sink, as_json)
@@ -55,31 +55,31 @@ def alerts(sink: str | None, lost: bool, as_json: bool) -> int:
         click.echo(f"sink      {name}: {found.kind}; try it: {command_line('alerts', **{'try': name})}")
     click.echo(f"sink      {JUPYTER}: notifications in JupyterLab, for runs it follows")
     for rule in rules:
-        said = ", ".join(f"{name}: {value}" for name, value in rule.items() if name != "on")
-        click.echo(f"rule      {rule['on']}{f' ({said})' if said else ''}, for every run")
+        options = ", ".join(f"{name}: {value}" for name, value in rule.items() if name != "on")
+        click.echo(f"rule      {rule['on']}{f' ({options})' if options else ''}, for every run")
     for name, problem in problems.items():
         print_error(WorkbenchError(f"cannot be used: {problem}", field=f"sinks.{name}"))
     return int(bool(problems))
 
 
-def _tell_of_lost(as_json: bool) -> int:
-    from workbench.runs.lost_runs import tell_of_lost
+def _notify_of_lost(as_json: bool) -> int:
+    from workbench.runs.lost_runs import notify_of_lost
 
     with open_store() as store:
-        told = tell_of_lost(store)
-    answers = [(run_id, answer) for run_id, found in told.items() for answer in found]
+        notified = notify_of_lost(store)
+    answers = [(run_id, answer) for run_id, found in notified.items() for answer in found]
     if as_json:
         rows = [
             {"run_id": run_id, "sink": answer.sink, "sent": answer.sent, "message": answer.message}
             for run_id, answer in answers
         ]
-        print_json({"runs": list(told), "told": rows})
+        print_json({"runs": list(notified), "notified": rows})
     else:
-        for run_id in told:
+        for run_id in notified:
             click.echo(f"{run_id} is lost")
         for run_id, answer in answers:
-            said = "was told" if answer.sent else f"could not be told: {answer.message}"
-            click.echo(f"{run_id}: {answer.sink} {said}")
+            result = "was notified" if answer.sent else f"could not be notified: {answer.message}"
+            click.echo(f"{run_id}: {answer.sink} {result}")
     return int(any(not answer.sent for _, answer in answers))
 
 

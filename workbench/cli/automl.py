@@ -33,7 +33,7 @@ _NONE_COMPLETE = 4
 @click.option("--time", "time_limit", metavar="DURATION", default="10m", show_default=True,
               help="How long to read data, start and try, such as 1h; choosing at the end takes some "
               "seconds more.")  # fmt: skip
-@click.option("--asked", type=click.Choice(["classification", "regression"]),
+@click.option("--task", type=click.Choice(["classification", "regression"]),
               help="Predict this kind of target; by default it is detected.")  # fmt: skip
 @click.option("--seed", type=Count(min=0), default=0, show_default=True,
               help="Seed the split into train, validation and test, and the run.")  # fmt: skip
@@ -45,7 +45,7 @@ _NONE_COMPLETE = 4
 @json_option
 @example("workbench automl houses.csv --target price --time 5m", "workbench automl digits --time 1m")
 def automl(
-    file: str, target: str | None, time_limit: str, asked: Task | None, seed: int, name: str | None,
+    file: str, target: str | None, time_limit: str, task: Task | None, seed: int, name: str | None,
     detach: bool, launcher: str, address: str | None, as_json: bool,
 ) -> int:  # fmt: skip
     """Find a good model for a table, and test it on held-out rows.
@@ -58,7 +58,7 @@ def automl(
 
     began_s = time.monotonic()
     found = launch.create(
-        file, target, time=time_limit, asked=asked, seed=seed, name=name, store=open_store(),
+        file, target, time=time_limit, task=task, seed=seed, name=name, store=open_store(),
         launcher=launcher, address=address,
     )  # fmt: skip
     for note in found.notes:

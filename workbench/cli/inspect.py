@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from workbench.actions import ACTIONS
-from workbench.advisor.card import lines_of
+from workbench.advisor.advice_lines import lines_of
 from workbench.cli.action_options import action_options
 from workbench.cli.automl_result import candidates_table, describe_candidates, result_lines
 from workbench.cli.best_trials import print_best

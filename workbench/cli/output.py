@@ -94,12 +94,12 @@ def describe_memory(forecast: MemoryForecast) -> str:
     step, law = forecast.step, forecast.law
     parts = {"parameters": step.parameters_bytes, "gradients": step.gradients_bytes}
     parts["optimizer"] = step.optimizer_bytes
-    told = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
+    sizes = ", ".join(f"{name} {format_bytes(size)}" for name, size in parts.items())
     fits = "it fits" if forecast.fits else "it does not fit"
     lines = [
         "Memory of a worker, estimated from shapes alone, beside what Python and torch take:",
         f"  {format_bytes(forecast.peak_bytes)} with {forecast.plan.describe(in_full=True)}",
-        f"  {told}, the rest activations; each sample adds {format_bytes(law.per_sample_bytes)}",
+        f"  {sizes}, the rest activations; each sample adds {format_bytes(law.per_sample_bytes)}",
         f"  {fits} the {format_bytes(forecast.limit_bytes)} that a {forecast.device} worker has here; "
         f"the largest micro batch that does: {format_count(forecast.largest_micro_batch)}",
     ]

@@ -122,7 +122,7 @@ def delete(run_id: str, yes: bool, as_json: bool) -> None:
     run.refuse_deletion_under_way()
     if not yes:
         if as_json or not sys.stdin.isatty():
-            raise click.UsageError("Give --yes to delete without being asked.")
+            raise click.UsageError("Give --yes to delete without a question.")
         question = f"Delete {run.run_id} ({run.name}), with {run.size.describe()}?"
         if not click.confirm(question, err=True):
             click.echo("Nothing was deleted.", err=True)

@@ -47,8 +47,8 @@ def load_own(
         ExperimentError: If the description is missing or wrong.
         DataError: If the function returned something else, or a split without samples.
     """
-    told = {"training_seed": training_seed} if takes_training_seed(function) else {}
-    returned = function(dict(options), **told)
+    seeds = {"training_seed": training_seed} if takes_training_seed(function) else {}
+    returned = function(dict(options), **seeds)
     if isinstance(returned, Datasets):
         return returned
     splits = _as_splits(returned, name)

@@ -176,20 +176,20 @@ def _warnings(
     datasets: Datasets, inputs: np.ndarray, counts: Sequence[int] | None, loaded: float, needed: float | None
 ) -> list[str]:
     """Return warnings to consider before training."""
-    said = []
+    warnings = []
     for name, split in (("train", datasets.train), ("validation", datasets.validation)):
         if len(split) < _FEW:
-            said.append(f"{name} has {len(split)} samples: results on it are unreliable")
+            warnings.append(f"{name} has {len(split)} samples: results on it are unreliable")
     if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
-        said.append("some inputs are not finite: training on them diverges")
+        warnings.append("some inputs are not finite: training on them diverges")
     if counts and datasets.task == "classification":
-        said += _imbalance(counts, datasets.class_names)
+        warnings += _imbalance(counts, datasets.class_names)
     if needed is not None and math.isfinite(loaded) and loaded < needed:
-        said.append(
+        warnings.append(
             f"loading {format_rate(loaded)} samples/s is slower than training needs, "
             f"{format_rate(needed)} samples/s: workers would wait"
         )
-    return said
+    return warnings
 
 
 def _imbalance(counts: Sequence[int], names: Sequence[str]) -> list[str]:

@@ -29,20 +29,14 @@ from workbench.experiment.alert_rules import AlertRule
 from workbench.experiment.aliases import resolve_aliases
 from workbench.experiment.components import Component
 from workbench.experiment.function_settings import check_unit, refuse_what_is_ignored
+from workbench.experiment.goals import Constraint, Objective
 from workbench.experiment.naming import check_name
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.refusals import refusal, refusal_of_all
 from workbench.experiment.samplers import samplers_for_several_objectives
-from workbench.experiment.sections import (
-    Budget,
-    Constraint,
-    EarlyStop,
-    Objective,
-    PositiveInt,
-    Resources,
-    Sampler,
-    Training,
-)
+from workbench.experiment.search_methods import EarlyStop, Sampler
+from workbench.experiment.sections import Budget, Resources, Training
+from workbench.experiment.setting_types import PositiveInt
 from workbench.experiment.yaml_file import read_yaml, read_yaml_file, write_yaml
 from workbench.space import Space
 

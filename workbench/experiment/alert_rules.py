@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, PositiveFloat
 
 from workbench.errors import ExperimentError
-from workbench.experiment.sections import PositiveInt, Section
+from workbench.experiment.setting_types import PositiveInt, Section
 from workbench.formatting import parse_duration_s
 
 Seconds = Annotated[PositiveFloat, BeforeValidator(parse_duration_s), Field(json_schema_extra={"unit": "s"})]

@@ -60,7 +60,7 @@ def remove_at(document: dict[str, Any], dotted: str) -> None:
 
 
 def _keys(document: dict[str, Any], dotted: str, *, names_whole: bool = False) -> list[str]:
-    """Split a path; of a parameter, whose name may contain dots, as far as the document tells.
+    """Split a path; of a parameter, whose name may contain dots, as far as the document shows.
 
     Args:
         document: The content of an experiment file.

@@ -12,12 +12,12 @@ if TYPE_CHECKING:
 
 def refuse_what_is_ignored(experiment: Experiment) -> None:
     """Refuse settings that a train function would never receive."""
-    told = "Remove it, or pass it to the function: under train, beside its name."
+    next_step = "Remove it, or pass it to the function: under train, beside its name."
     for section in ("training", "plan"):
         for name in getattr(experiment, section).model_dump():
             if (section, name) != ("plan", "workers"):
                 raise ExperimentError(
-                    "a train function decides this itself", field=f"{section}.{name}", next_step=told
+                    "a train function decides this itself", field=f"{section}.{name}", next_step=next_step
                 )
     if experiment.metrics:
         raise ExperimentError("a train function reports its own", field="metrics", next_step="Remove it.")

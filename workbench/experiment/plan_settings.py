@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, create_model
 
-from workbench.experiment.sections import Auto, Section, exact_number, no_truth_value
+from workbench.experiment.setting_types import Auto, Section, exact_number, no_truth_value
 from workbench.plan import DIMENSIONS, Dimension, PartialPlan
 
 

@@ -13,7 +13,8 @@ from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment import Experiment
 from workbench.experiment.pruners import PRUNERS
 from workbench.experiment.samplers import SAMPLERS
-from workbench.experiment.sections import EarlyStop, Sampler, Section
+from workbench.experiment.search_methods import EarlyStop, Sampler
+from workbench.experiment.setting_types import Section
 from workbench.registry import Registry
 
 

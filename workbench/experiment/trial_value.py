@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from workbench.experiment.sections import MeanLast, Objective
+from workbench.experiment.goals import MeanLast, Objective
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment

@@ -16,17 +16,11 @@ from pydantic import BaseModel
 from workbench.errors import WorkbenchError
 from workbench.experiment import Experiment
 from workbench.experiment.alert_rules import RULES
+from workbench.experiment.goals import Constraint, Objective
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.pruners import readers_of
-from workbench.experiment.sections import (
-    Budget,
-    Constraint,
-    EarlyStop,
-    Objective,
-    Resources,
-    Sampler,
-    Training,
-)
+from workbench.experiment.search_methods import EarlyStop, Sampler
+from workbench.experiment.sections import Budget, Resources, Training
 from workbench.formatting import compact_duration
 from workbench.forms.document_edits import reported_of_document
 from workbench.forms.protocol import FieldKind, FormField, ItemList, NamedChoice, Section

@@ -49,7 +49,7 @@ def key_of(*place: str) -> str:
     """Return the key of the draft of a place.
 
     Args:
-        *place: What tells the place from others, such as the path of a notebook and the id of a cell.
+        *place: What distinguishes the place from others, such as the path of a notebook and the id of a cell.
     """
     return hashlib.sha256("\0".join(place).encode()).hexdigest()[:32]
 

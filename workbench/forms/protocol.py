@@ -1,7 +1,7 @@
 """The messages between a form and the kernel that holds its experiment.
 
 The kernel holds the truth: the form sends what the user did, and shows the state that comes back. A query
-asks for something that takes a while; its answers follow from another thread. The TypeScript types of the
+requests something that takes a while; its answers follow from another thread. The TypeScript types of the
 form are generated from this file. Numbers that are not finite travel as strings.
 """
 
@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, JsonValue, TypeAdapter, ValidationError
 
-from workbench.errors import ExperimentError, WorkbenchError
+from workbench.errors import ExperimentError, Problem
 from workbench.runs.descriptions import plain
 
 PartName = Literal["model", "data", "space", "advice", "run", "result"]
@@ -125,15 +125,6 @@ Request = (
 _REQUEST: TypeAdapter[Request] = TypeAdapter(Annotated[Request, Field(discriminator="type")])
 
 
-class Problem(Response):
-    """What is wrong, where, what is allowed, and what to do."""
-
-    problem: str
-    field: str | None = None
-    allowed: str | None = None
-    next_step: str | None = None
-
-
 class FormField(Response):
     """One setting with its type, bounds, help and value."""
 
@@ -245,8 +236,3 @@ def read_request(content: object) -> Request:
 def to_message(response: FormState | Answer) -> dict[str, Any]:
     """Return a state or an answer as JSON values."""
     return plain(response.model_dump())
-
-
-def problem_of(error: WorkbenchError) -> Problem:
-    """Return an error as it is sent to a form."""
-    return Problem.model_validate(error.to_json())

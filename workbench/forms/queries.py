@@ -12,7 +12,7 @@ from typing import Any
 
 from workbench.errors import RunError, WorkbenchError
 from workbench.forms.answers import QueryContext, answer
-from workbench.forms.protocol import Answer, Topic, problem_of
+from workbench.forms.protocol import Answer, Topic
 
 
 class Queries:
@@ -74,12 +74,12 @@ class Queries:
                     self._context, topic, arguments, lambda text: send(status="working", progress=text)
                 )
             except WorkbenchError as error:
-                send(status="failed", problem=problem_of(error))
+                send(status="failed", problem=error.to_problem())
             except Exception as error:  # the form waits for an answer, whatever happened
                 defect = RunError(
                     f"{type(error).__name__}: {error}", next_step="This is a bug: please report it."
                 )
-                send(status="failed", problem=problem_of(defect))
+                send(status="failed", problem=defect.to_problem())
             else:
                 send(status="done", result=result.model_dump())
 

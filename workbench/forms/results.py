@@ -10,7 +10,8 @@ from typing import Any, Literal
 from pydantic import Field, JsonValue
 
 from workbench.advisor.advice_card import AdviceCard
-from workbench.forms.protocol import FormField, Mapping, Problem, Response
+from workbench.errors import Problem
+from workbench.forms.protocol import FormField, Mapping, Response
 
 
 class Layer(Response):
@@ -147,7 +148,7 @@ class AdvisedSetting(Response):
 
 
 class AdviceSummary(Response):
-    """An advice with its figures, and what can be applied and asked of it."""
+    """An advice with its figures, and what can be applied and predicted with it."""
 
     card: AdviceCard | None = Field(description="The advice, if there is one.")
     figures: tuple[NamedFigure, ...]

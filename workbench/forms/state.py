@@ -7,11 +7,11 @@ import shlex
 from pathlib import Path
 
 from workbench.actions import is_jobs_address
-from workbench.errors import WorkbenchError
+from workbench.errors import Problem, WorkbenchError
 from workbench.forms.draft import Draft
 from workbench.forms.fields import datasets, models, sections_of
 from workbench.forms.presets import described
-from workbench.forms.protocol import FormState, NamedChoice, Problem, problem_of
+from workbench.forms.protocol import FormState, NamedChoice
 from workbench.runs.descriptions import plain
 
 
@@ -30,7 +30,7 @@ def state_of(draft: Draft, *, answered: int = 0, refusal: WorkbenchError | None 
         answered=answered,
         document=plain(draft.document),
         is_experiment=draft.is_experiment,
-        problems=tuple(problem_of(error) for error in problems),
+        problems=tuple(error.to_problem() for error in problems),
         yaml=draft.yaml,
         yaml_problem=_problem(draft.yaml_problem),
         python=draft.python,
@@ -52,7 +52,7 @@ def state_of(draft: Draft, *, answered: int = 0, refusal: WorkbenchError | None 
 
 
 def _problem(error: WorkbenchError | None) -> Problem | None:
-    return None if error is None else problem_of(error)
+    return None if error is None else error.to_problem()
 
 
 def command_of(draft: Draft) -> str:

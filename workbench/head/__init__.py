@@ -1,6 +1,6 @@
 """The local Ray head: one per user and machine, started when needed, attached to, ended when idle.
 
-`local_head` starts it and attaches to it, or to another cluster; `keeper` is the process that owns it;
-`ray_environment` reads and writes the environment variables; `exposure` checks what others could reach. The
-pool of workers that runs on it is left to `workers`.
+`local_head` starts and ends it; `attachment` attaches a process to it, or to another cluster; `keeper` is the
+process that owns it; `ray_environment` reads and writes the environment variables; `exposure` checks what
+others could reach. The pool of workers that runs on it is left to `workers`.
 """

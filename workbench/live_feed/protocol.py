@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.advisor.advice_card import AdviceCard
+from workbench.errors import Problem
 from workbench.events import Reason, RunState, TrialState
 from workbench.experiment.changing import Setting
 from workbench.live_feed.action_messages import Json, Name, Offer
@@ -365,15 +366,6 @@ class LogUpdate(_Response):
     lines: tuple[LogLine, ...]
     skipped: int = Field(description="Number of older lines omitted; the REST API has all.")
     last_seq: int
-
-
-class Problem(_Response):
-    """Why a subscription cannot be answered or an action cannot be done."""
-
-    problem: str
-    field: str | None = None
-    allowed: str | None = None
-    next_step: str | None = None
 
 
 class Update(_Response):

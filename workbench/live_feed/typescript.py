@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 
+from workbench.errors import Problem
 from workbench.live_feed.action_messages import Action, ActionSnippet, Done, ExperimentFile, SizeOfRun
 from workbench.live_feed.protocol import (
     AcknowledgeMessage,
-    Problem,
     SubscribeMessage,
     Update,
 )

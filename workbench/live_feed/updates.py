@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from workbench.actions import write_for_panel
-from workbench.errors import WorkbenchError
+from workbench.errors import Problem, WorkbenchError
 from workbench.live_feed.chart import ChartUpdates
 from workbench.live_feed.comparison import comparison
 from workbench.live_feed.feed import Feed
@@ -22,7 +22,6 @@ from workbench.live_feed.protocol import (
     ChartQuery,
     ChartUpdate,
     LogUpdate,
-    Problem,
     RunList,
     RunsQuery,
     Subscription,
@@ -116,7 +115,7 @@ class FrameBuilder:
                     with self._noting_problem():
                         parts |= part_of(tail, numbers)
                 if tail.problem is not None:
-                    self._problem = problem_of(tail.problem)
+                    self._problem = tail.problem.to_problem(write_for_panel)
         for part_of in (self._runs_part, self._resources_part, self._compared_part):
             with self._noting_problem():
                 parts |= part_of(numbers)
@@ -140,7 +139,7 @@ class FrameBuilder:
         try:
             yield
         except WorkbenchError as error:
-            self._problem = self._problem or problem_of(error)
+            self._problem = self._problem or error.to_problem(write_for_panel)
 
     def _head_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
         return self._changed(
@@ -251,8 +250,3 @@ def run_list(feed: Feed, query: RunsQuery) -> RunList:
         total=len(rows), tags=tuple(tag for tag, _ in counts.most_common(_MAX_TAGS)),
         num_archived=sum(row.archived for row in known),
     )  # fmt: skip
-
-
-def problem_of(error: WorkbenchError) -> Problem:
-    """Return an error as it is sent to a browser."""
-    return Problem.model_validate(error.to_json(write_for_panel))

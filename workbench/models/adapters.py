@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from workbench.errors import ExperimentError
 from workbench.models import LOSSES, METRICS, Task, default_loss, default_metrics
 from workbench.models.configurations import configure
+from workbench.models.estimators import is_estimator
 from workbench.models.metrics import Loss, Metric, mean_over_samples
 from workbench.registry import Registry, load_object
 
@@ -58,6 +59,10 @@ def build_model(
 
 def _call(model: ModelReference, configuration: Mapping[str, Any]) -> nn.Module:
     function = load_object(model, field="model") if isinstance(model, str) else model
+    if is_estimator(function):
+        from workbench.models.fitted_estimator import FittedEstimator
+
+        return FittedEstimator()
     built = function(dict(configuration))
     if not isinstance(built, nn.Module):
         name = model if isinstance(model, str) else getattr(model, "__qualname__", repr(model))

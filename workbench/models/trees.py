@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.models.configurations import BoostedTreesConfiguration, ForestConfiguration
+from workbench.models.stages import fit_stages
 
 # A class that no tree of a forest voted for is unlikely, not impossible.
 _MIN_PROBABILITY = 1e-3
@@ -99,12 +100,11 @@ def grow_boosted(
         max_leaf_nodes=configuration.max_leaves,
         min_samples_leaf=configuration.min_samples_leaf,
         l2_regularization=configuration.l2,
+        max_iter=configuration.num_trees,
         early_stopping=False,
-        warm_start=True,
         random_state=seed,
     )
-    for num_trees in _after_rounds(configuration.num_trees, num_rounds):
-        estimator.set_params(max_iter=num_trees).fit(inputs, targets)
+    for _ in fit_stages(estimator, inputs, targets, num_stages=num_rounds):
         yield _of_boosted(estimator, num_classes)
 
 
@@ -119,17 +119,11 @@ def grow_forest(
     estimator: Any = kind(
         min_samples_leaf=configuration.min_samples_leaf,
         max_features=configuration.features_per_split,
-        warm_start=True,
+        n_estimators=configuration.num_trees,
         random_state=seed,
     )
-    for num_trees in _after_rounds(configuration.num_trees, num_rounds):
-        estimator.set_params(n_estimators=num_trees).fit(inputs, targets)
+    for _ in fit_stages(estimator, inputs, targets, num_stages=num_rounds):
         yield _of_forest(estimator, num_classes)
-
-
-def _after_rounds(num_trees: int, num_rounds: int) -> list[int]:
-    """Return how many trees there are after each round: the same number is not grown twice in a row."""
-    return sorted({max(1, num_trees * (number + 1) // num_rounds) for number in range(num_rounds)})
 
 
 def _of_boosted(estimator: Any, num_classes: int | None) -> TreeEnsemble:

@@ -36,7 +36,7 @@ _PEAK_TERAFLOPS: tuple[tuple[str, dict[str, float]], ...] = (
 )
 """By a word, or words, of the name that the driver gives: the first that fits counts. Without sparsity, with
 which data sheets from Ampere on state twice as much; fp32 without TF32, which torch's products do not use
-unless they are told to."""
+unless this is switched on."""
 
 _MATRIX_SIZE = 768
 _RATE_S = 0.05

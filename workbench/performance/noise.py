@@ -2,8 +2,8 @@
 
 The gradient of one sample is the true gradient G plus noise of covariance Sigma. The noise scale
 phi = tr(Sigma) / |G|^2, in samples, is the batch at which the two weigh the same: below it, twice the batch
-saves nearly half of the steps; far above it, nothing. Norms are taken by whoever has gradients; nothing here
-imports torch. How the scale grows during a training is left to `noise_course`.
+saves nearly half of the steps; far above it, nothing. Taking the norms is left to the code that has
+the gradients; nothing here imports torch. How the scale grows during a training is left to `noise_course`.
 
 Source: McCandlish et al. 2018, "An Empirical Model of Large-Batch Training" (arXiv:1812.06162).
 """

@@ -13,10 +13,11 @@ from typing import TypeVar
 from pydantic import JsonValue, ValidationError
 
 from workbench.errors import ExperimentError
-from workbench.experiment import Experiment, PlanSettings, Training
+from workbench.experiment import Component, Experiment, PlanSettings, Training
 from workbench.experiment.refusals import refusal
-from workbench.experiment.sections import Section
+from workbench.experiment.setting_types import Section
 from workbench.models.configurations import FittedConfiguration, configure
+from workbench.models.estimators import EstimatorConfiguration, is_estimator, is_from_library
 from workbench.plan import Hardware, PartialPlan, Plan
 from workbench.planning.learning_rate import (
     ONE_CYCLE_WARMUP_FRACTION,
@@ -84,19 +85,40 @@ def model_values(experiment: Experiment, params: Mapping[str, JsonValue]) -> dic
     return {**named, **searched}
 
 
-def fitted_of(experiment: Experiment, params: Mapping[str, JsonValue]) -> FittedConfiguration | None:
+def fitted_of(
+    experiment: Experiment, params: Mapping[str, JsonValue], *, loads_code: bool = False
+) -> FittedConfiguration | None:
     """Return what a configuration fits to all samples at once; None where optimizer steps train it.
 
     Args:
         experiment: The experiment.
         params: The configuration of the trial.
+        loads_code: Whether the user's code may be loaded to find out; without, only the classes of known
+            libraries are found.
     """
-    if experiment.model is None or experiment.model.is_reference:
+    if experiment.model is None:
         return None
+    if experiment.model.is_reference:
+        return _estimator_of(experiment.model, params, loads_code)
     try:
         return configure(experiment.model.name, model_values(experiment, params)).fitted
     except ExperimentError:  # the trial will fail with it, and report it
         return None
+
+
+def _estimator_of(
+    model: Component, params: Mapping[str, JsonValue], loads_code: bool
+) -> EstimatorConfiguration | None:
+    is_one = is_from_library(model)
+    if not is_one and loads_code:
+        try:
+            is_one = is_estimator(model.load(field="model"))
+        except Exception:  # user code; the trial will fail with it, and report it
+            return None
+    if not is_one:
+        return None
+    ours = frozenset(Training.model_fields.keys() | PlanSettings.model_fields.keys())
+    return EstimatorConfiguration(model=model, values={**model.options, **params}, training_names=ours)
 
 
 def resolve(

@@ -65,8 +65,8 @@ class AdviceRecord:
     @property
     def exists(self) -> bool:
         """Whether advice was requested, measured for or given."""
-        told = self.measured or self.rate_tests or self.candidates or self.advice
-        return self.requested is not None or bool(told)
+        contents = self.measured or self.rate_tests or self.candidates or self.advice
+        return self.requested is not None or bool(contents)
 
     @property
     def choice(self) -> Mapping[str, Any]:

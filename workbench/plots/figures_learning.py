@@ -104,8 +104,8 @@ def draw_rates(data: RatesData) -> go.Figure:
                 hovertemplate="suggested rate %{x:.3g}<extra></extra>",
             )  # fmt: skip
         if line.highest_stable is not None:
-            said = f"highest stable {format_number(line.highest_stable)}"
-            note_place(figure, line.highest_stable, said, colour, row=index)
+            label = f"highest stable {format_number(line.highest_stable)}"
+            note_place(figure, line.highest_stable, label, colour, row=index)
     figure.update_xaxes(title_text="Learning rate", type="log", minor={"showgrid": False}, exponentformat="e")
     figure.update_yaxes(title_text="Training loss (smoothed)", range=data.y_range)
     return figure

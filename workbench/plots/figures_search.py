@@ -99,7 +99,8 @@ def _draw_pairs(data: PairsData, hover: Callable[[int], str], title: str, *, con
         for axis, update in ((panel.x_axis, figure.update_xaxes), (panel.y_axis, figure.update_yaxes)):
             update(
                 title_text=short(axis.name, 30), tickvals=[place for place, _ in axis.ticks],
-                ticktext=[short(text, 14) for _, text in axis.ticks], range=(-0.05, 1.05), **place,
+                ticktext=[short(text, 14) for _, text in axis.ticks], range=(-0.05, 1.05),
+                row=place["row"], col=place["col"],
             )  # fmt: skip
     return figure
 

@@ -29,7 +29,7 @@ def add_fit(figure: go.Figure, fit: Fit, colour: str, name: str, *, legend: bool
         x=fit.x, y=fit.high, fill="tonexty", fillcolor=_faded(colour), name=f"{name}: 90 % interval", **edge,
     )  # fmt: skip
     links = range(1, len(fit.x))
-    for dash, wanted, said in (("solid", False, "fitted"), ("dash", True, "beyond what was measured")):
+    for dash, wanted, kind in (("solid", False, "fitted"), ("dash", True, "beyond what was measured")):
         ends = [index for index in links if (fit.beyond[index - 1] or fit.beyond[index]) is wanted]
         is_alone = len(fit.x) == 1 and fit.beyond == (wanted,)
         if not ends and not is_alone:
@@ -41,10 +41,10 @@ def add_fit(figure: go.Figure, fit: Fit, colour: str, name: str, *, legend: bool
             y += [fit.y[index - 1], fit.y[index], None]
         line = {"color": colour, "width": 2, "dash": dash}
         figure.add_scatter(
-            x=x, y=y, mode="lines" if ends else "markers", name=name if legend else f"{name}, {said}",
+            x=x, y=y, mode="lines" if ends else "markers", name=name if legend else f"{name}, {kind}",
             showlegend=legend, line=line,
             marker={"color": colour, "symbol": "line-ew-open", "size": 12},
-            hovertemplate=f"{plain(name)}, {said}: %{{y:.4g}}<extra></extra>",
+            hovertemplate=f"{plain(name)}, {kind}: %{{y:.4g}}<extra></extra>",
         )  # fmt: skip
         legend = False
 

@@ -181,8 +181,8 @@ def prepare_time_to_target(run: RunData) -> TargetData:
         if batch and time_s:
             found.append((batch, time_s))
     named = (("choice", "choice"), ("runner-up", "runner_up"), ("without advice", "reference"))
-    told = [(name, mapping(advice.get(key))) for name, key in named]
-    times = [(name, each, time_s) for name, each in told if (time_s := _time_to_target(each)) is not None]
+    plans = [(name, mapping(advice.get(key))) for name, key in named]
+    times = [(name, each, time_s) for name, each in plans if (time_s := _time_to_target(each)) is not None]
     longest_s = max(
         [time_s.value for _, time_s in found] + [time_s.value for *_, time_s in times], default=0.0
     )

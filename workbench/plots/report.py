@@ -270,10 +270,10 @@ def _failure(run: RunData) -> str:
 
 
 def _no_answer(run: RunData) -> str:
-    said = run.history.why_no_best()
+    reason = run.history.why_no_best()
     return (
         '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best result</h2>'
-        f'<div class="value">none</div><div class="metric">{said}</div></div></section>'
+        f'<div class="value">none</div><div class="metric">{reason}</div></div></section>'
     )
 
 
@@ -311,14 +311,14 @@ def _facts(run: RunData, energy_wh: float | None) -> str:
 
 
 def _notices(run: RunData, notes: Sequence[str]) -> list[str]:
-    said = list(notes)
+    messages = list(notes)
     if run.history.message and run.history.state != "failed" and run.history.reason != "advice":
-        said.insert(0, run.history.message)
+        messages.insert(0, run.history.message)
     for trial in run.history.trials.values():
-        said += [f"Trial {trial.number} {resize.describe()}." for resize in trial.resizes]
+        messages += [f"Trial {trial.number} {resize.describe()}." for resize in trial.resizes]
     shown = [
         f'<p class="notice">{text(message)}{f" ({count} times)" if count > 1 else ""}</p>'
-        for message, count in Counter(said).most_common(10)
+        for message, count in Counter(messages).most_common(10)
     ]
     return ["<h2>Notes</h2>", *shown] if shown else []
 

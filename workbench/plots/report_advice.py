@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from workbench.advisor.card import compare, describe_noise, goal_of, rows_of, yaml_lines
+from workbench.advisor.advice_lines import compare, describe_noise, goal_of, rows_of, yaml_lines
 from workbench.advisor.stored_advice import finite, mapping, rows, stored_plan, texts
 from workbench.formatting import format_duration
 from workbench.plots.report_tables import pairs, table, text
@@ -22,12 +22,14 @@ def advice_answer(run: RunData) -> str:
     choice = run.advice.choice
     found = dict(rows_of(choice)) if choice else {}
     value = stored_plan(choice).batch_text if choice else "none"
-    said = "global batch = micro batch x accumulation x workers" if choice else "Nothing is recommended yet."
+    caption = (
+        "global batch = micro batch x accumulation x workers" if choice else "Nothing is recommended yet."
+    )
     beside = {name: found[name] for name in ("learning rate", "samples/s", "time to target") if name in found}
     shown = f"<div><h3>Predicted for this plan</h3>{pairs(beside)}</div>" if beside else ""
     return (
         '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Recommended</h2>'
-        f'<div class="value">{text(value)}</div><div class="metric">{said}</div></div>{shown}</section>'
+        f'<div class="value">{text(value)}</div><div class="metric">{caption}</div></div>{shown}</section>'
     )
 
 
@@ -38,13 +40,13 @@ def advice_card(run: RunData) -> list[str]:
         return ["<p>Plans are being measured; nothing is recommended yet.</p>"]
     advice = record.advice
     parts = [f"<p>For {text(goal_of(advice))}, this is recommended:</p>", _candidates(advice)]
-    for title, said in (
+    for title, items in (
         ("Why", texts(record.choice.get("reasons"))),
         ("What was measured", texts(advice.get("measured"))),
         ("What would change the answer", texts(advice.get("would_change"))),
     ):
-        if said:
-            parts.append(f"<h3>{title}</h3><ul>{''.join(f'<li>{text(each)}</li>' for each in said)}</ul>")
+        if items:
+            parts.append(f"<h3>{title}</h3><ul>{''.join(f'<li>{text(each)}</li>' for each in items)}</ul>")
     facts = {"gradient noise scale": describe_noise(advice)}
     cost_s = finite(advice.get("cost_s"))
     if cost_s is not None:

@@ -63,8 +63,12 @@ def failures(run: RunData) -> list[str]:
         numbers = ", ".join(str(trial.number) for trial in trials[:12]) + (
             ", ..." if len(trials) > 12 else ""
         )
-        told = (trials[0].traceback or "").strip()[-_LONGEST_TEXT:]
-        details = f"<details><summary>Traceback</summary><pre>{text(told)}</pre></details>" if told else ""
+        traceback = (trials[0].traceback or "").strip()[-_LONGEST_TEXT:]
+        details = (
+            f"<details><summary>Traceback</summary><pre>{text(traceback)}</pre></details>"
+            if traceback
+            else ""
+        )
         rows.append(
             f'<tr><th scope="row">{reason}</th>{_cell(str(len(trials)), "number")}{_cell(numbers)}'
             f"{_cell(group.place or '')}<td>{text(group.message[:500])}{details}</td></tr>"

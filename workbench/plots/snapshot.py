@@ -44,10 +44,10 @@ def curves_svg(data: CurvesData) -> str:
     others = [frame.path(line, _FAINT, 1.0) for trial, line in lines.items() if trial != data.best_trial]
     best = frame.path(lines.get(data.best_trial, []), _BLUE, 2.0) if data.best_trial is not None else ""
     drawn = [*others, frame.path(stair, _ORANGE, 1.5), best, frame.target(data.target)]
-    told = f"{data.y_title}: curves of {len(lines)} of {data.num_trials} trials"
+    title = f"{data.y_title}: curves of {len(lines)} of {data.num_trials} trials"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
-        f'height="{HEIGHT}" role="img" {_FONT}><title>{html.escape(told)}</title>'
+        f'height="{HEIGHT}" role="img" {_FONT}><title>{html.escape(title)}</title>'
         f'<rect width="100%" height="100%" fill="white"/>{frame.axes(data)}'
         f'<g fill="none">{"".join(drawn)}</g></svg>'
     )

@@ -17,6 +17,7 @@ from typing import Any
 
 from workbench.errors import DataError, ExperimentError, RunError, WorkbenchError
 from workbench.experiment import Experiment
+from workbench.probes import warm_process
 
 TIMEOUT_S = 300.0
 
@@ -56,10 +57,7 @@ def query(
         "search_path": sys.path,
     }
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", module], input=json.dumps(order), capture_output=True, text=True,
-            timeout=timeout_s, check=False, env=os.environ | {"CUDA_VISIBLE_DEVICES": ""},
-        )  # fmt: skip
+        done = _run(module, json.dumps(order), timeout_s)
     except subprocess.TimeoutExpired as error:
         raise NoAnswerInTimeError(f"{purpose} within {timeout_s:g} s") from error
     lines = done.stdout.splitlines()
@@ -70,6 +68,17 @@ def query(
     if "refused" in reply:
         raise _KINDS.get(reply["kind"], ExperimentError)(**reply["refused"])
     return reply["answer"]
+
+
+def _run(module: str, text: str, timeout_s: float) -> subprocess.CompletedProcess[str]:
+    environment = os.environ | {"CUDA_VISIBLE_DEVICES": ""}
+    if warm_process.IS_POSSIBLE:
+        with contextlib.suppress(warm_process.NotStartedError):
+            return warm_process.run(module, text, environment=environment, timeout_s=timeout_s)
+    return subprocess.run(
+        [sys.executable, "-m", module], input=text, capture_output=True, text=True, timeout=timeout_s,
+        check=False, env=environment,
+    )  # fmt: skip
 
 
 def answer(function: Callable[[Experiment, dict[str, Any]], Any]) -> None:

@@ -170,7 +170,7 @@ def _start(task: TrialTask) -> Outcome:
         if experiment.plan.decided.workers not in (None, 1):
             return "several workers"
         from workbench.training.functions import run_function as run
-    elif fitted_of(experiment, task.params) is not None:
+    elif fitted_of(experiment, task.params, loads_code=True) is not None:
         from workbench.training.fitting import fit as run
     else:
         _make_step(task)

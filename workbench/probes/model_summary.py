@@ -97,7 +97,7 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
     params, plan = question["params"], PartialPlan.from_json(question["plan"])
     settings = resolve(experiment, params, hardware=Hardware(has_gpu=True, has_bf16=True), decided=plan)
     datasets = load_trial_data("estimate", experiment)
-    fitted = fitted_of(experiment, params)
+    fitted = fitted_of(experiment, params, loads_code=True)
     if fitted is not None:
         return _describe_fitted(fitted, datasets)
     found, problems = _inspect(experiment, params, settings, datasets)
@@ -122,7 +122,7 @@ def _describe_fitted(configuration: FittedConfiguration, datasets: Datasets) -> 
     return nothing | {
         "steps": [],
         "problems": [],
-        "words": f"{grown}. They have no layers, and are grown from all samples without optimizer steps.",
+        "words": f"{grown}. It has no layers, and is fitted to all samples without optimizer steps.",
     }
 
 

@@ -150,7 +150,7 @@ Then, to release the machines when the run has ended, even while you are away:
 {rental.title}.
 Checkpoints are stored at {rental.artifacts}, as machines may disappear at any time.
 
-Before the first use, create a token that only you can read; whoever has it can run code on the cluster:
+Before the first use, create a token that only you can read; everybody who has it can run code on the cluster:
   (umask 077; mkdir -p ~/.workbench; openssl rand -hex 32 | tr -d '\\n' > {token_file})
 ~/.pgpass contains the password of {rental.store} (mode 0600). Both are copied to the machines; this
 file contains no secret. The machines need a role that may read and write {rental.artifacts}.

@@ -123,7 +123,7 @@ cd {folder} || exit 1
 state="${{WORKBENCH_SLURM_STATE:-$HOME/.workbench/slurm}}/$SLURM_JOB_ID"
 mkdir -p "$state"
 chmod 700 "$state"
-# Whoever can read the token can run code in this job. Each start creates a new one.
+# Everybody who can read the token can run code in this job. Each start creates a new one.
 rm -f "$state/token"
 python -c 'import secrets; print(secrets.token_hex(32), end="")' > "$state/token"
 export RAY_AUTH_TOKEN_PATH="$state/token"

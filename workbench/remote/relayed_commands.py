@@ -51,7 +51,7 @@ class Answer:
     stdout: str
     stderr: str
     archive: bytes | None = None
-    """The archive of its result, if it was asked to transfer one."""
+    """The archive of its result, if one was requested."""
 
     def raise_for_failure(self) -> None:
         """Raise the error that the command reported.

@@ -75,13 +75,13 @@ def advise(
             f"{objective!r} is not an objective", field="objective", allowed=list(_OBJECTIVES)
         )
     from workbench.advisor.choices import check_advisable
-    from workbench.head import local_head
+    from workbench.head import attachment
     from workbench.sweeps.preflight import check
 
     check_advisable(experiment)
     check(experiment, on_this_machine=address is None)
     opened = open_store(store)
-    with local_head.attached(address):
+    with attachment.attached(address):
         run = Run(opened, opened.create_run(experiment))
         with (
             opened.writer(run.run_id, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer,

@@ -51,7 +51,7 @@ def write_experiment(experiment: Experiment, path: str | Path) -> None:
         place = path.parent / OBJECTS_FOLDER / sha256
         place.parent.mkdir(exist_ok=True)
         place.write_bytes(payload)
-    # Whoever reads it meanwhile gets the old file or the new one.
+    # A reader meanwhile gets the old file or the new one.
     new = path.with_name(f".{path.name}.new")
     new.write_text(experiment.to_yaml(), encoding="utf-8")
     new.replace(path)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 def ended_like_interrupted() -> Iterator[None]:
     """Let SIGTERM do what Ctrl-C does; Ray, where it was used, would write its stack to the terminal.
 
-    Only a process's first thread is told of signals: in others nothing changes.
+    Only a process's first thread receives signals: in others nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -1,4 +1,4 @@
-"""Telling of runs whose driver is gone: they cannot do so, and nobody may have resumed them yet."""
+"""Notify the sinks of runs whose driver is gone: it cannot do so itself, and a resumption may never come."""
 
 from __future__ import annotations
 
@@ -15,36 +15,36 @@ from workbench.store import RunRow, Store
 PATIENCE_S = 60.0
 """How long sinks may take for one run."""
 LEASE_TIMEOUT_S = 2.0
-"""For so long after the telling the run seems driven: by whoever told."""
+"""For this long after the notification the run seems driven: by the process that sent it."""
 _EVENTS = (
     "alerts_armed", "alert_raised", "alert_cleared", "alert_delivered", "driver_started", "run_state_changed",
 )  # fmt: skip
 
 
-def tell_of_lost(store: Store) -> dict[str, list[AlertDelivered]]:
-    """Raise the alerts of lost runs that ask for it, once, and tell their sinks.
+def notify_of_lost(store: Store) -> dict[str, list[AlertDelivered]]:
+    """Raise the alerts of lost runs that have such a rule, once, and notify their sinks.
 
     Args:
-        store: Where the runs are; sinks are those of whoever calls this.
+        store: Where the runs are; sinks are those of the calling user.
 
     Returns:
-        What sinks answered, by run; of a run that was told of before nothing.
+        What sinks answered, by run; runs of which sinks were notified before are missing.
 
     Raises:
         ExperimentError: If the settings cannot be read.
         StoreUnavailableError: If the store cannot be written.
     """
     settings = read_settings()
-    told: dict[str, list[AlertDelivered]] = {}
+    notified: dict[str, list[AlertDelivered]] = {}
     for row in store.runs():
         if row.state == "lost":
-            with contextlib.suppress(LeaseError):  # somebody resumes it just now, and tells
-                if (answers := _tell(store, row, settings)) is not None:
-                    told[row.run_id] = answers
-    return told
+            with contextlib.suppress(LeaseError):  # another process resumes it just now, and notifies them
+                if (answers := _notify(store, row, settings)) is not None:
+                    notified[row.run_id] = answers
+    return notified
 
 
-def _tell(store: Store, row: RunRow, settings: Settings) -> list[AlertDelivered] | None:
+def _notify(store: Store, row: RunRow, settings: Settings) -> list[AlertDelivered] | None:
     if not _read(store, row.run_id).lose(time.time()):
         return None
     with store.writer(

@@ -39,14 +39,14 @@ class Comparison:
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
-        said = f"replay of {self.of_run_id}: {self.num_identical} of {self.num_recorded} proposals identical"
+        text = f"replay of {self.of_run_id}: {self.num_identical} of {self.num_recorded} proposals identical"
         if self.largest_difference is not None:
             difference = format_number(self.largest_difference)
-            said += f"; largest difference of {self.metric} {difference} (trial {self.trial})"
-            said += f", {format_count(self.num_compared, 'trial')} complete in both"
+            text += f"; largest difference of {self.metric} {difference} (trial {self.trial})"
+            text += f", {format_count(self.num_compared, 'trial')} complete in both"
         if self.num_otherwise:
-            said += f"; {format_count(self.num_otherwise, 'trial')} ended in another state"
-        return said
+            text += f"; {format_count(self.num_otherwise, 'trial')} ended in another state"
+        return text
 
 
 def compare(original: History, replay: History) -> Comparison | None:

@@ -1,4 +1,4 @@
-"""The models behind the advice of a run, to be asked for other plans."""
+"""The models behind the advice of a run, to predict other plans."""
 
 from __future__ import annotations
 

@@ -16,9 +16,11 @@ from jupyter_server.base.handlers import APIHandler
 from pydantic import BaseModel, ValidationError
 from tornado import web
 
+from workbench.actions import write_for_panel
 from workbench.errors import (
     ArgumentError,
     ExperimentError,
+    Problem,
     RunNotFoundError,
     UnknownNameError,
     WorkbenchError,
@@ -28,7 +30,6 @@ from workbench.forms.kept_draft import read_draft
 from workbench.live_feed.action_messages import Action, SizeOfRun
 from workbench.live_feed.feed import Feed
 from workbench.live_feed.protocol import (
-    Problem,
     RunsQuery,
     SubscribeMessage,
     TableQuery,
@@ -36,7 +37,7 @@ from workbench.live_feed.protocol import (
 )
 from workbench.live_feed.trial_detail import trial_detail
 from workbench.live_feed.trial_table import trials_as_csv
-from workbench.live_feed.updates import FrameBuilder, problem_of, run_list
+from workbench.live_feed.updates import FrameBuilder, run_list
 from workbench.runs import Run
 from workbench.runs.comparison_table import find_named
 from workbench.runs.descriptions import plain
@@ -113,7 +114,7 @@ class _WorkbenchHandler(APIHandler):
         self.set_status(
             404 if missing else 400 if isinstance(error, ArgumentError | ExperimentError) else 409
         )
-        self.answer(problem_of(error))
+        self.answer(error.to_problem(write_for_panel))
 
     def write_error(self, status_code: int, **_: Any) -> None:
         """Respond to unexpected errors in the same format, without internal details."""

@@ -295,7 +295,7 @@ def _translate(error: SQLAlchemyError | OSError, url: URL) -> StoreError:
         or (isinstance(error, OperationalError | InterfaceError) and not getattr(cause, "sqlstate", None))
     )
     if isinstance(cause, sqlite3.Error):
-        # The low byte is the error; what lies above tells its kinds apart.
+        # The low byte is the error; what lies above distinguishes its kinds.
         code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
         if code in _DAMAGED_CODES:
             return StoreError(

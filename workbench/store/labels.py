@@ -1,6 +1,6 @@
 """What users write about runs: names, tags, notes, pins and the archive; and which runs of a list match.
 
-Labels change at any moment, whoever drives the run: its events and its experiment stay as they are.
+Labels change at any moment, whichever process drives the run: its events and its experiment stay as they are.
 """
 
 from __future__ import annotations

@@ -108,12 +108,12 @@ class Notifications:
     def _receive_until_lost(self) -> None:
         with self._database.engine.connect() as connection:
             try:
-                heard = postgresql.listen(connection)
+                listening = postgresql.listen(connection)
                 with self._database.engine.begin() as other:
                     postgresql.notify_listeners(other)  # if it does not arrive, a pooler drops it
                 self._wake()  # by what came before
                 while self._has_listeners():
-                    for _ in heard.notifies(timeout=_END_S, stop_after=1):
+                    for _ in listening.notifies(timeout=_END_S, stop_after=1):
                         self.is_listening = True
                         self._wake()
             finally:

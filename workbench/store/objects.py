@@ -21,7 +21,7 @@ def write_objects(artifacts: Artifacts, payloads: Mapping[str, bytes]) -> None:
 
 
 def read_objects(artifacts: Artifacts, hashes: Iterable[str]) -> dict[str, bytes]:
-    """Read objects of a run; whoever uses them checks that they are what their names say.
+    """Read objects of a run; the caller checks that they are what their names say.
 
     Args:
         artifacts: The folder of the run.

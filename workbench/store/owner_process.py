@@ -26,7 +26,7 @@ def is_known_dead(pid: int, host: str, described: str | None) -> bool:
     Args:
         pid: Its pid.
         host: The name of its machine.
-        described: What `describe_process` said about it while it lived.
+        described: What `describe_process` returned while it lived.
 
     Returns:
         True if it is gone; False if it lives or that is unknown.

@@ -162,11 +162,11 @@ def translate(cause: BaseException, place: str, *, is_lost: bool) -> StoreError 
     Returns:
         The translated error; None if the user can do nothing about it.
     """
-    said = str(cause).strip()
+    message = str(cause).strip()
     code = getattr(cause, "sqlstate", None)
     if is_lost and code is None:
-        code = next((code for words, code in _CODES_OF_WORDS.items() if words in said), None)
-    first = said.partition("\n")[0]
+        code = next((code for words, code in _CODES_OF_WORDS.items() if words in message), None)
+    first = message.partition("\n")[0]
     if code in _LASTING:
         words, next_step = _LASTING[code]
         return StoreError(f"{place}: {words} ({first})", field="store", next_step=next_step)

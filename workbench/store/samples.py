@@ -107,9 +107,11 @@ def read_newest_samples(store: Store, run_id: str) -> list[SampleRow]:
     Raises:
         RunNotFoundError: If there is no such run.
     """
-    looks = (samples.c.run_key == store._find(run_id).key) & (samples.c.span_s == 0)
-    newest = sa.select(sa.func.max(samples.c.time)).where(looks).scalar_subquery()
-    return _rows(store, sa.select(samples).where(looks, samples.c.time == newest).order_by(samples.c.node))
+    snapshots = (samples.c.run_key == store._find(run_id).key) & (samples.c.span_s == 0)
+    newest = sa.select(sa.func.max(samples.c.time)).where(snapshots).scalar_subquery()
+    return _rows(
+        store, sa.select(samples).where(snapshots, samples.c.time == newest).order_by(samples.c.node)
+    )
 
 
 def read_energy(store: Store, run_id: str) -> list[EnergyRow]:

@@ -1,197 +1,28 @@
-"""The store: create and find runs, read and follow events, leave commands."""
+"""The store: which runs there are, and their events, commands and leases."""
 
 from __future__ import annotations
 
-import contextlib
 import json
-import math
-import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
-from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.exc import IntegrityError
 
-from workbench.artifacts import Artifacts
-from workbench.errors import (
-    ArtifactsError,
-    ExperimentError,
-    RunNotFoundError,
-    StoreError,
-    StoreUnavailableError,
-)
 from workbench.events import FINISHED_RUN_STATES, from_json
-from workbench.experiment import Experiment
-from workbench.experiment.stored import read_stored
-from workbench.store.connection import Database, connect, translated
-from workbench.store.notifications import Listener, Notifications
-from workbench.store.objects import read_objects, write_objects
-from workbench.store.rows import Command, EventRow, RunRow, StoredEvent, to_run
-from workbench.store.run_ids import NEWEST, check_run_id, count_ticks, hint, make_run_id
+from workbench.store.connection import translated
+from workbench.store.notifications import Listener
+from workbench.store.rows import Command, EventRow, StoredEvent
+from workbench.store.run_catalogue import RunCatalogue
 from workbench.store.run_writer import RunWriter, is_held, take_lease
 from workbench.store.tables import commands, runs, select_events
-from workbench.store.urls import resolve_url, usual_artifacts
 
 LEASE_TIMEOUT_S = 15.0
 _CHUNK_EVENTS = 20_000
-_ROW_COLUMNS = [column for column in runs.c if column.name != "experiment"]
 
 
-class Store:
-    """All runs of a user or a team, in one database; every method may be called from any thread."""
-
-    def __init__(self, database: Database, artifacts: Artifacts) -> None:
-        """Use an open database; `Store.open` is the usual way.
-
-        Args:
-            database: A database of the newest schema.
-            artifacts: The place under which each run has its own folder.
-        """
-        self.url = database.url.render_as_string(hide_password=False)
-        """What another process needs to open it, including its password."""
-        self.place = database.place
-        """Where it is, as it may be shown."""
-        self.artifacts = artifacts
-        self._database = database
-        self._engine = database.engine
-        self._notifications = Notifications(database)
-        self._deaf_unix_s = -math.inf
-
-    @classmethod
-    def open(cls, url: str | None = None, artifacts: str | Path | None = None) -> Self:
-        """Open a store, creating it or bringing its schema up to date where needed.
-
-        Args:
-            url: A SQLAlchemy URL or the path of a SQLite file; None for WORKBENCH_STORE or the user's own.
-            artifacts: A path or URL for files of runs, such as `s3://bucket/runs`; None for
-                WORKBENCH_ARTIFACTS, or a folder beside the SQLite file or in the user's data.
-
-        Raises:
-            StoreError: If it is no store, damaged, or newer than this version.
-            StoreUnavailableError: If it cannot be reached or written.
-            ArtifactsError: If the place of the artifacts cannot be meant.
-
-        Example:
-            >>> store = wb.Store.open("runs.sqlite")
-        """
-        resolved = resolve_url(url)
-        place = artifacts or os.environ.get("WORKBENCH_ARTIFACTS") or usual_artifacts(resolved)
-        return cls(connect(resolved), Artifacts.at(place))
-
-    def close(self) -> None:
-        """Close the connections; writers must be closed before."""
-        self._notifications.close()
-        self._engine.dispose()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def create_run(self, experiment: Experiment, *, run_id: str | None = None) -> str:
-        """Store a new run, waiting for a driver, and the objects embedded in its experiment.
-
-        Args:
-            experiment: What it will execute.
-            run_id: Its name in the store; the default is made of the experiment's name and the time.
-
-        Returns:
-            The run id: later runs of the same name sort behind earlier ones.
-
-        Raises:
-            StoreError: If the run id exists already or cannot name a folder.
-            ArtifactsError: If the embedded objects cannot be written.
-        """
-        if run_id is not None:
-            check_run_id(run_id)
-        now = time.time()
-        ticks = count_ticks(now)
-        row = {
-            "name": experiment.name, "experiment": experiment.model_dump_json(),
-            "experiment_hash": experiment.hash(), "created_unix_s": now, "state": "waiting",
-            "changed_unix_s": now, "last_seq": 0, "last_command": 0,
-        }  # fmt: skip
-        self.artifacts.claim()
-        while True:
-            chosen = run_id or make_run_id(experiment.name, ticks)
-            try:
-                with translated(self._engine), self._engine.begin() as connection:
-                    connection.execute(runs.insert(), {**row, "run_id": chosen})
-                    # Before the commit: a run that can be seen has its objects.
-                    write_objects(self.artifacts.below(chosen), experiment.payloads())
-                return chosen
-            except StoreError as error:
-                if not isinstance(error.__cause__, IntegrityError):
-                    raise
-                if run_id is not None:
-                    raise StoreError(
-                        f"run {run_id} exists already", field="run_id", next_step="Choose another."
-                    ) from error
-                ticks += 1
-
-    def run(self, run_id: str) -> RunRow:
-        """Find one run.
-
-        Args:
-            run_id: A run id, a beginning that only one run has, or "last".
-
-        Raises:
-            RunNotFoundError: If there is none, or more than one; near ones are listed.
-        """
-        return self._to_run(self._find(run_id))
-
-    def runs(self, limit: int | None = None) -> list[RunRow]:
-        """Return the runs, newest first.
-
-        Args:
-            limit: How many at most.
-        """
-        query = sa.select(*_ROW_COLUMNS).order_by(runs.c.key.desc()).limit(limit)
-        return [self._to_run(row) for row in self._fetch(query)]
-
-    def experiment(self, run_id: str) -> Experiment:
-        """Return what a run executes, with its embedded objects.
-
-        Raises:
-            RunNotFoundError: If there is no such run.
-            RunError: If the bytes of an embedded object are not those that were stored.
-            StoreError: If this version cannot read the experiment.
-        """
-        row = self._find(run_id)
-        try:
-            found = read_stored(self._fetch(sa.select(runs.c.experiment).where(runs.c.key == row.key))[0][0])
-        except ExperimentError as error:
-            raise StoreError(
-                f"the experiment of run {row.run_id} cannot be read by this version: {error}",
-                next_step="A newer version of the workbench may have written it: update this one.",
-            ) from error
-        # Readers of a run need none of them; in training, loading reports those that are missing.
-        with contextlib.suppress(ArtifactsError):
-            objects = read_objects(self.artifacts.below(row.run_id), found.payload_hashes())
-            return found.with_payloads(objects)
-        return found
-
-    def artifacts_of(self, run_id: str) -> Artifacts:
-        """Return the place of a run's files.
-
-        Raises:
-            RunNotFoundError: If there is no such run.
-        """
-        return self.artifacts.below(self._find(run_id).run_id)
-
-    def folder(self, run_id: str) -> Path:
-        """Return where this machine keeps a run's logs, and its artifacts where they lie on this machine.
-
-        Raises:
-            RunNotFoundError: If there is no such run.
-            ArtifactsError: If it cannot be made.
-        """
-        folder = self.artifacts_of(run_id).working_folder
-        Artifacts.at(folder).prepare()
-        return folder
+class Store(RunCatalogue):
+    """All runs with what happened in them; every method may be called from any thread."""
 
     def events(
         self,
@@ -369,32 +200,3 @@ class Store:
             RunNotFoundError: If there is no such run.
         """
         return is_held(self._find(run_id), self._database.now_unix_s())
-
-    def _find(self, run_id: str) -> Any:
-        query = sa.select(*_ROW_COLUMNS)
-        if run_id in NEWEST:
-            found = self._fetch(query.order_by(runs.c.key.desc()).limit(1))
-        else:
-            found = self._fetch(query.where(runs.c.run_id == run_id))
-            if not found and run_id:
-                found = self._fetch(query.where(runs.c.run_id.startswith(run_id, autoescape=True)).limit(10))
-        if len(found) == 1:
-            return found[0]
-        if found:
-            raise RunNotFoundError(
-                f"{run_id!r} begins several runs: {', '.join(row.run_id for row in found)}",
-                next_step="Give more of the run id.",
-            )
-        known = [row.run_id for row in self._fetch(sa.select(runs.c.run_id).order_by(runs.c.key.desc()))]
-        raise RunNotFoundError(f"there is no run {run_id!r} in {self.place}", next_step=hint(run_id, known))
-
-    def _to_run(self, row: Any) -> RunRow:
-        return to_run(row, self._database.now_unix_s(), self._deaf_unix_s)
-
-    def _fetch(self, query: sa.Select[Any]) -> list[Any]:
-        try:
-            with translated(self._engine), self._engine.connect() as connection:
-                return list(connection.execute(query))
-        except StoreUnavailableError:
-            self._deaf_unix_s = self._database.now_unix_s()
-            raise

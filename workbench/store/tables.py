@@ -34,7 +34,7 @@ runs = Table(
     Column("owner_pid", Integer),
     Column("owner_host", String(255)),
     Column("owner_process", String(120)),
-    # What users wrote about the run, whoever drives it.
+    # What users wrote about the run, whichever process drives it.
     Column("tags", Text),
     Column("notes", Text),
     Column("pinned_unix_s", Double),

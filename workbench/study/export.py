@@ -23,15 +23,15 @@ from workbench.study.parameters import Parameters
 from workbench.study.records import ConfigurationRecord, Outcome, TrialRecord, better
 
 
-def best_trials(experiment: Experiment, told: Sequence[tuple[ConfigurationRecord, Outcome]]) -> list[int]:
+def best_trials(experiment: Experiment, finished: Sequence[tuple[ConfigurationRecord, Outcome]]) -> list[int]:
     """Return the best feasible trial, or with several objectives the Pareto front.
 
     Args:
         experiment: The experiment.
-        told: Finished configurations with their outcomes.
+        finished: Finished configurations with their outcomes.
     """
     metrics = [objective.metric for objective in experiment.objectives]
-    feasible = [(record, outcome) for record, outcome in told if _is_feasible(experiment, outcome)]
+    feasible = [(record, outcome) for record, outcome in finished if _is_feasible(experiment, outcome)]
     if len(metrics) > 1:
         costs = [_costs(experiment, outcome) for _, outcome in feasible]
         front = [cost for cost in costs if not any(_dominates(other, cost) for other in costs)]

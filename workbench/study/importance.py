@@ -21,10 +21,10 @@ from workbench.study.parameters import Parameters
 from workbench.study.records import ConfigurationRecord, Outcome
 
 MIN_TRIALS = 10
-_NUM_SHUFFLES = 40
+_NUM_SHUFFLES = 60
 _NUM_RESAMPLES = 30
 _INTERVAL = (0.05, 0.95)
-_CHANCE = 0.95
+_CHANCE = 0.98
 _NUM_GOOD = 8
 _MIN_GOOD, _MAX_GOOD = 0.1, 0.5
 _MAX_TRIALS = 400
@@ -37,14 +37,14 @@ chance could explain, and its upper end is the share that chance reaches."""
 def importance(
     experiment: Experiment,
     parameters: Parameters,
-    told: Iterable[tuple[ConfigurationRecord, Outcome]],
+    finished: Iterable[tuple[ConfigurationRecord, Outcome]],
 ) -> Importance:
     """Return the share of each searched parameter in what made trials good, with its uncertainty.
 
     Args:
         experiment: The experiment.
         parameters: Its search space in Optuna's terms.
-        told: Finished configurations with their outcomes.
+        finished: Finished configurations with their outcomes.
 
     Returns:
         Shares of the whole, the largest first; those that chance could explain count as 0. Empty where
@@ -55,7 +55,7 @@ def importance(
         Watanabe et al., PED-ANOVA, IJCAI 2023.
     """
     metrics = [objective.metric for objective in experiment.objectives]
-    complete = [(record, outcome) for record, outcome in told if outcome.state == "complete"]
+    complete = [(record, outcome) for record, outcome in finished if outcome.state == "complete"]
     if len(metrics) > 1 or len(complete) < MIN_TRIALS:
         return {}
     complete = complete[-_MAX_TRIALS:]

@@ -3,13 +3,12 @@
 It holds the run's lease in the store, keeps the study and the history as projections of the events, and
 lets Ray Tune execute trials. Everything is stored before it takes effect, so a driver that dies can be
 replaced by another one that reads the events and continues. What a trial does on its workers is left to the
-coordinator; what to propose and when to prune, to the study.
+coordinator, what it needs there to `orders`; what to propose and when to prune, to the study.
 """
 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import logging
 import os
 import socket
@@ -24,12 +23,11 @@ from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.events import AttemptEnded, Event, RunState, RunStateChanged, TrialEnded
 from workbench.experiment.changing import values_of
 from workbench.formatting import format_count
-from workbench.history import Trial
 from workbench.resources import ClusterInventory
 from workbench.store import Store
 from workbench.sweeps.artifact_outage import Pause
 from workbench.sweeps.budget import begun_ending, ending_now, has_room, honest_ending
-from workbench.sweeps.cluster import driver_started, known_plan
+from workbench.sweeps.cluster import driver_started
 from workbench.sweeps.commands import Commands
 from workbench.sweeps.conclusion import natural_end, result_of
 from workbench.sweeps.elastic import ElasticTrials, given_back
@@ -37,15 +35,13 @@ from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.messages import Order
 from workbench.sweeps.monitor import Monitor
 from workbench.sweeps.node_changes import Hardware
-from workbench.sweeps.origin_file import read_origin
+from workbench.sweeps.orders import Orders
 from workbench.sweeps.retention import Retention
 from workbench.sweeps.run_alerts import Alerting
 from workbench.sweeps.trial_plans import TrialPlans
 from workbench.sweeps.trial_reports import Referee, attempt_ended
 from workbench.sweeps.tuner import fit
 from workbench.sweeps.waiting import Waiting
-from workbench.training import TrialTask
-from workbench.workers.gang import prepare
 from workbench.workers.nodes import RETURN_S
 from workbench.workers.pool_client import cancel
 
@@ -76,9 +72,7 @@ class Driver:
         self.experiment = self._ledger.experiment
         self.history = self._ledger.history
         self.study = self._ledger.study
-        self._experiment_json = self.experiment.model_dump_json()
         self._artifacts = store.artifacts_of(self.run_id)
-        self._origin = read_origin(self._artifacts)
         self._pause = Pause(self._ledger, self._artifacts)
         self._waiting = Waiting(self._ledger)
         self._hardware = Hardware(self._ledger)
@@ -90,9 +84,9 @@ class Driver:
         self._replaces_a_killed_one = replaces_a_killed_one
         self._unfinished: deque[int] = deque()
         self._running: set[int] = set()
-        self._num_orders = 0
         self._stop_trials: set[int] = set()
         self._plans = TrialPlans(store, self._ledger)
+        self._orders = Orders(self._ledger, self._artifacts, self._plans, self._alerting)
         self._growth = ElasticTrials(store, self._ledger) if self.experiment.resources.elastic else None
         self._leaving: Any = None  # there once the last trial that begins again has left its workers
         self._ending: RunStateChanged | None = None
@@ -166,7 +160,7 @@ class Driver:
             len(self.history.trials), len(unfinished),
         )  # fmt: skip
 
-    # What Tune's adapters ask.
+    # Called by the adapters of Tune.
 
     def next_order(self) -> Order | None:
         """Return the next trial to start, or None where there is none now."""
@@ -182,8 +176,7 @@ class Driver:
         if number is None:
             return None
         self._running.add(number)
-        self._num_orders += 1
-        return self._order(self.history.trials[number])
+        return self._orders.order(self.history.trials[number], self._share.request)
 
     def is_over(self) -> bool:
         """Return whether no further trial will start."""
@@ -267,59 +260,19 @@ class Driver:
     # Proposals.
 
     def _start_together(self) -> None:
-        """Prepare workers for the trials that can start now, and let these wait for each other.
-
-        Tune ends a coordinator that is starting when another one becomes free, so where trials are shorter
-        than that start it would never get a second one.
-        """
+        """Prepare workers for the trials that can start now, and let these wait for each other."""
         allowed, share = self.history.in_force.max_configurations(), self._share
         free = max(0, share.concurrency - len(self._running))
         if allowed is not None:
             left = max(0, allowed - self.history.num_configurations())
             free = min(free, len(self._unfinished) + left)
-        self._together, self._last_together = len(self._running) + free, self._num_orders + free
-        num_workers = free * share.request.num_workers
-        if num_workers:
-            prepare(dataclasses.replace(share.request, num_workers=num_workers))
+        self._orders.start_together(free, len(self._running), share.request)
 
     def _propose(self) -> int | None:
         if (proposal := self.study.ask(repeats_only=not has_room(self.history))) is None:
             return None
         self._ledger.record(proposal.event())
         return proposal.trial
-
-    def _order(self, trial: Trial) -> Order:
-        decided = self._plans.plan_for(trial.params) | trial.decided_plan
-        task = TrialTask(
-            run_id=self.run_id,
-            trial=trial.number,
-            attempt=trial.attempts,
-            experiment_json=self._experiment_json,
-            objects=self._artifacts.below("objects").url if self.experiment.payload_hashes() else None,
-            params=dict(trial.params),
-            seed=trial.seed,
-            folder=self._artifacts.below(f"trials/{trial.number:05d}").url,
-            resume=True,
-            plan=decided,
-            patterns=self._ledger.alerts.patterns,
-        )
-        limit_s = self.experiment.resources.trial_time
-        together = self._together if self._num_orders <= self._last_together else 1
-        plan = known_plan(self.experiment, trial.params, decided)
-        return Order(
-            task=task,
-            request=self._alerting.allowed(
-                dataclasses.replace(
-                    self._share.request, trial=trial.number, num_workers=plan.workers or 1, together=together
-                )
-            ),
-            blocking=self.experiment.early_stop.pruner != "none",
-            origin=self._origin,
-            plan=plan,
-            max_retries=max(0, self.experiment.resources.max_retries - trial.num_retries),
-            may_shrink=not trial.ran_out_of_memory,
-            time_left_s=None if limit_s is None else max(0.0, limit_s - trial.trained_s),
-        )
 
     # Limits and the end.
 
@@ -349,12 +302,12 @@ class Driver:
         """Describe how many trials run at once if `wanted` is in force."""
         fitting, num_running = self._share.num_fitting, len(self._running)
         wanted = wanted if isinstance(wanted, int) else fitting
-        said = f"{format_count(wanted, 'trial')} at once"
+        text = f"{format_count(wanted, 'trial')} at once"
         if wanted < num_running:
-            said += f", once {num_running - wanted} of the {num_running} running ones have ended"
+            text += f", once {num_running - wanted} of the {num_running} running ones have ended"
         if wanted > fitting:
-            said += f"; the hardware has room for {fitting}, so the others wait for workers"
-        return said
+            text += f"; the hardware has room for {fitting}, so the others wait for workers"
+        return text
 
     def follow_settings(self) -> None:
         """Apply the settings that are in force now."""

@@ -22,7 +22,7 @@ from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
 from workbench.alerts.settings import VARIABLE as SETTINGS_VARIABLE
 from workbench.errors import RunError, StoreUnavailableError, WorkbenchError
 from workbench.events import FINISHED_RUN_STATES
-from workbench.head.local_head import QUIET
+from workbench.head.attachment import QUIET
 from workbench.remote.code_origin import Origin
 from workbench.store import Store
 from workbench.store.urls import is_shared

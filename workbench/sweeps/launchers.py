@@ -71,10 +71,10 @@ class InlineLauncher(_StoreCommands):
             LeaseError: If another driver holds the run.
             ResourcesError: If the cluster can never provide what the run requests.
         """
-        from workbench.head import local_head
+        from workbench.head import attachment
         from workbench.sweeps.driver import Driver
 
-        with local_head.attached(self._address):
+        with attachment.attached(self._address):
             for name in ("ray.tune", "ray.air", "ray.train"):  # this process's output belongs to the user
                 logging.getLogger(name).setLevel(logging.ERROR)
             Driver(self._store, run_id).run()
@@ -91,9 +91,9 @@ class RayLauncher(_StoreCommands):
             ResourcesError: If the cluster can never provide what the run requests.
             RunError: If the actor does not take the run in time, or Ray is lost meanwhile.
         """
-        from workbench.head import local_head
+        from workbench.head import attachment
 
-        with local_head.attached(self._address):
+        with attachment.attached(self._address):
             from ray.exceptions import RayError
 
             try:

@@ -10,6 +10,7 @@ from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment
 from workbench.models import LOSSES, METRICS, Task, default_metrics, fits_task
 from workbench.models.configurations import FittedConfiguration, configuration_type
+from workbench.models.estimators import is_from_library
 from workbench.registry import Registry
 from workbench.sweeps.unknown_names import unknown
 
@@ -48,7 +49,10 @@ def check_what_is_reported(experiment: Experiment) -> None:
     assert experiment.data is not None
     task = task_of(experiment.data)
     reported = reported_metrics([metric.short_name for metric in experiment.metrics], task)
-    if not model.is_reference and issubclass(configuration_type(model.name), FittedConfiguration):
+    is_fitted = is_from_library(model) or (
+        not model.is_reference and issubclass(configuration_type(model.name), FittedConfiguration)
+    )
+    if is_fitted:
         reported.remove("train_loss")
     wanted = [(f"objectives.{index}.metric", item.metric) for index, item in enumerate(experiment.objectives)]
     wanted += [

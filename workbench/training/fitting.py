@@ -56,7 +56,7 @@ def fit(task: TrialTask, report: Report) -> Outcome:
         raise ExperimentError(
             "a model that is fitted to all samples at once has one worker", field="plan.workers", allowed="1"
         )
-    configuration = fitted_of(task.experiment, task.params)
+    configuration = fitted_of(task.experiment, task.params, loads_code=True)
     assert configuration is not None
     datasets = load_trial_data(task.run_id, task.experiment, task.seed)
     configuration.build(  # refuses data that it cannot take
@@ -91,6 +91,7 @@ class _Fitting:
         inputs, targets = _all_of(self._datasets.train)
         planned = TrialPlanned(trial=task.trial, attempt=task.attempt, plan=self._settings.plan.to_json())
         values: dict[str, float] = {}
+        model: nn.Module | None = None
         rounds, step = min(self._epochs, _MAX_ROUNDS), 0
         stops = bool(self._report(planned))
         grown = self._configuration.grow(
@@ -100,9 +101,7 @@ class _Fitting:
             num_rounds=rounds,
             seed=task.seed,
         )
-        for number, model in enumerate(grown, start=1):
-            if stops:
-                break
+        for number, model in enumerate(() if stops else grown, start=1):
             step = self._epochs * number // rounds
             values = self._evaluate(model)
             stops = self._report_round(step, values, num_train)
@@ -110,9 +109,12 @@ class _Fitting:
             if name is not None:
                 return diverged(name, values[name], step, values)
             self._check_measured(values)
-            is_best = self._value.report(values, step=step)
-            if is_best if self._value.follows_best else number == rounds:
+            if self._value.report(values, step=step) and self._value.follows_best:
                 stops = self._save(model, step, values) or stops
+            if stops:
+                break
+        if model is not None and not self._value.follows_best:
+            stops = self._save(model, step, values) or stops
         return Outcome("stopped" if stops else "complete", step, self._value.result())
 
     def _evaluate(self, model: nn.Module) -> dict[str, float]:

@@ -1,6 +1,6 @@
 """The one loop: epochs of optimizer steps, evaluations, checkpoints and reports, for any strategy.
 
-The loop knows its rank but never how workers exchange anything: what it needs from the others it asks of
+The loop knows its rank but never how workers exchange anything: what it needs from the others comes from
 `strategy.total`, at steps on which all workers agree. Between reports it neither waits for the device nor
 looks at a loss. Where all begins (model, data, optimizer) is left to `assembly`.
 """

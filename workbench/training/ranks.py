@@ -22,7 +22,7 @@ WAIT_S = 5.0
 LEAVE_S = 3.0
 """How long a rank whose function has returned waits for the others before it leaves the group."""
 STOPPED_S = 1.0
-"""The same where the trial was told to stop: ranks that do not report notice only then."""
+"""The same where the trial has to stop: ranks that do not report notice only then."""
 _POLL_S = (0.0005, 0.02)
 _REPORTS, _STOP = "reports/0", "stop_at"
 
@@ -42,10 +42,10 @@ class Ranks:
         self.num_reports = 0
 
     def decide(self, stop: bool) -> bool:
-        """Note a report of this worker, and return whether rank 0 was told to stop at it or before.
+        """Note a report of this worker, and return whether rank 0 had to stop at it or before.
 
         Args:
-            stop: Whether this worker was told to stop.
+            stop: Whether this worker has to stop.
         """
         self.num_reports += 1
         if self._rank == 0:
@@ -90,7 +90,7 @@ class Ranks:
             let_go()
 
     def is_stopped(self) -> bool:
-        """Return whether rank 0 was told to stop."""
+        """Return whether rank 0 had to stop."""
         with contextlib.suppress(RuntimeError):  # its process has ended, and the store with it
             return self._is_set(_STOP)
         return False

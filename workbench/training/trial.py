@@ -36,7 +36,7 @@ def run_trial(task: TrialTask, report: Report) -> TrialEnded:
             run = task.measurement.run
         elif task.experiment.train is not None:
             from workbench.training.functions import run_function as run
-        elif fitted_of(task.experiment, task.params) is not None:
+        elif fitted_of(task.experiment, task.params, loads_code=True) is not None:
             from workbench.training.fitting import fit as run
         else:
             from workbench.training.loop import train as run

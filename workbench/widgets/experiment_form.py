@@ -35,7 +35,6 @@ from workbench.forms.protocol import (
     SaveFile,
     SetAddress,
     WriteText,
-    problem_of,
     read_request,
     to_message,
 )
@@ -150,7 +149,7 @@ class ExperimentForm(anywidget.AnyWidget):
             self._handle(read_request(content))
         except WorkbenchError as error:
             if content.get("type") in _FILE_REQUESTS:
-                self._send_file_answer(status="failed", problem=problem_of(error))
+                self._send_file_answer(status="failed", problem=error.to_problem())
             else:
                 self._refusal = error
         if not self._has_sent_state or self._refusal is not None:
@@ -299,7 +298,7 @@ def _keeper_of(draft: Draft, parts: tuple[str, ...], store: Store | str | None) 
         return None
     try:
         return KeptDraft(draft, open_store(store), key_of(notebook, str(cell), *parts))
-    except WorkbenchError:  # whoever starts a run is told what is wrong with the store
+    except WorkbenchError:  # starting a run reports what is wrong with the store
         return None
 
 

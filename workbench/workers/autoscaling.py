@@ -35,7 +35,7 @@ class ResourceDemand:
             self._requested = wanted
 
     def describe(self) -> list[str]:
-        """Return what the cluster was asked for, in words; nothing where there is no request."""
+        """Return what was requested from the cluster, in words; nothing where there is no request."""
         if not self._requested:
             return []
         cpus = sum(bundle["CPU"] for bundle in self._requested)

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 
 from workbench.errors import ResourcesError, WorkbenchError
-from workbench.head.local_head import connect
+from workbench.head.attachment import connect
 
 POLL_S = 0.5
 

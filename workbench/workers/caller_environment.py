@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workbench.errors import RunError
-from workbench.head.local_head import NAMESPACE
+from workbench.head.attachment import NAMESPACE
 
 _PREFIXES = (
     "BASH_FUNC_", "COV_", "DBUS_", "GNOME_", "GPG_", "JPY_", "LC_TERMINAL", "MAKE", "PYDEVD_", "PYTEST_",

@@ -1,4 +1,4 @@
-"""Options of Ray actors that reserve no CPU: Ray places such actors anywhere unless it is told where."""
+"""Options of Ray actors that reserve no CPU: Ray places such actors anywhere unless a node is named."""
 
 from __future__ import annotations
 

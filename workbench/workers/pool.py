@@ -5,18 +5,17 @@ idling, and are replaced when they die or after many leases. They belong to the 
 they do, too, and the next caller opens another pool. When memory runs out Ray kills restartable actors first,
 newest first: so workers are restartable and the pool is not, although a restarted worker is never used.
 A lease ends with its owner, however that ends. Whose turn it is and where workers run is decided in
-`admission`; what workers do while leased is left to `gang` and `worker`.
+`admission`; starting workers and ending idle ones is left to `idle_workers`, and what workers do while leased
+to `gang` and `worker`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import itertools
 import logging
 import time
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,25 +23,25 @@ import ray
 from ray.actor import exit_actor
 
 from workbench.errors import ResourcesError, RunError
+from workbench.head.attachment import NAMESPACE
 from workbench.head.installation import installation_id
-from workbench.head.local_head import NAMESPACE, keep_alive
+from workbench.head.local_head import keep_alive
 from workbench.workers.admission import (
-    Node,
     Request,
     RunsBetweenTrials,
     Shape,
     check_feasible,
     next_index,
-    place,
     serving_order,
 )
 from workbench.workers.autoscaling import ResourceDemand
+from workbench.workers.idle_workers import IdleWorkers
 from workbench.workers.lease import Lease, PoolStatus
 from workbench.workers.lease_owner import Owner, find_dead
 from workbench.workers.nodes import Nodes
 from workbench.workers.other_pools import POOL_NAME, ask_to_give_way
 from workbench.workers.placement import ON_HEAD
-from workbench.workers.worker_handles import WorkerHandle, result_of, start_worker, wait_until_ready
+from workbench.workers.worker_handles import WorkerHandle, result_of, wait_until_ready
 
 logger = logging.getLogger(__name__)
 
@@ -86,15 +85,14 @@ class Pool:
             worker_idle_s: Seconds after which an idle worker is returned to the cluster.
             trials_per_worker: Leases after which a worker is replaced.
         """
-        self._worker_idle_s = worker_idle_s
         self._trials_per_worker = trials_per_worker
         self._lease_ids = itertools.count(time.time_ns())  # unlike those of a pool that died before
-        self._idle: list[WorkerHandle] = []
         self._leased: dict[int, _ActiveLease] = {}
         self._stopping: list[tuple[str, int] | None] = []  # trials whose workers may still train
         self._waiting: list[_PendingRequest] = []
         self._between_trials = RunsBetweenTrials()
         self._nodes = Nodes()
+        self._idle = IdleWorkers(self._nodes, self._leased_workers, worker_idle_s)
         self._demand = ResourceDemand()
         self._ticking: asyncio.Task[None] | None = None
         self._used_s = time.monotonic()
@@ -150,7 +148,7 @@ class Pool:
             request: How many of which shape.
         """
         self._keep_ticking()
-        workers = self._try_place(request)
+        workers = self._idle.take(request)
         if workers:
             lease_id = self._grant(request, None, workers)
             await wait_until_ready(workers)
@@ -183,8 +181,7 @@ class Pool:
             if rank in unhealthy or worker.info is None or is_used_up:
                 ray.kill(worker.actor)
             else:
-                worker.idle_since_s = time.monotonic()
-                self._idle.append(worker)
+                self._idle.add(worker)
         self._admit()
 
     async def cancel(self, run_id: str, trial: int) -> None:
@@ -200,9 +197,7 @@ class Pool:
 
     async def give_way(self) -> None:
         """End idle workers, because another pool needs their room; end without leases and requests, too."""
-        for worker in self._idle:
-            ray.kill(worker.actor)
-        self._idle.clear()
+        self._idle.end_all()
         if not self._leased and not self._waiting and time.monotonic() - self._used_s > UNUSED_S:
             exit_actor()
 
@@ -211,12 +206,14 @@ class Pool:
         leased: Counter[str] = Counter()
         for lease in self._leased.values():
             leased[lease.request.run_id] += len(lease.workers)
-        pids = tuple(worker.info.pid for worker in self._idle if worker.info is not None)
-        foreign_cpus = sum(node.foreign_cpus for node in self._usable(Shape()))
+        foreign_cpus = sum(node.foreign_cpus for node in self._idle.usable_nodes(Shape()))
         waiting = [each.request for each in self._waiting if not each.admitted.done()]
         queue = tuple(serving_order(waiting, self._held_cpus()))
         missing = (*self._nodes.missing(), *self._demand.describe())
-        return PoolStatus(dict(leased), queue, pids, round(foreign_cpus, 2), missing)
+        return PoolStatus(dict(leased), queue, self._idle.pids, round(foreign_cpus, 2), missing)
+
+    def _leased_workers(self) -> list[WorkerHandle]:
+        return [worker for leased in self._leased.values() for worker in leased.workers]
 
     def _held_cpus(self) -> Counter[str]:
         """Return the CPUs that the leased workers of each run use."""
@@ -233,14 +230,14 @@ class Pool:
         """
         if any(not waiting.admitted.done() for waiting in self._waiting):
             return 0
-        return sum(node.fits(shape) for node in self._usable(shape))
+        return sum(node.fits(shape) for node in self._idle.usable_nodes(shape))
 
     def _admit(self) -> None:
         """Admit requests in their order until one has to wait."""
         self._waiting = [waiting for waiting in self._waiting if not waiting.admitted.done()]
         while eligible := [waiting for waiting in self._waiting if not self._is_held_back(waiting)]:
             waiting = eligible[next_index([other.request for other in eligible], self._held_cpus())]
-            workers = self._try_place(waiting.request)
+            workers = self._idle.take(waiting.request)
             if workers is None:
                 return
             self._waiting.remove(waiting)
@@ -263,59 +260,6 @@ class Pool:
         self._leased[lease_id] = _ActiveLease(request, owner, workers)
         return lease_id
 
-    def _try_place(self, request: Request) -> list[WorkerHandle] | None:
-        """Take idle workers and start the rest of a gang; return None where it does not fit."""
-        self._idle = [worker for worker in self._idle if not worker.is_dead]
-        matching = [worker for worker in self._idle if worker.may_serve(request)]
-        if request.num_workers == 1 and matching:
-            self._idle.remove(matching[-1])
-            return [matching[-1]]
-        chosen = place(request, self._usable(request.shape, matching))
-        if chosen is None:
-            return None
-        workers: list[WorkerHandle] = []
-        for node_id in chosen:
-            warm = next((worker for worker in reversed(matching) if worker.node_id == node_id), None)
-            if warm is not None:
-                matching.remove(warm)
-                self._idle.remove(warm)
-            workers.append(warm or WorkerHandle(None, node_id, request.shape, request.environment))
-        for worker in workers:
-            if worker.actor is None:
-                self._make_room(worker.node_id, workers)
-                worker.actor = start_worker(worker.node_id, request)
-        return workers
-
-    def _make_room(self, node_id: str, newcomers: list[WorkerHandle]) -> None:
-        """End idle workers of a node until the workers about to run there fit."""
-        node = next(node for node in self._nodes.known() if node.node_id == node_id)
-        busy = [*newcomers, *(worker for leased in self._leased.values() for worker in leased.workers)]
-        for oldest in sorted(self._idle, key=lambda worker: worker.idle_since_s):
-            here = [worker.shape for worker in (*busy, *self._idle) if worker.node_id == node_id]
-            if (
-                sum(shape.cpus for shape in here) <= node.cpus
-                and sum(shape.gpus for shape in here) <= node.gpus
-            ):
-                return
-            if oldest.node_id == node_id:
-                self._idle.remove(oldest)
-                ray.kill(oldest.actor)
-
-    def _usable(self, shape: Shape, warm: Sequence[WorkerHandle] | None = None) -> list[Node]:
-        """Return the nodes that can be used now.
-
-        Args:
-            shape: The shape of the workers in question.
-            warm: Idle workers that may serve them; all if None.
-        """
-        leased = [worker.slot for leased in self._leased.values() for worker in leased.workers]
-        idle = [worker.slot for worker in self._idle]
-        nodes = self._nodes.usable(shape, leased, idle)
-        if warm is None:
-            return nodes
-        counts = Counter(worker.node_id for worker in warm)
-        return [dataclasses.replace(node, num_idle=counts[node.node_id]) for node in nodes]
-
     def _keep_ticking(self) -> None:
         if self._ticking is None or self._ticking.done():
             self._ticking = asyncio.get_running_loop().create_task(self._tick())
@@ -333,7 +277,7 @@ class Pool:
                     if self._waiting:
                         ask_to_give_way()
                     await self._end_leases_of_dead_owners()
-                    self._end_idle_workers()
+                    self._idle.end_overdue()
                     self._demand.update([held.request for held in (*self._leased.values(), *self._waiting)])
                     if self._leased or self._waiting:
                         keep_alive()  # a local head is in use while workers are leased or waited for
@@ -349,10 +293,10 @@ class Pool:
         if not silent:
             return
         logger.warning("nodes %s are silent; their workers are given up", ", ".join(sorted(silent)))
-        for worker in [worker for leased in self._leased.values() for worker in leased.workers] + self._idle:
+        for worker in self._leased_workers():
             if worker.node_id in silent:
                 ray.kill(worker.actor)  # pending calls to it fail at once
-        self._idle = [worker for worker in self._idle if worker.node_id not in silent]
+        self._idle.end_on(silent)
         for owner in {held.owner for held in (*self._leased.values(), *self._waiting)}:
             if owner is not None and owner.node_id in silent and owner.handle is not None:
                 ray.kill(owner.handle)
@@ -375,13 +319,6 @@ class Pool:
         for lease_id, leased in list(self._leased.items()):
             if leased.owner in dead:
                 await self.release(lease_id, unhealthy=tuple(range(len(leased.workers))))
-
-    def _end_idle_workers(self) -> None:
-        now_s = time.monotonic()
-        for worker in list(self._idle):
-            if now_s - worker.idle_since_s >= self._worker_idle_s:
-                self._idle.remove(worker)
-                ray.kill(worker.actor)
 
 
 def connect_pool() -> Any:

@@ -1,6 +1,7 @@
 // The form's connection to the kernel: numbers messages, keeps the state, and matches answers to queries.
 import type { FormRequest, Json, KernelMessage, Language, Mapping, PartName, Topic } from "./message_types";
-import type { Answer, FormState, Problem, Results } from "./types";
+import type { Problem } from "../types";
+import type { Answer, FormState, Results } from "./types";
 
 /** The part of an anywidget's model that is used here. */
 export interface Channel {
@@ -18,7 +19,7 @@ export interface QueryState<K extends Topic> {
   problem: Problem | null;
 }
 
-/** After this long without an answer, the user is told that the kernel is busy. */
+/** After this long without an answer, the form shows that the kernel is busy. */
 const PATIENCE_MS = 1500;
 
 export class KernelConnection {

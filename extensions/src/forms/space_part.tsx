@@ -112,7 +112,7 @@ function ParameterRow({ form, row, others, sampled, field, onRenamed, onRemoved 
   const path = `search.${row.name}`;
   const change = (kind: Kind | "auto") => {
     if (kind !== "auto") return form.edit([[path, withKind(row, kind)]], `Search ${row.name} as ${KIND_NAMES[kind]}`);
-    // Where nothing is said the default holds, which is auto for most that can be.
+    // Where nothing is given the default holds, which is auto for most that can be.
     const changes: [string, Json][] = field!.default === "auto" ? [] : [[field!.path, "auto"]];
     return form.edit(changes, `Leave ${row.name} to the advisor`, [path]);
   };
@@ -209,7 +209,7 @@ interface EditorProps extends FormProps {
   sampled: SampledParameter | null;
 }
 
-/** A whole number is no less a float: the kind is said along with it. */
+/** A whole number may be a float, too: so the kind is sent with it. */
 function setRange(
   form: KernelConnection,
   row: SearchRow,

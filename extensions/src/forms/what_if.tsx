@@ -51,10 +51,10 @@ function Control({
 }
 
 function Answer({ result }: { result: WhatIfResult }) {
-  const said = [result.samples_per_s, result.step_time_s, result.memory_bytes, result.time_to_target_s].map(
+  const stated = [result.samples_per_s, result.step_time_s, result.memory_bytes, result.time_to_target_s].map(
     (one) => one.words,
   );
-  const limits = result.limits?.filter((limit) => !said.includes(limit));
+  const limits = result.limits?.filter((limit) => !stated.includes(limit));
   return (
     <>
       <dl class="workbench-facts workbench-form-facts">

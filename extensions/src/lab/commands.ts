@@ -88,9 +88,9 @@ async function start(host: Host, given: string | null): Promise<string | null> {
     headers,
     body: JSON.stringify(action),
   });
-  const told = (await answer.json()) as Done | Problem;
-  if ("run_id" in told) return told.run_id;
-  Notification.error([told.problem, told.next_step].filter(Boolean).join(" "));
+  const done = (await answer.json()) as Done | Problem;
+  if ("run_id" in done) return done.run_id;
+  Notification.error([done.problem, done.next_step].filter(Boolean).join(" "));
   return null;
 }
 

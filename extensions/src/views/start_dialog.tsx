@@ -12,7 +12,7 @@ export function StartDialog({ controller, onClose }: { controller: Controller; o
   const [name, setName] = useState("");
   const [settings, setSettings] = useState("");
   const [address, setAddress] = useState("");
-  const [said, setSaid] = useState<string | null>(null);
+  const [started, setStarted] = useState<string | null>(null);
   const [problem, setProblem] = useState<Problem | null>(null);
   const [busy, setBusy] = useState(false);
 
@@ -40,7 +40,7 @@ export function StartDialog({ controller, onClose }: { controller: Controller; o
     try {
       const done = await controller.act(action);
       if (done.run_id) controller.openRun(done.run_id);
-      else if (done.answer) return setSaid(done.answer);
+      else if (done.answer) return setStarted(done.answer);
       onClose();
     } catch (error) {
       setProblem(problemIn(error));
@@ -111,17 +111,17 @@ export function StartDialog({ controller, onClose }: { controller: Controller; o
             )}
           </Field>
           <ProblemNotice problem={problem?.field === "address" ? null : problem} />
-          {said ? (
+          {started ? (
             <p class="workbench-notice" role="status">
-              {said}
+              {started}
             </p>
           ) : null}
           <div class="workbench-buttons">
             <button type="submit" class="workbench-primary" disabled={busy || !path}>
-              {said ? "Started" : busy ? "Starting …" : "Start"}
+              {started ? "Started" : busy ? "Starting …" : "Start"}
             </button>
             <button type="button" onClick={onClose}>
-              {said ? "Close" : "Cancel"}
+              {started ? "Close" : "Cancel"}
             </button>
           </div>
           <details>

@@ -1,4 +1,4 @@
-"""The card: a stored advice as lines for a terminal, about thirty of at most a hundred columns.
+"""A stored advice as lines for a terminal, about thirty of at most a hundred columns.
 
 The answer first, then why, what else there would be and what it would cost, what all of this rests on, and
 what to write into the experiment. Deciding is left to the advisor; colours and pages to those who show it.

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.builders.advice import advice
 from workbench.advisor.advice import apply_settings
-from workbench.advisor.card import WIDTH, compare, lines_of, yaml_lines
+from workbench.advisor.advice_lines import WIDTH, compare, lines_of, yaml_lines
 from workbench.errors import ExperimentError
 from workbench.events import AdviceGiven, from_json, to_json
 from workbench.experiment.yaml_file import read_yaml

@@ -1,9 +1,4 @@
-"""What the process that children are forked from has loaded."""
-
-import sklearn.ensemble  # noqa: F401
-import torch
-import torch._subclasses.fake_tensor
-import torch.utils.flop_counter
+"""What the process that programs are forked from has loaded, see `warm_process`."""
 
 import workbench.data.preview
 import workbench.models.layers
@@ -12,5 +7,3 @@ import workbench.planning.settings
 import workbench.probes.fake_steps
 import workbench.training.assembly
 import workbench.training.loading  # noqa: F401
-
-torch.set_num_threads(1)

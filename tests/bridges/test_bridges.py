@@ -1,0 +1,146 @@
+"""Every bridge keeps the same contract, with its real library: reports, stops, resumes after SIGKILL."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.bridges import bridged_functions
+from tests.bridges.bridged_functions import NUM_STEPS
+from workbench.bridges import Bridge
+from workbench.errors import ArgumentError, MissingDependencyError
+from workbench.events import Event, TrialEnded, TrialReported
+from workbench.experiment import Experiment
+from workbench.training import TrialTask, run_trial
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A bridge, the packages that its test needs, and the metric that its training minimises."""
+
+    name: str
+    packages: tuple[str, ...]
+    metric: str
+
+    @property
+    def needed(self) -> Any:
+        absent = [package for package in self.packages if importlib.util.find_spec(package) is None]
+        reason = f"not installed: {', '.join(absent)} (make bridges installs what the bridges need)"
+        return pytest.param(self, id=self.name, marks=pytest.mark.skipif(bool(absent), reason=reason))
+
+
+CASES = (
+    Case("xgboost", ("xgboost",), "train_logloss"),
+    Case("lightgbm", ("lightgbm",), "train_binary_logloss"),
+    Case("sklearn", (), "log_loss"),
+    Case("lightning", ("lightning",), "last_loss"),
+    Case("transformers", ("transformers", "accelerate"), "eval_loss"),
+    Case("keras", ("keras",), "val_loss"),
+    Case("jax", ("jax", "optax"), "loss"),
+)
+each_bridge = pytest.mark.parametrize("case", [case.needed for case in CASES])
+
+
+def run(case: Case, folder: Path, *, stop_at: int | None = None, dies_at: int | None = None,
+        **order: Any) -> tuple[TrialEnded, list[TrialReported]]:  # fmt: skip
+    experiment = Experiment(
+        train=f"{bridged_functions.__name__}:train_{case.name}",
+        objectives=[{"metric": case.metric, "goal": "minimize"}],
+    )
+    reports: list[TrialReported] = []
+
+    def take(event: Event) -> bool:
+        assert isinstance(event, TrialReported)
+        reports.append(event)
+        if event.step == dies_at:
+            import os
+            import signal
+
+            os.kill(os.getpid(), signal.SIGKILL)
+        return event.step == stop_at
+
+    task = TrialTask("r", 0, 0, experiment.model_dump_json(), folder=str(folder), **order)
+    return run_trial(task, take), reports
+
+
+@each_bridge
+def test_each_epoch_is_reported_and_the_objective_is_among_it(case: Case, tmp_path: Path) -> None:
+    ended, reports = run(case, tmp_path)
+    assert ended.state == "complete", ended.traceback
+    assert [each.step for each in reports] == list(range(1, NUM_STEPS + 1))
+    losses = [each.values[case.metric] for each in reports]
+    assert losses[-1] < losses[0]
+
+
+@each_bridge
+def test_a_trial_that_is_stopped_trains_no_further(case: Case, tmp_path: Path) -> None:
+    ended, reports = run(case, tmp_path, stop_at=2)
+    assert (ended.state, [each.step for each in reports]) == ("stopped", [1, 2]), ended.traceback
+
+
+@each_bridge
+def test_a_killed_trial_continues_where_it_was(case: Case, tmp_path: Path) -> None:
+    program = (
+        "from pathlib import Path; from tests.bridges.test_bridges import CASES, run; "
+        f"run(next(case for case in CASES if case.name == {case.name!r}), Path({str(tmp_path)!r}), dies_at=3)"
+    )
+    killed = subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=False, capture_output=True)
+    assert killed.returncode == -9, killed.stderr.decode()
+    ended, reports = run(case, tmp_path, resume=True)
+    assert ended.state == "complete", ended.traceback
+    # The steps before the kill are repeated from the journal; only those after the checkpoint are made.
+    made = [each.step for each in reports if not each.told_again]
+    assert made == [3, 4]
+    _, whole = run(case, tmp_path / "whole")
+    assert reports[-1].values[case.metric] == pytest.approx(whole[-1].values[case.metric], rel=1e-4)
+
+
+def test_half_a_checkpoint_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "partial-7.ubj").write_text("half")
+    (tmp_path / "saved-3.ubj").write_text("whole")
+    (tmp_path / "saved-12.ubj").write_text("whole")
+    bridge = Bridge(lambda **_: False, tmp_path)
+    assert (bridge.num_done, bridge.resume_from) == (12, str(tmp_path / "saved-12.ubj"))
+    assert (bridge.num_left(20), bridge.num_left(5)) == (8, 0)
+    assert not (tmp_path / "partial-7.ubj").exists()
+
+
+def test_reports_and_checkpoints_have_their_own_pace(tmp_path: Path) -> None:
+    reported: list[int] = []
+    saved: list[str] = []
+
+    def save(path: str) -> None:
+        saved.append(Path(path).name)
+        Path(path).touch()
+
+    bridge = Bridge(lambda step, loss: reported.append(step), tmp_path, every=2, save_every=3)
+    for step in range(1, 8):
+        bridge.advance(step, {"loss": 1.0, "table": [1, 2]}, save)
+    assert reported == [2, 4, 6]
+    assert saved == ["partial-3", "partial-6"]
+    assert [path.name for path in tmp_path.iterdir()] == ["saved-6"]
+
+
+def test_a_pace_of_zero_is_refused() -> None:
+    with pytest.raises(ArgumentError, match="save_every"):
+        Bridge(lambda **_: False, save_every=0)
+
+
+@pytest.mark.parametrize("library", ["xgboost", "lightgbm"])
+def test_a_missing_library_is_named_with_the_command_that_installs_it(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.partition(".")[0] == library]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.delitem(sys.modules, f"workbench.bridges.{library}", raising=False)
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(MissingDependencyError, match=f"pip install {library}"):
+        importlib.import_module(f"workbench.bridges.{library}")

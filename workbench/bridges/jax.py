@@ -1,0 +1,69 @@
+"""JAX, with optax, flax or alone: a function that reports a step and saves any tree of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from workbench.bridges.bridge import Bridge, missing
+from workbench.errors import RunError
+
+try:
+    import jax  # pyright: ignore[reportMissingImports]
+except ModuleNotFoundError as error:
+    raise missing("jax") from error
+
+Tree = TypeVar("Tree")
+
+
+class TrialCallback(Bridge):
+    """Reports a step when called, and saves what it is given, such as parameters and optimizer state."""
+
+    def restore(self, tree: Tree) -> Tree:
+        """Return the tree that an earlier attempt saved, or the given one where there is none.
+
+        Args:
+            tree: A tree of arrays as the training begins with it.
+
+        Raises:
+            RunError: If the saved tree has another structure.
+        """
+        if self.resume_from is None:
+            return tree
+        leaves, structure = jax.tree_util.tree_flatten(tree)
+        with np.load(self.resume_from) as saved:
+            arrays = [saved[str(index)] for index in range(len(saved.files))]
+        if [np.shape(leaf) for leaf in leaves] != [array.shape for array in arrays]:
+            raise RunError(
+                f"{self.resume_from} holds arrays of other shapes than the training begins with",
+                next_step="Start a new trial, or restore the tree that was saved.",
+            )
+        restored = [jax.numpy.asarray(array) for array in arrays]
+        return jax.tree_util.tree_unflatten(structure, restored)
+
+    def __call__(self, step: int, tree: Any, **metrics: Any) -> bool:
+        """Report a step and save a tree.
+
+        Args:
+            step: How many steps are done, those of earlier attempts included.
+            tree: What a resumed trial needs, as a tree of arrays.
+            **metrics: Numbers by name.
+
+        Returns:
+            Whether the training should stop now.
+        """
+        return self.advance(step, metrics, _writer(tree), suffix=".npz")
+
+
+def _writer(tree: Any) -> Callable[[str], object]:
+    leaves = jax.tree_util.tree_leaves(tree)
+    arrays = {str(index): np.asarray(leaf) for index, leaf in enumerate(leaves)}
+
+    def write(path: str) -> None:
+        with Path(path).open("wb") as file:
+            np.savez(file, allow_pickle=False, **arrays)
+
+    return write

@@ -1,0 +1,57 @@
+"""scikit-learn, and all that has its `fit` and `predict`: fitting in stages, each reported and saved."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from workbench.bridges.bridge import Bridge
+from workbench.models.stages import fit_stages, size_of
+
+Estimator = TypeVar("Estimator")
+
+
+class TrialCallback(Bridge):
+    """Fits an estimator in stages, by `partial_fit`, by growing trees further, or at once."""
+
+    def __init__(
+        self, report: Callable[..., bool], folder: Path | str | None = None, *,
+        every: int = 1, save_every: int = 1,
+    ) -> None:  # fmt: skip
+        """See Bridge."""
+        super().__init__(report, folder, every=every, save_every=save_every)
+
+    def fit(
+        self, estimator: Estimator, inputs: Any, targets: Any, *,
+        measure: Callable[[Estimator], Mapping[str, Any]], num_stages: int = 10,
+    ) -> Estimator:  # fmt: skip
+        """Fit an estimator, or the one that an earlier attempt left.
+
+        Args:
+            estimator: An object with `fit` and `predict`.
+            inputs: Samples as (samples, features).
+            targets: What is to be predicted.
+            measure: Returns what is reported of a stage, by name.
+            num_stages: How many stages, at most.
+
+        Returns:
+            The estimator as far as it was fitted.
+        """
+        size = size_of(estimator)
+        if self.resume_from is not None:
+            # The trial wrote it itself, into its own folder.
+            estimator = pickle.loads(Path(self.resume_from).read_bytes())
+        for stage in fit_stages(
+            estimator, inputs, np.asarray(targets), num_stages=num_stages, num_done=self.num_done, size=size
+        ):
+            if self.advance(stage, measure(estimator), _writer(estimator), suffix=".pickle"):
+                break
+        return estimator
+
+
+def _writer(estimator: Any) -> Callable[[str], object]:
+    return lambda path: Path(path).write_bytes(pickle.dumps(estimator))

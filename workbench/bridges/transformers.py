@@ -1,0 +1,70 @@
+"""The Trainer of Hugging Face: a callback that reports its evaluations, and resumes its checkpoints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from workbench.bridges.bridge import Bridge, missing
+
+try:
+    from transformers.trainer_callback import TrainerCallback  # pyright: ignore[reportMissingImports]
+except ModuleNotFoundError as error:
+    raise missing("transformers") from error
+
+_CHECKPOINT = re.compile(r"checkpoint-(\d+)$")
+_WHOLE = "whole"
+"""A file that is written into a checkpoint once the trainer has written all others."""
+
+
+class TrialCallback(Bridge, TrainerCallback):
+    """Reports each evaluation as a step; without evaluations, each time that the trainer logs its loss.
+
+    The trainer saves after each report, into the folder of the trial. To resume, call
+    `trainer.train(resume_from_checkpoint=callback.resume_from)`. On several workers each of them has one.
+    """
+
+    def __init__(self, report: Callable[..., bool], folder: Path | str | None = None) -> None:
+        """See Bridge; how often it reports is left to the arguments of the trainer."""
+        super().__init__(report, folder)
+        if self._folder is not None:
+            found = [path for path in self._folder.glob("checkpoint-*") if (path / _WHOLE).exists()]
+            self._resume_from = max(found, key=_step_of, default=None)
+            self._num_done = 0 if self._resume_from is None else _step_of(self._resume_from)
+
+    def on_train_begin(self, args: Any, *_: Any, **__: Any) -> None:
+        """Direct the checkpoints to the folder of the trial; see TrainerCallback."""
+        if self._folder is not None:
+            args.output_dir = str(self._folder)
+            args.save_total_limit = args.save_total_limit or 1
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Report an evaluation; see TrainerCallback."""
+        del args
+        losses = [entry["loss"] for entry in state.log_history if "loss" in entry]
+        logged = {"loss": losses[-1]} if losses else {}
+        count = sum(any(name.startswith("eval_") for name in entry) for entry in state.log_history)
+        self._report_step(control, count, {**logged, **given["metrics"]})
+
+    def on_log(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        """Report a loss, where nothing is evaluated; see TrainerCallback."""
+        if args.eval_strategy == "no" and "loss" in given["logs"]:
+            self._report_step(control, sum("loss" in entry for entry in state.log_history), given["logs"])
+
+    def on_save(self, args: Any, state: Any, *_: Any, **__: Any) -> None:
+        """Mark a checkpoint as whole; see TrainerCallback."""
+        folder = Path(args.output_dir) / f"checkpoint-{state.global_step}"
+        if self._folder is not None and state.is_world_process_zero and folder.is_dir():
+            (folder / _WHOLE).touch()
+
+    def _report_step(self, control: Any, step: int, metrics: Mapping[str, Any]) -> None:
+        if self.advance(step, metrics):
+            control.should_training_stop = True
+        control.should_save = control.should_save or self._folder is not None
+
+
+def _step_of(checkpoint: Path) -> int:
+    match = _CHECKPOINT.match(checkpoint.name)
+    return int(match[1]) if match else -1

@@ -1,0 +1,88 @@
+"""Events of an advice: what was measured, tried and recommended."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from workbench.events.header import EventHeader
+
+
+class AdviceRequested(EventHeader):
+    """The run measures plans and recommends one instead of trying configurations."""
+
+    type: Literal["advice_requested"] = "advice_requested"
+    objective: Literal["time", "money", "energy", "throughput"]
+    host: str
+    versions: dict[str, str] = Field(default_factory=dict, description="Package name to version.")
+
+
+class PlanMeasured(EventHeader):
+    """The steps of a plan were timed: a few, by warm workers that did nothing else, or those of a trial."""
+
+    type: Literal["plan_measured"] = "plan_measured"
+    setting: str = Field(
+        description="What a sample costs, as a hash: model and values, optimizer, shape of the data, device, "
+        "size of a worker, versions. Only measurements of one setting belong to one model of step times."
+    )
+    plan: dict[str, JsonValue] = Field(
+        description="workers, micro_batch, accumulation, global_batch, precision, strategy, recompute."
+    )
+    by_trial: int | None = Field(default=None, description="The trial that showed it; None for a probe.")
+    beside_others: bool | None = Field(
+        default=None, description="Whether other trials ran at the same time; None where not recorded."
+    )
+    workers_per_node: list[int] = Field(default_factory=list)
+    device: str = Field(default="cpu", description="Name of a worker's device.")
+    fits: bool = Field(default=True, description="False if memory ran out, or would have.")
+    message: str | None = Field(default=None, description="Why it does not fit.")
+    num_train_samples: int | None = Field(default=None, description="Samples of the training data.")
+    num_steps: int = Field(default=0, description="Steps that were timed, after the warm-up.")
+    step_time_s: float | None = Field(default=None, description="Median of the timed steps.")
+    step_time_spread_s: float | None = Field(default=None, description="Interquartile range of them.")
+    parts_s: dict[str, float] = Field(
+        default_factory=dict,
+        description="Median seconds per step: data, forward, backward, communication, update.",
+    )
+    samples_per_s: float | None = Field(default=None, description="Over all workers.")
+    peak_bytes: int | None = Field(default=None, description="Peak memory of one worker.")
+    step_flops: float | None = Field(
+        default=None, description="Floating-point operations per step, over all workers."
+    )
+    utilisation: float | None = Field(default=None, description="Fraction of the device's peak rate in use.")
+    power_w: float | None = Field(default=None, description="Mean of all devices in use, where metered.")
+    state_bytes: int | None = Field(default=None, description="Size of a checkpoint of the training.")
+
+
+class RatesTested(EventHeader):
+    """A range of learning rates was tested, rising step by step."""
+
+    type: Literal["rates_tested"] = "rates_tested"
+    setting: str
+    global_batch: int
+    rates: list[float]
+    losses: list[float] = Field(description="Smoothed, mean over the seeds; one per rate.")
+    num_seeds: int
+    suggested: float | None = Field(default=None, description="None if no rate reduced the loss.")
+    highest_stable: float | None = None
+
+
+class CandidateTried(EventHeader):
+    """A candidate was trained for a while beside others, to compare their progress in the same time."""
+
+    type: Literal["candidate_tried"] = "candidate_tried"
+    plan: dict[str, JsonValue]
+    lr: float = Field(description="At the global batch of the plan.")
+    elapsed_s: float = Field(description="Seconds of training so far, evaluations included.")
+    step: int
+    epoch: float
+    values: dict[str, float] = Field(default_factory=dict)
+    reached_target: bool = False
+
+
+class AdviceGiven(EventHeader):
+    """A plan and a learning rate are recommended, with predictions, reasons and runners-up."""
+
+    type: Literal["advice_given"] = "advice_given"
+    advice: dict[str, JsonValue] = Field(description="As written by `Advice` of the advisor.")

@@ -1,0 +1,47 @@
+"""Events of choosing configurations: what the study proposed, and what it had to consider."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from workbench.events.header import EventHeader, TrialEventHeader
+
+
+class TrialEnqueued(EventHeader):
+    """A user requested that a configuration be tried next."""
+
+    type: Literal["trial_enqueued"] = "trial_enqueued"
+    params: dict[str, JsonValue]
+
+
+class PriorTrialAdded(EventHeader):
+    """The sampler of this run learns from a finished trial of an earlier one."""
+
+    type: Literal["prior_trial_added"] = "prior_trial_added"
+    from_run_id: str
+    from_trial: int
+    params: dict[str, JsonValue]
+    state: Literal["complete", "pruned"]
+    values: dict[str, float]
+    reports: list[tuple[int, float]] = Field(default_factory=list, description="(step, value) pairs.")
+
+
+class TrialProposed(TrialEventHeader):
+    """The study proposed a configuration; the trial is waiting from here on."""
+
+    type: Literal["trial_proposed"] = "trial_proposed"
+    params: dict[str, JsonValue]
+    configuration: int = Field(description="Number of the configuration; its repeats share it.")
+    repeat: int = Field(default=0, description="Which repeat of the configuration this is, from 0.")
+    seed: int = Field(description="Seed of everything random in the training.")
+    source: Literal["sampler", "enqueued"] = "sampler"
+
+
+class ReplayPlanned(EventHeader):
+    """The run repeats the proposals of another run, in their order, and makes no others."""
+
+    type: Literal["replay_planned"] = "replay_planned"
+    of_run_id: str
+    proposals: list[TrialProposed]

@@ -1,0 +1,58 @@
+"""Events of a run as a whole: its driver, its state, its settings, and what users should know."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field, JsonValue
+
+from workbench.events.header import EventHeader
+from workbench.events.states import RunState
+
+
+class DriverStarted(EventHeader):
+    """A process became the driver of the run; a second one of a run means a restart."""
+
+    type: Literal["driver_started"] = "driver_started"
+    pid: int
+    host: str
+    num_cpus: float = Field(description="CPUs that the cluster offers in total.")
+    num_gpus: float = 0.0
+    versions: dict[str, str] = Field(default_factory=dict, description="Package name to version.")
+
+
+class RunStateChanged(EventHeader):
+    """The run entered another state."""
+
+    type: Literal["run_state_changed"] = "run_state_changed"
+    state: RunState
+    reason: str | None = Field(
+        default=None, description="Why: trials, time, target, plateau, exhausted, person, failures, error."
+    )
+    message: str | None = None
+
+
+class SettingsChanged(EventHeader):
+    """Settings of the experiment have new values in this run from here on."""
+
+    type: Literal["settings_changed"] = "settings_changed"
+    settings: dict[str, JsonValue] = Field(description="New values by dotted path, such as budget.trials.")
+
+
+class CommandHandled(EventHeader):
+    """The driver carried out, or refused, a command."""
+
+    type: Literal["command_handled"] = "command_handled"
+    command: int
+    kind: str
+    done: bool
+    message: str
+
+
+class Noted(EventHeader):
+    """Something that the user should know."""
+
+    type: Literal["noted"] = "noted"
+    level: Literal["info", "warning", "error"]
+    message: str
+    trial: int | None = Field(default=None, description="The trial that it is about, if any.")

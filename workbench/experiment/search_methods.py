@@ -1,0 +1,136 @@
+"""How an experiment searches: the sampler that proposes configurations, the pruner that stops trials early.
+
+Which samplers and pruners there are is left to `samplers` and `pruners`; running them is left to the study.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any, Self
+
+from pydantic import AfterValidator, Field, JsonValue, model_validator
+
+from workbench.errors import ExperimentError
+from workbench.experiment.pruners import PRUNERS, SHARED_SETTINGS, PrunerOptions, readers_of
+from workbench.experiment.samplers import SAMPLERS, SamplerOptions
+from workbench.experiment.setting_types import Epochs, ExactInt, Section
+from workbench.registry import Registry
+
+if TYPE_CHECKING:
+    from workbench.events import TrialReported
+
+
+def _check_registered(registry: Registry) -> Callable[[str], str]:
+    def check(name: str) -> str:
+        if name not in registry:
+            raise ExperimentError(f"unknown {registry.kind} {name!r}", allowed=registry.names())
+        return name
+
+    return check
+
+
+def _list_names(registry: Registry) -> Callable[[dict[str, Any]], None]:
+    """Return a function that lists the names of a registry in a schema: forms and editors offer them."""
+    return lambda schema: schema.update(enum=registry.names())
+
+
+SamplerName = Annotated[
+    str, AfterValidator(_check_registered(SAMPLERS)), Field(json_schema_extra=_list_names(SAMPLERS))
+]
+PrunerName = Annotated[
+    str, AfterValidator(_check_registered(PRUNERS)), Field(json_schema_extra=_list_names(PRUNERS))
+]
+
+
+class EarlyStop(Section):
+    """Which trials are stopped early, in units of epochs, or of steps for a `train` function."""
+
+    pruner: PrunerName = "none"
+    unit: str | None = Field(
+        default=None,
+        min_length=1,
+        description="What grace and patience count for a train function: steps, or a metric that it reports "
+        "with each objective, such as samples or epochs. Models count epochs.",
+    )
+    grace: Epochs = Field(
+        default=1, description="Epochs that every trial completes before it may be stopped."
+    )
+    reduction_factor: ExactInt = Field(
+        default=3, ge=2, description="asha, hyperband: one in this many trials continues at each rung."
+    )
+    percentile: float = Field(
+        default=25.0, gt=0, le=100, description="percentile: percentage of trials that continue."
+    )
+    startup_trials: ExactInt = Field(
+        default=5, ge=0, description="median, percentile: number of first trials that are never stopped."
+    )
+    patience: Epochs = Field(
+        default=5, description="patience: epochs without improvement before a trial is stopped."
+    )
+    p_threshold: float = Field(
+        default=0.1, gt=0, lt=1, description="wilcoxon: stop if p is below this value."
+    )
+
+    options: dict[str, JsonValue] = Field(
+        default_factory=dict, description="Options of a pruner that another package registers."
+    )
+
+    @property
+    def kind(self) -> type[PrunerOptions]:
+        """The type of the pruner: its options, what it reads and can handle."""
+        return PRUNERS.load(self.pruner, field="early_stop.pruner")
+
+    @property
+    def counted_metric(self) -> str | None:
+        """The metric by which a function states its progress; None where steps or epochs do."""
+        return None if self.unit in (None, "steps") else self.unit
+
+    def rung_of(self, report: TrialReported) -> int | None:
+        """Return how far a trial was at a report, in the unit of `grace`; None if the report does not say.
+
+        Trials with different batch sizes report at different numbers of samples. To be comparable, a report
+        counts for the last multiple of `grace` that it has reached.
+        """
+        if self.counted_metric is None or report.epoch is not None:
+            return report.rung
+        count = report.values.get(self.counted_metric, math.nan)
+        return int(count // self.grace) * self.grace if math.isfinite(count) else None
+
+    @model_validator(mode="after")
+    def _check_that_the_pruner_reads_it(self) -> Self:
+        given = self.model_dump()
+        for name in SHARED_SETTINGS:
+            if name in given and name not in self.kind.reads:
+                readers = readers_of(name) or ()
+                raise ExperimentError(
+                    f"the pruner {self.pruner} does not read it", field=name,
+                    next_step=f"Remove it, or choose {' or '.join(readers)}.",
+                )  # fmt: skip
+        for name in self.options:
+            if name not in self.kind.model_fields:
+                raise ExperimentError(
+                    f"the pruner {self.pruner} has no such option", field=f"options.{name}",
+                    allowed=list(self.kind.model_fields) or "no options",
+                )  # fmt: skip
+        self.kind.model_validate(self.options)
+        return self
+
+
+class Sampler(Section):
+    """The algorithm that proposes configurations."""
+
+    name: SamplerName = "tpe"
+    options: dict[str, JsonValue] = Field(
+        default_factory=dict, description="More arguments of the sampler, by their Optuna names."
+    )
+
+    @property
+    def kind(self) -> type[SamplerOptions]:
+        """The type of the sampler: its options, and what it can handle."""
+        return SAMPLERS.load(self.name, field="sampler.name")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _accept_name(cls, given: Any) -> Any:
+        return {"name": given} if isinstance(given, str) else given

@@ -1,0 +1,73 @@
+"""What all settings of an experiment are made of: a section, and types of numbers with units and limits.
+
+A section is frozen and refuses keys that it does not know. Which settings there are is left to the modules of
+the sections.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PositiveFloat,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
+from pydantic_core import PydanticCustomError
+
+from workbench.domain import MAX_EXACT
+from workbench.errors import ExperimentError
+from workbench.formatting import parse_bytes, parse_duration_s
+from workbench.refusals import Checked
+
+Auto = Literal["auto"]
+no_truth_value = BeforeValidator(lambda given: _no_truth_value(given))
+exact_number = AfterValidator(lambda given: _exact(given))
+ExactInt = Annotated[int, exact_number]
+PositiveInt = Annotated[int, Field(gt=0), no_truth_value, exact_number]
+
+
+def unit(name: str) -> Any:
+    """Add the unit of a number to the schema, where forms read it."""
+    return Field(json_schema_extra={"unit": name})
+
+
+OptionalBytes = Annotated[PositiveInt | None, BeforeValidator(parse_bytes), unit("bytes")]
+OptionalSeconds = Annotated[PositiveFloat | None, BeforeValidator(parse_duration_s), unit("s")]
+Epochs = Annotated[PositiveInt, unit("epochs")]
+Samples = Annotated[PositiveInt, unit("samples")]
+OpenSamples = Annotated[PositiveInt | Auto, unit("samples")]
+
+
+def _no_truth_value(given: Any) -> Any:
+    if isinstance(given, bool):
+        raise PydanticCustomError("int_type", "a whole number")
+    return given
+
+
+def _exact(given: int) -> int:
+    """Refuse a whole number that computations with floats would change, or could not represent at all."""
+    if abs(given) > MAX_EXACT:
+        raise ExperimentError("the number is too large", allowed=f"at most {MAX_EXACT:,}")
+    return given
+
+
+class Section(Checked):
+    """A part of an experiment: frozen, unknown keys refused, only what differs from the default written."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_serializer(mode="wrap")
+    def _write_what_differs(self, handler: SerializerFunctionWrapHandler) -> Any:
+        written: dict[str, Any] = handler(self)
+        fields = type(self).model_fields
+        return {
+            key: value
+            for key, value in written.items()
+            if fields[key].is_required()
+            or getattr(self, key) != fields[key].get_default(call_default_factory=True)
+        }

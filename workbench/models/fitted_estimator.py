@@ -1,0 +1,80 @@
+"""A fitted estimator as a torch module: its bytes are the weights, its predictions the outputs."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from workbench.models.estimators import to_bytes
+
+# A class that an estimator rules out is unlikely, not impossible.
+_MIN_PROBABILITY = 1e-6
+
+
+class FittedEstimator(nn.Module):
+    """Logarithms of probabilities of the classes, or the predicted numbers."""
+
+    pickled: Tensor
+
+    def __init__(self) -> None:
+        """Build one that is not fitted; loading a state gives it an estimator."""
+        super().__init__()
+        self.register_buffer("pickled", torch.zeros(0, dtype=torch.uint8))
+        self._fitted: tuple[Any, int | None] | None = None
+        self.register_state_dict_pre_hook(_write_bytes)
+        self.register_load_state_dict_pre_hook(_make_room)
+
+    @classmethod
+    def of(cls, estimator: Any, num_classes: int | None) -> FittedEstimator:
+        """Hold an estimator.
+
+        Args:
+            estimator: An object with `predict`.
+            num_classes: Number of classes; None for a regression.
+        """
+        made = cls()
+        made._fitted = (estimator, num_classes)
+        return made
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map (batch, ...) numbers to (batch, num_outputs)."""
+        fitted = self._fitted or pickle.loads(self.pickled.cpu().numpy().tobytes())
+        self._fitted, (estimator, num_classes) = fitted, fitted
+        rows = inputs.detach().flatten(1).cpu().numpy()
+        outputs = _numbers(estimator, rows) if num_classes is None else _scores(estimator, rows, num_classes)
+        return torch.from_numpy(np.ascontiguousarray(outputs, dtype=np.float32)).to(inputs.device)
+
+
+def _numbers(estimator: Any, rows: np.ndarray) -> np.ndarray:
+    return np.asarray(estimator.predict(rows)).reshape(len(rows), -1)
+
+
+def _scores(estimator: Any, rows: np.ndarray, num_classes: int) -> np.ndarray:
+    """Return logarithms of probabilities; the estimator may know fewer classes than the data has."""
+    shares = np.zeros((len(rows), num_classes))
+    if hasattr(estimator, "predict_proba"):
+        found = np.asarray(estimator.predict_proba(rows))
+        known = np.asarray(getattr(estimator, "classes_", np.arange(found.shape[1]))).astype(int)
+        shares[:, known] = found
+    else:
+        shares[np.arange(len(rows)), np.ravel(estimator.predict(rows)).astype(int)] = 1.0
+    return np.log(np.clip(shares, _MIN_PROBABILITY, 1.0))
+
+
+def _write_bytes(model: FittedEstimator, *_: Any) -> None:
+    """Bring the bytes up to date, once a checkpoint is written: not after each stage."""
+    if model._fitted is not None:
+        content = bytearray(to_bytes(*model._fitted))
+        model.pickled = torch.frombuffer(content, dtype=torch.uint8)
+
+
+def _make_room(model: FittedEstimator, state: Mapping[str, Any], prefix: str, *_: Any) -> None:
+    """Let a model take as many bytes as its new state has."""
+    if f"{prefix}pickled" in state:
+        model.pickled = torch.empty_like(state[f"{prefix}pickled"])
+        model._fitted = None

@@ -1,0 +1,240 @@
+"""Controlling a run: stop it, change or extend its limits, add configurations, resume it.
+
+Each of these is a command in the store, which the run's driver carries out and answers; where there is no
+driver any more, a new one is launched. What a driver does with a command is left to `sweeps`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Self
+
+from pydantic import JsonValue
+
+from workbench.actions import stored_payload, suggest
+from workbench.errors import RunError
+from workbench.events import FINISHED_RUN_STATES, CommandHandled
+from workbench.experiment.changing import change, values_of
+from workbench.experiment.setting_types import Auto
+from workbench.formatting import duration_argument_s
+from workbench.history import History
+from workbench.runs.descriptions import how_to_continue, why_not_resumed
+from workbench.runs.labelled import LabelledRun
+from workbench.runs.view import POLL_S
+
+_ANSWER_TIMEOUT_S = 5.0
+
+
+class ControlledRun(LabelledRun):
+    """A run that can be stopped, changed, extended and resumed, by whichever process drives it."""
+
+    def stop(self, trial: int | None = None) -> str | None:
+        """Stop the run, or one of its trials, and wait up to five seconds for the driver's answer.
+
+        Args:
+            trial: The number of the trial; None for the whole run.
+
+        Returns:
+            The driver's answer; None if it has not answered yet, and will carry the command out when it can.
+
+        Raises:
+            ArgumentError: If `trial` is not a number of a trial.
+            RunError: If the run has ended, or no such trial is under way.
+
+        Example:
+            >>> answer = running.stop()
+            >>> running.wait().state
+            'stopped'
+        """
+        if trial is None:
+            return self.command("stop", {})
+        payload = stored_payload("stop_trial", {"trial": trial})
+        record = self.history.trials.get(trial)
+        if record is None or record.finished:
+            problem = "there is no such trial" if record is None else f"it is already {record.state}"
+            running = [str(item.number) for item in self.history.in_state("running", "waiting")]
+            raise RunError(f"trial {trial} cannot be stopped: {problem}", allowed=running or None)
+        return self.command("stop_trial", payload)
+
+    def enqueue(self, params: Mapping[str, JsonValue]) -> str | None:
+        """Try a given configuration next, and wait up to five seconds for the driver's answer.
+
+        Args:
+            params: The value of every searched parameter, by name; fixed parameters may be left out.
+
+        Returns:
+            The driver's answer; None if it has not answered yet, and will carry the command out when it can.
+
+        Raises:
+            ExperimentError: If the configuration does not lie in the search space.
+            RunError: If the run has ended.
+
+        Example:
+            >>> answer = running.enqueue({"lr": 0.01})
+        """
+        payload = stored_payload("enqueue", {"params": params})
+        return self.command("enqueue", payload | {"params": self.experiment.search.check(params)})
+
+    def set(
+        self,
+        *,
+        concurrency: int | Auto | None = None,
+        trials: int | None = None,
+        time: float | str | None = None,
+        plateau: int | None = None,
+    ) -> str | None:
+        """Change limits of the run while it is under way; limits that are left out stay as they are.
+
+        The experiment and its hash do not change. A limit that the run has already passed ends it.
+
+        Args:
+            concurrency: Trials at once, or `auto` for as many as the hardware holds.
+            trials: Configurations in total.
+            time: Time of the run in total, in seconds or such as 1h30m.
+            plateau: Configurations in a row without a better one after which the run ends.
+
+        Returns:
+            The driver's answer; None if it has not answered yet, and will carry the command out when it can.
+
+        Raises:
+            ArgumentError: If a limit is not valid.
+            ExperimentError: If no limit is given, or the experiment cannot have it.
+            RunError: If the run has ended.
+
+        Example:
+            >>> answer = running.set(concurrency=1, time="10m")
+        """
+        settings = stored_payload(
+            "set", {"concurrency": concurrency, "trials": trials, "time": time, "plateau": plateau}
+        )
+        values = values_of(change(self.history.in_force, settings))
+        return self.command("set", {path: values[path] for path in settings})
+
+    def extend(
+        self,
+        *,
+        trials: int | None = None,
+        time: float | str | None = None,
+        plateau: int | None = None,
+        enqueue: Mapping[str, JsonValue] | None = None,
+        launcher: str = "ray",
+        address: str | None = None,
+    ) -> str | None:
+        """Give the run a larger budget; a run that has ended continues with a new driver.
+
+        The study proposes what it would have proposed with the larger budget from the beginning.
+
+        Args:
+            trials: Number of additional configurations.
+            time: Additional time, in seconds or such as 1h30m.
+            plateau: Number of additional configurations without a better one.
+            enqueue: A configuration to try next, as in `enqueue`; without a limit the run gets one more
+                trial.
+            launcher: As in `sweep`; used where the run has ended.
+            address: As in `sweep`; used where the run has ended.
+
+        Returns:
+            The driver's answer; None if it has not answered yet, and will carry the command out when it can.
+
+        Raises:
+            ArgumentError: If an argument is not valid.
+            ExperimentError: If the run has no such limit, would end at once anyway, or the configuration does
+                not lie in the search space.
+            RunError: If the run is about to end.
+
+        Example:
+            >>> answer = run.extend(trials=1)
+            >>> run.wait().state
+            'complete'
+        """
+        more = stored_payload(
+            "extend", {"trials": trials, "time": time, "plateau": plateau, "enqueue": enqueue}
+        )
+        if "budget.time" in more:
+            more["budget.time"] = duration_argument_s(more["budget.time"], field="time")
+        enqueued = more.pop("enqueue", None)
+        params = None if enqueued is None else self.experiment.search.check(enqueued)
+        if params is not None and not more:
+            more = {"budget.trials": 1}
+        limits = _longer_limits(self.history, more)
+        row = self.row
+        number = self.store.command(self.run_id, "extend", limits)
+        if params is not None:  # carried out after the other, whichever process drives
+            self.store.command(self.run_id, "enqueue", {"params": params})
+        if row.state in ("waiting", "running", "stopping"):
+            answer = self._answer(number, row.last_seq)
+            if answer is not None or not self.finished:
+                return answer
+        from workbench.sweeps import launch
+
+        self.await_leaving()
+        launch(self.store, self.run_id, launcher=launcher, address=address)
+        return self._answer(number, row.last_seq)
+
+    def resume(self, *, launcher: str = "ray", address: str | None = None) -> Self:
+        """Continue a run that was stopped, failed or lost with a new driver; finished trials are kept.
+
+        A run that is under way is left alone. If its driver is about to leave it, this waits until it has.
+
+        Args:
+            launcher: As in `sweep`.
+            address: As in `sweep`.
+
+        Raises:
+            RunError: If the run is complete or has no trial left, or no new driver can be started.
+        """
+        from workbench.sweeps import launch
+
+        if self.is_under_way:
+            return self
+        self.await_leaving()
+        if (problem := why_not_resumed(self.state, self.history)) is not None:
+            next_step = how_to_continue(self.run_id, self.history)
+            raise RunError(f"run {self.run_id} {problem}", next_step=next_step)
+        launch(self.store, self.run_id, launcher=launcher, address=address)
+        return self
+
+    def command(self, kind: str, arguments: Mapping[str, Any]) -> str | None:
+        """Store a command for the driver, and wait up to five seconds for its answer.
+
+        Args:
+            kind: What to do.
+            arguments: The payload, as JSON values.
+
+        Returns:
+            The driver's answer; None if it has not answered yet.
+
+        Raises:
+            RunError: If the run has ended, or the driver refused.
+        """
+        row = self.row
+        if row.state in FINISHED_RUN_STATES:
+            raise RunError(
+                f"run {self.run_id} has ended ({row.state})",
+                next_step=how_to_continue(self.run_id, self.history) if row.state == "complete"
+                else suggest("resume", self.run_id, lead="To continue it"),
+            )  # fmt: skip
+        return self._answer(self.store.command(self.run_id, kind, arguments), row.last_seq)
+
+    def _answer(self, number: int, after: int) -> str | None:
+        """Wait for the answer to a command, which comes after the event `after`."""
+        until = time.monotonic() + _ANSWER_TIMEOUT_S
+        while time.monotonic() < until:
+            for stored in self.store.events(self.run_id, after=after):
+                after = stored.seq
+                if isinstance(stored.event, CommandHandled) and stored.event.command == number:
+                    if not stored.event.done:
+                        raise RunError(f"the driver refused: {stored.event.message}")
+                    return stored.event.message
+            time.sleep(POLL_S / 2)
+        return None
+
+
+def _longer_limits(history: History, more: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the limits of an extended run; an extension that is not possible raises an error."""
+    from workbench.sweeps.budget import extended
+
+    limits = extended(history, more, time.time())
+    change(history.in_force, limits)
+    return limits

@@ -1,0 +1,99 @@
+"""The orders of a run: what a coordinator needs to start a trial, and which trials start together.
+
+Which trial is next, and when, is left to the driver.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from workbench.artifacts import Artifacts
+from workbench.history import Trial
+from workbench.sweeps.cluster import known_plan
+from workbench.sweeps.ledger import Ledger
+from workbench.sweeps.messages import Order
+from workbench.sweeps.origin_file import read_origin
+from workbench.sweeps.run_alerts import Alerting
+from workbench.sweeps.trial_plans import TrialPlans
+from workbench.training import TrialTask
+from workbench.workers.admission import Request
+from workbench.workers.gang import prepare
+
+
+class Orders:
+    """Writes the orders of one run."""
+
+    def __init__(self, ledger: Ledger, artifacts: Artifacts, plans: TrialPlans, alerting: Alerting) -> None:
+        """Prepare to write orders.
+
+        Args:
+            ledger: The run's events, experiment and alerts.
+            artifacts: The place of the run's files.
+            plans: Decides what of a plan the experiment leaves open.
+            alerting: Knows which nodes rules exclude.
+        """
+        self._ledger = ledger
+        self._artifacts = artifacts
+        self._plans = plans
+        self._alerting = alerting
+        self._experiment_json = ledger.experiment.model_dump_json()
+        self._origin = read_origin(artifacts)
+        self._num_orders = 0
+        self._together = self._last_together = 0
+
+    def start_together(self, num_trials: int, num_running: int, request: Request) -> None:
+        """Prepare workers for the trials that can start now, and let these wait for each other.
+
+        Tune ends a coordinator that is starting when another one becomes free, so where trials are shorter
+        than that start it would never get a second one.
+
+        Args:
+            num_trials: How many can start.
+            num_running: How many run already.
+            request: The workers that each of them leases.
+        """
+        self._together, self._last_together = num_running + num_trials, self._num_orders + num_trials
+        num_workers = num_trials * request.num_workers
+        if num_workers:
+            prepare(dataclasses.replace(request, num_workers=num_workers))
+
+    def order(self, trial: Trial, request: Request) -> Order:
+        """Return what starts the next attempt at a trial.
+
+        Args:
+            trial: The trial.
+            request: The workers that each trial leases.
+        """
+        self._num_orders += 1
+        experiment, settings = self._ledger.experiment, self._ledger.experiment.resources
+        decided = self._plans.plan_for(trial.params) | trial.decided_plan
+        task = TrialTask(
+            run_id=self._ledger.run_id,
+            trial=trial.number,
+            attempt=trial.attempts,
+            experiment_json=self._experiment_json,
+            objects=self._artifacts.below("objects").url if experiment.payload_hashes() else None,
+            params=dict(trial.params),
+            seed=trial.seed,
+            folder=self._artifacts.below(f"trials/{trial.number:05d}").url,
+            resume=True,
+            plan=decided,
+            patterns=self._ledger.alerts.patterns,
+        )
+        limit_s = settings.trial_time
+        together = self._together if self._num_orders <= self._last_together else 1
+        plan = known_plan(experiment, trial.params, decided)
+        return Order(
+            task=task,
+            request=self._alerting.allowed(
+                dataclasses.replace(
+                    request, trial=trial.number, num_workers=plan.workers or 1, together=together
+                )
+            ),
+            blocking=experiment.early_stop.pruner != "none",
+            origin=self._origin,
+            plan=plan,
+            max_retries=max(0, settings.max_retries - trial.num_retries),
+            may_shrink=not trial.ran_out_of_memory,
+            time_left_s=None if limit_s is None else max(0.0, limit_s - trial.trained_s),
+        )
