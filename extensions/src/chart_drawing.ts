@@ -48,7 +48,7 @@ function linesOf(chart: ChartState, view: ViewState, theme: Theme, other: ChartS
       colour: theme.states[state] ?? theme.muted,
       width: crowded ? 1 : 1.4,
       opacity: state === "running" ? 0.95 : crowded ? 0.5 : 0.7,
-      // A trial that still runs is told apart without its colour.
+      // A trial that still runs is distinguished without its colour.
       dotted: state === "running",
     };
     const place = chosen.indexOf(trial);

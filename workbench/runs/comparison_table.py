@@ -69,7 +69,7 @@ def find_named(rows: Sequence[RunRow], pattern: str) -> list[RunRow]:
 
 
 def labels_of(sides: Sequence[Side]) -> tuple[str, ...]:
-    """Return a name for each run that no other has: runs of one name are told apart by their settings."""
+    """Return a name for each run that no other has: runs of one name are distinguished by their settings."""
     names = [side.row.name for side in sides]
     settings = [_settings(side) for side in sides]
     labels = []
