@@ -68,7 +68,10 @@ cluster-demo: env  ## Run the digits on two nodes and PostgreSQL, lose a node ha
 	$(BIN)/python -m tests.faults.cluster_demo
 
 faults: env  ## Use thousands of wrong inputs, kill every process during sweeps, lose machines and the store (two hours).
-	$(BIN)/python -m tests.faults.hostile_input
+	$(BIN)/python -m tests.faults input
+	$(BIN)/python -m tests.faults damage
+	$(BIN)/python -m tests.faults leases
+	$(BIN)/python -m tests.faults trials
 	$(BIN)/python -m tests.faults machine
 	$(BIN)/python -m tests.faults cluster
 

@@ -25,6 +25,8 @@ OWNERS = {
     "torch": {"models", "strategies", "performance", "training", "probes"},
     "pynvml": {"resources"},
     "sklearn": {"data", "models"},
+    "mlflow": {"loggers"},
+    "wandb": {"loggers"},
     "xgboost": {"bridges"},
     "lightgbm": {"bridges"},
     "lightning": {"bridges"},

@@ -1,4 +1,4 @@
-"""No input of a user ends in a traceback; `python -m tests.faults.hostile_input` tries thousands."""
+"""No input of a user ends in a traceback; `python -m tests.faults input` tries thousands."""
 
 from __future__ import annotations
 

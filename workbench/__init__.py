@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from workbench.runs import Bundle, Run, SubmittedRun, advise, attach, compare, load_bundle, submit, sweep
     from workbench.space import Choice, Fixed, Float, Int, Space
     from workbench.store import Store
+    from workbench.training.script_report import report
     from workbench.widgets import app, live
 
 __version__ = "0.1.0"
@@ -47,6 +48,7 @@ _HOMES = {
     ),
     "space": ("Choice", "Fixed", "Float", "Int", "Space"),
     "store": ("Store",),
+    "training.script_report": ("report",),
     "widgets": ("app", "live"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
@@ -84,6 +86,7 @@ __all__ = [
     "compare",
     "live",
     "load_bundle",
+    "report",
     "submit",
     "sweep",
     "widgets",

@@ -28,10 +28,25 @@ _SMALLEST_FIXED = Decimal("0.001")
 _LONGEST_S = 2**53
 
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgtp])(i)?)?b?", re.IGNORECASE)
+_STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+"""Control characters, those that change the direction of text, and halves of characters."""
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _DURATION = re.compile(
     r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?"
 )
+
+
+def printable(text: str) -> str:
+    r"""Write text from outside for a terminal: what would steer it, or reorder what it shows, is escaped.
+
+    Args:
+        text: Any text, such as the message of an error; line breaks and tabs are kept.
+
+    Example:
+        >>> printable("\x1b[2Jgone")
+        '\\x1b[2Jgone'
+    """
+    return _STEERS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def format_number(value: float) -> str:

@@ -18,7 +18,8 @@ from pydantic_core import ErrorDetails
 
 from workbench.errors import ExperimentError, WorkbenchError
 
-_PLAIN_TAGS = frozenset({"float", "int", "choice", "fixed", "constrained-int", "constrained-float"})
+_PLAIN_TAGS = frozenset({"float", "int", "choice", "fixed", "constrained-int", "constrained-float",
+                         "metric-list", "metric-source"})  # fmt: skip
 _ALLOWED = {
     "literal_error": "{expected}",
     "int_type": "a whole number",

@@ -21,6 +21,8 @@ def test_the_memory_in_a_preview_is_that_of_the_forecast_divided() -> None:
     assert seen["memory"]["parts"]["parameters"] == 4 * seen["num_parameters"]
     assert seen["memory"]["fits"] is True
     assert seen["plan"]["global_batch"] == 128
+    # Memory would hold a million samples, but there are no more to train on.
+    assert seen["memory"]["largest_micro_batch"] == forecast.largest_micro_batch == 1438
 
 
 def test_the_configuration_to_look_at_may_be_chosen() -> None:

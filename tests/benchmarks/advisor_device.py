@@ -137,7 +137,7 @@ def judge(name: str, experiment: Experiment, home: Path) -> dict[str, Any]:
 
     measured = [each for each in measure_all(experiment, home) if each.step_time_s is not None]
     sizes = [size_of(each) for each in measured]
-    law = fit_law(estimate_memory(experiment, {}, (8, 16), plan=PartialPlan.of(workers=1)))
+    law = fit_law(estimate_memory(experiment, {}, (8, 16), plan=PartialPlan.of(workers=1)).steps)
     peaks = {size: each.peak_bytes or 0 for size, each in zip(sizes, measured, strict=True)}
     memory = [abs(law.peak_bytes(size) / peak - 1.0) for size, peak in peaks.items() if peak]
     fitted = spread(sizes, FITTED)

@@ -86,10 +86,10 @@ def run_rival(side: str, task: str, seed: int, time_s: float) -> dict[str, Any] 
     """Run a rival on the rows that ours may use, and score it on those that ours is tested on."""
     from workbench.automl_pipeline.preparation import divide, fold
     from workbench.automl_pipeline.scores import scores_of
-    from workbench.automl_pipeline.task_detection import read_question, take
+    from workbench.automl_pipeline.task_detection import read_problem, take
 
     samples, targets = read_task(task)
-    question = read_question((samples, targets))
+    question = read_problem((samples, targets))
     rest, test = divide(question, seed)
     classes = question.targets[rest] if question.class_names else None
     validation = np.isin(np.arange(len(rest)), fold(len(rest), 1, seed, classes)[0])
@@ -100,7 +100,7 @@ def run_rival(side: str, task: str, seed: int, time_s: float) -> dict[str, Any] 
         path = Path(folder, "data.npz")
         np.savez(
             path, inputs=take(samples, rest), targets=question.targets[rest], test_inputs=take(samples, test),
-            validation=validation, asked=question.asked,
+            validation=validation, task=question.task,
         )  # fmt: skip
         python = os.environ.get("WORKBENCH_RIVALS_PYTHON", sys.executable)
         command = [python, str(RIVALS), side, str(path), str(time_s), str(seed)]
@@ -112,10 +112,10 @@ def run_rival(side: str, task: str, seed: int, time_s: float) -> dict[str, Any] 
     said = json.loads(done.stdout.strip().splitlines()[-1])
     predicted = np.array(said["predicted"])
     outputs = (
-        predicted[:, None] if question.asked == "regression"
+        predicted[:, None] if question.task == "regression"
         else np.eye(len(question.class_names))[predicted.astype(int)]
     )  # fmt: skip
-    score = scores_of(outputs, question.targets[test], question.asked)
+    score = scores_of(outputs, question.targets[test], question.task)
     return {"score": next(iter(score.values())), "time_s": said["time_s"]}
 
 

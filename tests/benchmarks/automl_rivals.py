@@ -31,7 +31,7 @@ def plain_scikit_learn(given: dict[str, Any], *, seed: int, time_s: float) -> np
     from sklearn.preprocessing import StandardScaler
 
     inputs, test_inputs, targets = given["inputs"], given["test_inputs"], given["targets"]
-    if given["asked"] == "regression":
+    if given["task"] == "regression":
         models: list[Any] = [
             HistGradientBoostingRegressor(random_state=seed), make_pipeline(StandardScaler(), RidgeCV())
         ]  # fmt: skip
@@ -52,7 +52,7 @@ def flaml(given: dict[str, Any], *, seed: int, time_s: float) -> np.ndarray:
     """Let FLAML search for as long as everybody may."""
     from flaml import AutoML
 
-    is_regression = given["asked"] == "regression"
+    is_regression = given["task"] == "regression"
     found = AutoML()
     found.fit(
         given["inputs"], given["targets"], task="regression" if is_regression else "classification",
@@ -69,7 +69,7 @@ def main() -> None:
     side, path, time_s, seed = sys.argv[1:]
     with np.load(path) as kept:
         given: dict[str, Any] = dict(kept)
-    given["asked"] = str(given["asked"])
+    given["task"] = str(given["task"])
     began_s = time.monotonic()
     given["inputs"], given["test_inputs"] = features(given["inputs"], given["test_inputs"])
     predicted = SIDES[side](given, seed=int(seed), time_s=float(time_s))

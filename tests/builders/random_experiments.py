@@ -151,6 +151,7 @@ def experiments(draw: st.DrawFn) -> Experiment:
         "name": draw(names),
         "seed": draw(st.integers(0, 2**32 - 1)),
         "repeats": draw(st.integers(1, 3)),
+        "report_to": draw(st.lists(st.sampled_from(["tensorboard", "mlflow", "wandb"]), unique=True)),
         "objectives": draw(
             st.lists(_OBJECTIVES, min_size=1, max_size=2, unique_by=lambda each: each["metric"])
         ),

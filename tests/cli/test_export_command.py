@@ -102,13 +102,23 @@ def test_labels_of_a_sweep_that_mean_nothing_here_are_left_out_and_named(shell: 
     assert "left out entity: 'me'" in err
 
 
-def test_an_import_without_a_function_says_what_is_missing(shell: Shell) -> None:
+def test_an_import_keeps_the_script_where_no_function_is_named(shell: Shell) -> None:
     (shell.folder / "sweep.yaml").write_text(SWEEP)
+    code, out, _ = shell("import", str(shell.folder / "sweep.yaml"))
+    assert code == 0
+    assert Experiment.from_yaml(out).command == "python train.py {args}"
 
-    code, _, err = shell("import", str(shell.folder / "sweep.yaml"))
 
+def test_init_writes_a_first_experiment_once(shell: Shell) -> None:
+    script = shell.folder / "train.py"
+    script.write_text("parser.add_argument('--lr', type=float, default=0.1)\nprint(f'loss={loss}')")
+    code, out, _ = shell("init", str(script))
+    assert code == 0
+    assert f"workbench check {shell.folder / 'train.yaml'}" in out
+    assert list(Experiment.from_file(shell.folder / "train.yaml").search.root) == ["lr"]
+    code, _, err = shell("init", str(script))
     assert code == 2
-    assert "program" in err
+    assert "already exists" in err
 
 
 def test_check_accepts_what_can_be_run(shell: Shell) -> None:

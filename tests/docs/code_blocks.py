@@ -104,7 +104,7 @@ def check_yaml(code: str) -> None:
         Settings.model_validate(document)
         return
     whole = {**WHOLE, **document}
-    if "train" in document:
+    if "train" in document or "command" in document:
         whole = {
             key: value for key, value in whole.items() if key not in ("model", "data") or key in document
         }

@@ -9,6 +9,7 @@ import pytest
 
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
+from workbench.experiment.command import expand
 from workbench.experiment.wandb_sweep import from_wandb_sweep
 from workbench.experiment.yaml_file import read_yaml
 
@@ -116,7 +117,6 @@ def test_distribution_becomes(keys: dict[str, Any], expected: object) -> None:
 @pytest.mark.parametrize(
     ("changes", "field"),
     [
-        ({"command": ["python"]}, "command"),
         ({"project": "p"}, "project"),
         ({"method": "custom"}, "method"),
         ({"metric": {"name": "loss", "impute": "worst"}}, "metric.impute"),
@@ -143,9 +143,45 @@ def test_what_has_no_counterpart_is_refused_by_name(changes: dict[str, Any], fie
     assert caught.value.field == field
 
 
-def test_a_script_is_refused_with_the_way_out() -> None:
+def test_a_script_is_started_as_wandb_starts_it() -> None:
+    document = read_yaml(DOCUMENTED) | {
+        "program": "my train.py",
+        "parameters": {"lr": {"min": 0.1, "max": 1.0}, "amp": {"values": [True, False]}},
+    }
+    found = from_wandb_sweep(document)
+    assert expand(found.command or "", {"lr": 0.5, "amp": True}, {}) == [
+        "python", "my train.py", "--amp=True", "--lr=0.5",
+    ]  # fmt: skip
+    assert found.metric_source.kind == "wandb"
+    command = [
+        "${env}",
+        "python3",
+        "-u",
+        "${program}",
+        "${args_no_boolean_flags}",
+        "{x}",
+        "${args_json_file}",
+    ]
+    found = from_wandb_sweep(document | {"command": command})
+    assert expand(found.command or "", {"lr": 0.5, "amp": True}, {"config": "c.json"}) == [
+        "python3", "-u", "my train.py", "--amp", "--lr=0.5", "{x}", "c.json",
+    ]  # fmt: skip
+    found = from_wandb_sweep(document | {"command": ["${program}", "${args_no_hyphens}"]})
+    assert expand(found.command or "", {"lr": 0.5, "amp": False}, {}) == [
+        "my train.py",
+        "lr=0.5",
+        "amp=False",
+    ]
+
+
+def test_a_sweep_without_a_script_or_with_an_unknown_macro_is_refused() -> None:
+    document = read_yaml(DOCUMENTED)
+    with pytest.raises(ExperimentError, match="envvar:HOME") as caught:
+        from_wandb_sweep(document | {"program": "t.py", "command": ["${envvar:HOME}"]})
+    assert caught.value.field == "command.0"
+    document.pop("program", None)
     with pytest.raises(ExperimentError, match="train='package") as caught:
-        from_wandb_sweep(read_yaml(DOCUMENTED))
+        from_wandb_sweep(document)
     assert caught.value.field == "program"
 
 

@@ -4,11 +4,15 @@ On one machine victims take turns: the driver, a coordinator, a worker, the pool
 the whole cluster at once. On a `cluster` a node is lost, falls silent, is cut off, or comes for a while, the
 store is away for up to a minute, or the head is started again; in every other round or so a second fault
 happens meanwhile. The moment of each is drawn over the whole course of a sweep.
+
+Other campaigns have options of their own: `trials` (what trials do to their process), `leases` (frozen
+writers and clocks that jump), `damage` (files that rot), `input` (hostile input).
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import shutil
 import sys
 import tempfile
@@ -19,11 +23,19 @@ from tests.faults.campaign import Campaign, Outcome, Round, table
 from tests.faults.cluster_house import ClusterHouse
 from tests.faults.house import House
 
+OTHERS = {
+    "trials": "tests.faults.hard_trials",
+    "leases": "tests.faults.leases",
+    "damage": "tests.faults.damage",
+    "input": "tests.faults.hostile_input",
+}
 HOUSES = {"machine": House, "cluster": ClusterHouse}
 ROUNDS = {"machine": 70, "cluster": 36}
 
 
 def main() -> int:
+    if sys.argv[1:2] and sys.argv[1] in OTHERS:
+        return importlib.import_module(OTHERS[sys.argv[1]]).main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("where", choices=HOUSES, nargs="?", default="machine")
     parser.add_argument("--seed", type=int, default=0)

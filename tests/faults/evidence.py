@@ -74,7 +74,7 @@ def compare(before: Sequence[Record], after: Record, undisturbed: Record) -> Fin
             if trial.finished and (trial.state, trial.values) != after.results().get(number):
                 found.wrong.append(f"trial {number} had ended as {trial.state}, and that is no longer so")
                 found.num_lost += 1
-    unsound = _check_order(after)
+    unsound = check_order(after)
     found.wrong += unsound
     found.num_lost += len(unsound)
     if after.history.state != "complete":
@@ -95,7 +95,7 @@ def compare(before: Sequence[Record], after: Record, undisturbed: Record) -> Fin
     return found
 
 
-def _check_order(record: Record) -> list[str]:
+def check_order(record: Record) -> list[str]:
     """Check that each trial ends once, runs once at a time, and goes on from its checkpoint."""
     wrong: list[str] = []
     ended: set[int] = set()

@@ -1,4 +1,4 @@
-"""Thousands of inputs that no program would write: `python -m tests.faults.hostile_input --examples 2000`.
+"""Thousands of inputs that no program would write: `python -m tests.faults input --examples 2000`.
 
 Each is used as a user would; what does not end in a WorkbenchError is printed with the input.
 """
@@ -17,12 +17,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 from tests.builders.hostile import CASES, Case
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.faults.hostile_input", description=__doc__)
+def main(words: list[str]) -> int:
+    """Run the campaign and return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m tests.faults input", description=__doc__)
     parser.add_argument("--examples", type=int, default=2000, help="Inputs of each kind.")
     parser.add_argument("--only", choices=CASES, help="Try this kind of input only.")
     parser.add_argument("--seed", type=int, default=0)
-    given_ = parser.parse_args()
+    given_ = parser.parse_args(words)
     warnings.simplefilter("ignore")
     num_wrong = 0
     for name, case in CASES.items():
@@ -77,4 +78,4 @@ def play(name: str, case: Case, num_examples: int, seed: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -78,7 +78,12 @@ def test_experiments_are_drawn_with_every_setting_that_there_is() -> None:
     }
     assert {kind: drawn.keys() for kind, drawn in RULES.items()} == rules
     others = {"name", "model", "data", "train", "loss", "metrics", "objectives", "constraints", "search"}
-    assert Experiment.model_fields.keys() == SETTINGS.keys() | others | {"alerts", "repeats", "seed"}
+    assert Experiment.model_fields.keys() == SETTINGS.keys() | others | {
+        "alerts",
+        "repeats",
+        "report_to",
+        "seed",
+    }
 
 
 edits = st.lists(

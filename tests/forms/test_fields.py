@@ -32,7 +32,7 @@ def test_every_setting_of_an_experiment_but_its_space_and_function_has_a_field_w
     for section in ("training", "plan", "budget", "early_stop", "sampler", "resources"):
         for name in Experiment.model_fields[section].annotation.model_fields:  # type: ignore[union-attr]
             assert f"{section}.{name}" in found
-    assert {"name", "seed", "repeats", "model", "data", "loss", "metrics"} <= found.keys()
+    assert {"name", "seed", "repeats", "report_to", "model", "data", "loss", "metrics"} <= found.keys()
     without = {path for path, field in found.items() if not field["help"]}
     assert without == {"early_stop.pruner", "sampler.name", "objectives.0.goal"}
 

@@ -26,7 +26,7 @@ FIELDS: dict[str, Any] = {
 
 def estimate(*micro_batches: int, plan: dict[str, Any] | None = None, **fields: Any) -> list[StepMemory]:
     decided = PartialPlan.of(**plan or {})
-    return estimate_memory(Experiment(**FIELDS | fields), {}, micro_batches, plan=decided)
+    return list(estimate_memory(Experiment(**FIELDS | fields), {}, micro_batches, plan=decided).steps)
 
 
 def test_what_is_held_is_told_by_part() -> None:

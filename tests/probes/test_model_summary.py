@@ -32,8 +32,9 @@ def test_a_perceptron_has_the_numbers_that_its_layers_add_up_to() -> None:
     assert found.num_parameters == found.num_trained_parameters == sum(weights) + 32 + 32 + 10
     # Forward and to the weights everywhere; to the inputs not in the first layer.
     assert found.flops_per_sample == 2 * (2 * weights[0] + 3 * weights[1] + 3 * weights[2])
-    assert [step.micro_batch for step in found.steps] == [8, 16]
-    assert found.steps[0].parameters_bytes == 4 * found.num_parameters
+    assert found.memory is not None
+    assert [step.micro_batch for step in found.memory.steps] == [8, 16]
+    assert found.memory.steps[0].parameters_bytes == 4 * found.num_parameters
     assert [layer["name"] for layer in found.layers][:2] == ["layers", "layers.0"]
     assert found.problems == ()
 
@@ -92,7 +93,9 @@ def test_a_lazy_model_is_summarised_as_the_same_model_with_its_shapes_written_ou
     lazy, eager = picture(model="own_pictured:lazy"), picture(model="own_pictured:eager")
     assert lazy.problems == ()
     assert (lazy.num_parameters, lazy.flops_per_sample) == (eager.num_parameters, eager.flops_per_sample)
-    for one, other in zip(lazy.steps, eager.steps, strict=True):
+    assert lazy.memory is not None
+    assert eager.memory is not None
+    for one, other in zip(lazy.memory.steps, eager.memory.steps, strict=True):
         assert one.parameters_bytes == other.parameters_bytes
         assert one.optimizer_bytes == other.optimizer_bytes
         assert one.compute_peak_bytes == pytest.approx(other.compute_peak_bytes, rel=0.1)
@@ -103,7 +106,7 @@ def test_a_model_that_looks_at_values_is_described_without_its_memory() -> None:
     found = picture(model="own_pictured:looks")
     assert found.num_parameters == 650
     assert found.flops_per_sample == 2 * 2 * 640
-    assert found.steps == ()
+    assert found.memory is None
     assert [(problem.field, problem.problem[:42]) for problem in found.problems] == [
         ("model", "the memory of the model cannot be estimate")
     ]
@@ -191,7 +194,7 @@ def test_a_frozen_part_is_not_trained() -> None:
 )
 def test_trees_have_no_layers_and_are_told_in_words(model: dict[str, Any], words: str) -> None:
     found = picture(model=model)
-    assert (found.layers, found.steps, found.problems, found.flops_per_sample) == ((), (), (), None)
+    assert (found.layers, found.memory, found.problems, found.flops_per_sample) == ((), None, (), None)
     assert words in str(found.words)
     assert "no layers" in str(found.words)
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,3 +38,21 @@ class Shell:
             [sys.executable, "-m", "workbench", *words], text=True, env=dict(os.environ), cwd=self.folder,
             **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **settings},
         )  # fmt: skip
+
+
+def run_without(libraries: str, words: Sequence[str], *, may_fail: bool = False) -> str:
+    """Run a command in a new interpreter, check that it loads no library of a list, and return its output.
+
+    Args:
+        libraries: Names of modules, separated by spaces.
+        words: The command, without the name of the program.
+        may_fail: Whether it may exit with another status than 0, as it does for a run that failed.
+    """
+    program = (
+        "import sys\nfrom workbench.cli.entry import run_command\n"
+        f"assert run_command({list(words)!r}) == 0 or {may_fail}\n"
+        f"print(sorted(set({libraries.split()!r}) & set(sys.modules)), file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stderr.strip().splitlines()[-1] == "[]", done.stderr
+    return done.stdout

@@ -45,6 +45,18 @@ def test_damaged_pages_are_told_when_they_are_read(sqlite_path: str, experiment:
         store.events(run_id)
 
 
+def test_text_that_has_rotted_is_refused_in_words(sqlite_path: str, experiment: Experiment) -> None:
+    with Store.open(sqlite_path) as store:
+        run_id = store.create_run(experiment)
+        with store.writer(run_id, owner_pid=os.getpid(), owner_host="here") as writer:
+            writer.append(Noted(level="info", message="rotten"))
+    content = Path(sqlite_path).read_bytes()
+    assert b"rotten" in content
+    Path(sqlite_path).write_bytes(content.replace(b"rotten", b"rot\xff\xffn"))
+    with pytest.raises(StoreError, match=r"damaged.*\.recover"), Store.open(sqlite_path) as store:
+        store.events(run_id)
+
+
 def test_a_store_on_a_read_only_disk_can_be_read(
     sqlite_path: str, experiment: Experiment, tmp_path: Path
 ) -> None:

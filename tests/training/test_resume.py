@@ -137,7 +137,9 @@ def test_a_torn_checkpoint_is_never_loaded(tmp_path: Path) -> None:
     whole = path.read_bytes()
     damaged = bytearray(whole)
     damaged[len(whole) // 2] ^= 0xFF
-    for content in (b"", whole[: len(whole) // 2], whole[:-1], bytes(damaged), b"no checkpoint"):
+    name = whole.rindex(b"/data.pkl")
+    unnamed = whole[:name] + b"\xef\xff" + whole[name + 2 :]
+    for content in (b"", whole[: len(whole) // 2], whole[:-1], bytes(damaged), unnamed, b"no checkpoint"):
         path.write_bytes(content)
         with pytest.raises(RunError):
             checkpoint.read(path)

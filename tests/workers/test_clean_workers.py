@@ -55,6 +55,13 @@ def test_a_worker_is_replaced_where_a_library_chose_its_backend_at_its_import(ma
     assert run(make_task("constant"), origin)[1] != pid
 
 
+def test_a_worker_is_replaced_where_a_trial_left_a_thread(make_task, origin):
+    _, pid, unfit = run(make_task("leave_a_thread"), origin)
+
+    assert unfit.endswith("still ran threads of the trial: poller")
+    assert run(make_task("constant", trial=1), origin)[1] != pid
+
+
 def test_what_a_trial_leaves_running_ends_and_the_next_one_can_start_it_again(make_task, origin):
     first, pid, unfit = run(make_task("keep_a_manager"), origin)
     assert "had processes left, which were ended" in unfit

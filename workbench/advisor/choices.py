@@ -152,7 +152,7 @@ def check_advisable(experiment: Experiment) -> None:
     Raises:
         ExperimentError: If the experiment trains no model, or only models that make no optimizer steps.
     """
-    if experiment.train is not None:
+    if not experiment.trains_model:
         raise ExperimentError(
             "the advisor cannot measure a train function, which decides by itself how it uses hardware",
             field="train",

@@ -5,7 +5,7 @@ Nothing is measured: see `probes.memory_estimate` for what such an estimate leav
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -17,7 +17,7 @@ from workbench.experiment import Experiment
 from workbench.performance.memory import MARGIN, MemoryLaw, StepMemory, fit_law
 from workbench.plan import Hardware, PartialPlan, Plan
 from workbench.planning.settings import resolve
-from workbench.probes.memory_estimate import estimate_memory
+from workbench.probes.memory_estimate import MemoryEstimate, estimate_memory
 from workbench.resources import inventory
 
 
@@ -32,6 +32,7 @@ class MemoryForecast:
         law: The peak at other micro batches.
         limit_bytes: What one worker has on this machine.
         device: On what: "cpu" or "cuda".
+        num_train_samples: Samples of the training data.
     """
 
     params: dict[str, JsonValue]
@@ -40,6 +41,7 @@ class MemoryForecast:
     law: MemoryLaw
     limit_bytes: int
     device: str
+    num_train_samples: int
 
     @property
     def peak_bytes(self) -> int:
@@ -53,8 +55,8 @@ class MemoryForecast:
 
     @property
     def largest_micro_batch(self) -> int:
-        """The largest micro batch that fits, with the usual margin; 0 where none does."""
-        return self.law.largest_micro_batch(self.limit_bytes)
+        """The largest micro batch of the training data that fits, with the usual margin; 0 if none does."""
+        return min(self.law.largest_micro_batch(self.limit_bytes), self.num_train_samples)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
@@ -93,7 +95,7 @@ class Usual:
         Raises:
             ExperimentError: If it trains no model, or settings exclude each other.
         """
-        if experiment.train is not None:
+        if not experiment.trains_model:
             raise ExperimentError(
                 "the memory of a train function cannot be estimated before it runs", field="train"
             )
@@ -115,9 +117,12 @@ class Usual:
         """What is decided of the plan where micro batches are compared."""
         return PartialPlan.of_plan(self.plan).without("micro_batch", "accumulation")
 
-    def forecast(self, steps: Sequence[StepMemory]) -> MemoryForecast:
-        """Return what follows from estimates at `micro_batches`."""
-        return MemoryForecast(self.params, self.plan, steps[0], fit_law(steps), self.limit_bytes, self.device)
+    def forecast(self, estimate: MemoryEstimate) -> MemoryForecast:
+        """Return what follows from an estimate at `micro_batches`."""
+        return MemoryForecast(
+            self.params, self.plan, estimate.steps[0], fit_law(estimate.steps), self.limit_bytes, self.device,
+            estimate.num_train_samples,
+        )  # fmt: skip
 
 
 def forecast_memory(experiment: Experiment) -> MemoryForecast:

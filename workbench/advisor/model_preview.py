@@ -44,7 +44,7 @@ def preview_model(experiment: Experiment, params: Mapping[str, JsonValue] | None
         "num_parameters": picture.num_parameters,
         "num_trained_parameters": picture.num_trained_parameters,
         "flops_per_sample": picture.flops_per_sample,
-        "memory": _memory(usual.forecast(picture.steps)) if picture.steps else None,
+        "memory": None if picture.memory is None else _memory(usual.forecast(picture.memory)),
         "problems": [problem.to_json() for problem in picture.problems],
         "words": picture.words,
     }

@@ -85,9 +85,8 @@ def _estimated(experiment: Experiment) -> MemoryLaw | None:
     """Estimate the memory of a worker from shapes, so that no probe begins far beyond what fits."""
     try:
         batches = _ESTIMATED_BATCHES
-        return fit_law(
-            estimate_memory(experiment, base_params(experiment), batches, plan=PartialPlan.of(workers=1))
-        )
+        plan = PartialPlan.of(workers=1)
+        return fit_law(estimate_memory(experiment, base_params(experiment), batches, plan=plan).steps)
     except WorkbenchError:  # the model reads values: only probes can measure it
         return None
 

@@ -34,6 +34,7 @@ COMMANDS = {
     "report": "workbench.cli.export:report",
     "export": "workbench.cli.export:export",
     "import": "workbench.cli.export:import_sweep",
+    "init": "workbench.cli.init:init",
     "what-if": "workbench.cli.what_if:what_if",
     "cluster": "workbench.cli.cluster:cluster",
     "alerts": "workbench.cli.alerts:alerts",

@@ -69,7 +69,11 @@ def export(
 
 @click.command("import")
 @click.argument("file", type=click.Path(path_type=Path))
-@click.option("--train", metavar="MODULE:FUNCTION", help="Call this function (config, report) in each trial.")
+@click.option(
+    "--train",
+    metavar="MODULE:FUNCTION",
+    help="Call this function (config, report) in each trial, not the program.",
+)
 @click.option(
     "--to",
     "path",
@@ -77,7 +81,7 @@ def export(
     help="Write the experiment to this file; by default to stdout.",
 )
 @json_option
-@example("workbench import sweep.yaml --train my_training:train --to experiment.yaml")
+@example("workbench import sweep.yaml --to experiment.yaml")
 def import_sweep(file: Path, train: str | None, path: Path | None, as_json: bool) -> None:
     """Convert a W&B sweep file to an experiment file."""
     from workbench.errors import ArgumentError

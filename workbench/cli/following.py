@@ -13,10 +13,10 @@ import click
 from workbench.actions import suggest
 from workbench.cli.exit_codes import INTERRUPTED
 from workbench.cli.options import command_line
-from workbench.cli.output import make_console, print_json, print_note
+from workbench.cli.output import echo, make_console, print_json, print_note
 from workbench.errors import RunError, StoreUnavailableError
 from workbench.events import FINISHED_RUN_STATES, DriverStarted, RunState
-from workbench.formatting import format_duration, format_params, format_value
+from workbench.formatting import format_duration, format_params, format_value, printable
 from workbench.history import History
 from workbench.runs.descriptions import is_automatic, leaders
 from workbench.runs.interruption import ended_like_interrupted
@@ -114,41 +114,37 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
         if (found := history.in_state(name))
     )
     why = history.message or history.reason or ""
-    click.echo()
-    click.secho(
+    echo()
+    echo(
         f"{run.name} {state}" + (f" ({why})" if why and state != "lost" else "")
         + f" after {format_duration(history.active_s(time.time()))}: {counts or 'no trials'}", bold=True,
         fg="red" if state == "failed" else None,
     )  # fmt: skip
     if state == "lost":
-        click.echo("Its driver is gone; the results are stored, and the run can be resumed.")
+        echo("Its driver is gone; the results are stored, and the run can be resumed.")
     found = result_lines(history)
     for at, line in enumerate(found):
-        click.echo(f"{'' if at else 'result':<8}{line}")
+        echo(f"{'' if at else 'result':<8}{line}")
     shown = [] if found else leaders(history)
     if not shown and not found:
-        click.echo(f"best    none: {history.why_no_best()}")
+        echo(f"best    none: {history.why_no_best()}")
     for label, trial, values in shown:
-        click.echo(
-            f"{label:<8}" + click.style(format_params(values), fg="green", bold=True)
-            + f"  trial {trial.number}"
-        )  # fmt: skip
+        values_text = click.style(printable(format_params(values)), fg="green", bold=True)
+        click.echo(f"{label:<8}{values_text}  trial {trial.number}")
         width = max((len(name) for name in trial.params), default=0)
         for name, value in trial.params.items():
-            click.echo(f"        {name:<{width}}  {format_value(value)}")
+            echo(f"        {name:<{width}}  {format_value(value)}")
     if len(history.objectives) > 1 and len(front := history.front()) > len(shown):
-        click.echo(f"        and {len(front) - len(shown)} more on the front of {len(front)}")
+        echo(f"        and {len(front) - len(shown)} more on the front of {len(front)}")
     for trial in history.in_state("failed")[:3]:
-        click.secho(
-            f"failed  trial {trial.number} {format_params(trial.params)}: {last_line(trial)}", fg="red"
-        )
+        echo(f"failed  trial {trial.number} {format_params(trial.params)}: {last_line(trial)}", fg="red")
     for line in replay_lines(run):
-        click.echo(line)
+        echo(line)
     if report is not None:
-        click.echo(f"report  {report}")
-    click.echo(f"run     {run.run_id}")
+        echo(f"report  {report}")
+    echo(f"run     {run.run_id}")
     for line in next_commands(run.run_id, state, history, has_report=report is not None):
-        click.echo(f"        {line}")
+        echo(f"        {line}")
 
 
 def _make_view(run: Run, history: History, *, stderr: bool) -> View:

@@ -41,6 +41,7 @@ from workbench.experiment.trial_value import describe_value
 from workbench.formatting import format_age, format_count, format_number, format_params
 from workbench.runs.descriptions import (
     describe_place,
+    describe_reports,
     first_line,
     first_traceback,
     format_counts,
@@ -272,6 +273,8 @@ def _facts(run: Run, history: History) -> list[str]:
         lines.append(f"driven by process {row.owner.pid} on {row.owner.host}")
     if history.trials and not is_automatic(history.experiment):
         lines.append(f"value of a trial: {describe_value(history.experiment)}")
+    if thinned := describe_reports(history.trials.values()):
+        lines.append(thinned)
     if row.tags:
         lines.append(f"tags: {', '.join(row.tags)}")
     changes = describe_changes(history.experiment, history.in_force)

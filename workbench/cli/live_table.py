@@ -6,9 +6,7 @@ import textwrap
 import time
 from typing import TYPE_CHECKING, Protocol
 
-import click
-
-from workbench.cli.output import colour_of, make_console
+from workbench.cli.output import colour_of, echo, make_console
 from workbench.events import Event, RunState, TrialStarted
 from workbench.formatting import format_duration, format_number, format_params, format_rate
 from workbench.history import History, Trial
@@ -59,9 +57,9 @@ class LinesView:
         line = self._narrator.line_of(event)
         if line is not None:
             elapsed = _elapsed(self._history, event.time_unix_s)
-            click.echo(f"{elapsed:>11} {line}", err=self._stderr)
+            echo(f"{elapsed:>11} {line}", err=self._stderr)
         if (traceback := self._narrator.traceback_of(event)) is not None:
-            click.echo(textwrap.indent(traceback, _BELOW_LINE), err=self._stderr)
+            echo(textwrap.indent(traceback, _BELOW_LINE), err=self._stderr)
 
     def refresh(self, state: RunState) -> None:
         """Do nothing: a log needs no reminder."""

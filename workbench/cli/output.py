@@ -12,7 +12,7 @@ import click
 
 from workbench.cli.options import write_for_shell
 from workbench.errors import PROBLEMS_VARIABLE, WorkbenchError
-from workbench.formatting import format_bytes, format_count, format_duration, format_params
+from workbench.formatting import format_bytes, format_count, format_duration, format_params, printable
 from workbench.runs.descriptions import plain
 
 if TYPE_CHECKING:
@@ -47,20 +47,35 @@ def print_error(error: WorkbenchError) -> None:
 
         click.echo(json.dumps(error.to_json(write_for_panel)), err=True)
         return
-    click.secho(f"error: {error.describe(write_for_shell)}", err=True, fg="red")
+    echo(f"error: {error.describe(write_for_shell)}", err=True, fg="red")
 
 
 def print_note(message: str) -> None:
     """Print a note to the user on stderr."""
-    click.secho(f"note: {message}", err=True, fg="yellow")
+    echo(f"note: {message}", err=True, fg="yellow")
+
+
+def echo(text: str = "", *, err: bool = False, fg: str | None = None, bold: bool | None = None) -> None:
+    """Print text that may come from outside, such as names, messages and tracebacks."""
+    click.secho(printable(text), err=err, fg=fg, bold=bold)
 
 
 def make_console(*, stderr: bool = False) -> Console:
     """Return a console; where no terminal is, its lines are long rather than broken."""
     from rich.console import Console
+    from rich.segment import Segment
+
+    class PrintableConsole(Console):
+        """A console that text from outside cannot steer."""
+
+        def render(self, *given: Any, **options: Any) -> Iterator[Segment]:
+            for segment in super().render(*given, **options):
+                yield segment if segment.control else segment._replace(text=printable(segment.text))
 
     file = sys.stderr if stderr else sys.stdout
-    return Console(file=file, width=None if file.isatty() else _WIDE, highlight=False, soft_wrap=False)
+    return PrintableConsole(
+        file=file, width=None if file.isatty() else _WIDE, highlight=False, soft_wrap=False
+    )
 
 
 def colour_of(state: str) -> str:

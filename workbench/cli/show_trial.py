@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import click
-
-from workbench.cli.output import colour_of, make_console, make_table, print_json
+from workbench.cli.output import colour_of, echo, make_console, make_table, print_json
 from workbench.errors import ArgumentError, RunError
 from workbench.formatting import format_number, format_value
-from workbench.runs.descriptions import describe_place, first_traceback, log_file
+from workbench.runs.descriptions import describe_place, describe_reports, first_traceback, log_file
 
 if TYPE_CHECKING:
     from workbench.history import Trial
@@ -35,7 +33,7 @@ def show_trial(run: Run, number: int | None, *, only_traceback: bool, as_json: b
     elif not only_traceback:
         _print_trial(run, trial)
     elif trial.traceback:
-        click.echo(trial.traceback.rstrip())
+        echo(trial.traceback.rstrip())
     else:
         why = f": {trial.message}" if trial.message else ""
         raise RunError(f"trial {trial.number} is {trial.state} and has no traceback{why}")
@@ -73,6 +71,8 @@ def _print_trial(run: Run, trial: Trial) -> None:
     if plan := trial.plan.describe(in_full=True):
         facts.add_row("plan", plan)
     facts.add_row("step", str(trial.last_step))
+    if thinned := describe_reports([trial]):
+        facts.add_row("reports", thinned)
     facts.add_row("attempts", str(trial.attempts))
     for setback in trial.setbacks:
         facts.add_row(f"attempt {setback.attempt + 1}", Text(f"{setback.reason}: {setback.message}"))

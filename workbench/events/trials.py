@@ -63,6 +63,7 @@ class TrialReported(TrialEventHeader):
         default=False,
         description="Whether an earlier attempt reported it, and the driver died before it arrived.",
     )
+    left_out: int = Field(default=0, description="Reports since the one before that were not stored.")
 
     @property
     def rung(self) -> int:
@@ -147,3 +148,4 @@ class TrialEnded(TrialEventHeader):
         default=True,
         description="False if its searched micro batch did not fit and was replaced by a smaller one.",
     )
+    is_unreported: bool = Field(default=False, description="Whether a program never wrote an objective.")

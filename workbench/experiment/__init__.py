@@ -16,9 +16,12 @@ from typing import Annotated, Any, Self
 from pydantic import (
     AfterValidator,
     BaseModel,
+    BeforeValidator,
     ConfigDict,
+    Discriminator,
     Field,
     SerializerFunctionWrapHandler,
+    Tag,
     ValidationError,
     model_serializer,
     model_validator,
@@ -27,9 +30,10 @@ from pydantic import (
 from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment.alert_rules import AlertRule
 from workbench.experiment.aliases import resolve_aliases
+from workbench.experiment.command import parse_command
 from workbench.experiment.components import Component
-from workbench.experiment.function_settings import check_unit, refuse_what_is_ignored
 from workbench.experiment.goals import Constraint, Objective
+from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.naming import check_name
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.refusals import refusal, refusal_of_all
@@ -37,6 +41,7 @@ from workbench.experiment.samplers import samplers_for_several_objectives
 from workbench.experiment.search_methods import EarlyStop, Sampler
 from workbench.experiment.sections import Budget, Resources, Training
 from workbench.experiment.setting_types import PositiveInt
+from workbench.experiment.what_is_trained import check_unit, check_what_is_trained
 from workbench.experiment.yaml_file import read_yaml, read_yaml_file, write_yaml
 from workbench.space import Space
 
@@ -56,6 +61,12 @@ __all__ = [
 
 DEFAULT_TRIALS = 20
 _NAMED = ("model", "data", "train", "loss", "sampler")
+_Metrics = Annotated[
+    Annotated[tuple[Component, ...], Tag("metric-list")] | Annotated[MetricSource, Tag("metric-source")],
+    Discriminator(
+        lambda given: "metric-source" if isinstance(given, Mapping | MetricSource) else "metric-list"
+    ),
+]
 
 
 class Experiment(BaseModel):
@@ -86,12 +97,26 @@ class Experiment(BaseModel):
         None,
         description="Instead of model and data: a function (config, report), by package.module:function.",
     )
+    command: Annotated[
+        str | None, BeforeValidator(lambda given: None if given is None else parse_command(given))
+    ] = Field(
+        None,
+        description="Instead of model and data: a program to start, with placeholders for the parameters, "
+        "such as python train.py --lr {lr}; a line or a list.",
+    )
     loss: Component | None = Field(
         default=None, description="Loss; the default follows from the data's task."
     )
-    metrics: tuple[Component, ...] = Field(
-        default=(), description="Metrics; the default follows from the data's task."
+    metrics: _Metrics = Field(
+        default=(),
+        description="Metrics; the default follows from the data's task. Of a command: where its metrics are "
+        "read.",
     )
+    step: str | None = Field(
+        default=None, min_length=1,
+        description="Name of the value by which a command counts its steps, such as epoch; without it, its "
+        "reports are counted.",
+    )  # fmt: skip
     objectives: tuple[Objective, ...] = Field(min_length=1, description="What to improve.")
     constraints: tuple[Constraint, ...] = Field(
         default=(), description="Limits that a trial must keep to be feasible."
@@ -104,6 +129,9 @@ class Experiment(BaseModel):
     early_stop: EarlyStop = Field(default_factory=lambda: EarlyStop())
     resources: Resources = Field(default_factory=lambda: Resources())
     alerts: tuple[AlertRule, ...] = Field(default=(), description="Rules that raise alerts about the run.")
+    report_to: tuple[str, ...] = Field(
+        default=(), description="Loggers that receive each trial: tensorboard, mlflow, wandb."
+    )
     repeats: PositiveInt = Field(
         default=1, description="Number of trainings per configuration, each with a different seed."
     )
@@ -125,7 +153,7 @@ class Experiment(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _check_what_is_trained(self)
+        check_what_is_trained(self)
         _check_objectives(self)
         check_unit(self)
         _check_momentum(self)
@@ -138,6 +166,21 @@ class Experiment(BaseModel):
         return {key: value for key, value in written.items() if value not in (None, {}, [], ()) and not (
             key in ("repeats", "seed") and value == type(self).model_fields[key].default
         ) and not (key == "sampler" and value == {})}  # fmt: skip
+
+    @property
+    def trains_model(self) -> bool:
+        """Whether the workbench trains a model itself, not a function or a program."""
+        return self.train is None and self.command is None
+
+    @property
+    def own_metrics(self) -> tuple[Component, ...]:
+        """The metrics that the workbench computes in addition to those of the task."""
+        return self.metrics if isinstance(self.metrics, tuple) else ()
+
+    @property
+    def metric_source(self) -> MetricSource:
+        """Where the metrics of a program are read."""
+        return self.metrics if isinstance(self.metrics, MetricSource) else MetricSource()
 
     @classmethod
     def from_yaml(cls, text: str) -> Experiment:
@@ -239,13 +282,14 @@ class Experiment(BaseModel):
         update: dict[str, Any] = {
             key: restore(component) for key, component in self._components().items() if "." not in key
         }
-        update["metrics"] = tuple(restore(metric) for metric in self.metrics)
+        if isinstance(self.metrics, tuple):
+            update["metrics"] = tuple(restore(metric) for metric in self.metrics)
         return self.model_copy(update=update)
 
     def _components(self) -> dict[str, Component]:
         named = {"model": self.model, "data": self.data, "train": self.train, "loss": self.loss}
         found = {key: component for key, component in named.items() if component is not None}
-        return found | {f"metrics.{index}": metric for index, metric in enumerate(self.metrics)}
+        return found | {f"metrics.{index}": metric for index, metric in enumerate(self.own_metrics)}
 
 
 def _enumerates_grid(sampler: Sampler) -> bool:
@@ -259,28 +303,6 @@ def _enumerates_grid(sampler: Sampler) -> bool:
 def _names_another(key: str, value: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
     """Return whether a setting names another component or sampler, to which the old options mean nothing."""
     return key in _NAMED and "name" in value and value["name"] != before.get("name")
-
-
-def _check_what_is_trained(experiment: Experiment) -> None:
-    if experiment.train is not None:
-        for field in ("model", "data", "loss"):
-            if getattr(experiment, field) is not None:
-                raise ExperimentError(
-                    "a train function defines its own", field=field, next_step=f"Remove {field} or train."
-                )
-        if not experiment.train.is_reference:
-            raise ExperimentError(
-                f"{experiment.train.name!r} does not name a function",
-                field="train",
-                allowed="package.module:function",
-            )
-        refuse_what_is_ignored(experiment)
-        return
-    for field in ("model", "data"):
-        if getattr(experiment, field) is None:
-            raise ExperimentError(
-                "missing", field=field, next_step="Name a model and data, or a train function."
-            )
 
 
 def _check_objectives(experiment: Experiment) -> None:
@@ -310,7 +332,7 @@ def _check_objectives(experiment: Experiment) -> None:
 def _check_one_checkpoint(experiment: Experiment) -> None:
     """Refuse objectives that are read at different checkpoints of one model: only one is exported."""
     follows_best = [item.value in ("returned", "best") for item in experiment.objectives]
-    if experiment.train is None and len(set(follows_best)) > 1:
+    if experiment.trains_model and len(set(follows_best)) > 1:
         raise ExperimentError(
             "a model is exported from one checkpoint, but the objectives use two",
             field=f"objectives.{follows_best.index(not follows_best[0])}.value",
@@ -323,7 +345,7 @@ def _check_momentum(experiment: Experiment) -> None:
     """Refuse a momentum that no optimizer of the experiment reads."""
     optimizers = experiment.search.root.get("optimizer")
     named = [experiment.training.optimizer] if optimizers is None else optimizers.values() or []
-    if any(str(name).lower() == "sgd" for name in named) or experiment.train is not None:
+    if any(str(name).lower() == "sgd" for name in named) or not experiment.trains_model:
         return
     fields = {"search.momentum": "momentum" in experiment.search.root}
     fields["training.momentum"] = "momentum" in experiment.training.model_dump()
@@ -336,7 +358,7 @@ def _check_momentum(experiment: Experiment) -> None:
 
 def _check_searched_fields(experiment: Experiment) -> None:
     """Check every value that a searched field of training or plan may take against that field."""
-    if experiment.train is not None:
+    if not experiment.trains_model:
         return
     for section_name, section in (("training", Training), ("plan", PlanSettings)):
         given = set(getattr(experiment, section_name).model_fields_set)

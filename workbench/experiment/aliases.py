@@ -30,7 +30,7 @@ _LOADER_WORKERS = ("num_workers", "dataloader_num_workers")
 def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an experiment with every alias moved to its section and name.
 
-    Parameters that a `train` function reads keep the names that the function knows.
+    Parameters that a `train` function or a command reads keep the names that these know.
 
     Args:
         fields: The fields of an experiment as the user wrote them.
@@ -40,9 +40,10 @@ def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
     """
     resolved = dict(fields)
     search = resolved.get("search")
-    for place in (None, "training", *(() if resolved.get("train") is not None else ("search",))):
+    trains_model = resolved.get("train") is None and resolved.get("command") is None
+    for place in (None, "training", *(("search",) if trains_model else ())):
         _refuse_loader_workers(resolved, place)
-    if resolved.get("train") is None and isinstance(search, Mapping):
+    if trains_model and isinstance(search, Mapping):
         resolved["search"] = {
             _searched_name(name, search): _rename_parents(domain, search) for name, domain in search.items()
         }

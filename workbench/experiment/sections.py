@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, JsonValue, PositiveFloat, model_validator
+from pydantic import BeforeValidator, Field, JsonValue, PositiveFloat, model_validator
 
 from workbench.errors import ExperimentError
 from workbench.experiment.setting_types import (
@@ -23,6 +23,7 @@ from workbench.experiment.setting_types import (
     Section,
     unit,
 )
+from workbench.formatting import parse_bytes, parse_duration_s
 
 
 class Training(Section):
@@ -135,6 +136,14 @@ class Resources(Section):
     )
     trial_time: OptionalSeconds = Field(
         default=None, description="Time limit of a trial; a longer one fails with reason timeout."
+    )
+    stop_grace: Annotated[PositiveFloat, BeforeValidator(parse_duration_s), unit("s")] = Field(
+        default=10.0,
+        description="Time between the request to end a command (SIGTERM) and its end (SIGKILL).",
+    )
+    max_log_size: Annotated[PositiveInt, BeforeValidator(parse_bytes), unit("bytes")] = Field(
+        default=100_000_000,
+        description="How much of what a command prints is kept with each attempt, such as 100MB.",
     )
     advice: Literal["auto", "always", "never"] = Field(
         default="auto",

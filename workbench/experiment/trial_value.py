@@ -151,7 +151,7 @@ def mode_of(experiment: Experiment, objective: Objective) -> Mode:
         experiment: The experiment.
         objective: One of its objectives.
     """
-    if experiment.train is None and objective.value == "returned":
+    if experiment.trains_model and objective.value == "returned":
         return "best"
     return objective.value
 
@@ -170,13 +170,13 @@ def describe_value(experiment: Experiment) -> str:
 
 def _describe(experiment: Experiment, objective: Objective) -> str:
     mode = mode_of(experiment, objective)
-    trains_model = experiment.train is None
+    trains_model = experiment.trains_model
     reports = "evaluation" if trains_model else "report"
     if isinstance(mode, MeanLast):
         words = f"the mean of the last {mode.mean_last} {reports}s"
         return f"{words}; the last checkpoint is exported" if trains_model else words
     if mode == "returned":
-        return "what the function returns, else its last report"
+        return "the last report" if experiment.command else "what the function returns, else its last report"
     leader = _leader(experiment)
     of = f" by {leader.metric}" if leader is not None and len(experiment.objectives) > 1 else ""
     words = f"the best {reports}{of}" if mode == "best" else f"the last {reports}"

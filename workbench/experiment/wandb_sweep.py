@@ -1,8 +1,9 @@
 """Reads the sweep files of Weights & Biases.
 
-Nested parameters become flat ones, named `parent_child`. `bayes` becomes tpe. `early_terminate`
-becomes asha, whose rungs are steps that the function reports. A key that an experiment has no word for
-is refused by its name; what W&B ignores, or what can only be approximated, is noted.
+Nested parameters become flat ones, named `parent_child`. `bayes` becomes tpe. `early_terminate` becomes asha,
+whose rungs are steps that are reported. `program` and `command` become a command whose metrics are read from
+what it logs with wandb, or a function takes their place. A key that an experiment has no word for is refused
+by its name; what W&B ignores, or what can only be approximated, is noted.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
+from workbench.experiment.wandb_command import command_of
 
 Note = Callable[[str], None]
 
@@ -20,9 +22,9 @@ _NUM_ON_LOG_SCALE = 16
 """How many values stand for a logarithmic range of multiples."""
 _LARGEST = {"s": 50, "eta": 1000}
 _METHODS = {"grid": "grid", "random": "random", "bayes": "tpe"}
-_KEYS = ("name", "program", "method", "metric", "parameters", "early_terminate", "run_cap")
+_KEYS = ("name", "program", "method", "metric", "parameters", "early_terminate", "run_cap",
+         "command")  # fmt: skip
 HOMELESS = {
-    "command": "The workbench calls the train function itself: remove command.",
     "project": "The workbench keeps runs in its own store: remove project.",
     "entity": "The workbench keeps runs in its own store: remove entity.",
     "description": "Put it into name, or into a comment.",
@@ -38,15 +40,15 @@ def from_wandb_sweep(
 
     Args:
         document: The content of the sweep file.
-        train: The function to train with, as package.module:function; it takes the place of the
-            script that `program` names, with `(config, report)` as its arguments.
+        train: A function to train with, as package.module:function, instead of the script that `program`
+            names; its arguments are `(config, report)`. None to start the script as it is.
         note: Called with a sentence for each setting that is only approximated, or without effect in W&B.
 
     Returns:
         An experiment with the same parameters, metric, method, early stopping and number of runs.
 
     Raises:
-        ExperimentError: If a key or a distribution has no counterpart, or `train` is missing.
+        ExperimentError: If a key or a distribution has no counterpart, or `train` and a program are missing.
     """
     for key in document:
         if key not in _KEYS:
@@ -54,19 +56,23 @@ def from_wandb_sweep(
                 "has no counterpart in an experiment", field=str(key), allowed=_KEYS,
                 next_step=HOMELESS.get(str(key), "Remove it."),
             )  # fmt: skip
-    if train is None:
+    if train is None and "program" not in document:
         raise ExperimentError(
-            f"the script {document.get('program', 'of the sweep')!r} cannot report to the workbench",
-            field="program",
-            next_step="Put the training into a function (config, report) and give "
-            "train='package.module:function'.",
-        )
+            "missing", field="program",
+            next_step="Name the script, or give train='package.module:function'.",
+        )  # fmt: skip
     settings: dict[str, Any] = {
-        "train": train,
         "objectives": [_objective(_mapping(_need(document, "metric"), "metric"))],
         "search": _parameters(_mapping(_need(document, "parameters"), "parameters"), "parameters", "", note),
         "sampler": _one_of(_need(document, "method"), _METHODS, "method"),
     }
+    if train is not None:
+        settings["train"] = train
+        if "command" in document:
+            note("command has no effect: the workbench calls the function itself")
+    else:
+        settings["command"] = command_of(document, settings["search"], note)
+        settings["metrics"] = {"from": "wandb"}
     if "name" in document:
         settings["name"] = document["name"]
     if "run_cap" in document:

@@ -17,6 +17,7 @@ from workbench.errors import WorkbenchError
 from workbench.experiment import Experiment
 from workbench.experiment.alert_rules import RULES
 from workbench.experiment.goals import Constraint, Objective
+from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.pruners import readers_of
 from workbench.experiment.search_methods import EarlyStop, Sampler
@@ -31,6 +32,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
     "resources": Resources,
 }  # fmt: skip
 _LISTS: dict[str, type[BaseModel]] = {"objectives": Objective, "constraints": Constraint}
+_OF_COMMANDS = ("command", "step", "resources.stop_grace", "resources.max_log_size")
 _FIRST_ALERT = "run_ended"
 _SEARCHABLE = frozenset({"training", "plan", "model"})
 _KINDS: dict[str, FieldKind] = {
@@ -116,9 +118,14 @@ def _section(name: str, text: str | None, fields: Fields, items: ItemList | None
 
 def _top(document: Document) -> Fields:
     properties = _schema(Experiment)["properties"]
-    return [
-        _field(name, name, properties[name], {}, document, document) for name in ("name", "repeats", "seed")
-    ]
+    names = ("name", "command", "step", "repeats", "seed", "report_to")
+    fields = [_field(name, name, properties[name], {}, document, document) for name in names]
+    return [_of_command(field, document) if field.path in _OF_COMMANDS else field for field in fields]
+
+
+def _of_command(field: FormField, document: Document) -> FormField:
+    """Return a field that only a command reads."""
+    return field.model_copy(update={"applies": field.is_written or document.get("command") is not None})
 
 
 def _fields(document: Document, name: str, kind: type[BaseModel]) -> Fields:
@@ -129,6 +136,8 @@ def _fields(document: Document, name: str, kind: type[BaseModel]) -> Fields:
     if name == "early_stop":
         pruner = written.get("pruner", "none") if isinstance(written, Mapping) else "none"
         return [_applying(field, pruner, document.get("train") is not None) for field in fields]
+    if name == "resources":
+        return [_of_command(field, document) if field.path in _OF_COMMANDS else field for field in fields]
     return fields
 
 
@@ -203,6 +212,8 @@ def _part(document: Document, part: str, own_names: list[str]) -> Fields:
 def _metrics(document: Document) -> Fields:
     from workbench.models import METRICS
 
+    if document.get("command") is not None:
+        return fields_of_type(MetricSource, document.get("metrics"), "metrics", document)
     field = _field("metrics", "metrics", _schema(Experiment)["properties"]["metrics"], {}, document, document)
     return [field.model_copy(update={"choices": tuple(METRICS.names())})]
 
@@ -245,8 +256,8 @@ def _options_type(part: str, name: str | None) -> type[BaseModel] | None:
 
 
 def _reported(document: Document) -> list[str]:
-    """Return the metrics that the training loop reports, validation first; none for a train function."""
-    if document.get("train") is not None:
+    """Return the metrics that the training loop reports, validation first; none for other training."""
+    if document.get("train") is not None or document.get("command") is not None:
         return []
     return sorted(reported_of_document(document), key=lambda name: not name.startswith("val_"))
 
@@ -256,7 +267,7 @@ def _field(
     values: Mapping[str, Any], document: Document,
 ) -> FormField:  # fmt: skip
     """Return one field."""
-    alternatives = [_followed(one, definitions) for one in schema.get("anyOf", [schema])]
+    alternatives = [_followed(one, definitions) for one in schema.get("anyOf", schema.get("oneOf", [schema]))]
     typed = [one for one in alternatives if one.get("type") != "null" and one.get("const") != "auto"]
     listed = [value for one in typed for value in one.get("enum", [one["const"]] if "const" in one else [])]
     main = next((one for one in typed if one.get("type") in ("integer", "number")), typed[0] if typed else {})

@@ -65,10 +65,14 @@ def systematic_failure(history: History) -> str | None:
     configurations have raised the same type of error at the same place. If they share the value of a
     parameter with other choices, `NUM_OF_ONE_CHOICE` are needed, because that value may be the cause. Running
     out of memory, diverging, lost workers and timeouts depend on configuration or machine: they never count.
+    A program that ends well without ever writing an objective needs to do so once only.
     """
     if history.replay_of is not None or not history.drivers:
         return None
     metrics = [item.metric for item in history.objectives]
+    over = [trial for trial in history.trials.values() if trial.finished]
+    if over and all(trial.is_unreported for trial in over):
+        return f"trial {over[0].number}: {over[0].message}"
     if any(metric in trial.last_values for trial in history.trials.values() for metric in metrics):
         return None
     since_unix_s = history.drivers[-1].time_unix_s

@@ -153,6 +153,7 @@ class History:
             record.samples_per_s = float(speeds[where[-1]])
         record.parts_s = reports.last_parts_s() or record.parts_s
         record.reports += len(reports)
+        record.reports_left_out += int(np.nansum(reports.numbers["left_out"].values))
         record.last_step = int(reports.numbers["step"].values[-1])
         epochs, known = reports.numbers["epoch"]
         record.last_epoch = float(epochs[-1]) if known[-1] else None

@@ -17,7 +17,9 @@ from pydantic_core import from_json
 Floats = NDArray[np.float64]
 
 _FEW = 500
-_NUMBERS = ("step", "epoch", "time_unix_s", "samples_per_s", "gradient_signal_sqr", "gradient_noise")
+_NUMBERS = (
+    "step", "epoch", "time_unix_s", "samples_per_s", "gradient_signal_sqr", "gradient_noise", "left_out",
+)  # fmt: skip
 _ZERO = np.zeros(1)
 
 

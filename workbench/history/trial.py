@@ -88,6 +88,7 @@ class Trial:
     samples_per_s: float | None = None
     parts_s: Mapping[str, float] = dataclasses.field(default_factory=dict)  # seconds per step, by part
     reports: int = 0
+    reports_left_out: int = 0  # they arrived too fast and were not stored
     attempts: int = 0
     plan: PartialPlan = dataclasses.field(default_factory=PartialPlan)
     decided_plan: PartialPlan = dataclasses.field(default_factory=PartialPlan)  # overrides the requested plan
@@ -96,6 +97,7 @@ class Trial:
     )  # how attempts before the last one ended
     resizes: list[Resize] = dataclasses.field(default_factory=list)
     fits: bool = True
+    is_unreported: bool = False  # a program that ended well, but never wrote an objective
     worker_pids: list[int] = dataclasses.field(default_factory=list)
     hosts: list[str] = dataclasses.field(default_factory=list)
     started_unix_s: float | None = None
@@ -149,6 +151,7 @@ class Trial:
             "values": self.values,
             "last_step": self.last_step,
             "reports": self.reports,
+            "reports_left_out": self.reports_left_out,
             "attempts": self.attempts,
             "setbacks": [
                 setback.model_dump(include={"attempt", "reason", "message", "next_plan"})
@@ -184,6 +187,7 @@ def apply_to_trial(
             trial.plan = PartialPlan.from_json(event.plan)
         case TrialReported():
             trial.reports += 1
+            trial.reports_left_out += event.left_out
             trial.last_step, trial.last_epoch = event.step, event.epoch
             trial.first_report = trial.first_report or (event.time_unix_s, event.step, event.epoch)
             trial.last_values.update(event.values)
@@ -207,4 +211,5 @@ def apply_to_trial(
             trial.message, trial.traceback = event.message, event.traceback
             trial.values, trial.last_step = dict(event.values), event.step
             trial.ended_unix_s, trial.fits = event.time_unix_s, event.fits
+            trial.is_unreported = event.is_unreported
     trial.last_event_unix_s = event.time_unix_s

@@ -38,7 +38,7 @@ def default_configuration(experiment: Experiment) -> DefaultConfiguration:
     """
     search = experiment.search
     settings = None
-    if experiment.train is None:
+    if experiment.trains_model:
         settings = resolve(experiment.model_copy(update={"search": Space({})}), {})
     params: dict[str, JsonValue] = {}
     unknown: list[str] = []

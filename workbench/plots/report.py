@@ -200,7 +200,7 @@ class _Figures:
 
 def _header(run: RunData, run_id: str | None) -> str:
     experiment = run.experiment
-    what = experiment.train or experiment.model
+    what = experiment.command or experiment.train or experiment.model
     tuned = f"{what.title if what else 'a function'}" + (
         f" on {experiment.data.title}" if experiment.data else ""
     )

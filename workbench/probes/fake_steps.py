@@ -81,6 +81,11 @@ class FakeTrial:
         self._samples = source.fetch(np.arange(min(2, len(source))))
         self._loss = loss_of(experiment, self._datasets)
 
+    @property
+    def num_train_samples(self) -> int:
+        """Samples of the training data."""
+        return len(self._datasets.train)
+
     def step_memory(self, micro_batch: int, num_steps: int) -> StepMemory:
         """Return what the last of some steps holds.
 

@@ -8,6 +8,7 @@ settings fit together is left to the checks before this one.
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 import signal
 import tempfile
@@ -154,7 +155,7 @@ def _try(task: TrialTask, which: str) -> Outcome:
             return "out of memory"
         raise ExperimentError(
             f"the first step of a trial fails: {describe(error)}{_place_of(error)}",
-            field="model" if task.experiment.train is None else "train",
+            field="model" if task.experiment.trains_model else "train",
             next_step=f"It was tried with {which}: {format_params(task.params)}."
             if task.params
             else "Correct it, then check again.",
@@ -166,9 +167,11 @@ def _start(task: TrialTask) -> Outcome:
     from workbench.planning.settings import fitted_of
 
     experiment = task.experiment
-    if experiment.train is not None:
+    if not experiment.trains_model:
         if experiment.plan.decided.workers not in (None, 1):
             return "several workers"
+        if experiment.command is not None:
+            return _start_program(task)
         from workbench.training.functions import run_function as run
     elif fitted_of(experiment, task.params, loads_code=True) is not None:
         from workbench.training.fitting import fit as run
@@ -178,6 +181,42 @@ def _start(task: TrialTask) -> Outcome:
     with contextlib.suppress(_ReportedError):
         run(task, _end_at_report)
     return "fine"
+
+
+def _start_program(task: TrialTask) -> Outcome:
+    """Start a program, and end it when it has written an objective."""
+    from workbench.training.program import run_program
+
+    metrics = {objective.metric for objective in task.experiment.objectives}
+
+    def end_at_objective(event: Event) -> bool:
+        if isinstance(event, TrialReported) and metrics & event.values.keys():
+            raise _ReportedError
+        return False
+
+    with contextlib.suppress(_ReportedError), _without_output():
+        ended = run_program(task, end_at_objective)
+        if ended.reason == "oom":
+            return "out of memory"
+        if ended.state == "failed":
+            raise ExperimentError(
+                f"the first trial fails: {ended.message}", field="command",
+                next_step=f"It was tried with {format_params(task.params)}." if task.params else None,
+            )  # fmt: skip
+    return "fine"
+
+
+@contextlib.contextmanager
+def _without_output() -> Iterator[None]:
+    """Drop what is printed, which would be taken for a part of the answer."""
+    kept, nothing = os.dup(1), os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nothing, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nothing)
 
 
 def _end_at_report(event: Event) -> bool:

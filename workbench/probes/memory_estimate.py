@@ -23,13 +23,31 @@ NUM_STEPS = 2
 """The first step has no optimizer state yet."""
 
 
+@dataclasses.dataclass(frozen=True)
+class MemoryEstimate:
+    """What one worker holds at some micro batches, and how large these could be.
+
+    Attributes:
+        steps: One estimate for each micro batch.
+        num_train_samples: Samples of the training data, more than which no micro batch has.
+    """
+
+    steps: tuple[StepMemory, ...]
+    num_train_samples: int
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> MemoryEstimate:
+        """Read what `estimate_here` returns."""
+        return cls(tuple(StepMemory(**step) for step in values["steps"]), values["num_train_samples"])
+
+
 def estimate_memory(
     experiment: Experiment,
     params: Mapping[str, JsonValue],
     micro_batches: Sequence[int],
     *,
     plan: PartialPlan,
-) -> list[StepMemory]:
+) -> MemoryEstimate:
     """Estimate what one worker holds at some micro batches.
 
     Args:
@@ -38,20 +56,17 @@ def estimate_memory(
         micro_batches: Micro batches, each at least 1.
         plan: What is decided of the plan; it takes precedence over experiment and configuration.
 
-    Returns:
-        One estimate for each micro batch.
-
     Raises:
         ExperimentError: If the model or the data cannot be made, or cannot be run without values.
         DataError: If the data cannot be read.
         RunError: If the process that estimates ends without an answer.
     """
     question = {"params": dict(params), "micro_batches": list(micro_batches), "plan": plan.to_json()}
-    steps = query(__name__, experiment, question, purpose="memory could not be estimated")
-    return [StepMemory(**step) for step in steps]
+    reply = query(__name__, experiment, question, purpose="memory could not be estimated")
+    return MemoryEstimate.from_json(reply)
 
 
-def estimate_here(experiment: Experiment, question: Mapping[str, Any]) -> list[dict[str, Any]]:
+def estimate_here(experiment: Experiment, question: Mapping[str, Any]) -> dict[str, Any]:
     """Estimate in this process, which should be one of its own.
 
     Args:
@@ -59,7 +74,7 @@ def estimate_here(experiment: Experiment, question: Mapping[str, Any]) -> list[d
         question: Its other arguments, by name.
 
     Returns:
-        As `estimate_memory`, in plain values.
+        A `MemoryEstimate` in plain values.
 
     Raises:
         WorkbenchError: As `estimate_memory`.
@@ -68,7 +83,10 @@ def estimate_here(experiment: Experiment, question: Mapping[str, Any]) -> list[d
 
     trial = FakeTrial(experiment, question["params"], PartialPlan.from_json(question["plan"]))
     steps = [trial.step_memory(micro_batch, NUM_STEPS) for micro_batch in question["micro_batches"]]
-    return [dataclasses.asdict(step) for step in steps]
+    return {
+        "steps": [dataclasses.asdict(step) for step in steps],
+        "num_train_samples": trial.num_train_samples,
+    }
 
 
 if __name__ == "__main__":

@@ -17,9 +17,9 @@ from pydantic import JsonValue
 
 from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment import Experiment
-from workbench.performance.memory import StepMemory
 from workbench.plan import Hardware, PartialPlan
 from workbench.probes.child_process import answer, query
+from workbench.probes.memory_estimate import MemoryEstimate, estimate_here
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -41,7 +41,7 @@ class ModelSummary:
         num_parameters: All parameters, shared ones once.
         num_trained_parameters: Those that training changes.
         flops_per_sample: Operations of forward and backward of a sample; None where they cannot be counted.
-        steps: What a worker holds, one for each micro batch; empty where that cannot be estimated.
+        memory: What a worker holds; None where that cannot be estimated.
         problems: What is wrong or could not be determined.
         words: A description of the model where it has no layers.
     """
@@ -50,7 +50,7 @@ class ModelSummary:
     num_parameters: int
     num_trained_parameters: int
     flops_per_sample: float | None
-    steps: tuple[StepMemory, ...]
+    memory: MemoryEstimate | None
     problems: tuple[ExperimentError, ...]
     words: str | None = None
 
@@ -82,7 +82,7 @@ def summarise_model(
         num_parameters=reply["num_parameters"],
         num_trained_parameters=reply["num_trained_parameters"],
         flops_per_sample=reply["flops_per_sample"],
-        steps=tuple(StepMemory(**step) for step in reply["steps"]),
+        memory=None if reply["memory"] is None else MemoryEstimate.from_json(reply["memory"]),
         problems=tuple(ExperimentError(**problem) for problem in reply["problems"]),
         words=reply.get("words"),
     )
@@ -91,7 +91,6 @@ def summarise_model(
 def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
     """Summarise the model in this process."""
     from workbench.planning.settings import fitted_of, resolve
-    from workbench.probes.memory_estimate import estimate_here
     from workbench.training.loading import load_trial_data
 
     params, plan = question["params"], PartialPlan.from_json(question["plan"])
@@ -101,13 +100,13 @@ def _answer(experiment: Experiment, question: dict[str, Any]) -> dict[str, Any]:
     if fitted is not None:
         return _describe_fitted(fitted, datasets)
     found, problems = _inspect(experiment, params, settings, datasets)
-    steps: list[dict[str, Any]] = []
+    memory: dict[str, Any] | None = None
     if found["flops_per_sample"] is not None:  # else no step can be made
         try:
-            steps = estimate_here(experiment, question)
+            memory = estimate_here(experiment, question)
         except WorkbenchError as error:
             problems.append(error)
-    return {**found, "steps": steps, "problems": [problem.to_json() for problem in problems]}
+    return {**found, "memory": memory, "problems": [problem.to_json() for problem in problems]}
 
 
 def _describe_fitted(configuration: FittedConfiguration, datasets: Datasets) -> dict[str, Any]:
@@ -120,9 +119,9 @@ def _describe_fitted(configuration: FittedConfiguration, datasets: Datasets) -> 
     grown = configuration.describe(datasets.num_outputs if datasets.task == "classification" else None)
     nothing = {"layers": [], "num_parameters": 0, "num_trained_parameters": 0, "flops_per_sample": None}
     return nothing | {
-        "steps": [],
+        "memory": None,
         "problems": [],
-        "words": f"{grown}. It has no layers, and is fitted to all samples without optimizer steps.",
+        "words": f"{grown}. There are no layers: all samples are fitted without optimizer steps.",
     }
 
 

@@ -72,7 +72,7 @@ def probe(task: TrialTask, order: PlanProbe, report: Report) -> Outcome:
     Raises:
         WorkbenchError: If a plan contradicts the experiment, or the experiment trains no model.
     """
-    if task.experiment.train is not None:
+    if not task.experiment.trains_model:
         raise ExperimentError(
             "a train function makes its own steps, which cannot be measured from outside",
             field="train",

@@ -41,7 +41,7 @@ def measure_rates(task: TrialTask, test: RateTest, report: Callable[[Event], boo
     Raises:
         WorkbenchError: If the experiment cannot be trained with this configuration, or has no rate to test.
     """
-    if task.experiment.train is not None:
+    if not task.experiment.trains_model:
         raise ExperimentError(
             "a train function sets its own learning rates, so none can be tested",
             field="train",

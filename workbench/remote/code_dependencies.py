@@ -19,7 +19,7 @@ NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints"})
 
 def components_of(experiment: Experiment) -> list[Component]:
     """Return all components that an experiment names."""
-    found = [experiment.model, experiment.data, experiment.train, experiment.loss, *experiment.metrics]
+    found = [experiment.model, experiment.data, experiment.train, experiment.loss, *experiment.own_metrics]
     return [item for item in found if item is not None]
 
 

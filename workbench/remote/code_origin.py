@@ -160,6 +160,13 @@ def is_installed(path: str) -> bool:
     return f"{place}{os.sep}".startswith(_INSTALLED) or not _PACKAGES.isdisjoint(place.parts)
 
 
+def is_user_file(path: str) -> bool:
+    """Return whether the code of a frame is the user's: of no package, and not of the workbench."""
+    if path.startswith("<frozen"):
+        return False
+    return not is_installed(path) and not Path(path).resolve().is_relative_to(_OURS)
+
+
 def _is_user_module(module: ModuleType) -> bool:
     # A namespace package has only `__path__`; some modules return an object for every attribute.
     path = getattr(module, "__path__", ())

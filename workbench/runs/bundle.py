@@ -143,7 +143,7 @@ def narrow(experiment: Experiment, trial: Trial) -> Experiment:
     document["budget"] = {"trials": 1}
     if trial.repeat:
         document["repeats"] = trial.repeat + 1
-    trains_model = experiment.train is None
+    trains_model = experiment.trains_model
     fixed = set(PlanSettings.model_fields if trains_model else ["workers"]) - trial.params.keys()
     plan = dict(trial.plan.only(fixed).values)
     document["plan"] = {**document.get("plan", {}), **plan}
@@ -192,7 +192,7 @@ def _write_files(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> 
         experiment = copy_code(experiment, origin, folder / CODE_FOLDER, contents)
     else:  # it was submitted: its original folder is on another machine
         shutil.copytree(origin.on_this_machine().directory, folder / CODE_FOLDER, dirs_exist_ok=True)
-    if experiment.train is not None and weights:
+    if not experiment.trains_model and weights:
         copy_files(run, trial.number, folder / FILES_FOLDER, contents)
     has_code = (folder / CODE_FOLDER).is_dir()
     write_experiment(experiment, folder / "experiment.yaml")
@@ -278,15 +278,15 @@ def _warnings(trial: Trial, experiment: Experiment, contents: Contents, *, has_c
     """Return what the user must provide or know before training again."""
     parts: list[str] = []
     path = experiment.data.options.get("path") if experiment.data else None
-    if has_code and experiment.train is None:
+    if has_code and experiment.trains_model:
         parts.append(f"`{CODE_FOLDER}/` holds the code, and the data that was in the same folder.")
     elif has_code:
         parts.append(
-            f"`{CODE_FOLDER}/` holds the code of the function, and the scripts and data of the run's folder "
+            f"`{CODE_FOLDER}/` holds the code of the training, and the scripts and data of the run's folder "
             "that the code or its options name as text."
         )
-    if experiment.train is not None:
-        parts += contents.describe_function(f"{FILES_FOLDER}/")
+    if not experiment.trains_model:
+        parts += contents.describe_function(f"{FILES_FOLDER}/", is_program=experiment.command is not None)
     if contents.missing_modules:
         parts.append(f"It imports code that is not in this folder: {', '.join(contents.missing_modules)}.")
     if contents.too_large:

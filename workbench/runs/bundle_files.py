@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from workbench.experiment import Experiment
+from workbench.experiment.command import arguments_of
 from workbench.formatting import format_bytes
 from workbench.remote.code_dependencies import files_of, modules_of, relative_data, with_data_at
 from workbench.remote.named_files import find_named_files
@@ -36,22 +37,24 @@ class Contents:
         """What the code needs and the bundle does not have."""
         return [*self.missing_modules, *self.too_large]
 
-    def describe_function(self, folder: str) -> list[str]:
-        """Return paragraphs about what a bundle of a train function holds, and what it cannot hold."""
+    def describe_function(self, folder: str, *, is_program: bool) -> list[str]:
+        """Return paragraphs about what a bundle of a function or a program holds, and what it cannot hold."""
+        what = "program" if is_program else "function"
+        receives = "`{folder}` in its command" if is_program else "a parameter named `folder`"
         if self.num_bytes_by_file:
             shown = list(self.num_bytes_by_file.items())[:_MAX_LISTED]
             files = "\n".join(f"- {name}, {format_bytes(size)}" for name, size in shown)
             more = len(self.num_bytes_by_file) - len(shown)
             rest = f"\n- and {more} more" if more else ""
-            left = f"`{folder}` holds what the function left in its folder:\n\n{files}{rest}"
+            left = f"`{folder}` holds what the {what} left in its folder:\n\n{files}{rest}"
         else:
             left = (
-                "The function left no files, so there are no weights here. A function that has a parameter "
-                "named `folder` receives a folder; what it saves there is exported."
+                f"The {what} left no files, so there are no weights here. A {what} that has {receives} "
+                "receives a folder; what it saves there is exported."
             )
         return [
             left,
-            "Files that the function, or a program that it starts, finds in another way are not here: paths "
+            f"Files that the {what}, or a program that it starts, finds in another way are not here: paths "
             "that are put together while it runs, files outside the run's folder, downloads.",
         ]
 
@@ -74,10 +77,11 @@ def copy_code(experiment: Experiment, origin: Origin, place: Path, contents: Con
     _copy(code, place)
     tops = {name.partition("/")[0].removesuffix(".py") for name in code}
     contents.missing_modules = [name for name in named if name.partition(".")[0] not in tops]
-    if experiment.train is None:
+    if experiment.trains_model:
         return _copy_data(experiment, directory, place)
-    params = experiment.search.check({})
-    values = [*experiment.train.options.values(), *params.values()]
+    named_in = arguments_of(experiment.command) if experiment.command else []
+    options = experiment.train.options.values() if experiment.train else ()
+    values = [*named_in, *options, *experiment.search.check({}).values()]
     found = find_named_files(values, code, directory, max_bytes=MAX_DATA_BYTES)
     _copy(found.files, place)
     contents.too_large = found.too_large

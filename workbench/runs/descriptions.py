@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.actions import suggest
 from workbench.errors import Suggestion
 from workbench.events import RunState, TrialState
-from workbench.formatting import compact_duration, counted_noun
+from workbench.formatting import compact_duration, counted_noun, format_count
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -61,6 +61,17 @@ def first_line(text: str | None) -> str:
 def describe_place(place: str | None) -> str:
     """Write where the user's code failed, to be appended: " (loop.py:12)"; "" where that is unknown."""
     return "" if place is None else f" ({place.removeprefix(f'{Path.cwd()}{os.sep}')})"
+
+
+def describe_reports(trials: Iterable[Trial]) -> str:
+    """Write how many reports of some trials are stored; "" where all are."""
+    found = list(trials)
+    left_out = sum(trial.reports_left_out for trial in found)
+    if not left_out:
+        return ""
+    stored = sum(trial.reports for trial in found)
+    made = format_count(left_out + stored, "report")
+    return f"{stored:,} of {made} are stored: they arrived faster than twice a second, extremes are kept"
 
 
 def first_traceback(history: History) -> Trial | None:

@@ -134,8 +134,9 @@ def _forecast_lines(experiment: Experiment, forecast: Forecast | None) -> Iterat
 
     if forecast is not None:
         yield str(forecast)
-    elif experiment.train is not None:
-        yield "the duration is not known: a train function can only be measured while it runs"
+    elif not experiment.trains_model:
+        what = "a train function" if experiment.command is None else "a program"
+        yield f"the duration is not known: {what} can only be measured while it runs"
     else:
         yield "the duration is not known: nothing comparable was measured here; an advice would measure it"
     if is_wanted(experiment):

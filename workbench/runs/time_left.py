@@ -134,7 +134,7 @@ def _amount(trial: Trial) -> float:
 
 def _total(history: History, trial: Trial, ended: Sequence[Trial]) -> float | None:
     """Return how far a trial trains unless it is stopped, as `_amount` counts it; None if unknown."""
-    if history.experiment.train is None:
+    if history.experiment.trains_model:
         epochs = trial.params.get("epochs", history.experiment.training.epochs)
         return float(epochs) if isinstance(epochs, int | float) and epochs > 0 else None
     amounts = {_amount(each) for each in ended if each.state == "complete"}

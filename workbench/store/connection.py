@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
 BUSY_TIMEOUT_S = 5.0
 _MIGRATION_TIMEOUT_S = 60.0
+_UNDECODABLE = "Could not decode to UTF-8"
 _DAMAGED_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _PASSING_CODES = {
     sqlite3.SQLITE_BUSY: "another process keeps the database locked",
@@ -114,7 +115,11 @@ def translated(engine: Engine) -> Iterator[None]:
     """Translate the errors of the database into errors of the workbench."""
     try:
         yield
-    except (SQLAlchemyError, OSError) as error:
+    except (
+        SQLAlchemyError,
+        OSError,
+        sqlite3.Error,
+    ) as error:  # the last where rows are read without SQLAlchemy
         raise _translate(error, engine.url) from error
 
 
@@ -287,7 +292,7 @@ def _refuse_foreign(connection: Connection, script: ScriptDirectory) -> None:
         )
 
 
-def _translate(error: SQLAlchemyError | OSError, url: URL) -> StoreError:
+def _translate(error: SQLAlchemyError | OSError | sqlite3.Error, url: URL) -> StoreError:
     place = describe(url)
     cause = error.orig if isinstance(error, DBAPIError) else error
     is_lost = isinstance(error, DBAPIError) and (
@@ -297,9 +302,9 @@ def _translate(error: SQLAlchemyError | OSError, url: URL) -> StoreError:
     if isinstance(cause, sqlite3.Error):
         # The low byte is the error; what lies above distinguishes its kinds.
         code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
-        if code in _DAMAGED_CODES:
+        if code in _DAMAGED_CODES or _UNDECODABLE in str(cause):
             return StoreError(
-                f"{place} is damaged or not a store: {cause}",
+                f"{place} is damaged or not a store: {str(cause)[:200]}",
                 field="store",
                 next_step="Save what can still be read, and name that with --store: "
                 f"sqlite3 {shlex.quote(place)} .recover | sqlite3 recovered.sqlite "

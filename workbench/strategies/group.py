@@ -101,7 +101,7 @@ class Group:
         self.store: Any = None
         if num_workers > 1:
             assert meeting is not None, "several workers need a place to meet"
-            self.store = _connect(meeting)
+            self.store = connect(meeting)
             self._join(self.store)
 
     def mesh(self) -> Any:
@@ -208,7 +208,12 @@ def _wait_for_all(store: Any, num_workers: int) -> None:
     store.wait(["all"], MEETING_TIMEOUT)
 
 
-def _connect(meeting: str) -> Any:
+def connect(meeting: str) -> Any:
+    """Return the store at which the workers of a trial meet.
+
+    Args:
+        meeting: `host:port/prefix`, the same on every worker and new for every attempt.
+    """
     address, _, prefix = meeting.partition("/")
     host, _, port = address.rpartition(":")
     _use_interface_towards(host, int(port))

@@ -106,7 +106,7 @@ def make_wilcoxon(experiment: Experiment, options: PrunerOptions) -> BasePruner:
 
 def _longest_epochs(experiment: Experiment) -> int | str:
     """Return the most rungs that a trial can climb, or what makes Optuna wait for the first to end."""
-    if experiment.train is not None:
+    if not experiment.trains_model:
         return "auto"
     domain = experiment.search.root.get("epochs")
     if domain is None:

@@ -146,7 +146,7 @@ class ConfigurationRecord:
 
 def num_epochs(experiment: Experiment, params: Params) -> float | None:
     """Return how many epochs a training of `params` takes; None where only its function knows."""
-    epochs = params.get("epochs", experiment.training.epochs) if experiment.train is None else None
+    epochs = params.get("epochs", experiment.training.epochs) if experiment.trains_model else None
     return float(epochs) if isinstance(epochs, int | float) else None
 
 

@@ -22,6 +22,8 @@ from workbench.workers.admission import Placement, Request
 from workbench.workers.capacity import capacity_of
 
 TORCH = ("torch",)
+STOP_GRACE_S = 5.0
+"""How long a trial may take to stop before its workers are killed; that of a program precedes it."""
 VERSIONED_PACKAGES = ("torch", "ray", "optuna", "numpy")
 
 
@@ -48,8 +50,8 @@ def share_of(
 
     Args:
         run_id: The run.
-        experiment: Its experiment; `gpus_per_worker: auto` is one where the cluster has GPUs and a model
-            is trained, `concurrency: auto` fills the cluster, `autoscaling` has trials wait for more.
+        experiment: Its experiment; `gpus_per_worker: auto` is one where the cluster has GPUs, except
+            for a function, `concurrency: auto` fills the cluster, `autoscaling` has trials wait for more.
         cluster: The cluster; the one that this process is attached to if None.
         advised_workers: Workers of a trial where the experiment leaves them open.
         advised_placement: Where they go where it leaves that open.
@@ -81,6 +83,7 @@ def share_of(
         preload=TORCH if experiment.model is not None else (),
         environment=caller_environment.publish(),
         fresh=resources.worker == "fresh",
+        stop_grace_s=STOP_GRACE_S if experiment.command is None else resources.stop_grace + STOP_GRACE_S,
     )
     return Share(request, wanted, max(wanted, places // least) if resources.autoscaling else places // least)
 
@@ -132,7 +135,7 @@ def known_plan(experiment: Experiment, params: Mapping[str, JsonValue], decided:
         decided: What was decided about its plan so far.
     """
     least, _ = workers_wanted(experiment)
-    if experiment.train is not None:
+    if not experiment.trains_model:
         return PartialPlan.of(workers=least)
     try:
         settings = resolve(experiment, params, decided=decided)

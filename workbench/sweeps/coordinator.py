@@ -16,7 +16,17 @@ from typing import Any
 from ray import tune
 
 from workbench.errors import ArtifactsError, WorkbenchError
-from workbench.events import AttemptEnded, Event, Noted, Reason, TrialEnded, TrialPlanned, TrialStarted
+from workbench.events import (
+    AttemptEnded,
+    Event,
+    Noted,
+    Reason,
+    TrialEnded,
+    TrialPlanned,
+    TrialReported,
+    TrialStarted,
+)
+from workbench.formatting import format_duration
 from workbench.plan import PartialPlan
 from workbench.planning.batch_division import smaller_micro_batch
 from workbench.sweeps.messages import EVENTS_KEY, ORDER_KEY, Order
@@ -24,7 +34,8 @@ from workbench.workers.gang import Gang
 from workbench.workers.worker import Progress
 
 PATIENCE_S = 1.0
-GRACE_S = 5.0
+SILENT_S = 30.0
+"""After this long without a report, a trial that ran out of time may have been stuck."""
 
 
 class Coordinator(tune.Trainable):
@@ -70,6 +81,7 @@ class Coordinator(tune.Trainable):
         self._decided_plan = order.task.plan
         self._plan = PartialPlan()
         self._started_s: float | None = None
+        self._reported_s: float | None = None
         self._spent_s = 0.0  # on attempts that have ended
 
     def _release(self) -> None:
@@ -107,11 +119,12 @@ class Coordinator(tune.Trainable):
     def _follow(self, gang: Gang) -> list[Event]:
         progress = gang.next(timeout_s=PATIENCE_S)
         if progress.ended is None and progress.lost is None and self._is_out_of_time():
-            progress = gang.stop(GRACE_S)
+            progress = gang.stop(self._order.request.stop_grace_s)
             self._release()
-            message = "it exceeded resources.trial_time"
-            return [*progress.events, self._failed("timeout", message)]
+            return [*progress.events, self._failed("timeout", self._describe_timeout())]
         events: list[Event] = list(progress.events)
+        if any(isinstance(event, TrialReported) for event in events):
+            self._reported_s = time.monotonic()
         for event in events:
             if isinstance(event, TrialPlanned):
                 self._plan = PartialPlan.from_json(event.plan)
@@ -165,6 +178,14 @@ class Coordinator(tune.Trainable):
         return (
             left_s is not None and self._started_s is not None and self._spent_s + self._attempt_s() > left_s
         )
+
+    def _describe_timeout(self) -> str:
+        if self._reported_s is None:
+            return "it exceeded resources.trial_time without a report"
+        silent_s = time.monotonic() - self._reported_s
+        if silent_s < SILENT_S:
+            return "it exceeded resources.trial_time"
+        return f"it exceeded resources.trial_time, {format_duration(silent_s)} after its last report"
 
     def _attempt_s(self) -> float:
         """Return how long the attempt has trained, in seconds."""

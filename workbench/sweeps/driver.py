@@ -38,6 +38,7 @@ from workbench.sweeps.node_changes import Hardware
 from workbench.sweeps.orders import Orders
 from workbench.sweeps.retention import Retention
 from workbench.sweeps.run_alerts import Alerting
+from workbench.sweeps.run_loggers import RunLoggers
 from workbench.sweeps.trial_plans import TrialPlans
 from workbench.sweeps.trial_reports import Referee, attempt_ended
 from workbench.sweeps.tuner import fit
@@ -78,6 +79,7 @@ class Driver:
         self._hardware = Hardware(self._ledger)
         self._retention = Retention(self._ledger, self._artifacts)
         self._alerting = Alerting(self._ledger, self._artifacts)
+        self._loggers = RunLoggers(self._ledger, self._artifacts)
         self._monitor = Monitor(store, self._ledger)
         self._monitor.listeners.append(self._alerting.on_round)
         self._store = store
@@ -108,6 +110,7 @@ class Driver:
         with (
             self._store.writer(self.run_id, owner_pid=os.getpid(), owner_host=host) as writer,
             self._alerting,
+            self._loggers,
         ):
             try:
                 self._ledger.replay(writer)
@@ -115,6 +118,7 @@ class Driver:
                 patience_s = RETURN_S if self._replaces_a_killed_one else 0.0
                 cluster, self._share = self._hardware.begin(patience_s=patience_s)
                 self._alerting.begin()
+                self._loggers.begin()
                 self._take_over(cluster)
                 self._retention.begin()
                 self._commands.carry_out()  # what came while nobody drove says how to go on
@@ -253,6 +257,7 @@ class Driver:
                 with contextlib.suppress(ResourcesError):  # what is left holds no trial: they wait for more
                     self.follow_settings()
             self._alerting.tick()
+            self._loggers.tick()
             self._end_at_limits()
         except Exception as error:
             self._fatal = error

@@ -28,7 +28,7 @@ def check_loss_and_metrics(experiment: Experiment) -> None:
     task = task_of(experiment.data)
     if experiment.loss is not None:
         _check_fits_task(experiment.loss, LOSSES, task, "loss")
-    for index, metric in enumerate(experiment.metrics):
+    for index, metric in enumerate(experiment.own_metrics):
         _check_fits_task(metric, METRICS, task, f"metrics.{index}")
 
 
@@ -48,7 +48,7 @@ def check_what_is_reported(experiment: Experiment) -> None:
     assert model is not None
     assert experiment.data is not None
     task = task_of(experiment.data)
-    reported = reported_metrics([metric.short_name for metric in experiment.metrics], task)
+    reported = reported_metrics([metric.short_name for metric in experiment.own_metrics], task)
     is_fitted = is_from_library(model) or (
         not model.is_reference and issubclass(configuration_type(model.name), FittedConfiguration)
     )

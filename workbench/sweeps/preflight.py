@@ -19,6 +19,7 @@ from workbench.data import DATASETS, check_options
 from workbench.data.options import existing_path
 from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.experiment import Component, Experiment, PlanSettings, Training
+from workbench.loggers.logger import check_logger
 from workbench.models import LOSSES, METRICS, MODELS
 from workbench.models.configurations import check_value, configuration_type
 from workbench.planning.batch_division import fixed_of, with_workers
@@ -31,6 +32,7 @@ from workbench.strategies.capabilities import capabilities_of
 from workbench.sweeps.cluster import workers_field, workers_wanted
 from workbench.sweeps.measured_metrics import check_loss_and_metrics, check_what_is_reported
 from workbench.sweeps.module_inspection import bound_names, find_source, parameters_of
+from workbench.sweeps.program_checks import check_paths, check_program
 from workbench.sweeps.unknown_names import unknown
 from workbench.training.unusable_optimizers import why_unusable
 
@@ -75,13 +77,19 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
     """Yield the checks, each of which raises an error if it finds a problem."""
     if experiment.alerts and on_this_machine:
         yield partial(_check_alerts, experiment)
+    if experiment.report_to:
+        yield partial(_check_loggers, experiment, on_this_machine)
     if experiment.resources.elastic:
         yield partial(_check_elastic, experiment)
     if experiment.resources.autoscaling:
         yield partial(_check_autoscaling, experiment)
     if experiment.resources.advice == "always":
         yield partial(_check_advisable, experiment)
-    if experiment.train is not None:
+    if experiment.command is not None:
+        yield partial(check_paths, experiment)
+        if on_this_machine:
+            yield partial(check_program, experiment)
+    elif experiment.train is not None:
         yield partial(_check_reference, experiment.train, "train")
         yield partial(_check_takes_worker, experiment)
     else:
@@ -101,6 +109,11 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
 def _check_alerts(experiment: Experiment) -> None:
     """Refuse rules that name a sink unknown on this machine."""
     check_sinks(experiment.alerts, read_settings().names)
+
+
+def _check_loggers(experiment: Experiment, on_this_machine: bool) -> None:
+    for index, name in enumerate(experiment.report_to):
+        check_logger(name, field=f"report_to.{index}", on_this_machine=on_this_machine)
 
 
 def _check_takes_worker(experiment: Experiment) -> None:
@@ -154,7 +167,7 @@ def _check_data(experiment: Experiment, on_this_machine: bool) -> None:
 def _check_named_functions(experiment: Experiment) -> None:
     if experiment.loss is not None:
         _check_component(experiment.loss, LOSSES, "loss")
-    for index, metric in enumerate(experiment.metrics):
+    for index, metric in enumerate(experiment.own_metrics):
         _check_component(metric, METRICS, f"metrics.{index}")
 
 
@@ -241,9 +254,10 @@ def _check_elastic(experiment: Experiment) -> None:
     strategies = [written] if strategy is None else strategy.values() or []
     limited = [str(name) for name in strategies if name in STRATEGIES and _is_for_one(str(name))]
     problem = next_step = None
-    if experiment.train is not None:
-        problem = "the effect of more workers is unknown for a train function"
-        next_step = "Remove it, or name a model and data instead of the function."
+    if not experiment.trains_model:
+        what = "train function" if experiment.command is None else "command"
+        problem = f"the effect of more workers is unknown for a {what}"
+        next_step = f"Remove it, or name a model and data instead of the {what}."
     elif limited:
         problem, next_step = (
             f"the strategy {limited[0]} supports a single worker only",
@@ -273,8 +287,8 @@ def _check_autoscaling(experiment: Experiment) -> None:
 def _check_advisable(experiment: Experiment) -> None:
     """Refuse measured plans where they could not be applied."""
     problem = None
-    if experiment.train is not None:
-        problem = "a train function does not use a measured plan"
+    if not experiment.trains_model:
+        problem = f"a {'train function' if experiment.command is None else 'command'} uses no measured plan"
     elif experiment.resources.elastic:
         problem = "elastic trials choose their workers themselves"
     elif experiment.resources.autoscaling:

@@ -207,7 +207,7 @@ def is_wanted(experiment: Experiment) -> bool:
     """Return whether plans of an experiment are to be measured before its first trial."""
     wish, time_s = experiment.resources.advice, experiment.budget.time
     resources = experiment.resources
-    if wish == "never" or experiment.train is not None or resources.elastic or resources.autoscaling:
+    if wish == "never" or not experiment.trains_model or resources.elastic or resources.autoscaling:
         return False
     if fitted_of(experiment, drawn_params(experiment)) is not None:
         return False

@@ -130,7 +130,7 @@ class Referee:
 
         The loop knows best what its checkpoints reached: of its reports, only evaluations count.
         """
-        trains_model = self._ledger.experiment.train is None
+        trains_model = self._ledger.experiment.trains_model
         values = event.values if trains_model and event.state in ("complete", "stopped") else {}
         values = values or self._ledger.study.result(event.trial)
         missing = [item.metric for item in self._ledger.experiment.objectives if item.metric not in values]
@@ -145,7 +145,8 @@ class Referee:
                     "values": values,
                 }
             )
-        return event.model_copy(update={"values": values})
+        step = event.step or self._ledger.history.trials[event.trial].last_step
+        return event.model_copy(update={"values": values, "step": step})
 
     def ended(
         self,

@@ -48,7 +48,7 @@ def prior_trials(store: Store, run_id: str, experiment: Experiment) -> list[Prio
             rung = experiment.early_stop.rung_of(event)
             if metric in event.values and rung is not None:
                 reports.setdefault(event.trial, []).append((rung, event.values[metric]))
-    is_read_alike = experiment.train is None and _modes(earlier) == _modes(experiment)
+    is_read_alike = experiment.trains_model and _modes(earlier) == _modes(experiment)
     found: list[PriorTrialAdded] = []
     for trial in history.in_state("complete", "pruned"):
         found_values = trial.values if is_read_alike else values[trial.number].result()

@@ -176,7 +176,7 @@ def loss_of(experiment: Experiment, datasets: Datasets) -> Callable[..., torch.T
 
 def metrics_of(experiment: Experiment, datasets: Datasets) -> dict[str, Metric]:
     """Return what is measured on validation, by name: the loss, and the metrics that are named or usual."""
-    named = {item.short_name: _function(item, "metrics") for item in experiment.metrics}
+    named = {item.short_name: _function(item, "metrics") for item in experiment.own_metrics}
     chosen = load_metrics(named or None, datasets.task)
     return {"loss": mean_over_samples(loss_of(experiment, datasets))} | chosen
 

@@ -11,6 +11,7 @@ import os
 import pickle
 import random
 import shutil
+import struct
 import zipfile
 import zlib
 from pathlib import Path
@@ -26,15 +27,10 @@ from workbench.training.task import BEST, LAST
 FORMAT = 1
 
 UNREADABLE = (
-    OSError,
-    EOFError,
-    KeyError,
-    TypeError,
-    RuntimeError,
-    zipfile.BadZipFile,
-    zlib.error,
-    pickle.UnpicklingError,
-)
+    ArithmeticError, AttributeError, EOFError, LookupError, OSError, RuntimeError, TypeError, ValueError,
+    pickle.UnpicklingError, struct.error, zipfile.BadZipFile, zlib.error,
+)  # fmt: skip
+"""What readers of a damaged file raise: zipfile decodes names and numbers before it checks any sum."""
 
 
 def save(folder: Artifacts | Path, content: dict[str, Any], *, last: bool, best: bool) -> str:

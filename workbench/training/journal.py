@@ -34,7 +34,7 @@ class Journal:
         self._report = report
         self._folder = task.artifacts.working_folder
         self._checkpoints = task.checkpoints.working_folder
-        self._has_checkpoints = task.experiment.train is None
+        self._has_checkpoints = task.experiment.trains_model
         self._file: int | None = None
         self._bytes = 0
         earlier = self._read() if task.resume else []

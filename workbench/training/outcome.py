@@ -13,7 +13,8 @@ from workbench.experiment import Objective
 
 FAILED_EXCHANGE = ("gloo", "Gloo", "NCCL", "DistBackendError", "DistStoreError", "DistNetworkError")
 """What the error of a rank mentions when another rank has gone."""
-_ALLOCATION_FAILURES = ("DefaultCPUAllocator: can't allocate memory", "CUDA out of memory")
+ALLOCATION_FAILURES = ("DefaultCPUAllocator: can't allocate memory", "CUDA out of memory")
+"""What torch writes when host or device had no memory left."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,8 @@ class Outcome:
             is exported; of a function, the last value of each metric.
         reason: Why it failed.
         message: What failed, in one line.
+        traceback: What Python printed, where the training was another program.
+        is_unreported: Whether it failed because it never reported an objective.
     """
 
     state: Literal["complete", "stopped", "failed"]
@@ -34,6 +37,8 @@ class Outcome:
     values: dict[str, float] = field(default_factory=dict)
     reason: Reason | None = None
     message: str | None = None
+    traceback: str | None = None
+    is_unreported: bool = False
 
 
 def find_divergence(objectives: Iterable[Objective], values: Mapping[str, float]) -> str | None:
@@ -56,7 +61,7 @@ def ran_out_of_memory(error: BaseException) -> bool:
     return (
         isinstance(error, MemoryError)
         or (torch is not None and isinstance(error, torch.OutOfMemoryError))
-        or (isinstance(error, RuntimeError) and any(text in str(error) for text in _ALLOCATION_FAILURES))
+        or (isinstance(error, RuntimeError) and any(text in str(error) for text in ALLOCATION_FAILURES))
     )
 
 

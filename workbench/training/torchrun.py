@@ -10,6 +10,7 @@ import contextlib
 import os
 import socket
 from collections.abc import Iterator
+from typing import Any, Protocol
 
 import torch
 
@@ -30,7 +31,7 @@ def torchrun_variables(group: Group, host: str) -> Iterator[None]:
         host: Address of rank 0's machine, as the others see it.
     """
     before = {name: os.environ.get(name) for name in NAMES}
-    os.environ.update(_variables(group, host))
+    os.environ.update(variables_of(group, host))
     try:
         yield
     finally:
@@ -41,8 +42,23 @@ def torchrun_variables(group: Group, host: str) -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _variables(group: Group, host: str) -> dict[str, str]:
-    """Return the variables by name.
+class Companions(Protocol):
+    """The workers of a trial, as far as the variables depend on them."""
+
+    rank: int
+    num_workers: int
+
+    def gather(self, content: Any) -> list[Any]:
+        """Return the `content` of every worker, by rank."""
+        ...
+
+    def broadcast(self, content: Any) -> Any:
+        """Return the `content` of rank 0."""
+        ...
+
+
+def variables_of(group: Companions, host: str) -> dict[str, str]:
+    """Return the variables by name; every worker must call it.
 
     `LOCAL_RANK` chooses the device in all scripts, so where a worker sees only its own GPU it is 0.
     """

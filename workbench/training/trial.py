@@ -6,6 +6,7 @@ import dataclasses
 import sys
 import traceback
 from collections.abc import Callable
+from functools import partial
 
 from workbench.artifacts import disk_fault
 from workbench.events import Event, Reason, TrialEnded
@@ -17,12 +18,13 @@ from workbench.training.task import TrialTask
 Report = Callable[[Event], bool]
 
 
-def run_trial(task: TrialTask, report: Report) -> TrialEnded:
-    """Train one configuration, run the user's function with it, or measure instead.
+def run_trial(task: TrialTask, report: Report, should_stop: Callable[[], bool] = lambda: False) -> TrialEnded:
+    """Train one configuration, run the user's function or program with it, or measure instead.
 
     Args:
         task: The order.
         report: Takes events, such as `TrialReported`; returns whether the trial should stop.
+        should_stop: Returns the same between reports, for a program that makes none.
 
     Returns:
         How the attempt ended: complete; stopped, where `report` requested it; or failed with a reason. No
@@ -34,6 +36,10 @@ def run_trial(task: TrialTask, report: Report) -> TrialEnded:
         journal = Journal(task, steps)
         if task.measurement is not None:
             run = task.measurement.run
+        elif task.experiment.command is not None:
+            from workbench.training.program import run_program
+
+            run = partial(run_program, should_stop=should_stop)
         elif task.experiment.train is not None:
             from workbench.training.functions import run_function as run
         elif fitted_of(task.experiment, task.params, loads_code=True) is not None:
@@ -52,7 +58,7 @@ def run_trial(task: TrialTask, report: Report) -> TrialEnded:
         if journal is not None:
             journal.close(sends_all=False)
         return _ended(task, outcome, text)
-    return _ended(task, dataclasses.replace(outcome, step=outcome.step or steps.last), None)
+    return _ended(task, dataclasses.replace(outcome, step=outcome.step or steps.last), outcome.traceback)
 
 
 def _disconnect() -> None:
@@ -84,6 +90,7 @@ def _ended(task: TrialTask, outcome: Outcome, text: str | None) -> TrialEnded:
         traceback=text,
         values=outcome.values,
         step=outcome.step,
+        is_unreported=outcome.is_unreported,
     )
 
 

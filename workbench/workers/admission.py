@@ -89,6 +89,8 @@ class Request:
     """Digest of the environment variables that its workers have."""
     fresh: bool = False
     """Whether each worker must be a process that has run no trial, and runs no other afterwards."""
+    stop_grace_s: float = 5.0
+    """How long its trials may take to stop before their workers are killed."""
 
     def accepts(self, shape: Shape, node_id: str, environment: str = "") -> bool:
         """Return whether a worker of a shape on a node, with some environment variables, may serve it."""

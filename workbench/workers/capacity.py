@@ -35,13 +35,13 @@ def capacity_of(experiment: Experiment, cluster: ClusterInventory) -> Capacity:
     """Decide what one worker uses, and count how many there can be.
 
     Args:
-        experiment: `gpus_per_worker: auto` means one where the cluster has GPUs and a model is trained.
+        experiment: `gpus_per_worker: auto` means one where the cluster has GPUs, but none for a function.
         cluster: The cluster.
     """
     resources = experiment.resources
     gpus = resources.gpus_per_worker
     if gpus == "auto":
-        gpus = 1.0 if experiment.model is not None and cluster.num_gpus >= 1 else 0.0
+        gpus = 1.0 if experiment.train is None and cluster.num_gpus >= 1 else 0.0
     shape = Shape(resources.cpus_per_worker, gpus)
     return Capacity(
         shape,

@@ -30,7 +30,8 @@ def end_services() -> list[str]:
         A sentence on each that failed.
     """
     failed = []
-    for name, end in (("wandb", _end_wandb), *((name, _end_loky) for name in _EXECUTORS)):
+    services = (("wandb", _end_wandb), ("mlflow", _end_mlflow), *((name, _end_loky) for name in _EXECUTORS))
+    for name, end in services:
         module = sys.modules.get(name)
         try:
             if module is not None:
@@ -64,6 +65,11 @@ def end_child_processes() -> list[str]:
 def _end_wandb(wandb: Any) -> None:
     if _has_children() or wandb.run is not None:
         wandb.teardown()  # what it does at the end of a process: finish runs, end its service
+
+
+def _end_mlflow(mlflow: Any) -> None:
+    while mlflow.active_run() is not None:  # as at the end of a process; runs can be nested
+        mlflow.end_run()
 
 
 def _end_loky(module: Any) -> None:

@@ -47,7 +47,6 @@ logger = logging.getLogger(__name__)
 
 WORKER_IDLE_S = 60.0
 TRIALS_PER_WORKER = 1000
-STOP_GRACE_S = 5.0
 """How long a training may take to stop before its process is killed."""
 RELEASE_TIMEOUT_S = 2.0
 START_ATTEMPTS = 3
@@ -171,7 +170,8 @@ class Pool:
         self._between_trials.on_lease_ended(leased.request, time.monotonic())
         if training:
             self._stopping.append(leased.request.of_trial)
-            answers = [result_of(worker.actor.end.remote(STOP_GRACE_S)) for worker in leased.workers]
+            grace_s = leased.request.stop_grace_s
+            answers = [result_of(worker.actor.end.remote(grace_s)) for worker in leased.workers]
             ended = await asyncio.gather(*answers, return_exceptions=True)
             self._stopping.remove(leased.request.of_trial)
             unhealthy += tuple(rank for rank, answer in enumerate(ended) if answer is not True)

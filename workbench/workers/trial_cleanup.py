@@ -2,7 +2,7 @@
 
 What the user's modules did when they were imported is not undone: it lasts as long as they are loaded, which
 is until another run, another folder or an edit. How each kind of change is undone is left to `process_state`,
-`child_processes` and `memory_baseline`.
+`child_processes`, `left_threads` and `memory_baseline`.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from collections.abc import Callable
 from workbench.remote.code_origin import Origin, UserCode
 from workbench.training import TrialTask
 from workbench.workers.child_processes import end_child_processes, end_services
+from workbench.workers.left_threads import left_threads, thread_ids
 from workbench.workers.memory_baseline import Baseline
 from workbench.workers.process_state import ProcessState
 
@@ -35,6 +36,7 @@ class TrialCleanup:
         self._own_modules = frozenset(sys.modules)
         self._before: ProcessState | None = None
         self._memory = Baseline()
+        self._threads = thread_ids()
 
     def begin(self, task: TrialTask, origin: Origin | None) -> None:
         """Bring the process to where its run was started, and import the user's modules.
@@ -51,6 +53,7 @@ class TrialCleanup:
             _import_modules_of(task)
             self._user_code.remember()
             self._before = ProcessState()
+        self._threads = thread_ids()
 
     def end(self, task: TrialTask) -> str | None:
         """Undo what a trial changed.
@@ -61,7 +64,12 @@ class TrialCleanup:
         Returns:
             Why the process must not be used again, in words that follow its name; None where it can be.
         """
-        problems = (self._end_processes, self._restore, lambda: [self._memory.excess(task.run_id)])
+        problems = (
+            self._end_processes,
+            self._find_threads,
+            self._restore,
+            lambda: [self._memory.excess(task.run_id)],
+        )
         found = [problem for find in problems for problem in _guarded(find)]
         return "; ".join(filter(None, found)) or None
 
@@ -70,6 +78,10 @@ class TrialCleanup:
         if names := end_child_processes():
             problems.append(f"had processes left, which were ended: {', '.join(sorted(set(names)))}")
         return problems
+
+    def _find_threads(self) -> list[str | None]:
+        names = left_threads(self._threads)
+        return [f"still ran threads of the trial: {', '.join(names)}"] if names else []
 
     def _restore(self) -> list[str | None]:
         before = self._before

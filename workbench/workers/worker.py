@@ -33,6 +33,7 @@ from workbench.workers import caller_environment
 from workbench.workers.allocator import keep_freed_memory, return_freed_memory
 from workbench.workers.child_processes import end_child_processes
 from workbench.workers.log_watch import LogWatch
+from workbench.workers.report_thinning import NOTICE, ReportThinning
 from workbench.workers.trial_cleanup import TrialCleanup
 from workbench.workers.trial_log import TrialLog
 from workbench.workers.waiting_note import write_waiting_note
@@ -103,6 +104,7 @@ class Worker:
         self._pending: list[Event] = []
         self._ended: TrialEnded | None = None
         self._objectives: frozenset[str] = frozenset()
+        self._thinning: ReportThinning | None = None
         self._sends_events = True
         self._is_training = False
         self._stop = False
@@ -113,6 +115,7 @@ class Worker:
         self._meeting_point: str | None = None
         self._cleanup: TrialCleanup | None = None
         self._log = TrialLog()
+        self._shown_s = 0.0
         self._scan_log: Callable[..., list[Event]] = _scan_nothing
         self._preloading = threading.Thread(target=_import_all, args=(preload,), daemon=True)
         self._preloading.start()
@@ -144,7 +147,7 @@ class Worker:
         """
         with self._condition:
             self._condition.wait_for(lambda: not self._is_training)
-            self._pending, self._ended, self._unfit = [], None, None
+            self._pending, self._ended, self._unfit, self._thinning = [], None, None, None
             self._stop = self._is_held = self._was_delivered = False
             self._objectives = _objectives(task) if blocking else frozenset()
             self._sends_events = task.rank == 0
@@ -188,24 +191,43 @@ class Worker:
     def _wait_for_events(self) -> Progress:
         with self._condition:
             while not self._condition.wait_for(lambda: bool(self._pending) or bool(self._ended), SHOW_LOG_S):
-                self._log.show()
+                self._show_log()
                 self._pending += self._scan_log()
+                self._pending += [] if self._thinning is None else self._thinning.overdue()
+            self._show_log()
             if self._ended is None and not self._is_held:
                 self._condition.wait_for(lambda: self._ended is not None or self._is_held, LINGER_S)
             events, self._pending = [*self._pending, *self._scan_log()], []
             self._was_delivered = self._is_held
             return Progress(events, self._ended, unfit=self._unfit)
 
+    def _show_log(self) -> None:
+        """Let users follow the log, of a trial that reports all the time, too."""
+        now_s = time.monotonic()
+        if now_s - self._shown_s >= SHOW_LOG_S:
+            self._shown_s = now_s
+            self._log.show()
+
     def _report(self, event: Event) -> bool:
         with self._condition:
             if not self._sends_events:
                 return self._stop
-            self._pending.append(event)
+            passing = [event] if self._thinning is None else self._take(self._thinning, event)
+            if not passing:
+                return self._stop
+            self._pending += passing
             if isinstance(event, TrialReported) and not self._objectives.isdisjoint(event.values):
                 self._is_held = not self._stop
             self._condition.notify_all()
             self._condition.wait_for(lambda: not self._is_held)
             return self._stop
+
+    def _take(self, thinning: ReportThinning, event: Event) -> list[Event]:
+        was_thinned = bool(thinning.num_left_out)
+        passing = thinning.take(event)
+        if thinning.num_left_out and not was_thinned:
+            self._log.write(NOTICE)
+        return passing
 
     def _train(self, task: TrialTask, origin: Origin | None, first: Any) -> None:
         try:
@@ -222,7 +244,8 @@ class Worker:
 
             if task.num_workers > 1:
                 task = dataclasses.replace(task, meeting=f"{self._meet(first)}/{task.meeting}")
-            ended = run_trial(task, self._report)
+            self._thinning = ReportThinning(task.experiment)
+            ended = run_trial(task, self._report, lambda: self._stop)
         except BaseException as error:
             from workbench.training.trial import reason_of
 
@@ -231,11 +254,12 @@ class Worker:
                 trial=task.trial, attempt=task.attempt, state="failed", reason=reason,
                 message=message, traceback=traceback.format_exc(), step=0,
             )  # fmt: skip
-        if ended.traceback:
+        if ended.traceback and task.experiment.command is None:  # a program has printed it already
             self._log.write(ended.traceback)
         return_freed_memory()
         unfit = None if self._cleanup is None else self._cleanup.end(task)
         with self._condition:
+            self._pending += [] if self._thinning is None else self._thinning.flush()
             self._pending += self._scan_log(at_end=True)
             self._scan_log = _scan_nothing
             self._log.end()

@@ -1,0 +1,174 @@
+"""Metrics in what programs print and write: every format, torn, mixed with anything else."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import struct
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tensorboardX import SummaryWriter
+
+from workbench.training.printed_metrics import Lines, pattern_reader, read_line
+from workbench.training.wandb_metrics import WandbFolder
+from workbench.training.written_metrics import EventFolder, csv_rows, json_lines
+
+
+@pytest.mark.parametrize(
+    ("line", "values"),
+    [
+        ("loss=0.5", {"loss": 0.5}),
+        ("Epoch 3 - loss: 1e-3 - val_acc: 98.5%", {"loss": 0.001, "val_acc": 98.5}),
+        ("Test set: Average loss: 0.0563, Accuracy: 9820/10000 (98%)", {"loss": 0.0563, "Accuracy": 9820}),
+        ("Train Epoch: 1 [0/60000 (0%)]\tLoss: 2.300", {"Epoch": 1, "Loss": 2.3}),
+        ("{'loss': 0.25, 'lr': '1e-05'}", {"loss": 0.25, "lr": 1e-5}),
+        ('{"loss": 0.25, "deep": {"acc": 1}, "name": "x", "ok": true}', {"loss": 0.25, "deep.acc": 1}),
+        ("\x1b[32mval/loss = -0.5\x1b[0m", {"val/loss": -0.5}),
+        ("12:30:01 http://127.0.0.1:80/ version=1.2.3 sha=1f3 a.py:12: x", {}),
+        ('{"loss": 0.2', {}),
+        ("nothing of interest", {}),
+    ],
+)
+def test_lines(line: str, values: dict[str, float]) -> None:
+    assert read_line(line.encode()) == values
+
+
+def test_not_a_number_is_a_value() -> None:
+    found = read_line(b"loss=nan acc: -inf") | read_line(b'{"x": NaN}')
+    assert math.isnan(found["loss"])
+    assert math.isnan(found["x"])
+    assert found["acc"] == -math.inf
+
+
+@given(st.binary(max_size=300))
+def test_anything_can_be_printed(data: bytes) -> None:
+    lines = Lines((b"=", b":"))
+    for line in [*lines.feed(data), *lines.end()]:
+        assert all(isinstance(value, float) for value in read_line(line).values())
+
+
+def test_noise_is_not_a_metric() -> None:
+    noise = random.Random(0).randbytes(100_000)
+    lines = Lines((b"=", b":"))
+    names = {name for line in lines.feed(noise + b"\nloss=0.5\n") for name in read_line(line)}
+    assert "loss" in names
+    assert len(names) < 20
+
+
+@given(st.lists(st.integers(1, 30), max_size=20))
+def test_lines_arrive_in_pieces(sizes: list[int]) -> None:
+    text = b"\rstep=1 loss=0.5\rstep=2 loss=0.25\r\nloss=0.125"
+    lines, found, place = Lines(), [], 0
+    for size in [*sizes, len(text)]:
+        found += lines.feed(text[place : place + size])
+        place += size
+    assert [read_line(line)["loss"] for line in [*found, *lines.end()]] == [0.5, 0.25, 0.125]
+
+
+def test_the_source_in_a_traceback_is_not_read() -> None:
+    text = b'Traceback (most recent call last):\n  File "a.py"\n    loss=0.5\nValueError: x\nloss=0.25\n'
+    assert [read_line(line) for line in Lines().feed(text)][-1] == {"loss": 0.25}
+    assert len(Lines().feed(text)) == 2
+
+
+def test_patterns() -> None:
+    read = pattern_reader((r"step (?P<step>\d+): val loss (?P<val_loss>\S+)", r"acc (?P<acc>\S+)"))
+    assert read(b"step 20: val loss 1.5, acc 0.5") == {"step": 20, "acc": 0.5}
+    assert read(b"step 20: val loss nan") == pytest.approx({"step": 20, "val_loss": math.nan}, nan_ok=True)
+    assert read(b"val loss: high") == {}
+
+
+def test_files_of_lines(tmp_path: Path) -> None:
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"loss": 9}\n')
+    file = json_lines(path)
+    assert list(file.poll()) == []
+    with path.open("a") as stream:
+        stream.write('{"loss": 0.5}\n{"loss": 0.')
+        stream.flush()
+        assert list(file.poll()) == [({"loss": 0.5}, None)]
+        stream.write('25}\n{"loss": 0.1')
+    assert list(file.poll(at_end=True)) == [({"loss": 0.25}, None)]
+
+
+def test_a_file_that_is_written_anew_is_not_counted_twice(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    file = csv_rows(path)
+    assert list(file.poll()) == []
+    path.write_text("epoch,loss,name\n1,0.5,a\n")
+    assert list(file.poll()) == [({"epoch": 1, "loss": 0.5}, None)]
+    path.write_text("epoch,loss,acc\n1,0.5,\n2,0.25,0.9\n3,0.1")
+    assert list(file.poll(at_end=True)) == [({"epoch": 2, "loss": 0.25, "acc": 0.9}, None)]
+
+
+def test_event_files_of_tensorboard(tmp_path: Path) -> None:
+    with SummaryWriter(str(tmp_path / "old")) as writer:
+        writer.add_scalar("loss", 9.0, 1)
+    folder = EventFolder(tmp_path)
+    with SummaryWriter(str(tmp_path / "new")) as writer:
+        writer.add_scalar("val/loss", 0.5, 3)
+        writer.add_text("note", "loss=1", 3)
+        writer.add_scalar("val/loss", 0.25, 4)
+    (events,) = (tmp_path / "new").iterdir()
+    whole = events.read_bytes()
+    events.write_bytes(whole[:-5])
+    first = list(folder.poll(at_end=True))
+    events.write_bytes(whole)
+    found = first + list(folder.poll(at_end=True))
+    assert [(values, step) for values, step in found if "val/loss" in values] == [
+        ({"val/loss": 0.5}, 3), ({"val/loss": 0.25}, 4),
+    ]  # fmt: skip
+    assert len(first) < len(found)
+
+
+def test_a_log_of_wandb(tmp_path: Path) -> None:
+    """The file is written here as wandb writes it; reading one of wandb itself was tried by hand."""
+    folder = WandbFolder(tmp_path)
+    path = tmp_path / "wandb" / "offline-run-1" / "run-1.wandb"
+    path.parent.mkdir(parents=True)
+    records = [_history(step, {"loss": 1 / step, "text": "x" * 500}) for step in range(1, 101)]
+    path.write_bytes(b":W&B\xe1\xbe\x00" + _blocks(records, first=7))
+    found = [(values["loss"], step) for values, step in folder.poll(at_end=True)]
+    assert found == [(1 / step, step) for step in range(1, 101)]
+
+
+def _field(number: int, content: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(content)) + content
+
+
+def _varint(number: int) -> bytes:
+    found = bytearray()
+    while number > 127:
+        found.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*found, number])
+
+
+def _history(step: int, values: dict[str, object]) -> bytes:
+    items = {**values, "_step": step}
+    return _field(2, b"".join(
+        _field(1, _field(1, name.encode()) + _field(16, json.dumps(value).encode()))
+        for name, value in items.items()
+    ))  # fmt: skip
+
+
+def _blocks(records: list[bytes], first: int) -> bytes:
+    written = b""
+    for record in records:
+        is_first = True
+        while True:
+            left = 32768 - (first + len(written)) % 32768
+            if left < 7:
+                written += b"\0" * left
+                continue
+            part, record = record[: left - 7], record[left - 7 :]
+            kind = (1 if is_first else 4) if not record else (2 if is_first else 3)
+            written += struct.pack("<IHB", 0, len(part), kind) + part
+            is_first = False
+            if not record:
+                break
+    return written

@@ -1,0 +1,184 @@
+"""A trial that is any program: what it receives, what is read, how it ends, and what is left of it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from tests.services.waiting import wait_until
+from workbench.events import Event, Noted, TrialEnded, TrialReported
+from workbench.experiment import Experiment
+from workbench.training import TrialTask, run_trial
+
+PROGRAM = Path(__file__).parent / "program.py"
+
+
+class Trial:
+    """One trial of the program, with everything that it reported."""
+
+    def __init__(
+        self, kind: str, folder: Path, *, stop_at: int | None = None, should_stop: Any = None,
+        attempt: int = 0, **fields: Any,
+    ) -> None:  # fmt: skip
+        experiment = Experiment(
+            **{
+                "command": ["python", str(PROGRAM), *kind.split()],
+                "objectives": [{"metric": "loss", "goal": "minimize"}],
+                **fields,
+            }
+        )
+        task = TrialTask(
+            "r", 7, attempt, experiment.model_dump_json(), folder=str(folder), seed=5, resume=True,
+            params=dict.fromkeys(experiment.search.root, 0.5),
+        )  # fmt: skip
+        self.events: list[Event] = []
+
+        def take(event: Event) -> bool:
+            self.events.append(event)
+            return len(self.reports) == stop_at
+
+        self.ended: TrialEnded = run_trial(task, take, should_stop or (lambda: False))
+
+    @property
+    def reports(self) -> list[TrialReported]:
+        return [event for event in self.events if isinstance(event, TrialReported)]
+
+    @property
+    def notes(self) -> list[str]:
+        return [event.message for event in self.events if isinstance(event, Noted)]
+
+
+def test_printed_metrics_are_reported_by_step(tmp_path: Path) -> None:
+    trial = Trial("good {lr}", tmp_path, search={"lr": 0.5}, step="epoch")
+    assert trial.ended.state == "complete", trial.ended.message
+    assert [(one.step, one.values) for one in trial.reports] == [
+        (step, {"loss": 0.5 / step, "acc": 90.0 + step}) for step in (1, 2, 3)
+    ]
+    assert trial.ended.values == trial.reports[-1].values
+
+
+def test_what_the_program_receives(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    command = "environment {folder} {seed} {trial} {rank} {world_size} {resume} {args}"
+    trial = Trial(command, tmp_path, search={"a-b": 0.5})
+    found = json.loads(capfd.readouterr().out)
+    folder = str(tmp_path / "checkpoints")
+    assert found["arguments"] == [folder, "5", "7", "0", "1", "false", "--a-b=0.5"]
+    assert found["found"]["config"] == {"a-b": 0.5}
+    assert found["found"]["WORKBENCH_FOLDER"] == folder
+    assert found["found"]["WORKBENCH_SEED"] == "5"
+    assert found["found"]["WORKBENCH_TRIAL"] == "7"
+    assert trial.ended.state == "complete"
+
+
+def test_a_program_is_stopped_at_any_report(tmp_path: Path) -> None:
+    trial = Trial("forks stay", tmp_path, stop_at=1)
+    assert (trial.ended.state, trial.ended.step) == ("stopped", 1)
+    assert not alive(tmp_path)
+
+
+def test_a_silent_program_is_stopped(tmp_path: Path) -> None:
+    trial = Trial("silent", tmp_path, should_stop=(tmp_path / "checkpoints" / "started").exists)
+    assert trial.ended.state == "stopped"
+
+
+def test_a_program_that_ignores_the_request_is_killed_after_the_grace_period(tmp_path: Path) -> None:
+    trial = Trial("stubborn", tmp_path, stop_at=1, resources={"stop_grace": 0.2})
+    assert trial.ended.state == "stopped"
+    assert not psutil.Process().children(recursive=True)
+
+
+def test_processes_that_outlive_the_program_are_ended(tmp_path: Path) -> None:
+    trial = Trial("forks leave", tmp_path)
+    assert trial.ended.state == "complete"
+    assert "outlived" in trial.notes[0]
+    assert not alive(tmp_path)
+
+
+def test_a_program_dies_with_its_worker(tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoints"
+    folder.mkdir()
+    code = (
+        "import os, sys; from workbench.training.program_process import ProgramProcess\n"
+        f"ProgramProcess([sys.executable, {str(PROGRAM)!r}, 'forks', 'stay'], os.environ, 5.0)\n"
+        "sys.stdin.read()"
+    )
+    environment = {**os.environ, "WORKBENCH_FOLDER": str(folder)}
+    worker = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, env=environment)
+    wait_until(lambda: len(list(folder.glob("left-*"))) == 2)
+    worker.kill()
+    worker.wait()
+    wait_until(lambda: not alive(tmp_path))
+
+
+def test_how_programs_end(tmp_path: Path) -> None:
+    nan = Trial("nan", tmp_path / "nan").ended
+    assert (nan.state, nan.reason, nan.step) == ("failed", "diverged", 2)
+    fails = Trial("fails", tmp_path / "fails")
+    assert (fails.ended.state, fails.ended.reason) == ("failed", "error")
+    assert fails.ended.message == "the program ended with status 1: ValueError: boom"
+    assert "line" in (fails.ended.traceback or "")
+    assert [one.values for one in fails.reports] == [{"loss": 0.5}]
+    half = Trial("half", tmp_path / "half")
+    assert half.ended.state == "complete"
+    assert [one.values["loss"] for one in half.reports] == [0.5]
+    absent = Trial("", tmp_path / "absent", command="/nowhere/to/be/found").ended
+    assert absent.message == "/nowhere/to/be/found could not be started: No such file or directory"
+
+
+def test_a_metric_that_is_never_written_is_named_beside_those_that_were(tmp_path: Path) -> None:
+    ended = Trial("other", tmp_path).ended
+    assert (ended.state, ended.is_unreported) == ("failed", True)
+    message = ended.message or ""
+    assert "without writing 'loss'; it wrote: Epoch, Loss" in message
+    assert "that was it" in message
+    step = Trial("good 1", tmp_path / "step", step="iteration").ended
+    assert "without writing 'iteration'; it wrote: epoch, loss, acc" in (step.message or "")
+
+
+def test_output_is_kept_up_to_a_size(tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    trial = Trial("long", tmp_path, resources={"max_log_size": "1kB"})
+    assert trial.ended.values == {"loss": 0.5}
+    kept = capfdbinary.readouterr().out
+    assert len(kept) < 70_000
+    assert kept.endswith(b"loss=0.5\n")
+    assert b"of output are not kept here" in kept
+
+
+def test_a_program_may_write_more_than_can_be_reported(tmp_path: Path) -> None:
+    trial = Trial("many", tmp_path)
+    assert (trial.ended.state, trial.ended.step) == ("complete", 3000)
+    assert math.isclose(trial.ended.values["loss"], 1 / 3000)
+    assert len(trial.reports) < 1000
+    assert "more than 10 reports a second" in trial.notes[0]
+
+
+def test_a_program_may_report_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", str(PROGRAM.parents[2]))
+    trial = Trial("reports", tmp_path, metrics={"from": "stdout"}, step="epoch")
+    assert [(one.step, one.values) for one in trial.reports] == [(2, {"loss": 0.5})]
+
+
+def test_a_program_that_keeps_files_is_started_again_with_them(tmp_path: Path) -> None:
+    first = Trial("resumes {resume:flag}", tmp_path, step="step")
+    assert first.ended.message == "the program was killed by SIGKILL: step=2 loss=0.5"
+    again = Trial("resumes {resume:flag}", tmp_path, step="step", attempt=1)
+    assert "with the files of its folder" in again.notes[0]
+    assert [one.step for one in again.reports if not one.told_again] == [3, 4]
+    assert Trial("good 1", tmp_path / "other", attempt=1).notes == [
+        "the program starts anew: it has left nothing in its folder"
+    ]
+
+
+def alive(folder: Path) -> list[int]:
+    """Return the processes that the program left behind and that still run."""
+    pids = [int(path.read_text() or 0) for path in (folder / "checkpoints").glob("left-*")]
+    assert len(pids) == 2
+    return [pid for pid in pids if psutil.pid_exists(pid)]

@@ -1,0 +1,45 @@
+"""The command that writes a first experiment file for a script."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+from workbench.cli.options import example, json_option
+from workbench.cli.output import print_json
+
+
+@click.command("init")
+@click.argument("script", type=click.Path(path_type=Path))
+@click.option(
+    "--to",
+    "path",
+    type=click.Path(path_type=Path),
+    help="Write the experiment to this file; by default beside the script, with the suffix .yaml.",
+)
+@json_option
+@example("workbench init train.py --to experiment.yaml")
+def init(script: Path, path: Path | None, as_json: bool) -> None:
+    """Write a first experiment file for a script, from its options."""
+    from workbench.errors import ArgumentError
+    from workbench.runs.script_options import experiment_for
+
+    text = experiment_for(script)
+    path = script.with_suffix(".yaml") if path is None else path
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError as error:
+        raise ArgumentError(
+            f"{path} already exists", field="--to", next_step="Name another file with --to, or remove it."
+        ) from error
+    except OSError as error:
+        raise ArgumentError(f"cannot write {path}: {error.strerror}", field="--to") from error
+    if as_json:
+        print_json({"experiment": str(path)})
+    else:
+        click.echo(
+            f"wrote {path}; edit it, then check it with: {shlex.join(['workbench', 'check', str(path)])}"
+        )

@@ -1,0 +1,115 @@
+"""What a trial trains: a model, a function or a program; and which settings each would never receive."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from workbench.errors import ExperimentError
+from workbench.experiment.command import check_command
+
+if TYPE_CHECKING:
+    from workbench.experiment import Experiment
+
+_OF_PROGRAMS = ("stop_grace", "max_log_size")
+
+
+def check_what_is_trained(experiment: Experiment) -> None:
+    """Check that an experiment names one thing to train, and nothing that this would ignore.
+
+    Raises:
+        ExperimentError: If it does not.
+    """
+    if experiment.command is not None:
+        _check_program(experiment)
+        return
+    _refuse_settings_of_programs(experiment)
+    if experiment.train is not None:
+        _check_function(experiment)
+        return
+    for field in ("model", "data"):
+        if getattr(experiment, field) is None:
+            raise ExperimentError(
+                "missing", field=field, next_step="Name a model and data, a train function, or a command."
+            )
+
+
+def check_unit(experiment: Experiment) -> None:
+    """Refuse a unit of early stopping in which the training does not count."""
+    unit = experiment.early_stop.unit
+    if experiment.trains_model and unit not in (None, "epochs"):
+        raise ExperimentError(
+            f"a model is not counted in {unit}", field="early_stop.unit", allowed="epochs",
+            next_step="Remove it; only a train function or a command chooses its unit.",
+        )  # fmt: skip
+    if unit in [objective.metric for objective in experiment.objectives]:
+        raise ExperimentError(
+            f"{unit} is an objective and so does not measure progress", field="early_stop.unit",
+            allowed="steps, or another metric that is reported",
+        )  # fmt: skip
+
+
+def _check_function(experiment: Experiment) -> None:
+    assert experiment.train is not None
+    for field in ("model", "data", "loss"):
+        if getattr(experiment, field) is not None:
+            raise ExperimentError(
+                "a train function defines its own", field=field, next_step=f"Remove {field} or train."
+            )
+    if not experiment.train.is_reference:
+        raise ExperimentError(
+            f"{experiment.train.name!r} does not name a function",
+            field="train",
+            allowed="package.module:function",
+        )
+    _refuse_sections(
+        experiment, "a train function decides this itself",
+        "Remove it, or pass it to the function: under train, beside its name.",
+    )  # fmt: skip
+    if experiment.metrics:
+        raise ExperimentError("a train function reports its own", field="metrics", next_step="Remove it.")
+
+
+def _check_program(experiment: Experiment) -> None:
+    assert experiment.command is not None
+    for field in ("model", "data", "train", "loss"):
+        if getattr(experiment, field) is not None:
+            raise ExperimentError(
+                "a command starts a program that has its own", field=field,
+                next_step=f"Remove {field} or command.",
+            )  # fmt: skip
+    _refuse_sections(
+        experiment, "a program decides this itself", "Remove it, or pass it to the program: in command."
+    )
+    if experiment.own_metrics:
+        raise ExperimentError(
+            "a program computes its own", field="metrics",
+            allowed="where they are read, such as {from: auto} or {jsonl: PATH}",
+        )  # fmt: skip
+    if experiment.early_stop.counted_metric is not None:
+        raise ExperimentError(
+            "the steps of a command are counted by step", field="early_stop.unit",
+            next_step=f"Remove it, and write step: {experiment.early_stop.unit}.",
+        )  # fmt: skip
+    check_command(experiment.command, experiment.search)
+
+
+def _refuse_sections(experiment: Experiment, problem: str, next_step: str) -> None:
+    """Refuse settings of the workbench's own loop."""
+    for section in ("training", "plan"):
+        for name in getattr(experiment, section).model_dump():
+            if (section, name) != ("plan", "workers"):
+                raise ExperimentError(problem, field=f"{section}.{name}", next_step=next_step)
+
+
+def _refuse_settings_of_programs(experiment: Experiment) -> None:
+    if experiment.step is not None:
+        raise ExperimentError("only a command counts its steps by it", field="step", next_step="Remove it.")
+    if not isinstance(experiment.metrics, tuple):
+        raise ExperimentError(
+            "only the metrics of a command are read from somewhere", field="metrics",
+            allowed="a list of metrics", next_step="Remove it, or write a command.",
+        )  # fmt: skip
+    written = experiment.resources.model_dump()
+    for name in _OF_PROGRAMS:
+        if name in written:
+            raise ExperimentError("only a command has it", field=f"resources.{name}", next_step="Remove it.")

@@ -1,0 +1,55 @@
+"""TensorBoard: a folder of event files for each trial, with its configuration as hyperparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.loggers.logger import LoggedRun, TrialLogger
+
+
+class TensorBoard(TrialLogger):
+    """Writes event files below the folder of the run, without TensorFlow."""
+
+    package = "tensorboardX"
+
+    def __init__(self, run: LoggedRun) -> None:
+        """See TrialLogger."""
+        super().__init__(run)
+        self._writers: dict[int, Any] = {}
+
+    def begin(self, trial: int, params: Mapping[str, Any]) -> None:
+        """Open the event file of a trial, and write its configuration; see TrialLogger."""
+        from tensorboardX import SummaryWriter
+        from tensorboardX.summary import hparams
+
+        if trial in self._writers:
+            return
+        folder = self.run.folder / "tensorboard" / f"trial-{trial}"
+        writer: Any = SummaryWriter(str(folder), flush_secs=5)
+        self._writers[trial] = writer
+        plain = {name: value if isinstance(value, bool | int | float | str) else str(value)
+                 for name, value in params.items()}  # fmt: skip
+        objectives = self.run.experiment.get("objectives", [])
+        metrics = {objective["metric"]: 0.0 for objective in objectives}
+        for summary in hparams(plain, metrics):
+            writer.file_writer.add_summary(summary)
+
+    def report(self, trial: int, step: int, values: Mapping[str, float]) -> None:
+        """Write scalars; see TrialLogger."""
+        writer = self._writers.get(trial)
+        if writer is not None:
+            for name, value in values.items():
+                writer.add_scalar(name, value, step)
+
+    def end(self, trial: int, state: str) -> None:
+        """Close the event file; see TrialLogger."""
+        writer = self._writers.pop(trial, None)
+        if writer is not None:
+            writer.add_text("state", state)
+            writer.close()
+
+    def close(self) -> None:
+        """Close all event files; see TrialLogger."""
+        while self._writers:
+            self._writers.popitem()[1].close()

@@ -1,0 +1,203 @@
+"""A first experiment for a script: its options, read from its source, become parameters to edit.
+
+Nothing of the script is run or patched. Options of argparse and click are found where they are declared with
+literal names. Which of them are worth a search is guessed by name and type; the others become comments.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from workbench.errors import DataError
+
+_NOT_SEARCHED = re.compile(
+    r"seed|epoch|step|iter|interval|log|save|print|worker|thread|rank|port|device|gpu|cuda|mps|accel|cpu|dry|"
+    r"debug|verbose|resume|eval|test|world|path|dir|file|name|project|version|max|min|num[-_]class|freq|every",
+    re.IGNORECASE,
+)
+_RATE = re.compile(r"(^|[-_.])(lr|rate)($|[-_.])|learning|decay|eps|lambda|alpha|temperature", re.IGNORECASE)
+_SIZE = re.compile(
+    r"batch|width|hidden|dim|size|layer|head|embd|embed|channel|unit|depth|filter|rank", re.IGNORECASE
+)
+_METRIC = re.compile(r"([^\W\d][\w./-]*)\s*[=:]\s*(?:\{|%)")
+_SECOND = re.compile(r"loss|acc|error|score|f1|auc|perplexity|ppl|mse|mae", re.IGNORECASE)
+_UP = re.compile(r"acc|score|f1|auc|reward|bleu|precision|recall", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ScriptOption:
+    """An option of a script.
+
+    Attributes:
+        name: Its name without dashes.
+        default: Its default, if it is a literal; None otherwise.
+        choices: Its choices, if they are literals.
+        is_flag: Whether it takes no value and means true.
+        kind: The name of its type, such as float.
+    """
+
+    name: str
+    default: Any = None
+    choices: tuple[Any, ...] = ()
+    is_flag: bool = False
+    kind: str | None = None
+
+
+def options_of(source: str) -> list[ScriptOption]:
+    """Return the options that a script declares with argparse or click, in their order.
+
+    Args:
+        source: The source of the script.
+
+    Raises:
+        DataError: If it is not Python.
+    """
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError) as error:
+        raise DataError(f"it is not valid Python: {error}") from error
+    found: dict[str, ScriptOption] = {}
+    calls = sorted((node for node in ast.walk(tree) if isinstance(node, ast.Call)), key=_place_of)
+    for call in calls:
+        called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        if called in ("add_argument", "option") and (option := _option(call)) is not None:
+            found.setdefault(option.name, option)
+    return list(found.values())
+
+
+def metrics_of(source: str) -> list[str]:
+    """Return the names that a script seems to print with a value, those of losses and scores first."""
+    names: dict[str, None] = {}
+    for node in ast.walk(ast.parse(source)):
+        for text in _printed(node):
+            names |= dict.fromkeys(_METRIC.findall(text))
+    good = [name for name in names if _SECOND.search(name)]
+    return sorted(good, key=lambda name: not re.search(r"val|test", name, re.IGNORECASE))
+
+
+def experiment_for(path: Path) -> str:
+    """Return a first experiment file for a script.
+
+    Args:
+        path: The script.
+
+    Raises:
+        DataError: If it cannot be read.
+    """
+    try:
+        source = path.read_text(encoding="utf-8")
+        options = options_of(source)
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'not text'}") from error
+    except DataError as error:
+        raise DataError(f"{path}: {error.problem}") from error
+    searched = {option.name: domain for option in options if (domain := _domain(option)) is not None}
+    others = [option for option in options if option.name not in searched]
+    flags = [f"{{{option.name}:flag}}" for option in options if option.is_flag and option.name in searched]
+    command = " ".join(["python", shlex.quote(str(path)), *flags, "{args}"])
+    metrics = metrics_of(source)
+    metric = metrics[0] if metrics else "loss"
+    goal = "maximize" if _UP.search(metric) else "minimize"
+    lines = [
+        f"# Written from the options of {path.name}: edit the ranges, the objective and the budget.",
+        f"command: {_yaml(command)}",
+        f"# The script seems to print: {', '.join(metrics[:8])}." if metrics
+        else "# No printed metric was found in the script: name one that it writes.",
+        f"objectives: [{{metric: {_yaml(metric)}, goal: {goal}}}]",
+        *(["search:"] if searched else ["search: {}"]),
+        *(f"  {_yaml(name)}: {domain}" for name, domain in searched.items()),
+        *(f"  # {option.name}: {_described(option)}" for option in others),
+        "budget: {trials: 20}",
+    ]  # fmt: skip
+    return "\n".join(lines) + "\n"
+
+
+def _place_of(node: ast.Call) -> tuple[int, int]:
+    return node.lineno, node.col_offset
+
+
+def _option(call: ast.Call) -> ScriptOption | None:
+    names = [arg.value for arg in call.args if isinstance(arg, ast.Constant) and isinstance(arg.value, str)]
+    long = [name.partition("/")[0] for name in names if name.startswith("--")]
+    if not long or long[0] in ("--help", "--version"):
+        return None
+    given = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
+    action, kind = _literal(given.get("action")), given.get("type")
+    choices = _literal(given.get("choices"))
+    if isinstance(kind, ast.Call) and kind.args:  # click.Choice([...])
+        choices = _literal(kind.args[0])
+    is_flag = action in ("store_true", "store_false") or _literal(given.get("is_flag")) is True
+    return ScriptOption(
+        long[0].removeprefix("--"), _literal(given.get("default")),
+        tuple(choices) if isinstance(choices, list | tuple) else (), is_flag,
+        kind.id if isinstance(kind, ast.Name) else None,
+    )  # fmt: skip
+
+
+def _literal(node: ast.AST | None) -> Any:
+    try:
+        return None if node is None else ast.literal_eval(node)
+    except (ValueError, TypeError, SyntaxError):
+        return None
+
+
+def _printed(node: ast.AST) -> Iterator[str]:
+    """Yield the texts of a node with a brace where a value is put in."""
+    if isinstance(node, ast.JoinedStr):
+        yield "".join(
+            str(part.value) if isinstance(part, ast.Constant) else "{" for part in node.values
+        )  # fmt: skip
+    elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+        yield node.value
+
+
+def _domain(option: ScriptOption) -> str | None:
+    """Return the first domain of an option that is worth a search; None of another."""
+    default, name = option.default, option.name
+    plain = [choice for choice in option.choices if isinstance(choice, str | int | float)]
+    if _NOT_SEARCHED.search(name) and not _RATE.search(name):
+        return None
+    if len(plain) > 1:
+        return f"{{choices: {json.dumps(plain)}}}"
+    if option.is_flag:
+        return "{choices: [true, false]}"
+    if isinstance(default, bool) or not isinstance(default, int | float) or not math.isfinite(default):
+        return None
+    if default > 0 and (_RATE.search(name) or (isinstance(default, float) and default < 0.1)):
+        return f"{{low: {_number(default / 10)}, high: {_number(default * 10)}, log: true}}"
+    if isinstance(default, int) and option.kind != "float":
+        if default < 1 or not _SIZE.search(name):
+            return None
+        return f"{{choices: {json.dumps(sorted({max(1, default // 2), default, default * 2}))}}}"
+    return "{low: 0.0, high: 0.99}" if 0 <= default < 1 else None
+
+
+def _number(value: float) -> str:
+    """Return a number as YAML reads it: with a dot also where it has an exponent."""
+    text = f"{value:.6g}"
+    mantissa, sign, exponent = text.partition("e")
+    return text if not sign or "." in mantissa else f"{mantissa}.0e{exponent}"
+
+
+def _described(option: ScriptOption) -> str:
+    """Return an option that is not searched as a fixed value, to be uncommented."""
+    if option.is_flag:
+        return "{choices: [true, false]}"
+    return json.dumps(option.default) if option.default is not None else "VALUE"
+
+
+def _yaml(text: str) -> str:
+    """Return a text as YAML, quoted where it must be."""
+    return (
+        text
+        if re.fullmatch(r"[\w./-]+(?:[ \w./{}:=-]*[\w./}])?", text) and ": " not in text
+        else json.dumps(text)
+    )

@@ -1,0 +1,77 @@
+"""The loggers of one run: they receive each trial that is started, reported and ended while it is driven.
+
+A logger never delays or fails a run; what went wrong with it is a note. Calling it is left to `loggers`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from types import TracebackType
+from typing import Self
+
+from workbench.artifacts import Artifacts
+from workbench.errors import LeaseError, StoreError
+from workbench.events import Event, Noted, TrialEnded, TrialReported, TrialStarted
+from workbench.loggers import Forwarding, LoggedRun
+from workbench.sweeps.ledger import Ledger
+
+CLOSE_PATIENCE_S = 20.0
+"""How long a driver that ends waits for loggers, in seconds."""
+
+
+class RunLoggers:
+    """Passes the trials of one run on to the loggers that its experiment names."""
+
+    def __init__(self, ledger: Ledger, artifacts: Artifacts) -> None:
+        """Prepare for the run of `ledger`, whose files are kept in `artifacts`."""
+        self._ledger, self._artifacts = ledger, artifacts
+        self._forwarding: Forwarding | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def begin(self) -> None:
+        """Start to receive events; without loggers nothing is done."""
+        experiment = self._ledger.experiment
+        if not experiment.report_to:
+            return
+        run = LoggedRun(
+            run_id=self._ledger.run_id,
+            name=experiment.name,
+            folder=self._artifacts.working_folder,
+            experiment=experiment.model_dump(mode="json"),
+        )
+        self._forwarding = Forwarding(experiment.report_to, run)
+        self._ledger.listeners.append(self._on_event)
+
+    def tick(self) -> None:
+        """Store what went wrong; never waits."""
+        if self._forwarding is not None and (notes := self._notes()):
+            self._ledger.record(*notes)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._forwarding is None:
+            return
+        self._forwarding.close(CLOSE_PATIENCE_S)
+        if isinstance(error, LeaseError):
+            return  # another driver has the run
+        with contextlib.suppress(StoreError):
+            if notes := self._notes():
+                self._ledger.append(notes, patience_s=0.0)
+
+    def _notes(self) -> list[Noted]:
+        assert self._forwarding is not None
+        return [Noted(level="warning", message=problem) for problem in self._forwarding.problems()]
+
+    def _on_event(self, event: Event) -> None:
+        assert self._forwarding is not None
+        match event:
+            case TrialStarted():
+                trial = self._ledger.history.trials.get(event.trial)
+                self._forwarding.put("begin", event.trial, {} if trial is None else dict(trial.params))
+            case TrialReported():
+                self._forwarding.put("report", event.trial, event.step, dict(event.values))
+            case TrialEnded():
+                self._forwarding.put("end", event.trial, event.state)

@@ -1,0 +1,163 @@
+"""Metrics in lines of text: `name=value` and `name: value`, JSON, rows of CSV, and patterns.
+
+Lines are bytes, because programs print anything: what is not understood is not a metric, never an error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+Values = dict[str, float]
+Reader = Callable[[bytes], Values]
+
+MAX_LINE_BYTES = 65536
+"""The most that is kept of a line."""
+_NUMBER = r"[-+]?(?:\d[\d_]*(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+(?:[eE][-+]?\d+)?|nan|inf(?:inity)?)"
+_PAIR = re.compile(
+    rf"(?<![\w./-])(['\"]?)([^\W\d][\w./-]*)\1\s*[=:]\s*['\"]?({_NUMBER})(?:%|ms|s|x)?(?![\w:]|\.\d)",
+    re.IGNORECASE,
+)
+_ENDS = re.compile(rb"[\r\n]+")
+_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
+_MAX_DEPTH = 4
+_MAX_UNREADABLE = 3
+PAIR_SIGNS = (b"=", b":")
+"""What a line that `read_line` understands contains one of."""
+
+
+class Lines:
+    """Cuts a stream of bytes into lines; carriage returns of progress bars end lines, too.
+
+    The traceback of a Python program is left out: it shows source, not metrics.
+    """
+
+    def __init__(self, signs: tuple[bytes, ...] = ()) -> None:
+        """Begin before the first byte.
+
+        Args:
+            signs: What lines of interest contain one of; without any, all lines are of interest.
+        """
+        self._rest = b""
+        self._signs = signs
+        self._in_traceback = False
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Return the lines that are complete now."""
+        if b"\n" not in data and b"\r" not in data:
+            self._rest = (self._rest + data)[:MAX_LINE_BYTES]
+            return []
+        data = self._rest + data
+        if self._signs and not any(sign in data for sign in self._signs):  # gigabytes of other text
+            self._rest = data[max(data.rfind(b"\n"), data.rfind(b"\r")) + 1 :][:MAX_LINE_BYTES]
+            return []
+        *lines, self._rest = _ENDS.split(data)
+        self._rest = self._rest[:MAX_LINE_BYTES]
+        return [line for line in lines if line and not self._is_traceback(line)]
+
+    def _is_traceback(self, line: bytes) -> bool:
+        if line.startswith(b"Traceback (most recent call last)"):
+            self._in_traceback = True
+        elif not line[:1].isspace():
+            self._in_traceback = False
+        return self._in_traceback
+
+    def end(self) -> list[bytes]:
+        """Return the last line, which may lack its end."""
+        rest, self._rest = self._rest, b""
+        return [rest] if rest else []
+
+
+def read_line(line: bytes) -> Values:
+    """Return the metrics of a printed line: of a JSON object, or of pairs of name and value.
+
+    Example:
+        >>> from workbench.training.printed_metrics import read_line
+        >>> read_line(b"Epoch 3: loss=0.25 - val_acc: 98.5%")
+        {'loss': 0.25, 'val_acc': 98.5}
+    """
+    if b"=" not in line and b":" not in line:
+        return {}
+    text = _text_of(line)
+    if text.startswith("{"):
+        if not text.endswith("}"):
+            return {}  # half a line, of a program that was killed
+        if found := read_json(line):
+            return found
+    return {match[2]: float(match[3]) for match in _PAIR.finditer(text) if _is_number(match[3])}
+
+
+def read_json(line: bytes) -> Values:
+    """Return the numbers of a JSON object by name; those of nested objects by names with dots."""
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return dict(_numbers(found, "", _MAX_DEPTH)) if isinstance(found, dict) else {}
+
+
+def pattern_reader(patterns: tuple[str, ...]) -> Reader:
+    """Return a function that reads the named groups of the patterns that a line matches.
+
+    Args:
+        patterns: Valid regular expressions.
+    """
+    compiled = [re.compile(pattern) for pattern in patterns]
+
+    def read(line: bytes) -> Values:
+        text = _text_of(line)
+        found: Values = {}
+        for pattern in compiled:
+            if (match := pattern.search(text)) is not None:
+                found |= dict(_numbers(match.groupdict(), "", 1))
+        return found
+
+    return read
+
+
+class Rows:
+    """Reads rows of CSV, of which the first names the columns."""
+
+    def __init__(self) -> None:
+        """Begin before the names."""
+        self._names: list[str] | None = None
+
+    def read(self, line: bytes) -> Values:
+        """Return the numbers of a row by name; none of the row of names, or of one that is torn."""
+        cells = [cell.strip().strip('"') for cell in line.decode(errors="replace").split(",")]
+        if self._names is None or not any(map(_is_number, cells)):
+            self._names = cells
+            return {}
+        if len(cells) != len(self._names):
+            return {}
+        return {name: float(cell) for name, cell in zip(self._names, cells, strict=True) if _is_number(cell)}
+
+
+def _text_of(line: bytes) -> str:
+    """Return a line without the sequences that color it; nothing where it is not text."""
+    text = line[:MAX_LINE_BYTES].decode(errors="replace")
+    return "" if text.count("\ufffd") > _MAX_UNREADABLE else _ESCAPES.sub("", text).strip()
+
+
+def _numbers(found: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, float]]:
+    for name, value in found.items():
+        if isinstance(value, str):
+            value = float(value) if _is_number(value) else None
+        if isinstance(value, Mapping) and depth > 0:
+            yield from _numbers(value, f"{prefix}{name}.", depth - 1)
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            try:
+                yield f"{prefix}{name}", float(value)
+            except OverflowError:
+                yield f"{prefix}{name}", math.inf
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,95 @@
+"""How the end of a program ends its trial, and how that is described."""
+
+from __future__ import annotations
+
+import re
+import signal
+
+from workbench.experiment import Experiment
+from workbench.training.kept_output import KeptOutput
+from workbench.training.outcome import ALLOCATION_FAILURES, Outcome
+from workbench.training.program_process import ProgramEnd
+from workbench.training.program_reports import ProgramReports
+from workbench.training.task import TrialTask
+
+NUM_LAST_LINES = 10
+_MAX_LINE_CHARS = 200
+_MEMORY = (*ALLOCATION_FAILURES, "OutOfMemoryError", "MemoryError", "std::bad_alloc")
+_ENDS = re.compile(r"[\r\n]+")
+
+
+def unstarted(program: str, error: str) -> Outcome:
+    """Return the outcome of a program that could not be started."""
+    return Outcome("failed", 0, reason="error", message=f"{program} could not be started: {error}")
+
+
+def outcome_of(
+    end: ProgramEnd, reports: ProgramReports, experiment: Experiment, task: TrialTask, output: KeptOutput, *,
+    is_stopped: bool,
+) -> Outcome:  # fmt: skip
+    """Return how a trial ended.
+
+    Args:
+        end: How the program ended.
+        reports: What it reported.
+        experiment: The experiment.
+        task: The trial.
+        output: What the program printed.
+        is_stopped: Whether it was requested to stop.
+    """
+    tail = output.tail()
+    if reports.failed is not None:
+        return reports.failed
+    if is_stopped:
+        return Outcome("stopped", reports.step, reports.values)
+    if end.code != 0:
+        lines = _lines(output.errors.decode(errors="replace")) or _lines(tail)
+        last = f": {lines[-1]}" if lines else ""
+        is_memory = any(sign in tail[-4000:] for sign in _MEMORY)
+        return Outcome(
+            "failed", reports.step, reports.values, "oom" if is_memory else "error",
+            f"the program {_describe_code(end.code)}{last}", traceback=_traceback(tail),
+        )  # fmt: skip
+    missing = _missing(reports, experiment, task) if task.rank == 0 else None
+    if missing is None:
+        return Outcome("complete", reports.step, reports.values)
+    seen = f"it wrote: {', '.join(reports.names)}" if reports.names else "it wrote no metric at all"
+    last = "\n".join(_lines(tail)[-NUM_LAST_LINES:])
+    printed = f"Its last lines:\n{last}" if last else "It printed nothing."
+    return Outcome(
+        "failed", reports.step, reports.values, "error",
+        f"the program ended without writing {missing!r}; {seen}. {printed}", is_unreported=True,
+    )  # fmt: skip
+
+
+def _missing(reports: ProgramReports, experiment: Experiment, task: TrialTask) -> str | None:
+    """Return the first name that the program should have written and has not; None where there is none."""
+    known = {**task.reported, **reports.values}
+    for objective in experiment.objectives:
+        if objective.metric not in known:
+            return objective.metric
+    if experiment.step is not None and not reports.has_step and not task.reported:
+        return experiment.step
+    return None
+
+
+def _describe_code(code: int | None) -> str:
+    if code is None:
+        return "was killed"
+    if code >= 0:
+        return f"ended with status {code}"
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was killed by signal {-code}"
+
+
+def _lines(tail: str) -> list[str]:
+    found = [line.strip() for line in _ENDS.split(tail)]
+    return [line[:_MAX_LINE_CHARS] for line in found if line]
+
+
+def _traceback(tail: str) -> str | None:
+    """Return the last traceback of Python in what was printed; None without one."""
+    begin = tail.rfind("Traceback (most recent call last)")
+    return tail[begin:] if begin >= 0 else None

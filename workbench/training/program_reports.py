@@ -1,0 +1,127 @@
+"""Turns what a program writes into reports: which step they belong to, and how many a second are kept.
+
+An objective is reported at once, so that a trial can be pruned at it. Other metrics are collected for up to
+half a second, and a program that writes an objective many times a second has its last values kept.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+
+from workbench.events import Event, Noted, TrialReported
+from workbench.experiment import Experiment
+from workbench.training.outcome import Outcome, diverged, find_divergence
+from workbench.training.task import TrialTask
+
+REPORTS_PER_S = 10.0
+BURST = 100.0
+OTHERS_EVERY_S = 0.5
+MAX_NAMES = 200
+
+
+class ProgramReports:
+    """The reports of one attempt."""
+
+    def __init__(self, task: TrialTask, experiment: Experiment, report: Callable[[Event], bool]) -> None:
+        """Begin before the first one.
+
+        Args:
+            task: The trial.
+            experiment: Its experiment.
+            report: Takes events; returns whether the trial should stop.
+        """
+        self._task, self._report = task, report
+        self._objectives = experiment.objectives
+        self._metrics = frozenset(item.metric for item in experiment.objectives)
+        self._counted = experiment.step
+        self._started_s = self._refilled_s = self._flushed_s = time.monotonic()
+        self._flushed_s -= OTHERS_EVERY_S
+        self._tokens = BURST
+        self._pending: dict[str, float] = {}
+        self._is_thinned = False
+        self.step = 0
+        self.values: dict[str, float] = {}
+        self.names: dict[str, None] = {}
+        """What was seen, the first first."""
+        self.has_step = False
+        self.stop = False
+        self.failed: Outcome | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the program should end."""
+        return self.stop or self.failed is not None
+
+    def take(self, values: Mapping[str, float], step: int | None = None) -> None:
+        """Take what was written together.
+
+        Args:
+            values: Numbers by name.
+            step: The step that the program states beside them, if its format has one.
+        """
+        if self.is_over:
+            return
+        found = {name: value for name, value in values.items() if self._is_known(name)}
+        if self._counted is not None:
+            count = found.pop(self._counted, math.nan)
+            if math.isfinite(count):
+                self.has_step = True
+                if int(count) > self.step and self._pending:
+                    self._flush()  # they belong to the step before
+                self.step = max(self.step, int(count))
+        elif step is not None:
+            self.step = max(self.step, step)
+        elif self._objectives[0].metric in found:
+            self.step += 1
+        self._pending |= found
+        if self._metrics & found.keys():
+            self.tick(has_objective=True)
+
+    def tick(self, *, has_objective: bool = False) -> None:
+        """Report what is due now."""
+        now_s = time.monotonic()
+        self._tokens = min(BURST, self._tokens + REPORTS_PER_S * (now_s - self._refilled_s))
+        self._refilled_s = now_s
+        if not self._pending or self.is_over:
+            return
+        if self._metrics & self._pending.keys():
+            if self._tokens >= 1:
+                self._tokens -= 1
+                self._flush()
+            elif not self._is_thinned:
+                self._is_thinned = True
+                self._note(
+                    f"it writes more than {REPORTS_PER_S:g} reports a second: of those in between, the last "
+                    "value of each metric is kept"
+                )
+        elif not has_objective and now_s - self._flushed_s >= OTHERS_EVERY_S:
+            self._flush()
+
+    def end(self) -> None:
+        """Report what is left."""
+        if self._pending and not self.is_over:
+            self._flush()
+
+    def _flush(self) -> None:
+        values, self._pending = self._pending, {}
+        self._flushed_s = time.monotonic()
+        self.values |= values
+        event = TrialReported(
+            trial=self._task.trial, attempt=self._task.attempt, step=self.step, epoch=None,
+            elapsed_s=self._flushed_s - self._started_s, values=values,
+        )  # fmt: skip
+        self.stop = bool(self._report(event))
+        name = find_divergence(self._objectives, values)
+        if name is not None:
+            self.failed = diverged(name, values[name], self.step, dict(self.values))
+
+    def _note(self, message: str) -> None:
+        self._report(Noted(level="warning", message=message, trial=self._task.trial))
+
+    def _is_known(self, name: str) -> bool:
+        """Note a name; those beyond a limit are not kept, unless they are objectives."""
+        if name not in self.names and len(self.names) < MAX_NAMES:
+            self.names[name] = None
+        return name in self.names or name in self._metrics or name == self._counted
