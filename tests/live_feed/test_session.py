@@ -91,6 +91,6 @@ def wait_for_comparison(session: Session) -> None:
         if raw is not None:
             frame = read_frame(raw)
             session.receive(json.dumps({"type": "acknowledge", "frame": frame.head["frame"]}))
-            if any(told["y"]["count"] for told in (frame.head.get("compared") or {}).get("runs", ())):
+            if any(run["y"]["count"] for run in (frame.head.get("compared") or {}).get("runs", ())):
                 return
         time.sleep(0.02)
