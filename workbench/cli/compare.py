@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "workbench compare last digits --json",
 )
 def compare(runs: tuple[str, ...], with_same: bool, as_json: bool) -> None:
-    """Compare runs: their best values and parameters, and in what they differ.
+    """Compare runs: their results, and in what they differ.
 
     Besides a run id, RUN may be a name or a pattern, and then stands for all runs that it matches.
     """
