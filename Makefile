@@ -72,6 +72,7 @@ faults: env  ## Use thousands of wrong inputs, kill every process during sweeps,
 	$(BIN)/python -m tests.faults damage
 	$(BIN)/python -m tests.faults leases
 	$(BIN)/python -m tests.faults trials
+	$(BIN)/python -m tests.faults storm
 	$(BIN)/python -m tests.faults machine
 	$(BIN)/python -m tests.faults cluster
 

@@ -86,6 +86,8 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "advice": st.sampled_from(["auto", "always", "never"]),
         "worker": st.sampled_from(["warm", "fresh"]),
         "elastic": st.booleans(),
+        "stop_grace": _SECONDS,
+        "max_log_size": st.sampled_from(["1MB", 10]),
     },
 }
 """By section, every setting with values that it may have."""
@@ -146,7 +148,7 @@ _OBJECTIVES = st.fixed_dictionaries(
 
 @st.composite
 def experiments(draw: st.DrawFn) -> Experiment:
-    """Draw an experiment with a model and data, or with a train function and any space."""
+    """Draw an experiment with a model and data, or with a train function or a command and any space."""
     fields: dict[str, Any] = {
         "name": draw(names),
         "seed": draw(st.integers(0, 2**32 - 1)),
@@ -157,12 +159,25 @@ def experiments(draw: st.DrawFn) -> Experiment:
         ),
         "constraints": draw(st.lists(_constraints(), max_size=2)),
         "budget": draw(_section("budget")),
-        "resources": draw(_section("resources")),
         "alerts": draw(st.lists(_rules(), max_size=2)),
     }
     if len(fields["objectives"]) == 1:
         fields |= {"early_stop": draw(_early_stops()), "sampler": draw(_section("sampler"))}
-    if draw(st.booleans()):
+    kind = draw(st.sampled_from(["model", "function", "command"]))
+    resources = draw(_section("resources"))
+    fields["resources"] = {
+        name: value
+        for name, value in resources.items()
+        if kind == "command" or name not in ("stop_grace", "max_log_size")
+    }
+    if kind == "command":
+        fields |= {
+            "command": draw(st.sampled_from(["t {args}", "t 'a b' {folder} {args:json}", ["t", "{args}"]]))
+        }
+        fields |= {"metrics": draw(st.sampled_from([[], {"from": "wandb"}, {"csv": "{folder}/m.csv"}]))}
+        fields |= {"step": draw(st.sampled_from([None, "epoch"])), "search": draw(spaces())}
+        fields["early_stop"] = {**fields.get("early_stop", {}), "unit": None}
+    elif kind == "function":
         fields |= {"train": draw(st.sampled_from(["json:dumps", {"name": "m:f", "text": "a'b\"c"}]))}
         fields |= {"search": draw(spaces()), "plan": draw(st.sampled_from([{}, {"workers": 2}]))}
     else:

@@ -5,8 +5,9 @@ the whole cluster at once. On a `cluster` a node is lost, falls silent, is cut o
 store is away for up to a minute, or the head is started again; in every other round or so a second fault
 happens meanwhile. The moment of each is drawn over the whole course of a sweep.
 
-Other campaigns have options of their own: `trials` (what trials do to their process), `leases` (frozen
-writers and clocks that jump), `damage` (files that rot), `input` (hostile input).
+Other campaigns have options of their own: `trials` (what trials do to their process), `storm` (many
+commands and runs at once), `leases` (frozen writers and clocks that jump), `damage` (files that
+rot), `input` (hostile input).
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from tests.faults.house import House
 
 OTHERS = {
     "trials": "tests.faults.hard_trials",
+    "storm": "tests.faults.storm",
     "leases": "tests.faults.leases",
     "damage": "tests.faults.damage",
     "input": "tests.faults.hostile_input",

@@ -77,7 +77,19 @@ def test_experiments_are_drawn_with_every_setting_that_there_is() -> None:
         for rule in get_args(get_args(AlertRule)[0])
     }
     assert {kind: drawn.keys() for kind, drawn in RULES.items()} == rules
-    others = {"name", "model", "data", "train", "loss", "metrics", "objectives", "constraints", "search"}
+    others = {
+        "name",
+        "model",
+        "data",
+        "train",
+        "command",
+        "step",
+        "loss",
+        "metrics",
+        "objectives",
+        "constraints",
+        "search",
+    }
     assert Experiment.model_fields.keys() == SETTINGS.keys() | others | {
         "alerts",
         "repeats",
