@@ -126,11 +126,7 @@ export class Controller {
     const init = { method: "POST", headers: JSON_HEADERS, body: JSON.stringify(body) };
     const response = await this.host.request(`workbench/api/${path}`, init);
     if (!response.ok) throw new ActionError(problemOf(await response.text(), response.status));
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(await response.blob());
-    link.download = name;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+    saveFile(await response.blob(), name);
   }
 
   /** Asks the REST interface; a refusal is thrown with the server's words. */
@@ -140,6 +136,15 @@ export class Controller {
     if (response.ok) return JSON.parse(text) as T;
     throw new ActionError(problemOf(text, response.status));
   }
+}
+
+/** Offers a file to save. */
+export function saveFile(content: Blob, name: string): void {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(content);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
 function toggled(numbers: number[], one: number): number[] {

@@ -30,6 +30,28 @@ export class Curve {
     return this.y.subarray(0, this.length).some(Number.isFinite);
   }
 
+  /** Whether x counts something, such as whole epochs. */
+  get isWhole(): boolean {
+    return this.x.subarray(0, this.length).every(Number.isInteger);
+  }
+
+  /** A running mean in which what came before has a weight; without the pull of the first value. */
+  smoothed(weight: number): Curve {
+    if (!weight) return this;
+    const y = new Float64Array(this.length);
+    let sum = 0;
+    let total = 0;
+    for (let index = 0; index < this.length; index += 1) {
+      const value = this.y[index];
+      if (Number.isFinite(value)) {
+        sum = weight * sum + (1 - weight) * value;
+        total = weight * total + (1 - weight);
+      }
+      y[index] = Number.isFinite(value) ? sum / total : value;
+    }
+    return Curve.of(this.x.subarray(0, this.length), y);
+  }
+
   private grow(length: number): void {
     const capacity = Math.max(length, this.x.length * 2);
     for (const axis of ["x", "y"] as const) {

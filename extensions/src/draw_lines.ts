@@ -20,6 +20,7 @@ export interface Canvas {
 type ToPixel = (value: number) => number;
 
 const DASHES = [5, 4];
+const DOTS = [2, 2.5];
 const NAME_HEIGHT = 12;
 const NAME_WIDTH = 34;
 
@@ -47,7 +48,8 @@ export function drawLine(canvas: Canvas, line: Line): void {
   context.strokeStyle = line.colour;
   context.lineWidth = line.width * ratio;
   context.lineJoin = "round";
-  context.setLineDash(line.dashed ? DASHES.map((dash) => dash * ratio) : []);
+  const dashes = line.dashed ? DASHES : line.dotted ? DOTS : [];
+  context.setLineDash(dashes.map((dash) => dash * ratio));
   context.beginPath();
   let drawing = false;
   let last = NaN;

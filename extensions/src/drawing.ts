@@ -10,6 +10,7 @@ export interface Line {
   width: number;
   opacity: number;
   dashed?: boolean;
+  dotted?: boolean;
   stepped?: boolean;
   /** What is written at its end. */
   name?: string;
@@ -32,6 +33,8 @@ export interface Drawing {
   /** Of the value that the mouse is at. */
   yName: string;
   yRange: [number, number] | null;
+  /** Ends that a person chose; null for where the data ends. */
+  yLimits?: [low: number | null, high: number | null];
   /** What x counts: seconds are written as durations, and between whole numbers there is nothing. */
   xKind: "seconds" | "whole" | "number";
   logarithmic: boolean;

@@ -32,7 +32,15 @@ export function extentOf(drawing: Drawing): Extent {
   }
   const shown: Range = drawing.yRange && drawing.yRange[0] >= lowest ? [...drawing.yRange] : y;
   if (drawing.target !== null && drawing.target >= lowest) include(shown, Float64Array.of(drawing.target), 1, lowest);
-  return { x: widened(x), y: drawing.logarithmic ? airedLogarithmic(shown) : aired(shown) };
+  const aroundAll = drawing.logarithmic ? airedLogarithmic(shown) : aired(shown);
+  return { x: widened(x), y: limited(aroundAll, drawing.yLimits, lowest) };
+}
+
+/** A range with the ends that a person chose, where they leave something between them. */
+function limited(range: Range, limits: Drawing["yLimits"], least: number): Range {
+  const low = limits?.[0] ?? range[0];
+  const high = limits?.[1] ?? range[1];
+  return low < high && low >= least ? [low, high] : range;
 }
 
 function widened([low, high]: Range): Range {

@@ -1,9 +1,22 @@
 // Plotly, loaded on first use, and figures of the server in the colours of the theme.
 import type { Theme } from "./theme";
 
+/** A point that was clicked, with its trace as it was written in Python. */
+export interface ClickedPoint {
+  data: { meta?: unknown };
+  customdata?: unknown;
+}
+
+/** An element that plotly draws in. */
+export interface PlotlyElement extends HTMLElement {
+  on?(event: "plotly_click", listener: (event: { points: ClickedPoint[] }) => void): void;
+  removeAllListeners?(event: "plotly_click"): void;
+}
+
 interface Plotly {
   react(element: HTMLElement, data: unknown, layout: unknown, config: unknown): Promise<unknown>;
   purge(element: HTMLElement): void;
+  Plots?: { resize(element: HTMLElement): void };
 }
 
 export interface Figure {
@@ -40,12 +53,14 @@ const WRITTEN: Record<string, (theme: Theme) => string> = {
   "#57606a": (theme) => theme.muted,
   "#b8c0c8": (theme) => theme.faint,
   "#e6e9ec": (theme) => theme.line,
+  "#c43c00": (theme) => theme.best,
   "#0072b2": (theme) => theme.states.complete,
   "#aab4be": (theme) => theme.states.pruned,
   white: (theme) => theme.surface,
 };
 
-export function themed(figure: Figure, theme: Theme): Figure {
+/** `key` names the figure: what a person zoomed or switched off stays when its data change. */
+export function themed(figure: Figure, theme: Theme, key: string): Figure {
   const layout = recoloured(figure.layout, theme) as Figure["layout"];
   const { width: _, ...rest } = layout;
   return {
@@ -55,6 +70,8 @@ export function themed(figure: Figure, theme: Theme): Figure {
       autosize: true,
       paper_bgcolor: "rgba(0,0,0,0)",
       plot_bgcolor: "rgba(0,0,0,0)",
+      uirevision: key,
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: theme.muted, activecolor: theme.accent },
       font: { ...(layout.font as object), color: theme.ink },
       hoverlabel: { bgcolor: theme.surface, bordercolor: theme.muted, font: { color: theme.ink } },
     },
@@ -77,4 +94,13 @@ function inTheme(colour: string, theme: Theme): string {
   const opacity = TRANSLUCENT_WHITE.exec(colour)?.[1];
   if (opacity) return theme.surface.replace(/[\d.]+\)$/, `${opacity})`);
   return WRITTEN[colour]?.(theme) ?? colour;
+}
+
+/** The trial that a clicked point stands for, as `TRIALS` of the Python figures marks them; null for none. */
+export function trialOf(points: readonly ClickedPoint[]): number | null {
+  for (const { data, customdata } of points) {
+    const first = Array.isArray(customdata) ? (customdata[0] as unknown) : customdata;
+    if (data.meta === "trials" && typeof first === "number") return first;
+  }
+  return null;
 }

@@ -60,6 +60,21 @@ export class LinesPlot {
     this.refresh();
   }
 
+  /** The chart as it is drawn, on the background of the theme. */
+  image(): Promise<Blob | null> {
+    const { plot } = this;
+    if (!plot) return Promise.resolve(null);
+    const { canvas } = plot.ctx;
+    const copy = document.createElement("canvas");
+    copy.width = canvas.width;
+    copy.height = canvas.height;
+    const context = copy.getContext("2d")!;
+    context.fillStyle = this.theme.surface;
+    context.fillRect(0, 0, copy.width, copy.height);
+    context.drawImage(canvas, 0, 0);
+    return new Promise((resolve) => copy.toBlob(resolve, "image/png"));
+  }
+
   destroy(): void {
     this.observer.disconnect();
     this.plot?.destroy();

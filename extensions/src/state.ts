@@ -8,6 +8,8 @@ import type {
   ChartUpdate,
   Column,
   ComparedRun,
+  Comparison,
+  ComparisonQuery,
   LogLine,
   Subscription,
   Problem,
@@ -25,28 +27,62 @@ export type RunState = RunItem["state"];
 export type TrialState = TrialRow["state"];
 export type Tab = "result" | "curves" | "throughput" | "analysis" | "advice" | "log" | "compare" | "resources";
 
+/** How the curves are drawn, which only this front end knows. */
+export interface ChartLooks {
+  chosen: number[];
+  logarithmic: boolean;
+  /** Weight of what came before in a running mean, from 0 to below 1. */
+  smoothing: number;
+  /** Ends of the vertical axis; null for where the data ends. */
+  low: number | null;
+  high: number | null;
+  /** Keys of the legend that are switched off. */
+  hidden: string[];
+  /** Metrics that are drawn in charts of their own. */
+  further: string[];
+  /** Whether the metric of training is drawn with that of validation, and the other way round. */
+  withOther: boolean;
+}
+
 /** What survives a reload. */
 export interface ViewState {
   run: string | null;
   tab: Tab;
-  chart: Required<Pick<ChartQuery, "metric" | "axis" | "shown">> & { chosen: number[]; logarithmic: boolean };
+  chart: Required<Pick<ChartQuery, "metric" | "axis" | "shown">> & ChartLooks;
   /** `columns`: keys in their order; none means all that are not empty. */
   table: { sort: string; descending: boolean; text: string; states: TrialState[]; columns: string[] };
   runs: Required<Pick<RunsQuery, "text" | "archive" | "tags">> & { states: RunState[] };
   trial: number | null;
   figure: string;
   compared: string[];
+  comparison: Required<Pick<ComparisonQuery, "metric" | "axis">> & { everything: boolean };
 }
+
+/** What is forgotten of the chart when another run is shown. */
+const OF_ONE_RUN = { metric: "", axis: "" as const, chosen: [], low: null, high: null, further: [], withOther: false };
 
 export const FIRST_VIEW: ViewState = {
   run: null,
   tab: "curves",
-  chart: { metric: "", axis: "", shown: "best", chosen: [], logarithmic: false },
+  chart: {
+    metric: "",
+    axis: "",
+    shown: "best",
+    chosen: [],
+    logarithmic: false,
+    smoothing: 0,
+    low: null,
+    high: null,
+    hidden: [],
+    further: [],
+    withOther: false,
+  },
   table: { sort: "number", descending: false, text: "", states: [], columns: [] },
   runs: { text: "", states: [], tags: [], archive: "without" },
   trial: null,
   figure: "",
   compared: [],
+  comparison: { metric: "", axis: "time", everything: false },
 };
 
 /** The curves that are held for the chart, with what was last received about them. */
@@ -57,9 +93,14 @@ export interface ChartState {
   best: Curve | null;
 }
 
-export interface ComparisonCurve {
+export interface ComparedCurve {
   run: ComparedRun;
   curve: Curve;
+}
+
+export interface ComparisonState {
+  update: Comparison;
+  curves: ComparedCurve[];
 }
 
 export interface Status {
@@ -77,12 +118,14 @@ export class State {
   runs: RunList | null = null;
   run: RunDetail | null = null;
   chart: ChartState | null = null;
+  /** Charts of further metrics, by metric. */
+  further = new Map<string, ChartState>();
   table: TrialTable | null = null;
   trial: TrialDetail | null = null;
   log: LogLine[] = [];
   logSkipped = 0;
   logSeq = 0;
-  compared: ComparisonCurve[] = [];
+  compared: ComparisonState | null = null;
   resources: MachinesStatus | null = null;
   status: Status | null = null;
   /** Counts changes of the chart and of the comparison, which are not drawn by comparing. */
@@ -91,7 +134,11 @@ export class State {
 
   constructor(view: Partial<ViewState> = {}) {
     // What was kept by an earlier version may lack a part.
-    const parts = { runs: { ...FIRST_VIEW.runs, ...view.runs }, table: { ...FIRST_VIEW.table, ...view.table } };
+    const parts = {
+      runs: { ...FIRST_VIEW.runs, ...view.runs },
+      table: { ...FIRST_VIEW.table, ...view.table },
+      chart: { ...FIRST_VIEW.chart, ...view.chart },
+    };
     this.view = { ...FIRST_VIEW, ...view, ...parts };
   }
 
@@ -115,11 +162,12 @@ export class State {
     this.view = {
       ...this.view,
       trial: change.trial ?? null,
-      chart: { ...this.view.chart, metric: "", axis: "", chosen: [], ...change.chart },
+      chart: { ...this.view.chart, ...OF_ONE_RUN, ...change.chart },
       table: { ...FIRST_VIEW.table, ...change.table },
     };
     this.run = null;
     this.chart = null;
+    this.further = new Map();
     this.table = null;
     this.trial = null;
     this.log = [];
@@ -141,7 +189,12 @@ export class State {
     if (update.table) this.table = update.table;
     if (update.trial) this.trial = update.trial;
     if (update.log) this.applyLog(update.log);
-    if (update.chart) this.applyChart(frame, update.chart);
+    if (update.chart) this.chart = this.applyChart(frame, update.chart, this.chart);
+    for (const one of update.further ?? []) {
+      this.further.set(one.metric, this.applyChart(frame, one, this.further.get(one.metric) ?? null));
+    }
+    const wanted = new Set(subscription.chart?.further ?? []);
+    for (const metric of [...this.further.keys()]) if (!wanted.has(metric)) this.further.delete(metric);
   }
 
   private applyLog(log: { lines: LogLine[]; skipped: number; last_seq: number }): void {
@@ -154,16 +207,13 @@ export class State {
     this.log = all.slice(-MAX_LOG_LINES);
   }
 
-  private applyCompared(frame: Frame, compared: ComparedRun[]): void {
-    this.compared = compared.map((run) => ({
-      run,
-      curve: Curve.of(frame.column(run.x), frame.column(run.y)),
-    }));
+  private applyCompared(frame: Frame, update: Comparison): void {
+    const curves = update.runs.map((run) => ({ run, curve: Curve.of(frame.column(run.x), frame.column(run.y)) }));
+    this.compared = { update, curves };
     this.comparedVersion += 1;
   }
 
-  private applyChart(frame: Frame, update: ChartUpdate): void {
-    const held = this.chart;
+  private applyChart(frame: Frame, update: ChartUpdate, held: ChartState | null): ChartState {
     const isContinued = held && held.update.metric === update.metric && held.update.axis === update.axis;
     const curves = isContinued ? held.curves : new Map<number, Curve>();
     const shown = new Set(update.shown);
@@ -176,8 +226,8 @@ export class State {
       curves.set(one.trial, curve);
     }
     const { band, best } = update.is_overview || !isContinued ? overviewOf(frame, update) : held;
-    this.chart = { update, curves, band, best };
     this.chartVersion += 1;
+    return { update, curves, band, best };
   }
 }
 

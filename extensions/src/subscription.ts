@@ -1,5 +1,6 @@
 // From what a person chose to see to what the server is asked for: only what is on the screen.
-import type { State, Tab, ViewState } from "./state";
+import type { State, Tab } from "./state";
+import { counterpartOf } from "./counterpart";
 import { tabOf } from "./tabs";
 import type { ChartQuery, Subscription } from "./types";
 
@@ -12,7 +13,8 @@ export interface Window {
 }
 
 const MAX_CHOSEN = 40;
-const MAX_COMPARED = 12;
+export const MAX_FURTHER = 5;
+export const MAX_COMPARED = 12;
 
 export function subscriptionOf(state: State, form: Form, window: Window, runsWindow: Window): Subscription {
   const { view } = state;
@@ -20,13 +22,16 @@ export function subscriptionOf(state: State, form: Form, window: Window, runsWin
   const subscription: Subscription = {};
   if (form !== "output") subscription.runs = { ...view.runs, ...runsWindow };
   if (tab === "resources") subscription.resources = true;
-  if (tab === "compare") subscription.compared = view.compared.slice(0, MAX_COMPARED);
+  if (tab === "compare" && view.compared.length) {
+    const { metric, axis } = view.comparison;
+    subscription.compared = { runs: view.compared.slice(0, MAX_COMPARED), metric, axis };
+  }
   if (view.run === null) return subscription;
   subscription.run = view.run;
   subscription.log_after = state.logSeq;
   const trial = form === "output" ? null : shownTrial(state, tab);
   if (trial !== null) subscription.trial = trial;
-  const chart = chartOf(view, tab, trial);
+  const chart = chartOf(state, tab, trial);
   if (chart) subscription.chart = chart;
   if (tab === null || tab === "curves") {
     // Which columns are shown is decided here: all come.
@@ -41,20 +46,27 @@ export function hiddenSubscription(state: State): Subscription {
 }
 
 /** `tab` is null where there are no tabs, and everything is below each other. */
-function chartOf(view: ViewState, tab: Tab | null, trial: number | null): ChartQuery | null {
+function chartOf(state: State, tab: Tab | null, trial: number | null): ChartQuery | null {
+  const { view } = state;
   if (tab !== null && tab !== "curves" && tab !== "throughput") return null;
   const { metric, axis, shown, chosen } = view.chart;
   const all = view.trial === null || trial === null ? chosen : [...new Set([...chosen, trial])];
-  return {
-    metric: tab === "throughput" ? "samples_per_s" : metric,
-    axis,
-    shown,
-    chosen: all.slice(-MAX_CHOSEN),
-  };
+  const query = { axis, shown, chosen: all.slice(-MAX_CHOSEN) };
+  if (tab === "throughput") return { ...query, metric: "samples_per_s" };
+  const further = furtherOf(state);
+  return further.length ? { ...query, metric, further } : { ...query, metric };
+}
+
+/** The metrics that are drawn beside the first, and the one that is drawn with it. */
+function furtherOf({ view, run, chart }: State): string[] {
+  const metric = view.chart.metric || chart?.update.metric || run?.metrics[0] || "";
+  const other = view.chart.withOther ? counterpartOf(metric, run?.metrics ?? []) : null;
+  const further = view.chart.further.filter((one) => one !== metric);
+  return [...new Set(other === null ? further : [other, ...further])].slice(0, MAX_FURTHER);
 }
 
 /** The trial that is shown in full; beside the throughput, the best one where nobody chose another. */
 function shownTrial({ view, run }: State, tab: Tab | null): number | null {
-  if (tab === null || tab === "curves") return view.trial;
+  if (tab === null || tab === "curves" || tab === "analysis") return view.trial;
   return tab === "throughput" ? (view.trial ?? run?.best?.trial ?? null) : null;
 }

@@ -26,6 +26,11 @@ export function themeName(): ThemeName {
   return matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
 }
 
+/** The colour of one of several things that are compared. */
+export function categoryOf(index: number, theme: Theme): string {
+  return theme.categories[index % theme.categories.length];
+}
+
 export function readTheme(root: HTMLElement): Theme {
   const style = getComputedStyle(root);
   const colour = (name: string) => resolved(style.getPropertyValue(`--workbench-${name}`).trim());

@@ -85,6 +85,8 @@ export interface ChartQuery {
   shown?: "best" | "chosen" | "all";
   /** Selected trials, which are always drawn. */
   chosen?: number[];
+  /** More metrics, in charts of their own. */
+  further?: string[];
 }
 
 /** What changed in the chart. */
@@ -136,14 +138,46 @@ export interface Column {
   type: "f32" | "f64";
 }
 
+/** One line of the table of a comparison. */
+export interface ComparedFact {
+  part: "result" | "best parameters" | "experiment" | "versions";
+  name: string;
+  /** One per run. */
+  cells: (string | null)[];
+  differs: boolean;
+  /** Position of the best cell. */
+  best: number | null;
+}
+
 /** The best value so far of a run in a comparison. */
 export interface ComparedRun {
   run_id: string;
-  name: string;
+  /** A name that no other compared run has. */
+  label: string;
   metric: string;
-  /** Seconds since the run started. */
+  goal: "maximize" | "minimize";
+  /** Seconds, epochs, numbers of trials, or seconds of all workers together. */
   x: Column;
   y: Column;
+}
+
+/** Several runs side by side. */
+export interface Comparison {
+  axis: "time" | "epoch" | "trial" | "cost";
+  x_title: string;
+  runs: ComparedRun[];
+  /** Reported by any of the runs, objectives first. */
+  metrics: string[];
+  facts: ComparedFact[];
+}
+
+/** The runs that are compared, and by what. */
+export interface ComparisonQuery {
+  /** Run IDs. */
+  runs: string[];
+  /** If empty, the first objective of each run. */
+  metric?: string;
+  axis?: "time" | "epoch" | "trial" | "cost";
 }
 
 /** New points of one curve: truncate it at `start`, then append these. */
@@ -471,8 +505,7 @@ export interface Subscription {
   trial?: number | null;
   /** Log lines after this event. */
   log_after?: number | null;
-  /** Run IDs. */
-  compared?: string[];
+  compared?: ComparisonQuery | null;
   resources?: boolean;
 }
 
@@ -560,9 +593,11 @@ export interface Update {
   runs?: RunList | null;
   run?: RunDetail | null;
   chart?: ChartUpdate | null;
+  /** What changed in the charts of further metrics. */
+  further?: ChartUpdate[] | null;
   table?: TrialTable | null;
   trial?: TrialDetail | null;
   log?: LogUpdate | null;
-  compared?: ComparedRun[] | null;
+  compared?: Comparison | null;
   resources?: MachinesStatus | null;
 }

@@ -8,7 +8,6 @@ import { Advice } from "../src/views/advice";
 import { Analysis } from "../src/views/analysis";
 import { App } from "../src/views/app";
 import { Chart } from "../src/views/chart";
-import { Comparison } from "../src/views/comparison";
 import { Log } from "../src/views/log";
 import { Resources } from "../src/views/resources";
 import { Head } from "../src/views/run_header";
@@ -248,16 +247,6 @@ test("an empty chart explains why", () => {
   const { controller } = buildController({ chart });
   const { container } = render(<Chart controller={controller} />);
   assert.match(container.querySelector(".workbench-chart-empty")!.textContent!, /No trial has reported/);
-});
-
-test("compared runs are listed with their best value, and can be removed", () => {
-  const run = { run_id: "b", name: "other", metric: "loss" } as never;
-  const curve = Curve.of(Float64Array.of(1, 5, 9), Float64Array.of(0.5, 0.2, 0.2));
-  const { controller, state } = buildController({ compared: [{ run, curve }] }, "wide", { compared: ["b"] });
-  render(<Comparison controller={controller} />);
-  assert.match(screen.getByRole("row", { name: /other/ }).textContent!, /loss0\.25 s/);
-  fireEvent.click(screen.getByRole("button", { name: /Do not compare other|Remove other/ }));
-  assert.deepEqual(state.view.compared, []);
 });
 
 test("a figure that cannot be drawn is replaced by the reason", async () => {

@@ -124,7 +124,7 @@ def test_marks_of_the_time_axis_do_not_cover_each_other(page, jupyter) -> None:
         open_page(page, jupyter, run_id)
         page.get_by_label(f"Compare {name}", exact=True).check()
         page.get_by_role("tab", name=re.compile("^Compare")).click()
-        page.get_by_role("img", name=re.compile("^Best so far of 1 ")).wait_for()
+        page.get_by_role("img", name=re.compile("^best .+ so far of 1 ")).wait_for()
         for width in range(720, 1480, 80):
             page.set_viewport_size({"width": width, "height": 800})
             page.wait_for_timeout(150)

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.browser
 def report_path(tmp_path_factory) -> Path:
     events = [from_json(line) for line in (DATA / "recorded_run.jsonl").read_text().splitlines()]
     page = report_html(
-        Experiment.from_file(DATA / "recorded_run.yaml"), events, importance={"lr": 0.8, "width": 0.2}
+        Experiment.from_file(DATA / "recorded_run.yaml"),
+        events,
+        importance={"lr": (0.8, 0.6, 0.9), "width": (0.2, 0.1, 0.4)},
     )
     path = tmp_path_factory.mktemp("report") / "report.html"
     path.write_text(page, encoding="utf-8")

@@ -75,7 +75,9 @@ def test_a_comparison_that_was_closed_is_told_again(tmp_path: Path, feed: Feed) 
     session = Session(feed)
     for number, compared in enumerate(([run_id], [], [run_id])):
         session.receive(
-            json.dumps({"type": "subscribe", "number": number, "subscription": {"compared": compared}})
+            json.dumps(
+                {"type": "subscribe", "number": number, "subscription": {"compared": {"runs": compared}}}
+            )
         )
         if compared:
             wait_for_comparison(session)
@@ -89,6 +91,6 @@ def wait_for_comparison(session: Session) -> None:
         if raw is not None:
             frame = read_frame(raw)
             session.receive(json.dumps({"type": "acknowledge", "frame": frame.head["frame"]}))
-            if any(told["y"]["count"] for told in frame.head.get("compared") or ()):
+            if any(run["y"]["count"] for run in (frame.head.get("compared") or {}).get("runs", ())):
                 return
         time.sleep(0.02)

@@ -14,7 +14,11 @@ from workbench.plots.run_data import RunData
 @pytest.mark.parametrize("kind", sorted(FIGURES))
 def test_every_figure_is_valid_json_whatever_happened(kind, num_trials, make_events, two_objectives):
     run = RunData.of(two_objectives, make_events(two_objectives, num_trials))
-    options = {"importance": {"x": 0.7, "kind": float("nan")}} if kind == "importance" else {}
+    options = (
+        {"importance": {"x": (0.7, 0.5, 0.8), "kind": (float("nan"), 0.0, 1.0)}}
+        if kind == "importance"
+        else {}
+    )
     document = FIGURES[kind](run, **options).to_json()
     json.loads(document, parse_constant=pytest.fail)
     assert len(document) < 400_000

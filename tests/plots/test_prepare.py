@@ -16,8 +16,8 @@ from workbench.plots.prepare import (
     readable_range,
     time_unit,
 )
+from workbench.plots.prepare_search import ImportanceData, prepare_importance
 from workbench.plots.prepare_trials import (
-    ImportanceData,
     ParallelData,
     ParallelLine,
     ParameterAxis,
@@ -25,7 +25,6 @@ from workbench.plots.prepare_trials import (
     SlicePanel,
     TimelineBar,
     TimelineData,
-    prepare_importance,
     prepare_parallel,
     prepare_pareto,
     prepare_slice,
@@ -194,8 +193,13 @@ def test_the_timeline_runs_from_start_to_end(small_run):
 
 
 def test_importance_is_sorted_and_finite():
-    given = {"a": 0.1, "b": 0.7, "c": math.nan, "d": 0.1}
-    assert prepare_importance(given) == ImportanceData(("b", "a", "d"), (0.7, 0.1, 0.1))
+    given = {
+        "a": (0.1, 0.05, 0.2), "b": (0.7, 0.6, 0.9), "c": (math.nan, 0.0, 1.0), "d": (0.1, 0.0, 0.3),
+        "e": (0.0, 0.0, 0.2),
+    }  # fmt: skip
+    assert prepare_importance(given) == ImportanceData(
+        ("b", "a", "d"), (0.7, 0.1, 0.1), (0.6, 0.05, 0.0), (0.9, 0.2, 0.3), by_chance=("e",)
+    )
 
 
 def test_the_front_is_apart_from_the_beaten_and_the_infeasible(two_objectives):

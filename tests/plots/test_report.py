@@ -46,7 +46,10 @@ def without_plotly(page: str) -> str:
 @pytest.fixture(scope="module")
 def recorded_page(recorded_experiment, recorded_events) -> str:
     return report_html(
-        recorded_experiment, recorded_events, importance={"lr": 0.8, "width": 0.2}, run_id="r-7"
+        recorded_experiment,
+        recorded_events,
+        importance={"lr": (0.8, 0.6, 0.9), "width": (0.2, 0.1, 0.4)},
+        run_id="r-7",
     )
 
 
@@ -110,7 +113,11 @@ def test_several_objectives_show_their_front(two_objectives, make_events):
 
 def test_what_people_wrote_is_escaped(one_objective, make_events):
     events = [*make_events(one_objective, 30), Noted(level="warning", message="<img src=x>")]
-    page = without_plotly(report_html(one_objective, events, run_id="<r>", importance={"<x>": 1.0}))
+    page = without_plotly(
+        report_html(
+            one_objective, events, run_id="<r>", importance={"<x>": (1.0, 1.0, 1.0), "<y>": (0.0, 0.0, 0.1)}
+        )
+    )
     Outline(page)
     for raw in ("<b>", "<i>", "<host>", "<script>alert", "<img", "<string>", "<r>", "<x>"):
         assert raw not in page

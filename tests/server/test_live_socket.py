@@ -168,11 +168,13 @@ class TestWhatIsSent:
         other = store.create_run(Experiment(**{**EXPERIMENT, "name": "other"}))
         with store.writer(other, owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
             writer.append(*begin(), *trial_events(0, at_s=1, accuracy=0.7))
-        await browser.show(compared=[run_id, other])
-        await browser.take_until(
-            lambda: [item["y"]["count"] > 0 for item in browser.head.get("compared", [])] == [True, True]
-        )
-        assert [item["name"] for item in browser.head["compared"]] == ["digits-small", "other"]
+        await browser.show(compared={"runs": [run_id, other]})
+
+        def runs() -> list[Any]:
+            return browser.head.get("compared", {}).get("runs", [])
+
+        await browser.take_until(lambda: [item["y"]["count"] > 0 for item in runs()] == [True, True])
+        assert [item["label"] for item in runs()] == ["digits-small", "other"]
 
     async def test_a_run_that_nobody_has_read_yet_is_not_told_as_one_without_trials(self, connect, store):
         browser = await connect()
@@ -182,7 +184,7 @@ class TestWhatIsSent:
             with store.writer(runs[-1], owner_pid=os.getpid(), owner_host=socket.gethostname()) as writer:
                 writer.append(*begin(), *trial_events(0, at_s=1, accuracy=0.7))
         for run_id in runs:
-            await browser.show(run=run_id, chart={"axis": "step"}, table={}, compared=runs)
+            await browser.show(run=run_id, chart={"axis": "step"}, table={}, compared={"runs": runs})
             told: set[str] = set()
             # What is compared was told with the first run, and has not changed since.
             while not {"run", "table", "chart"} <= told:
@@ -190,7 +192,7 @@ class TestWhatIsSent:
                 told |= head.keys()
                 assert head.get("table", {"total": 1})["total"] == 1
                 assert head.get("run", {"counts": {"complete": 1}})["counts"] == {"complete": 1}
-                assert all(item["y"]["count"] for item in head.get("compared", ()))
+                assert all(item["y"]["count"] for item in head.get("compared", {}).get("runs", ()))
 
     async def test_an_unknown_run_is_a_problem_and_the_connection_goes_on(self, connect, run_id):
         browser = await connect()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 from typing import Any
 
 import pytest
@@ -222,7 +223,24 @@ def test_importance_names_what_mattered() -> None:
     assert drive.study.importance() == {}
     for _ in range(60):
         drive.train(lambda params, _: params["much"] + 0.01 * params["little"])
-    assert drive.study.importance()["much"] > 0.8
+    found = drive.study.importance()
+    share, low, high = found["much"]
+    assert share > 0.8
+    assert low <= share <= high
+    assert low < high
+    assert found["little"][:2] == (0.0, 0.0)
+
+
+def test_no_parameter_is_important_where_chance_explains_all() -> None:
+    search = {name: {"low": 0.0, "high": 1.0} for name in "abc"}
+    drive, rng = Drive(make_experiment(search=search, sampler="random")), random.Random(0)
+    for _ in range(20):
+        drive.train(lambda params, _: rng.random())
+    assert {name: share for name, (share, _, _) in drive.study.importance().items()} == {
+        "a": 0,
+        "b": 0,
+        "c": 0,
+    }
 
 
 def test_an_unknown_trial_is_an_error() -> None:

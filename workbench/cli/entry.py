@@ -26,6 +26,7 @@ COMMANDS = {
     "submit": "workbench.cli.submit:submit",
     "list": "workbench.cli.run_list:list_runs",
     "show": "workbench.cli.inspect:show",
+    "compare": "workbench.cli.compare:compare",
     "follow": "workbench.cli.run:follow",
     "delete": "workbench.cli.run_list:delete",
     "resume": "workbench.cli.run:resume",

@@ -22,11 +22,14 @@ from workbench.live_feed.action_messages import Json, Name, Offer
 from workbench.live_feed.chosen_model import ChosenModel
 from workbench.live_feed.machines import MachinesStatus
 from workbench.live_feed.outcome import Best, Failure, Front, ObjectiveSummary
+from workbench.plots.prepare_comparison import ComparisonAxis
+from workbench.runs.comparison_table import Part
 from workbench.store.labels import MAX_TAGS, Archive
 
 MAX_WINDOW = 200
 MAX_COMPARED = 12
 MAX_CHOSEN = 40
+MAX_FURTHER = 5
 
 TrialNumber = Annotated[int, Field(ge=0)]
 
@@ -65,6 +68,11 @@ class ChartQuery(_Request):
     chosen: tuple[TrialNumber, ...] = Field(
         default=(), max_length=MAX_CHOSEN, description="Selected trials, which are always drawn."
     )
+    further: tuple[Name, ...] = Field(
+        default=(),
+        max_length=MAX_FURTHER,
+        description="More metrics, in charts of their own.",
+    )
 
 
 class TableQuery(_Request):
@@ -84,6 +92,14 @@ class TableQuery(_Request):
     limit: int = Field(default=40, ge=1, le=MAX_WINDOW)
 
 
+class ComparisonQuery(_Request):
+    """The runs that are compared, and by what."""
+
+    runs: tuple[Name, ...] = Field(max_length=MAX_COMPARED, description="Run IDs.")
+    metric: Name = Field(default="", description="If empty, the first objective of each run.")
+    axis: ComparisonAxis = "time"
+
+
 class Subscription(_Request):
     """Everything that a front end shows at the moment; nothing else is sent to it."""
 
@@ -93,7 +109,7 @@ class Subscription(_Request):
     table: TableQuery | None = None
     trial: TrialNumber | None = Field(default=None, description="The trial shown in detail.")
     log_after: int | None = Field(default=None, ge=0, description="Log lines after this event.")
-    compared: tuple[Name, ...] = Field(default=(), max_length=MAX_COMPARED, description="Run IDs.")
+    compared: ComparisonQuery | None = None
     resources: bool = False
 
 
@@ -242,10 +258,31 @@ class ComparedRun(_Response):
     """The best value so far of a run in a comparison."""
 
     run_id: str
-    name: str
+    label: str = Field(description="A name that no other compared run has.")
     metric: str
-    x: Column = Field(description="Seconds since the run started.")
+    goal: Literal["maximize", "minimize"]
+    x: Column = Field(description="Seconds, epochs, numbers of trials, or seconds of all workers together.")
     y: Column
+
+
+class ComparedFact(_Response):
+    """One line of the table of a comparison."""
+
+    part: Part
+    name: str
+    cells: tuple[str | None, ...] = Field(description="One per run.")
+    differs: bool
+    best: int | None = Field(description="Position of the best cell.")
+
+
+class Comparison(_Response):
+    """Several runs side by side."""
+
+    axis: ComparisonAxis
+    x_title: str
+    runs: tuple[ComparedRun, ...]
+    metrics: tuple[str, ...] = Field(description="Reported by any of the runs, objectives first.")
+    facts: tuple[ComparedFact, ...]
 
 
 class TableColumn(_Response):
@@ -341,8 +378,11 @@ class Update(_Response):
     runs: RunList | None = None
     run: RunDetail | None = None
     chart: ChartUpdate | None = None
+    further: tuple[ChartUpdate, ...] | None = Field(
+        default=None, description="What changed in the charts of further metrics."
+    )
     table: TrialTable | None = None
     trial: TrialDetail | None = None
     log: LogUpdate | None = None
-    compared: tuple[ComparedRun, ...] | None = None
+    compared: Comparison | None = None
     resources: MachinesStatus | None = None

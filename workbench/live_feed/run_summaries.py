@@ -20,7 +20,7 @@ from workbench.runs.descriptions import format_numbers, plain
 from workbench.runs.progress import progress_of
 from workbench.store import RunRow, Store
 
-SWEEP_FIGURES = ("parallel", "importance", "slice", "timeline")
+SWEEP_FIGURES = ("parallel", "importance", "slice", "contour", "rank", "best_by_trial", "edf", "timeline")
 ADVICE_FIGURES = (
     "throughput_by_batch", "step_time", "scaling", "memory", "time_to_target", "noise", "rates", "candidates",
     "predictions",

@@ -15,10 +15,12 @@ from typing import Any
 from workbench.actions import write_for_panel
 from workbench.errors import Problem, WorkbenchError
 from workbench.live_feed.chart import ChartUpdates
+from workbench.live_feed.comparison import comparison
 from workbench.live_feed.feed import Feed
 from workbench.live_feed.frames import Numbers, encode
 from workbench.live_feed.protocol import (
-    ComparedRun,
+    ChartQuery,
+    ChartUpdate,
     LogUpdate,
     RunList,
     RunsQuery,
@@ -70,6 +72,7 @@ class FrameBuilder:
         self._number = -1
         self._subscription = Subscription()
         self._chart = ChartUpdates()
+        self._further: dict[str, ChartUpdates] = {}
         self._sent: dict[str, Any] = {}
         self._due_s: dict[str, float] = {}
         self._failed: dict[str, WorkbenchError] = {}
@@ -82,7 +85,7 @@ class FrameBuilder:
         """Replace the subscription; everything that differs is sent at once."""
         if subscription.run != self._subscription.run:
             # A front end forgets what it had of the previous run.
-            self._chart = ChartUpdates()
+            self._chart, self._further = ChartUpdates(), {}
             for part in ("run", "table", "trial", "log", "problem"):
                 self._sent.pop(part, None)
         if subscription.compared != self._subscription.compared:
@@ -146,8 +149,21 @@ class FrameBuilder:
     def _chart_part(self, tail: RunTail, numbers: Numbers) -> dict[str, Any]:
         if self._subscription.chart is None or not self._is_due("chart"):
             return {}
-        chart = self._chart.next_update(tail, self._subscription.chart, numbers)
-        return {} if chart is None else {"chart": chart}
+        query = self._subscription.chart
+        chart = self._chart.next_update(tail, query, numbers)
+        further = self._further_charts(tail, query, numbers)
+        return ({} if chart is None else {"chart": chart}) | ({"further": further} if further else {})
+
+    def _further_charts(self, tail: RunTail, query: ChartQuery, numbers: Numbers) -> tuple[ChartUpdate, ...]:
+        """Build the updates of the charts beside the first; metrics that no trial reported yet have none."""
+        known = set(tail.data.series.metrics)
+        self._further = {metric: self._further.get(metric, ChartUpdates()) for metric in query.further}
+        updates = (
+            charts.next_update(tail, query.model_copy(update={"metric": metric}), numbers)
+            for metric, charts in self._further.items()
+            if metric in known
+        )
+        return tuple(update for update in updates if update is not None)
 
     def _table_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
         table = self._subscription.table
@@ -175,18 +191,19 @@ class FrameBuilder:
         )
 
     def _compared_part(self, numbers: Numbers) -> dict[str, Any]:
-        if not self._subscription.compared:
+        query = self._subscription.compared
+        if query is None or not query.runs:
             return {}
-        tails = [self._feed.tail(run_id) for run_id in self._subscription.compared]
+        tails = [self._feed.tail(run_id) for run_id in dict.fromkeys(query.runs)]
         have_started = all(tail.has_started or tail.problem is not None for tail in tails)
         if not have_started or not self._is_due("compared"):
             return {}
         # Columns are added to the frame only if the curves have changed.
-        seen = tuple((tail.run_id, tail.cursor) for tail in tails)
+        seen = tuple((tail.run_id, tail.cursor, tail.row) for tail in tails)
         if self._sent.get("compared") == seen:
             return {}
         self._sent["compared"] = seen
-        return {"compared": tuple(_compared(tail, numbers) for tail in tails)}
+        return {"compared": comparison(tails, query, numbers)}
 
     def _log_part(self, tail: RunTail, _: Numbers) -> dict[str, Any]:
         if self._subscription.log_after is None or not self._is_due("log"):
@@ -233,14 +250,3 @@ def run_list(feed: Feed, query: RunsQuery) -> RunList:
         total=len(rows), tags=tuple(tag for tag, _ in counts.most_common(_MAX_TAGS)),
         num_archived=sum(row.archived for row in known),
     )  # fmt: skip
-
-
-def _compared(tail: RunTail, numbers: Numbers) -> ComparedRun:
-    with tail.lock:
-        objective = tail.data.experiment.objectives[0]
-        data = tail.overview(objective.metric, "time", 1, ())
-        return ComparedRun(
-            run_id=tail.run_id, name=tail.row.name, metric=objective.metric,
-            x=numbers.add([(value or 0.0) * data.x_unit for value in data.best_x], exact=True),
-            y=numbers.add(data.best_y),
-        )  # fmt: skip

@@ -16,6 +16,12 @@ from plotly.offline import get_plotlyjs
 
 from workbench.formatting import format_number
 from workbench.plots.figures_advice import ADVICE_FIGURES
+from workbench.plots.figures_search import (
+    draw_best_by_trial,
+    draw_contour,
+    draw_distribution,
+    draw_rank,
+)
 from workbench.plots.figures_trials import (
     draw_importance,
     draw_parallel,
@@ -29,8 +35,13 @@ from workbench.plots.prepare import (
     prepare_convergence,
     prepare_throughput,
 )
-from workbench.plots.prepare_trials import (
+from workbench.plots.prepare_search import (
+    prepare_best_by_trial,
+    prepare_distribution,
     prepare_importance,
+    prepare_pairs,
+)
+from workbench.plots.prepare_trials import (
     prepare_parallel,
     prepare_pareto,
     prepare_slice,
@@ -38,7 +49,7 @@ from workbench.plots.prepare_trials import (
 )
 from workbench.plots.run_data import RunData
 from workbench.plots.theme import (
-    BLUE,
+    BEST,
     GREEN,
     INK,
     MUTED,
@@ -52,6 +63,7 @@ from workbench.plots.theme import (
     plain,
     show_message,
 )
+from workbench.plots.tooltips import hover_of
 
 
 def convergence(run: RunData, **options: Any) -> go.Figure:
@@ -67,27 +79,47 @@ def throughput(run: RunData, **options: Any) -> go.Figure:
 
 def parallel(run: RunData) -> go.Figure:
     """Draw every trial as a line through its parameters to its result."""
-    return draw_parallel(prepare_parallel(run))
+    return draw_parallel(prepare_parallel(run), hover_of(run))
 
 
 def slices(run: RunData) -> go.Figure:
     """Draw the objective over each parameter."""
-    return draw_slice(prepare_slice(run))
+    return draw_slice(prepare_slice(run), hover_of(run))
 
 
-def importance(run: RunData, *, importance: Mapping[str, float]) -> go.Figure:
+def importance(run: RunData, *, importance: Mapping[str, tuple[float, float, float]]) -> go.Figure:
     """Draw the importance of each parameter, as computed by `study`."""
     return draw_importance(prepare_importance(importance), run.experiment.objectives[0].metric)
 
 
 def pareto(run: RunData) -> go.Figure:
     """Draw the Pareto front and the trials behind it."""
-    return draw_pareto(prepare_pareto(run))
+    return draw_pareto(prepare_pareto(run), hover_of(run))
 
 
 def timeline(run: RunData) -> go.Figure:
     """Draw when each trial ran and how it ended."""
-    return draw_timeline(prepare_timeline(run))
+    return draw_timeline(prepare_timeline(run), hover_of(run))
+
+
+def best_by_trial(run: RunData) -> go.Figure:
+    """Draw the value of each complete trial, and the best up to it."""
+    return draw_best_by_trial(prepare_best_by_trial(run), hover_of(run))
+
+
+def edf(run: RunData) -> go.Figure:
+    """Draw which share of the complete trials has at most a value."""
+    return draw_distribution(prepare_distribution(run))
+
+
+def contour(run: RunData) -> go.Figure:
+    """Draw the objective over pairs of parameters."""
+    return draw_contour(prepare_pairs(run, with_grid=True), hover_of(run))
+
+
+def rank(run: RunData) -> go.Figure:
+    """Draw the trials over pairs of parameters, coloured by rank."""
+    return draw_rank(prepare_pairs(run, with_grid=False), hover_of(run))
 
 
 FIGURES: dict[str, Callable[..., go.Figure]] = {
@@ -98,6 +130,10 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "importance": importance,
     "pareto": pareto,
     "timeline": timeline,
+    "best_by_trial": best_by_trial,
+    "contour": contour,
+    "rank": rank,
+    "edf": edf,
     **{name: advised.draw for name, advised in ADVICE_FIGURES.items()},
 }
 
@@ -139,7 +175,7 @@ def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
             figure, [line for line in others if line.state == state], name, data, colour, opacity, width=1.2
         )
     best = [line for line in data.lines if line.trial == data.best_trial]
-    _add_lines(figure, best, f"best: trial {data.best_trial}", data, BLUE, 1.0, width=2.8)
+    _add_lines(figure, best, f"best: trial {data.best_trial}", data, BEST, 1.0, width=2.8)
     if data.best_x:
         figure.add_scatter(
             x=floats(data.best_x),

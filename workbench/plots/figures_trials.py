@@ -13,8 +13,8 @@ from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
 from workbench.formatting import format_number, format_percent
+from workbench.plots.prepare_search import ImportanceData
 from workbench.plots.prepare_trials import (
-    ImportanceData,
     ParallelData,
     ParallelLine,
     ParetoData,
@@ -24,6 +24,7 @@ from workbench.plots.prepare_trials import (
 )
 from workbench.plots.theme import (
     ABSENT,
+    BEST,
     BLUE,
     CROSSED,
     FILLED,
@@ -33,6 +34,7 @@ from workbench.plots.theme import (
     RINGED,
     STATE_COLOURS,
     TEMPLATE,
+    TRIALS,
     colour_scale,
     joined,
     new_figure,
@@ -41,7 +43,7 @@ from workbench.plots.theme import (
 )
 
 
-def draw_parallel(data: ParallelData) -> go.Figure:
+def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
     """Draw parallel coordinates as plain lines, which print and, unlike plotly's own, need no WebGL."""
     figure = new_figure("Parallel coordinates")
     with_result = [line for line in data.lines if line.value is not None]
@@ -54,12 +56,12 @@ def draw_parallel(data: ParallelData) -> go.Figure:
         share = (line.value - low) / (high - low) if line.value is not None and high > low else 1.0
         shades.setdefault(round(9 * min(max(share, 0.0), 1.0)), []).append(line)
     unfinished = [line for line in data.lines if line.value is None]
-    _add_parallel_lines(figure, unfinished, "#c9d0d6", 0.9, "pruned")
+    _add_parallel_lines(figure, unfinished, hover, "#c9d0d6", 0.9, "pruned")
     for shade in sorted(shades, reverse=data.goal == "minimize"):
         colour = str(sample_colorscale(scale, shade / 9)[0])
-        _add_parallel_lines(figure, shades[shade], colour, 1.6, "complete")
+        _add_parallel_lines(figure, shades[shade], hover, colour, 1.6, "complete")
     best = [line for line in with_result if line.trial == data.best_trial]
-    _add_parallel_lines(figure, best, INK, 3.2, f"best: trial {data.best_trial}", legend=True)
+    _add_parallel_lines(figure, best, hover, BEST, 3.2, f"best: trial {data.best_trial}", legend=True)
     for index, axis in enumerate(data.axes):
         figure.add_shape(
             type="line", x0=index, x1=index, y0=0, y1=1, line={"color": MUTED, "width": 1}, layer="below"
@@ -87,6 +89,7 @@ def draw_parallel(data: ParallelData) -> go.Figure:
 def _add_parallel_lines(
     figure: go.Figure,
     lines: Sequence[ParallelLine],
+    hover: Callable[[int], str],
     colour: str,
     width: float,
     name: str,
@@ -99,14 +102,18 @@ def _add_parallel_lines(
         for line in lines
     ]
     size = len(rows[0])
-    hover = [
-        f"trial {line.trial}" + ("" if line.value is None else f"<br>{format_number(line.value)}")
+    texts = [
+        f"trial {line.trial}"
+        + ("" if line.value is None else f": {format_number(line.value)}")
+        + hover(line.trial)
         for line in lines
     ]
     figure.add_scatter(
         x=joined(tuple(float(index) for index in range(size)) for _ in rows),
         y=joined(rows),
-        text=[text for text in hover for _ in range(size + 1)],
+        text=[text for text in texts for _ in range(size + 1)],
+        customdata=[line.trial for line in lines for _ in range(size + 1)],
+        meta=TRIALS,
         mode="lines",
         name=name,
         showlegend=legend,
@@ -115,7 +122,7 @@ def _add_parallel_lines(
     )
 
 
-def draw_slice(data: SliceData) -> go.Figure:
+def draw_slice(data: SliceData, hover: Callable[[int], str]) -> go.Figure:
     """Draw one panel per parameter: complete trials filled, pruned ones hollow, the best ringed."""
     if not data.panels:
         return show_message(new_figure("Slices"), "No parameter varies among the finished trials.")
@@ -127,7 +134,7 @@ def draw_slice(data: SliceData) -> go.Figure:
     figure.update_layout(template=TEMPLATE, title_text="Slices", height=110 + 250 * num_rows)
     for index, panel in enumerate(data.panels):
         place = {"row": index // num_columns + 1, "col": index % num_columns + 1}
-        _add_slice_points(figure, data, panel, place, first=index == 0)
+        _add_slice_points(figure, data, panel, hover, place, first=index == 0)
         axis: dict[str, Any] = {"title_text": short(panel.name, 40), "type": panel.scale, "nticks": 6}
         if panel.scale == "category":
             axis |= {
@@ -145,7 +152,12 @@ def draw_slice(data: SliceData) -> go.Figure:
 
 
 def _add_slice_points(
-    figure: go.Figure, data: SliceData, panel: SlicePanel, place: dict[str, int], first: bool
+    figure: go.Figure,
+    data: SliceData,
+    panel: SlicePanel,
+    hover: Callable[[int], str],
+    place: dict[str, int],
+    first: bool,
 ) -> None:
     looks: tuple[tuple[str, Callable[[int], bool], dict[str, Any]], ...] = (
         ("pruned, at its last report", lambda row: panel.states[row] == "pruned", HOLLOW),
@@ -159,44 +171,63 @@ def _add_slice_points(
         figure.add_scatter(
             x=[x[row] for row in rows],
             y=[panel.y[row] for row in rows],
-            customdata=[panel.trials[row] for row in rows],
+            customdata=[[panel.trials[row], hover(panel.trials[row])] for row in rows],
+            meta=TRIALS,
             mode="markers",
             name=name,
             legendgroup=name,
             showlegend=first,
             marker=marker if marker is RINGED else {**marker, **crowd},
-            hovertemplate="trial %{customdata}<br>%{x}<br>%{y:.6g}<extra></extra>",
+            hovertemplate="trial %{customdata[0]}: %{y:.6g}%{customdata[1]}<extra></extra>",
             **place,
         )
 
 
 def draw_importance(data: ImportanceData, metric: str) -> go.Figure:
-    """Draw one bar per parameter, the most important on top."""
-    figure = new_figure("Parameter importance")
+    """Draw one bar with its interval per parameter; nothing for those that chance could explain."""
+    undecided = ", ".join(short(name, 30) for name in data.by_chance)
+    figure = new_figure("Parameter importance", f"No more than chance: {undecided}" if undecided else "")
     if not data.names:
-        return show_message(figure, "Too few complete trials to compare parameters.")
+        text = "No parameter decided more than chance could." if undecided else "Too few complete trials."
+        return show_message(figure, text)
+    bars = list(zip(data.names, data.shares, data.low, data.high, strict=True))[::-1]
     figure.add_bar(
-        x=data.shares[::-1],
-        y=[short(name, 30) for name in data.names[::-1]],
+        x=[share for _, share, _, _ in bars],
+        y=[short(name, 30) for name, _, _, _ in bars],
         orientation="h",
         marker={"color": BLUE},
-        text=[format_percent(share) for share in data.shares[::-1]],
-        textposition="outside",
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [high - share for _, share, _, high in bars],
+            "arrayminus": [share - low for _, share, low, _ in bars],
+            "color": INK,
+            "thickness": 1.4,
+            "width": 4,
+        },
+        customdata=[
+            f"{format_percent(share)} ({format_percent(low)} to {format_percent(high)})"
+            for _, share, low, high in bars
+        ],
         width=0.62,
-        cliponaxis=False,
-        hovertemplate="%{y}: %{x:.1%}<extra></extra>",
+        hovertemplate="%{y}: %{customdata}<extra>90 % interval</extra>",
     )
+    for name, share, low, high in bars:
+        text = f" {format_percent(share)} ({format_percent(low)} to {format_percent(high)})"
+        figure.add_annotation(
+            x=high, y=short(name, 30), text=text, showarrow=False, xanchor="left", font={"color": MUTED}
+        )
     figure.update_xaxes(
-        title_text=f"Share of the variance of {short(metric, 40)}",
+        title_text=f"Share in what made {short(metric, 40)} good, with its 90 % interval",
         tickformat=".0%",
-        range=(0, 1.08 * max(*data.shares, 0.01)),
+        range=(0, 1.35 * max(*data.high, 0.01)),
     )
     figure.update_yaxes(showgrid=False, ticks="", tickfont={"color": INK, "size": 13})
-    figure.update_layout(height=100 + 30 * len(data.names), showlegend=False)
+    figure.update_layout(height=150 + 34 * len(data.names), showlegend=False)
     return figure
 
 
-def draw_pareto(data: ParetoData) -> go.Figure:
+def draw_pareto(data: ParetoData, hover: Callable[[int], str]) -> go.Figure:
     """Draw the front as a step line and the trials behind it, one panel per pair of objectives."""
     if not (data.front or data.infeasible):
         return show_message(new_figure("Pareto front"), "No trial has finished with all objectives.")
@@ -213,14 +244,15 @@ def draw_pareto(data: ParetoData) -> go.Figure:
                 figure.add_scatter(
                     x=[values[first] for _, values in points],
                     y=[values[second] for _, values in points],
-                    customdata=[trial for trial, _ in points],
+                    customdata=[[trial, hover(trial)] for trial, _ in points],
+                    meta=TRIALS,
                     mode=mode,
                     name=name,
                     legendgroup=name,
                     showlegend=column == 1,
                     marker=marker,
                     line={"color": BLUE, "width": 1.4, "dash": "dot"},
-                    hovertemplate="trial %{customdata}<br>%{x:.6g}<br>%{y:.6g}<extra></extra>",
+                    hovertemplate="trial %{customdata[0]}: %{x:.6g}, %{y:.6g}%{customdata[1]}<extra></extra>",
                     row=1,
                     col=column,
                 )
@@ -229,7 +261,7 @@ def draw_pareto(data: ParetoData) -> go.Figure:
     return figure
 
 
-def draw_timeline(data: TimelineData) -> go.Figure:
+def draw_timeline(data: TimelineData, hover: Callable[[int], str]) -> go.Figure:
     """Draw one bar per trial from its start to its end, coloured by its final state."""
     figure = new_figure("Timeline of trials")
     if not data.bars:
@@ -241,14 +273,18 @@ def draw_timeline(data: TimelineData) -> go.Figure:
                 x=[max(bar.end - bar.start, 0.0) for bar in bars],
                 base=[bar.start for bar in bars],
                 y=[bar.trial for bar in bars],
-                customdata=[[bar.reason or bar.state, bar.attempts, bar.end - bar.start] for bar in bars],
+                customdata=[
+                    [bar.trial, bar.reason or bar.state, bar.attempts, bar.end - bar.start, hover(bar.trial)]
+                    for bar in bars
+                ],
+                meta=TRIALS,
                 orientation="h",
                 name=state,
                 marker={"color": colour, "line": {"width": 0}},
                 width=max(0.8, len(data.bars) / 150),
-                hovertemplate="trial %{y}: %{customdata[0]}<br>%{customdata[2]:.3g} "
+                hovertemplate="trial %{y}: %{customdata[1]}<br>%{customdata[3]:.3g} "
                 + data.unit
-                + ", attempts: %{customdata[1]}<extra></extra>",
+                + ", attempts: %{customdata[2]}%{customdata[4]}<extra></extra>",
             )
     figure.update_xaxes(title_text=f"Time since the run began ({data.unit})", rangemode="tozero")
     figure.update_yaxes(title_text="Trial", autorange="reversed", showgrid=False)

@@ -116,7 +116,7 @@ def prepare_convergence(
         run,
         curves,
         axis or default_axis(curves),
-        goals.get(metric, "minimize" if "loss" in metric else "maximize"),
+        goal_of(run, metric),
         best_trial=best.number if best else None,
         max_curves=max_curves,
         chosen=chosen,
@@ -126,6 +126,12 @@ def prepare_convergence(
         target=targets.get(metric),
     )
     return data if metric in goals else _without_best(data)
+
+
+def goal_of(run: RunData, metric: str) -> Goal:
+    """Return which direction of a metric is better; for one that is no objective, by its name."""
+    goals: dict[str, Goal] = {item.metric: item.goal for item in run.experiment.objectives}
+    return goals.get(metric, "minimize" if "loss" in metric else "maximize")
 
 
 def prepare_throughput(
@@ -219,8 +225,8 @@ def _curves_data(
         raise ExperimentError(f"unknown axis {axis!r}", field="axis", allowed=AXES)
     always = (*chosen, *(() if best_trial is None else (best_trial,)))
     bounded = bundle(
-        curves, axis, goal, max_curves=max_curves, always=always, never_best=_never_best(run.history),
-        values=_values_of_complete(run.history, curves[0].metric) if curves else {},
+        curves, axis, goal, max_curves=max_curves, always=always, never_best=never_best(run.history),
+        values=values_of_complete(run.history, curves[0].metric) if curves else {},
     )  # fmt: skip
     x_title, scale = {"step": ("Step", 1.0), "epoch": ("Epoch", 1.0)}.get(axis) or _time_title(curves)
     band = [] if bounded.band is None else [bounded.band.low, bounded.band.high]
@@ -261,7 +267,7 @@ def _curves_data(
     )
 
 
-def _never_best(history: History) -> list[int]:
+def never_best(history: History) -> list[int]:
     """Return the trials that can no longer be the best of a run, regardless of their reports."""
     return [
         trial.number
@@ -270,7 +276,7 @@ def _never_best(history: History) -> list[int]:
     ]
 
 
-def _values_of_complete(history: History, metric: str) -> dict[int, float]:
+def values_of_complete(history: History, metric: str) -> dict[int, float]:
     """Return the values of complete trials, by number."""
     return {
         trial.number: trial.values[metric]

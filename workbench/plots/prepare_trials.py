@@ -1,4 +1,4 @@
-"""Prepare figures that show trials as wholes: parallel coordinates, slices, importance, Pareto, timeline.
+"""Prepare figures that show trials as wholes: parallel coordinates, slices, Pareto, timeline.
 
 As in `prepare`: frozen plain values, all decisions made here, None for what is not finite or
 does not exist.
@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -106,14 +106,6 @@ class SliceData:
 
 
 @dataclass(frozen=True)
-class ImportanceData:
-    """Share of the objective's variance that each parameter explains, largest first."""
-
-    names: tuple[str, ...]
-    shares: tuple[float, ...]
-
-
-@dataclass(frozen=True)
 class ParetoData:
     """Trials in the space of objectives.
 
@@ -160,8 +152,8 @@ def prepare_parallel(run: RunData) -> ParallelData:
     drawn = _evenly(ranked, MAX_TRIALS)
     unfinished = _evenly(pruned, MAX_TRIALS - len(drawn))
     names = searched(run.experiment.search, [*ranked, *pruned])
-    axes = [_Layout(name, run.experiment.search.root[name], [*ranked, *pruned]) for name in names]
-    last = _Layout.of_numbers(objective.metric, values)
+    axes = [ParameterLayout(name, run.experiment.search.root[name], [*ranked, *pruned]) for name in names]
+    last = ParameterLayout.of_numbers(objective.metric, values)
     lines = [ParallelLine(t.number, None, (*(axis.position(t) for axis in axes), None)) for t in unfinished]
     for trial in reversed(drawn):
         value = trial.values[objective.metric]
@@ -189,7 +181,7 @@ def prepare_slice(run: RunData) -> SliceData:
             shown.append((trial, value))
     panels = []
     for name in searched(run.experiment.search, [trial for trial, _ in shown]):
-        layout = _Layout(name, run.experiment.search.root[name], [trial for trial, _ in shown])
+        layout = ParameterLayout(name, run.experiment.search.root[name], [trial for trial, _ in shown])
         inside = [(trial, value) for trial, value in shown if name in trial.params]
         panels.append(
             SlicePanel(
@@ -206,17 +198,6 @@ def prepare_slice(run: RunData) -> SliceData:
     best = run.history.best()
     y_range, _ = readable_range(np.array([value for _, value in shown]), objective.goal, None)
     return SliceData(title_of(objective), tuple(panels), best.number if best else None, y_range)
-
-
-def prepare_importance(importance: Mapping[str, float]) -> ImportanceData:
-    """Prepare how much each parameter matters.
-
-    Args:
-        importance: Share of each parameter, from 0 to 1; what is not finite is left out.
-    """
-    finite = [(name, float(share)) for name, share in importance.items() if math.isfinite(share)]
-    finite.sort(key=lambda item: (-item[1], item[0]))
-    return ImportanceData(tuple(name for name, _ in finite), tuple(share for _, share in finite))
 
 
 def prepare_pareto(run: RunData) -> ParetoData:
@@ -290,7 +271,7 @@ def searched(space: Space, trials: Sequence[Trial]) -> list[str]:
     return names[:MAX_PARAMETERS]
 
 
-class _Layout:
+class ParameterLayout:
     """Where the values of one parameter lie on its axis."""
 
     def __init__(self, name: str, domain: Domain, trials: Sequence[Trial]) -> None:
@@ -316,7 +297,8 @@ class _Layout:
         self._set_numbers(low, high, domain.log, conditional, whole)
 
     @classmethod
-    def of_numbers(cls, name: str, values: Sequence[float]) -> _Layout:
+    def of_numbers(cls, name: str, values: Sequence[float]) -> ParameterLayout:
+        """Return the layout of an axis without a domain, such as an objective."""
         layout = cls.__new__(cls)
         layout.name, layout.categories, layout.tick_every = name, (), None
         layout._set_numbers(min(values, default=0.0), max(values, default=1.0), False, False)
@@ -332,6 +314,7 @@ class _Layout:
         self.axis = ParameterAxis(self.name, "log" if log else "linear", ticks, conditional)
 
     def place(self, value: float) -> float:
+        """Return where a number lies on the axis, from 0 to 1."""
         if self.high == self.low:
             return 0.5
         if self.log:
@@ -339,6 +322,7 @@ class _Layout:
         return (value - self.low) / (self.high - self.low)
 
     def position(self, trial: Trial) -> float | None:
+        """Return where a trial lies on the axis; None where it lacks the parameter."""
         value = trial.params.get(self.name)
         if self.name not in trial.params:
             return None
@@ -347,6 +331,7 @@ class _Layout:
         return self.place(float(value)) if isinstance(value, int | float) else None
 
     def coordinate(self, value: JsonValue) -> float | str:
+        """Return a value as plotly places it: a number, or the name of a category."""
         return float(value) if not self.categories and isinstance(value, int | float) else format_value(value)
 
 

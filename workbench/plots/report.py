@@ -52,7 +52,7 @@ def report_html(
     experiment: Experiment,
     events: Iterable[Event],
     *,
-    importance: Mapping[str, float] | None = None,
+    importance: Mapping[str, tuple[float, float, float]] | None = None,
     run_id: str | None = None,
     energy_wh: float | None = None,
 ) -> str:
@@ -61,7 +61,7 @@ def report_html(
     Args:
         experiment: What the run tunes.
         events: Everything that happened in the run, oldest first.
-        importance: Share of each parameter, from 0 to 1, if it was computed.
+        importance: Share of each parameter and its interval, from 0 to 1, if it was computed.
         run_id: The run id, for the commands that the page shows.
         energy_wh: Energy that its trials used, in watt-hours, if it was metered.
 
@@ -115,7 +115,7 @@ def _noting(events: Iterable[Event], notes: list[str]) -> Iterator[Event]:
 class _Figures:
     """The figures of the page: their places in the text, and their data for the script at its end."""
 
-    def __init__(self, run: RunData, importance: Mapping[str, float] | None) -> None:
+    def __init__(self, run: RunData, importance: Mapping[str, tuple[float, float, float]] | None) -> None:
         self.run = run
         self.importance = importance
         self.drawn: dict[str, str] = {}
@@ -179,7 +179,10 @@ class _Figures:
     def _importance(self) -> str:
         if not self.importance:
             return ""
-        caption = "How much of the variance between trials each parameter explains."
+        caption = "How much each parameter decides which trials are good, with its 90 % interval."
+        undecided = [name for name, (share, _, _) in self.importance.items() if share == 0]
+        if undecided:
+            caption += f" No more than chance: {text(', '.join(sorted(undecided)))}."
         return self._figure("importance", caption, importance=self.importance)
 
     def _figure(self, kind: str, caption: str, *, name: str | None = None, **options: object) -> str:

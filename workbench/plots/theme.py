@@ -28,10 +28,16 @@ STATE_COLOURS: dict[TrialState, str] = {
 }
 FONT = "Inter, 'Helvetica Neue', Helvetica, Arial, 'DejaVu Sans', sans-serif"
 
+BEST = "#c43c00"
+"""The best trial, in every figure."""
+TRIALS = "trials"
+"""The `meta` of traces whose `customdata` begins with the number of a trial: a click opens it."""
+COLOURS = (BLUE, VERMILLION, GREEN, ORANGE, SKY, "#cc79a7", "#7a5240", "#8a3ffc")
+
 ABSENT = -0.12
 FILLED = {"color": BLUE, "size": 7, "opacity": 0.8}
 HOLLOW = {"color": "rgba(0,0,0,0)", "size": 6, "line": {"color": "#8b96a1", "width": 1.2}}
-RINGED = {"color": VERMILLION, "size": 11, "line": {"color": "white", "width": 1.5}}
+RINGED = {"color": BEST, "size": 11, "line": {"color": "white", "width": 1.5}}
 CROSSED = {"color": VERMILLION, "size": 7, "symbol": "x-thin", "line": {"color": VERMILLION, "width": 1.6}}
 _AXIS = {
     "showgrid": True,
@@ -51,7 +57,7 @@ TEMPLATE: dict[str, Any] = {
         "title": {"font": {"size": 16}, "x": 0, "xref": "paper", "xanchor": "left", "y": 0.97},
         "paper_bgcolor": "white",
         "plot_bgcolor": "white",
-        "colorway": [BLUE, VERMILLION, GREEN, ORANGE, SKY, "#cc79a7"],
+        "colorway": [*COLOURS],
         "xaxis": {**_AXIS, "showgrid": False, "showline": True},
         "yaxis": _AXIS,
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},

@@ -1,39 +1,75 @@
-"""Several runs, side by side in one figure."""
+"""Several runs, side by side in one figure or one table."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, RunNotFoundError
+from workbench.runs.comparison_table import Side, find_named, labels_of
 from workbench.runs.figures import data_of
-from workbench.runs.handle import Run, attach
+from workbench.runs.handle import Run, attach, open_store
 from workbench.store import Store
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
+    from workbench.plots.prepare_comparison import ComparisonAxis
 
-def compare(*runs: Run | str, store: Store | str | None = None) -> Figure:
-    """Draw what each of several runs had found after how long; the legend says each best.
+
+def compare(
+    *runs: Run | str,
+    metric: str | None = None,
+    axis: ComparisonAxis = "time",
+    store: Store | str | None = None,
+) -> Figure:
+    """Draw what each of several runs had found after how long; the legend states the best of each.
 
     Args:
-        *runs: Runs, their ids, beginnings that only one run has, or "last".
+        *runs: Runs, their ids, beginnings that only one run has, "last", names, or patterns such as
+            `digits-*`; a name or a pattern stands for all runs that it matches.
+        metric: The metric to compare; None for the first objective of each run, on one scale per metric.
+        axis: "time", "epoch", "trial", or "cost": the time of all workers together.
         store: Where they are kept, if only their ids are given; None for the usual store.
 
     Raises:
-        ExperimentError: If no run is named.
+        ExperimentError: If no run is named, or the axis or the metric is unknown.
         RunNotFoundError: If there is no such run.
 
     Example:
-        >>> figure = wb.compare(run, "last")
+        >>> figure = wb.compare(run, "last", axis="trial")
     """
     from workbench.plots.figures_comparison import draw_comparison
+    from workbench.plots.prepare_comparison import COMPARISON_AXES
 
-    found = [run if isinstance(run, Run) else attach(run, store=store) for run in runs]
-    if not found:
+    if axis not in COMPARISON_AXES:
+        raise ExperimentError(f"unknown axis {axis!r}", field="axis", allowed=COMPARISON_AXES)
+    found = find_runs(runs, store=store)
+    labels = labels_of([Side(run.row, run.history) for run in found])
+    data = {label: data_of(run) for label, run in zip(labels, found, strict=True)}
+    known = list(dict.fromkeys(name for one in data.values() for name in one.series.metrics))
+    if metric is not None and metric not in known:
+        raise ExperimentError(f"no trial reported {metric!r}", field="metric", allowed=known)
+    return draw_comparison(data, metric=metric, axis=axis)
+
+
+def find_runs(runs: Sequence[Run | str], *, store: Store | str | None = None) -> list[Run]:
+    """Return the runs that are named, each once, in their order; arguments and errors as in `compare`."""
+    if not runs:
         raise ExperimentError(
             "there is nothing to compare", field="runs", next_step="Name runs: wb.compare(first, second)."
         )
-    names = [run.name for run in found]
-    labels = [name if names.count(name) == 1 else run.run_id for name, run in zip(names, found, strict=True)]
-    return draw_comparison({name: data_of(run) for name, run in zip(labels, found, strict=True)})
+    found: dict[str, Run] = {}
+    for run in runs:
+        for one in [run] if isinstance(run, Run) else _named(open_store(store), run):
+            found.setdefault(one.run_id, one)
+    return list(found.values())
+
+
+def _named(store: Store, name: str) -> list[Run]:
+    matching = find_named(store.runs(), name)
+    if matching:
+        return [Run(store, row.run_id) for row in matching]
+    if any(sign in name for sign in "*?["):
+        raise RunNotFoundError(f"no run matches {name!r}", next_step="List the runs: workbench list")
+    return [attach(name, store=store)]

@@ -102,7 +102,7 @@ def check_folder_of(path: Path, *usual: Path) -> None:
         )  # fmt: skip
 
 
-def _importance(run: RunView, events: Sequence[Event]) -> dict[str, float]:
+def _importance(run: RunView, events: Sequence[Event]) -> dict[str, tuple[float, float, float]]:
     from workbench.study import Study
 
     try:

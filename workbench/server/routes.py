@@ -39,6 +39,7 @@ from workbench.live_feed.trial_detail import trial_detail
 from workbench.live_feed.trial_table import trials_as_csv
 from workbench.live_feed.updates import FrameBuilder, run_list
 from workbench.runs import Run
+from workbench.runs.comparison_table import find_named
 from workbench.runs.descriptions import plain
 from workbench.server.actions import ActionRunner
 from workbench.server.figure_process import FigureRenderer
@@ -152,8 +153,11 @@ class UpdateHandler(_WorkbenchHandler):
         builder = FrameBuilder(self.feed)
         builder.subscribe(message.number, message.subscription)
 
+        query = message.subscription.compared
+        compared = query.runs if query is not None else ()
+
         def build() -> bytes | None:
-            for run_id in filter(None, (message.subscription.run, *message.subscription.compared)):
+            for run_id in filter(None, (message.subscription.run, *compared)):
                 with contextlib.suppress(WorkbenchError):  # the frame contains the error
                     self.feed.tail(run_id).catch_up(_CATCH_UP_S)
             return builder.next_frame()
@@ -173,6 +177,19 @@ class RunsHandler(_WorkbenchHandler):
         limit = max(1, self._whole("limit", 50, 200))
         query = RunsQuery(text=self.get_query_argument("text", "")[:200], limit=limit)
         self.answer(await self.in_thread(run_list, self.feed, query))
+
+
+class MatchingRunsHandler(_WorkbenchHandler):
+    """The runs that a name or a pattern stands for."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def get(self) -> None:
+        """Respond with their ids, the newest first."""
+        pattern = self.get_query_argument("pattern", "")[:200]
+        found = await self.in_thread(lambda: find_named(self.feed.store.runs(), pattern))
+        self.answer([row.run_id for row in found])
 
 
 class RunHandler(_WorkbenchHandler):

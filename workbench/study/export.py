@@ -1,10 +1,10 @@
-"""Results of a study: the best trials, the importance of parameters, and a copy for Optuna's tools."""
+"""Results of a study: the best trials, and a copy for Optuna's tools."""
 
 from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -21,8 +21,6 @@ from workbench.store.urls import hide_password, name_driver
 from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
 from workbench.study.records import ConfigurationRecord, Outcome, TrialRecord, better
-
-FEWEST_TRIALS_FOR_IMPORTANCE = 10
 
 
 def best_trials(experiment: Experiment, finished: Sequence[tuple[ConfigurationRecord, Outcome]]) -> list[int]:
@@ -79,45 +77,6 @@ def _complete_trials(record: ConfigurationRecord, metrics: Sequence[str]) -> lis
 
 def _values(trial: TrialRecord) -> dict[str, float]:
     return (trial.ended.values if trial.ended else {}) or trial.value.result()
-
-
-def importance(
-    experiment: Experiment,
-    parameters: Parameters,
-    finished: Iterable[tuple[ConfigurationRecord, Outcome]],
-) -> dict[str, float]:
-    """Return the share of each searched parameter in what made trials good, by PED-ANOVA.
-
-    Args:
-        experiment: The experiment.
-        parameters: Its search space in Optuna's terms.
-        finished: Finished configurations with their outcomes.
-
-    Returns:
-        Shares that sum to 1; empty where there are fewer than FEWEST_TRIALS_FOR_IMPORTANCE complete
-        trials, several objectives, or no parameter with two values.
-
-    Source:
-        Watanabe et al., PED-ANOVA, IJCAI 2023.
-    """
-    metrics = [objective.metric for objective in experiment.objectives]
-    complete = [(record, outcome) for record, outcome in finished if outcome.state == "complete"]
-    if len(metrics) > 1 or len(complete) < FEWEST_TRIALS_FOR_IMPORTANCE:
-        return {}
-    with quiet():
-        study = optuna.create_study(direction=experiment.objectives[0].goal)
-        for record, outcome in complete:
-            study.add_trial(
-                create_trial(
-                    params=parameters.to_optuna(record.params),
-                    distributions=parameters.distributions(record.params),
-                    value=outcome.values[metrics[0]],
-                )
-            )
-        from optuna.importance import get_param_importances  # imports scikit-learn: seconds
-
-        shares = get_param_importances(study)
-    return {name: share for name, share in shares.items() if math.isfinite(share)}
 
 
 def copy_to_storage(

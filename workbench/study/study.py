@@ -366,14 +366,16 @@ class Study:
         """
         return export.best_trials(self.experiment, list(self._outcomes()))
 
-    def importance(self) -> dict[str, float]:
-        """Return the importance of each searched parameter, the most important first.
+    def importance(self) -> dict[str, tuple[float, float, float]]:
+        """Return the importance of each searched parameter with its uncertainty, the most important first.
 
         Returns:
-            Shares that sum to 1, by PED-ANOVA over complete trials; empty with too few trials or
-            several objectives.
+            Shares by PED-ANOVA over complete trials, each with its 90 % interval; 0 for a parameter that
+            chance could explain. Empty with too few trials or several objectives.
         """
-        return export.importance(self.experiment, self._projection.parameters, self._outcomes())
+        from workbench.study.importance import importance  # imports scikit-learn: seconds
+
+        return importance(self.experiment, self._projection.parameters, self._outcomes())
 
     def export(self, url: str, name: str) -> None:
         """Copy all trials into an Optuna storage, for optuna-dashboard and other tools.

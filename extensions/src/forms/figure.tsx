@@ -18,7 +18,7 @@ export function FigureBox({ figure, title, themeName }: { figure: Figure; title:
     loadPlotly(host?.baseUrl ?? "/").then(
       (plotly) => {
         if (isGone) return;
-        const { data, layout } = themed(figure, readTheme(target.closest<HTMLElement>(".workbench")!));
+        const { data, layout } = themed(figure, readTheme(target.closest<HTMLElement>(".workbench")!), "form");
         void plotly.react(target, data, layout, { responsive: true, displaylogo: false });
       },
       () => setProblem("Figures need a Jupyter server with the workbench extension."),

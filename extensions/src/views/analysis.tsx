@@ -1,11 +1,16 @@
 // Analysis figures: built in Python, drawn by plotly.
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Controller } from "../controller";
-import { loadPlotly, themed, type Figure } from "../figures";
+import { loadPlotly, themed, trialOf, type Figure, type PlotlyElement } from "../figures";
 import { wordsOf } from "./actions";
 import { Empty } from "./components";
 
 const FETCH_AGAIN_MS = 15_000;
+const CONFIG = {
+  responsive: true,
+  displaylogo: false,
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
+};
 const FINISHED = new Set(["complete", "stopped", "failed", "lost"]);
 
 export function Analysis({ controller }: { controller: Controller }) {
@@ -48,7 +53,7 @@ interface FigureBoxProps {
 }
 
 function FigureBox({ controller, runId, name, live }: FigureBoxProps) {
-  const element = useRef<HTMLDivElement>(null);
+  const element = useRef<PlotlyElement & HTMLDivElement>(null);
   const [figure, setFigure] = useState<Figure | null>(null);
   const [problem, setProblem] = useState("");
   const [drawn, setDrawn] = useState(false);
@@ -83,8 +88,14 @@ function FigureBox({ controller, runId, name, live }: FigureBoxProps) {
     loadPlotly(controller.host.baseUrl).then(
       (plotly) => {
         if (gone) return;
-        const { data, layout } = themed(figure, theme);
-        void plotly.react(target, data, layout, { responsive: true, displaylogo: false });
+        const { data, layout } = themed(figure, theme, `${runId}/${name}`);
+        void plotly.react(target, data, layout, CONFIG).then(() => {
+          target.removeAllListeners?.("plotly_click");
+          target.on?.("plotly_click", ({ points }) => {
+            const trial = trialOf(points);
+            if (trial !== null) controller.chooseTrial(trial);
+          });
+        });
         setDrawn(true);
       },
       (error: unknown) => setProblem(wordsOf(error)),
@@ -93,6 +104,15 @@ function FigureBox({ controller, runId, name, live }: FigureBoxProps) {
       gone = true;
     };
   }, [figure, theme]);
+
+  useEffect(() => {
+    const target = element.current;
+    if (!drawn || !target) return;
+    // Plotly notices only when the window changes, not when a trial is shown beside the figure.
+    const observer = new ResizeObserver(() => window.Plotly?.Plots?.resize(target));
+    observer.observe(target);
+    return () => observer.disconnect();
+  }, [drawn]);
 
   useEffect(() => () => void (element.current && window.Plotly?.purge(element.current)), []);
 

@@ -1,4 +1,5 @@
 // How the views are put together: for a side bar, for a main area, for the output of a notebook cell.
+import type { ComponentChildren } from "preact";
 import type { Controller } from "../controller";
 import type { Tab } from "../state";
 import { TAB_NAMES, tabOf, tabsOf } from "../tabs";
@@ -156,7 +157,11 @@ function viewOf(tab: Tab, controller: Controller) {
     case "throughput":
       return <Throughput controller={controller} />;
     case "analysis":
-      return <Analysis controller={controller} />;
+      return (
+        <BesideTrial controller={controller}>
+          <Analysis controller={controller} />
+        </BesideTrial>
+      );
     case "advice":
       return <Advice controller={controller} />;
     case "log":
@@ -166,11 +171,18 @@ function viewOf(tab: Tab, controller: Controller) {
 
 function Curves({ controller }: ViewProps) {
   return (
+    <BesideTrial controller={controller}>
+      <Chart controller={controller} />
+      <Trials controller={controller} />
+    </BesideTrial>
+  );
+}
+
+/** The trial that was chosen stands beside what it was chosen in. */
+function BesideTrial({ controller, children }: ViewProps & { children: ComponentChildren }) {
+  return (
     <div class="workbench-beside">
-      <div class="workbench-beside-main">
-        <Chart controller={controller} />
-        <Trials controller={controller} />
-      </div>
+      <div class="workbench-beside-main">{children}</div>
       {controller.state.view.trial === null ? null : <Trial controller={controller} />}
     </div>
   );

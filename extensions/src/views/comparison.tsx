@@ -1,119 +1,144 @@
-// Several runs beside each other: the best so far over time.
+// Several runs beside each other: the best so far, one chart per metric, and a table of what differs.
 import { useMemo } from "preact/hooks";
 import type { Controller } from "../controller";
-import { formatCount, formatDuration, formatNumber } from "../format";
 import type { Drawing } from "../drawing";
-import type { ComparisonCurve } from "../state";
-import type { Theme } from "../theme";
-import { PlotBox } from "./plot_box";
+import { formatCount } from "../format";
+import type { ComparedCurve, ComparisonState, ViewState } from "../state";
+import { categoryOf, type Theme } from "../theme";
+import { ComparisonTable } from "./comparison_table";
 import { Empty } from "./components";
+import { PlotBox } from "./plot_box";
+import { RunAdder } from "./run_adder";
+
+const AXES: [axis: ViewState["comparison"]["axis"], label: string][] = [
+  ["time", "by time"],
+  ["epoch", "by epoch"],
+  ["trial", "by trial"],
+  ["cost", "by cost (worker time)"],
+];
 
 export function Comparison({ controller }: { controller: Controller }) {
   const { state, theme } = controller;
-  const drawing = useMemo(() => drawingOf(state.compared, theme), [state.comparedVersion, theme]);
-  if (!state.view.compared.length) {
-    return (
-      <Empty title="No runs to compare">
-        <p>Select “compare” for two or more runs in the list.</p>
-      </Empty>
-    );
-  }
+  const { compared } = state;
+  const isNone = !state.view.compared.length;
   return (
     <section class="workbench-comparison" aria-label="Comparison of runs">
-      <PlotBox
-        drawing={drawing}
-        theme={theme}
-        label={`Best so far of ${formatCount(state.compared.length, "run")} over time`}
-        onChoose={(runId) => controller.openRun(runId)}
-      />
-      <div class="workbench-compared-box" tabIndex={0} role="region" aria-label="Compared runs">
-        <table class="workbench-compared">
-          <thead>
-            <tr>
-              <th scope="col">run</th>
-              <th scope="col">metric</th>
-              <th scope="col">best so far</th>
-              <th scope="col">reached after</th>
-              <td />
-            </tr>
-          </thead>
-          <tbody>
-            {state.view.compared.map((runId) => (
-              <Row key={runId} runId={runId} controller={controller} />
-            ))}
-          </tbody>
-        </table>
-      </div>
+      <Controls controller={controller} />
+      {isNone ? (
+        <Empty title="No runs to compare">
+          <p>Tick runs in the list, or add them above by name or pattern, such as digits-*.</p>
+        </Empty>
+      ) : compared ? (
+        <>
+          <Charts controller={controller} compared={compared} version={state.comparedVersion} theme={theme} />
+          <ComparisonTable controller={controller} compared={compared} />
+        </>
+      ) : (
+        <Empty title="Reading the runs …" />
+      )}
     </section>
   );
 }
 
-function Row({ runId, controller }: { runId: string; controller: Controller }) {
-  const { state, theme } = controller;
-  const index = state.compared.findIndex(({ run }) => run.run_id === runId);
-  const held = state.compared[index];
-  const last = held ? held.curve.length - 1 : -1;
-  const remove = () => controller.show({ compared: state.view.compared.filter((one) => one !== runId) });
+function Controls({ controller }: { controller: Controller }) {
+  const { view, compared } = controller.state;
+  const { comparison } = view;
+  const change = (part: Partial<ViewState["comparison"]>) =>
+    controller.show({ comparison: { ...comparison, ...part } });
+  const metrics = compared?.update.metrics ?? [];
+  const known = comparison.metric && !metrics.includes(comparison.metric) ? [comparison.metric, ...metrics] : metrics;
   return (
-    <tr>
-      <th scope="row">
-        <i
-          class="workbench-key"
-          style={{ background: index < 0 ? "transparent" : colourOf(index, theme) }}
-          aria-hidden="true"
-        />
-        <button type="button" class="workbench-link workbench-compared-name" onClick={() => controller.openRun(runId)}>
-          <bdi>{held?.run.name ?? runId}</bdi>
-        </button>
-      </th>
-      <td>
-        <bdi>{held?.run.metric ?? "–"}</bdi>
-      </td>
-      <td class="workbench-number">{formatNumber(last < 0 ? null : held.curve.y[last])}</td>
-      <td class="workbench-number">{formatDuration(held ? reachedAfter_s(held) : null)}</td>
-      <td>
-        <button
-          type="button"
-          class="workbench-quiet"
-          aria-label={`Do not compare ${held?.run.name ?? runId}`}
-          onClick={remove}
-        >
-          ✕
-        </button>
-      </td>
-    </tr>
+    <div class="workbench-bar workbench-chart-controls">
+      <select
+        aria-label="Metric to compare"
+        value={comparison.metric}
+        onChange={(event) => change({ metric: event.currentTarget.value })}
+      >
+        <option value="">objective of each run</option>
+        {known.map((name) => (
+          <option key={name} value={name}>
+            {name}
+          </option>
+        ))}
+      </select>
+      <select
+        aria-label="Axis of the comparison"
+        value={comparison.axis}
+        onChange={(event) => change({ axis: event.currentTarget.value as ViewState["comparison"]["axis"] })}
+      >
+        {AXES.map(([axis, label]) => (
+          <option key={axis} value={axis}>
+            {label}
+          </option>
+        ))}
+      </select>
+      <RunAdder controller={controller} />
+    </div>
   );
 }
 
-/** When the last best value was first there. */
-function reachedAfter_s({ curve }: ComparisonCurve): number | null {
-  let index = curve.length - 1;
-  if (index < 0) return null;
-  while (index > 0 && curve.y[index - 1] === curve.y[index]) index -= 1;
-  return curve.x[index];
+interface ChartsProps {
+  controller: Controller;
+  compared: ComparisonState;
+  version: number;
+  theme: Theme;
 }
 
-function colourOf(index: number, theme: Theme): string {
-  return theme.categories[index % theme.categories.length];
+function Charts({ controller, compared, version, theme }: ChartsProps) {
+  const charts = useMemo(() => drawingsOf(compared, theme), [version, theme]);
+  return (
+    <div class="workbench-comparison-charts">
+      {charts.map(({ metric, drawing }) => (
+        <figure key={metric} class="workbench-comparison-chart">
+          <figcaption>
+            <bdi>{drawing.yName}</bdi>
+          </figcaption>
+          <PlotBox
+            drawing={drawing}
+            theme={theme}
+            label={`${drawing.yName} of ${formatCount(drawing.lines.length, "run")}, ${drawing.xTitle}`}
+            onChoose={(runId) => controller.openRun(runId)}
+          />
+        </figure>
+      ))}
+    </div>
+  );
 }
 
-function drawingOf(compared: ComparisonCurve[], theme: Theme): Drawing {
+function drawingsOf({ update, curves }: ComparisonState, theme: Theme): { metric: string; drawing: Drawing }[] {
+  const metrics = [...new Set(update.runs.map(({ metric }) => metric))];
+  const isDuration = update.axis === "time" || update.axis === "cost";
+  return metrics.map((metric) => {
+    const shown = curves.map((one, index) => ({ ...one, index })).filter(({ run }) => run.metric === metric);
+    return {
+      metric,
+      drawing: {
+        lines: shown.map(({ index, ...one }) => lineOf(one, index, theme)),
+        band: null,
+        target: null,
+        xTitle: update.x_title,
+        yName: `best ${metric} so far`,
+        yRange: null,
+        xKind: isDuration ? "seconds" : isWhole(shown) ? "whole" : "number",
+        logarithmic: false,
+      },
+    };
+  });
+}
+
+function lineOf({ run, curve }: ComparedCurve, index: number, theme: Theme) {
   return {
-    lines: compared.map(({ run, curve }, index) => ({
-      key: run.run_id,
-      label: run.name,
-      curve,
-      colour: colourOf(index, theme),
-      width: 2.2,
-      opacity: 1,
-      stepped: true,
-    })),
-    band: null,
-    target: null,
-    xTitle: "time since the run started",
-    yName: [...new Set(compared.map(({ run }) => run.metric))].join(", "),
-    yRange: null,
-    xKind: "seconds",
-    logarithmic: false,
+    key: run.run_id,
+    label: run.label,
+    curve,
+    colour: categoryOf(index, theme),
+    width: 2.2,
+    opacity: 1,
+    stepped: true,
+    dashed: index >= theme.categories.length,
   };
+}
+
+function isWhole(curves: ComparedCurve[]): boolean {
+  return curves.every(({ curve }) => curve.isWhole);
 }

@@ -9,9 +9,11 @@ interface PlotBoxProps {
   theme: Theme;
   label: string;
   onChoose(key: string, add: boolean): void;
+  /** Is given the plot, whose image can be saved. */
+  plotRef?: { current: LinesPlot | undefined };
 }
 
-export function PlotBox({ drawing, theme, label, onChoose }: PlotBoxProps) {
+export function PlotBox({ drawing, theme, label, onChoose, plotRef }: PlotBoxProps) {
   const element = useRef<HTMLDivElement>(null);
   const plot = useRef<LinesPlot>();
   const choose = useRef(onChoose);
@@ -24,6 +26,7 @@ export function PlotBox({ drawing, theme, label, onChoose }: PlotBoxProps) {
       onZoom: setZoomed,
     });
     plot.current.draw(drawing, theme);
+    if (plotRef) plotRef.current = plot.current;
   }, [drawing, theme]);
   return (
     <div class="workbench-plot">

@@ -1,0 +1,60 @@
+// What the lines of a chart mean; each entry switches its lines off and on.
+import type { Controller } from "../controller";
+import { BAND, BEST, drawnOf, STAIR } from "../chart_drawing";
+import { formatCount } from "../format";
+import type { ChartState } from "../state";
+
+export function Legend({ controller, chart }: { controller: Controller; chart: ChartState }) {
+  const { update } = chart;
+  const drawn = drawnOf(chart);
+  const states = [...new Set(update.states.filter((_, index) => drawn.includes(update.shown[index])))];
+  const unseen = update.shown.length - drawn.length;
+  return (
+    <div class="workbench-legend">
+      {update.best_trial == null ? null : (
+        <Entry controller={controller} name={BEST} look="best" text={`best: trial ${update.best_trial}`} />
+      )}
+      {chart.best ? <Entry controller={controller} name={STAIR} look="stair" text="best so far" /> : null}
+      {states.map((state) => (
+        <Entry key={state} controller={controller} name={state} look={`state workbench-state-${state}`} text={state} />
+      ))}
+      {chart.band ? (
+        <Entry controller={controller} name={BAND} look="band" text={`spread of ${chart.band.numTrials} trials`} />
+      ) : null}
+      <span class="workbench-gap" />
+      {update.num_trials ? (
+        <span class="workbench-number">
+          {drawn.length} of {formatCount(update.num_trials, "trial")} drawn
+          {unseen ? `, ${unseen} reported no number` : ""}
+        </span>
+      ) : null}
+    </div>
+  );
+}
+
+interface EntryProps {
+  controller: Controller;
+  name: string;
+  look: string;
+  text: string;
+}
+
+function Entry({ controller, name, look, text }: EntryProps) {
+  const { chart } = controller.state.view;
+  const isShown = !chart.hidden.includes(name);
+  const toggle = () =>
+    controller.show({
+      chart: { ...chart, hidden: isShown ? [...chart.hidden, name] : chart.hidden.filter((one) => one !== name) },
+    });
+  return (
+    <button
+      type="button"
+      class="workbench-legend-entry"
+      aria-pressed={isShown}
+      title={isShown ? `Hide: ${text}` : `Show: ${text}`}
+      onClick={toggle}
+    >
+      <i class={`workbench-key workbench-key-${look}`} aria-hidden="true" /> {text}
+    </button>
+  );
+}

@@ -1,0 +1,128 @@
+import "./dom";
+import assert from "node:assert/strict";
+import { afterEach, test } from "node:test";
+import { cleanup, fireEvent, render, screen } from "@testing-library/preact";
+import { csvOf, drawingOf } from "../src/chart_drawing";
+import { counterpartOf } from "../src/counterpart";
+import { Curve } from "../src/curve";
+import { extentOf } from "../src/extent";
+import { FIRST_VIEW, type ChartLooks, type ChartState, type ViewState } from "../src/state";
+import { subscriptionOf } from "../src/subscription";
+import { Chart } from "../src/views/chart";
+import { madeChart } from "./frame_builder";
+import { buildController, buildRun } from "./view_builder";
+
+afterEach(cleanup);
+
+const WINDOW = { offset: 0, limit: 40 };
+
+function buildChart(metric = "val_loss", values = [4, 2, 3]): ChartState {
+  const update = madeChart({
+    metric,
+    axis: "epoch",
+    shown: [0, 1, 2],
+    states: ["pruned", "running", "complete"],
+    best_trial: 2,
+    num_trials: 3,
+  });
+  const curve = () => Curve.of(Float64Array.of(1, 2, 3), Float64Array.from(values));
+  return { update, curves: new Map([0, 1, 2].map((trial) => [trial, curve()])), band: null, best: null };
+}
+
+function view(looks: Partial<ChartLooks> = {}): ViewState {
+  return { ...FIRST_VIEW, chart: { ...FIRST_VIEW.chart, ...looks } };
+}
+
+const { theme } = buildController().controller;
+
+test("a running mean starts at the first value, keeps gaps, and leaves the points where they are", () => {
+  const curve = Curve.of(Float64Array.of(1, 2, 3, 4), Float64Array.of(4, NaN, 2, 2));
+  const smooth = curve.smoothed(0.5);
+  const expected = [4, NaN, (0.25 * 4 + 0.5 * 2) / 0.75, (0.125 * 4 + 0.25 * 2 + 0.5 * 2) / 0.875];
+  expected.forEach((value, index) =>
+    assert.ok(Object.is(smooth.y[index], value) || Math.abs(smooth.y[index] - value) < 1e-12),
+  );
+  assert.deepEqual([...smooth.x.subarray(0, 4)], [1, 2, 3, 4]);
+  assert.equal(curve.smoothed(0), curve);
+});
+
+test("the metric of training belongs to that of validation, both ways", () => {
+  assert.equal(counterpartOf("val_loss", ["val_loss", "train_loss"]), "train_loss");
+  assert.equal(counterpartOf("val_loss", ["val_loss", "loss"]), "loss");
+  assert.equal(counterpartOf("train_loss", ["eval_loss"]), "eval_loss");
+  assert.equal(counterpartOf("lr", ["lr", "loss"]), null);
+});
+
+test("the ends of the axis are those that were chosen, where something lies between them", () => {
+  const range = (looks: Partial<ChartLooks>) => extentOf(drawingOf(buildChart(), view(looks), theme)).y;
+  assert.deepEqual(range({ low: 1, high: 2.5 }), [1, 2.5]);
+  assert.equal(range({ high: 10 })[1], 10);
+  assert.deepEqual(range({ low: 9, high: 1 }), range({}));
+  assert.deepEqual(range({ low: -1, logarithmic: true }), range({ logarithmic: true }));
+});
+
+test("whole epochs have whole numbers on their axis", () => {
+  assert.equal(drawingOf(buildChart(), view(), theme).xKind, "whole");
+  const chart = buildChart();
+  chart.curves.set(0, Curve.of(Float64Array.of(0.5, 1), Float64Array.of(1, 1)));
+  assert.equal(drawingOf(chart, view(), theme).xKind, "number");
+});
+
+test("training is drawn dashed for the trials that stand out, and a running trial dotted", () => {
+  const lines = drawingOf(buildChart(), view(), theme, buildChart("train_loss")).lines;
+  assert.deepEqual(
+    lines.map(({ label, dashed, dotted }) => [label, Boolean(dashed), Boolean(dotted)]),
+    [
+      ["Trial 0, pruned", false, false],
+      ["Trial 1, running", false, true],
+      ["Trial 2, train_loss", true, false],
+      ["Trial 2, complete, best", false, false],
+    ],
+  );
+});
+
+test("a click on the legend hides its lines, and another one shows them", () => {
+  const chart = buildChart();
+  const { controller, state } = buildController({ run: buildRun(), chart });
+  const { rerender } = render(<Chart controller={controller} />);
+  fireEvent.click(screen.getByRole("button", { name: "pruned" }));
+  assert.deepEqual(
+    drawingOf(chart, state.view, theme).lines.map(({ key }) => key),
+    ["1", "2"],
+  );
+  rerender(<Chart controller={controller} />);
+  const entry = screen.getByRole("button", { name: "pruned", pressed: false });
+  fireEvent.click(entry);
+  assert.deepEqual(state.view.chart.hidden, []);
+});
+
+test("further metrics and the metric of training are subscribed to, and drawn beside the first", () => {
+  const run = buildRun({ metrics: ["val_loss", "train_loss", "lr"] });
+  const further = new Map([["lr", buildChart("lr")]]);
+  const looks = { further: ["lr"], withOther: true };
+  const { controller, state } = buildController({ run, chart: buildChart(), further }, "wide", {
+    chart: { ...FIRST_VIEW.chart, ...looks },
+  });
+  assert.deepEqual(subscriptionOf(state, "wide", WINDOW, WINDOW).chart!.further, ["train_loss", "lr"]);
+  render(<Chart controller={controller} />);
+  assert.equal(screen.getAllByRole("img", { name: /by Step|by / }).length, 2);
+});
+
+test("a notebook cell has the logarithmic axis, too, and no grid", () => {
+  const { controller, state } = buildController({ run: buildRun(), chart: buildChart() }, "output");
+  render(<Chart controller={controller} />);
+  fireEvent.click(screen.getByRole("button", { name: /View/ }));
+  return screen.findByRole("checkbox", { name: "log" }).then((box) => {
+    fireEvent.click(box);
+    assert.equal(state.view.chart.logarithmic, true);
+    assert.equal(screen.queryByText("more metrics"), null);
+  });
+});
+
+test("the file of curves has one line per report, and no formula", () => {
+  const chart = buildChart("=bad");
+  const lines = csvOf(chart).trim().split("\r\n");
+  assert.equal(lines[0], "trial,state,Step,'=bad");
+  assert.deepEqual(lines.slice(1, 3), ["0,pruned,1,4", "0,pruned,2,2"]);
+  assert.equal(lines.length, 10);
+});

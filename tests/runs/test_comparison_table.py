@@ -1,0 +1,78 @@
+"""Runs side by side: what they are named, in what they differ, and how they are found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.builders.recorded_runs import record_run
+from workbench import compare
+from workbench.errors import ExperimentError, RunNotFoundError
+from workbench.runs.comparison import find_runs
+from workbench.runs.comparison_table import ComparisonRow, Side, comparison_rows, labels_of
+from workbench.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    record_run(tmp_path)
+    record_run(tmp_path, training={"epochs": 12}, search={"lr": {"low": 1e-3, "high": 0.5, "log": True}})
+    record_run(tmp_path, name="other", objectives=[{"metric": "val_loss", "goal": "minimize"}])
+    with Store.open(str(tmp_path / "store.sqlite")) as opened:
+        yield opened
+
+
+def sides(store: Store, *names: str) -> list[Side]:
+    return [Side(run.row, run.history) for run in find_runs(names, store=store)]
+
+
+def test_a_name_or_a_pattern_stands_for_all_runs_that_it_matches(store: Store) -> None:
+    assert [run.name for run in find_runs(["digits-small"], store=store)] == ["digits-small"] * 2
+    assert [run.name for run in find_runs(["o*", "DIGITS-*"], store=store)] == ["other"] + [
+        "digits-small"
+    ] * 2
+    assert len(find_runs(["*", "other"], store=store)) == 3
+    with pytest.raises(RunNotFoundError, match=r"no run matches 'x\*'"):
+        find_runs(["x*"], store=store)
+
+
+def test_runs_of_one_name_are_told_apart_by_their_settings(store: Store) -> None:
+    assert labels_of(sides(store, "digits-small", "other")) == (
+        "digits-small (epochs 12, lr 0.001 to 0.5, log)",
+        "digits-small (epochs default, lr 1e-4 to 0.5, log)",
+        "other",
+    )
+
+
+def test_equal_experiments_are_told_apart_by_their_run_ids(tmp_path: Path) -> None:
+    known = [record_run(tmp_path), record_run(tmp_path)]
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        assert set(labels_of(sides(store, *known))) == {f"digits-small ({run_id})" for run_id in known}
+
+
+def test_the_table_marks_what_differs_and_the_best_value(store: Store) -> None:
+    rows = {(row.part, row.name): row for row in comparison_rows(sides(store, "digits-small"))}
+    assert rows["experiment", "training.epochs"] == ComparisonRow(
+        "experiment", "training.epochs", ("12", "default"), differs=True
+    )
+    assert rows["experiment", "search.lr"].differs
+    assert not rows["experiment", "budget.trials"].differs
+    assert rows["best parameters", "lr"].cells == ("0.1", "0.1")
+    value = rows["result", "best val_accuracy"]
+    assert (value.cells, value.best) == (("0.95", "0.95"), None), "a tie has no best"
+
+
+@pytest.mark.parametrize("axis", ["time", "epoch", "trial", "cost"])
+def test_runs_with_different_objectives_are_drawn_on_scales_of_their_own(store: Store, axis: str) -> None:
+    figure = compare("digits-small", "other", axis=axis, store=store)  # type: ignore[arg-type]
+    assert [line.yaxis for line in figure.data] == ["y", "y", "y2"]  # type: ignore[reportAttributeAccessIssue]
+    assert figure.layout.yaxis2.title.text == "val_loss (lower is better)"  # type: ignore[reportAttributeAccessIssue]
+
+
+def test_an_unknown_metric_or_axis_is_refused(store: Store) -> None:
+    with pytest.raises(ExperimentError, match="no trial reported 'nothing'"):
+        compare("digits-small", metric="nothing", store=store)
+    with pytest.raises(ExperimentError, match="unknown axis"):
+        compare("digits-small", axis="money", store=store)  # type: ignore[arg-type]

@@ -1,0 +1,101 @@
+"""Prepare the best value so far of a run, over one of several axes, for comparisons between runs.
+
+As in `prepare`: plain values, all decisions made here. What else differs between runs is left to
+`runs.comparison_table`, drawing to `figures_comparison`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from workbench.history import Trial
+from workbench.plots.curve_bands import bundle
+from workbench.plots.prepare import goal_of, never_best, values_of_complete
+from workbench.plots.run_data import RunData
+from workbench.plots.series import Floats, Goal
+
+ComparisonAxis = Literal["time", "epoch", "trial", "cost"]
+COMPARISON_AXES: tuple[ComparisonAxis, ...] = ("time", "epoch", "trial", "cost")
+AXIS_TITLES: dict[ComparisonAxis, str] = {
+    "time": "time since the run began",
+    "epoch": "epoch of a trial",
+    "trial": "trial",
+    "cost": "worker time used",
+}
+
+
+@dataclass(frozen=True)
+class BestSoFarData:
+    """The best value that a run had found up to each place.
+
+    Attributes:
+        x: Seconds, epochs, numbers of trials, or seconds of all workers together.
+        y: The best value from there on.
+    """
+
+    metric: str
+    goal: Goal
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+
+
+def prepare_best_so_far(
+    run: RunData, *, metric: str | None = None, axis: ComparisonAxis = "time"
+) -> BestSoFarData:
+    """Prepare the best value so far of one metric.
+
+    Args:
+        run: The run.
+        metric: A metric; the default is the first objective. Without a report of it there are no points.
+        axis: Over time, the epochs of the trials, their numbers, or the time of all workers together.
+    """
+    metric = metric or run.experiment.objectives[0].metric
+    goal = goal_of(run, metric)
+    if axis == "trial":
+        return BestSoFarData(metric, goal, *_by_trial(run, metric, goal))
+    best = bundle(
+        run.series.curves(metric), "epoch" if axis == "epoch" else "time", goal, max_curves=1,
+        never_best=never_best(run.history), values=values_of_complete(run.history, metric),
+    ).best  # fmt: skip
+    x = worker_time_s(run, best[:, 0]) if axis == "cost" else best[:, 0]
+    return BestSoFarData(metric, goal, tuple(map(float, x)), tuple(map(float, best[:, 1])))
+
+
+def worker_time_s(run: RunData, times_s: Floats) -> Floats:
+    """Return how long all workers of all trials had trained until some times since the run began."""
+    begin = run.series.start_unix_s or 0.0
+    used = np.zeros(len(times_s))
+    for trial in run.history.trials.values():
+        if trial.started_unix_s is None or not trial.duration_s:
+            continue
+        start, length = trial.started_unix_s - begin, trial.last_event_unix_s - trial.started_unix_s
+        if length > 0:
+            share = np.clip((times_s - start) / length, 0.0, 1.0)
+            used += share * trial.duration_s * num_workers(trial)
+    return used
+
+
+def num_workers(trial: Trial) -> int:
+    """Return on how many workers a trial runs."""
+    return trial.plan.workers or len(trial.worker_pids) or 1
+
+
+def _by_trial(run: RunData, metric: str, goal: Goal) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    sign = 1.0 if goal == "maximize" else -1.0
+    excluded, best = set(never_best(run.history)), -math.inf
+    x: list[float] = []
+    y: list[float] = []
+    complete = [trial for trial in run.history.in_state("complete") if trial.number not in excluded]
+    for index, trial in enumerate(complete):
+        value = trial.values.get(metric, trial.last_values.get(metric, math.nan))
+        is_better = math.isfinite(value) and sign * value > best
+        best = sign * value if is_better else best
+        # The last trial too, so that the line shows how many were tried.
+        if is_better or (index == len(complete) - 1 and math.isfinite(best)):
+            x.append(float(trial.number))
+            y.append(sign * best)
+    return tuple(x), tuple(y)

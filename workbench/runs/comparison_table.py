@@ -1,0 +1,193 @@
+"""Several runs side by side: their results, their best parameters, and in what they differ.
+
+Every cell is text, so that panel, terminal and Python show the same. Curves are left to
+`plots.prepare_comparison`.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple
+
+from workbench.domain import Domain
+from workbench.events import FINISHED_RUN_STATES
+from workbench.formatting import format_count, format_duration, format_number, format_value
+from workbench.history import History, Trial
+from workbench.runs.descriptions import format_counts
+from workbench.store import RunRow
+
+Part = Literal["result", "best parameters", "experiment", "versions"]
+_MAX_CELL = 200
+_MAX_NAMED = 2
+_MAX_WORDS = 28
+_DEFAULT = "default"
+
+
+class Side(NamedTuple):
+    """One of the runs that are compared."""
+
+    row: RunRow
+    history: History
+
+
+@dataclass(frozen=True)
+class ComparisonRow:
+    """One line of the table.
+
+    Attributes:
+        name: A fact, a parameter, the dotted path of a setting, or a package.
+        cells: One per run; None where a run has none.
+        differs: Whether the runs differ in it; of results only what is compared counts.
+        best: Position of the best cell, where one is better than all others.
+    """
+
+    part: Part
+    name: str
+    cells: tuple[str | None, ...]
+    differs: bool = False
+    best: int | None = None
+
+
+def find_named(rows: Sequence[RunRow], pattern: str) -> list[RunRow]:
+    """Return the runs that a name stands for, the newest first.
+
+    Args:
+        rows: All runs.
+        pattern: A run id, a name (all runs of it), or a pattern of either such as `digits-*`.
+    """
+    wanted = pattern.strip().casefold()
+    is_pattern = any(sign in wanted for sign in "*?[")
+    found = []
+    for row in rows:
+        names = (row.run_id.casefold(), row.name.casefold())
+        if wanted in names or (is_pattern and any(fnmatch.fnmatchcase(name, wanted) for name in names)):
+            found.append(row)
+    return sorted(found, key=lambda row: -row.created_unix_s)
+
+
+def labels_of(sides: Sequence[Side]) -> tuple[str, ...]:
+    """Return a name for each run that no other has: runs of one name are distinguished by their settings."""
+    names = [side.row.name for side in sides]
+    settings = [_settings(side) for side in sides]
+    labels = []
+    for index, name in enumerate(names):
+        same = [place for place, other in enumerate(names) if other == name]
+        labels.append(name if len(same) == 1 else f"{name} ({_difference(settings, same, index)})")
+    return tuple(
+        label if labels.count(label) == 1 else f"{names[index]} ({sides[index].row.run_id})"
+        for index, label in enumerate(labels)
+    )
+
+
+def comparison_rows(sides: Sequence[Side]) -> tuple[ComparisonRow, ...]:
+    """Return the table of some runs: results first, then parameters, settings and versions."""
+    best = [side.history.best() if len(side.history.objectives) == 1 else None for side in sides]
+    versions = [dict(side.history.drivers[-1].versions) if side.history.drivers else {} for side in sides]
+    return (
+        *_results(sides, best),
+        *_by_name("best parameters", [dict(trial.params) if trial else {} for trial in best], None),
+        *_by_name("experiment", [_settings(side) for side in sides], _DEFAULT),
+        *_by_name("versions", versions, None),
+    )
+
+
+def _results(sides: Sequence[Side], best: Sequence[Trial | None]) -> list[ComparisonRow]:
+    facts: dict[str, Callable[[Side], str | None]] = {
+        "state": lambda side: side.row.state,
+        "trials": lambda side: format_counts(side.history) or None,
+        "elapsed": lambda side: format_duration(side.history.active_s(_until_unix_s(side))),
+    }
+    rows = [
+        ComparisonRow("result", name, tuple(write(side) for side in sides)) for name, write in facts.items()
+    ]
+    return [*_best_values(sides), *_best_trials(best), *rows]
+
+
+def _best_values(sides: Sequence[Side]) -> list[ComparisonRow]:
+    """Return the best value of each objective; which run has the best one, where several have any."""
+    goals = {item.metric: item.goal for side in sides for item in side.history.objectives}
+    rows = []
+    for metric, goal in goals.items():
+        sign = 1.0 if goal == "maximize" else -1.0
+        extremes = [side.history.extremes().get(metric) for side in sides]
+        values = [None if trial is None else trial.values[metric] for trial in extremes]
+        known = [sign * value for value in values if value is not None]
+        places = [at for at, value in enumerate(values) if value is not None and sign * value == max(known)]
+        rows.append(
+            ComparisonRow(
+                "result", f"best {metric}",
+                tuple(None if value is None else format_number(value) for value in values),
+                best=places[0] if len(known) > 1 and len(places) == 1 else None,
+            )
+        )  # fmt: skip
+    return rows
+
+
+def _best_trials(best: Sequence[Trial | None]) -> list[ComparisonRow]:
+    if not any(best):
+        return []
+    cells = tuple(None if trial is None else format_count(trial.number) for trial in best)
+    return [ComparisonRow("result", "best trial", cells)]
+
+
+def _by_name(part: Part, columns: Sequence[Mapping[str, Any]], absent: str | None) -> list[ComparisonRow]:
+    rows = []
+    for name in dict.fromkeys(name for column in columns for name in column):
+        cells = tuple(_cell(column[name]) if name in column else absent for column in columns)
+        rows.append(ComparisonRow(part, name, cells, differs=len(set(cells)) > 1))
+    return sorted(rows, key=lambda row: not row.differs)
+
+
+def _settings(side: Side) -> dict[str, str]:
+    """Return what an experiment sets, by dotted path; a range of the search in the words of a domain."""
+    document = side.history.in_force.model_dump(mode="json", exclude={"name", "search"})
+    flat = {path: _cell(value) for path, value in _flat(document).items()}
+    space = side.history.experiment.search.root
+    return flat | {f"search.{name}": _range(domain) for name, domain in space.items()}
+
+
+def _flat(value: Any, path: str = "") -> dict[str, Any]:
+    if isinstance(value, Mapping):
+        parts = value.items()
+    elif isinstance(value, list) and value and all(isinstance(item, Mapping) for item in value):
+        parts = ((str(index), item) for index, item in enumerate(value))
+    else:
+        return {path: value}
+    found: dict[str, Any] = {}
+    for name, item in parts:
+        found |= _flat(item, f"{path}.{name}" if path else str(name))
+    return found
+
+
+def _range(domain: Domain) -> str:
+    document = domain.model_dump(mode="json")
+    when = f" when {format_value(document['when'])}" if document.get("when") else ""
+    if "low" in document:
+        step = f", step {format_number(document['step'])}" if document.get("step") else ""
+        log = ", log" if document.get("log") else ""
+        return f"{format_number(document['low'])} to {format_number(document['high'])}{log}{step}{when}"
+    return format_value(document.get("choices", document.get("value"))) + when
+
+
+def _difference(settings: Sequence[Mapping[str, str]], same: Sequence[int], index: int) -> str:
+    """Return in what one run differs from the others of its name, in few words; "" if it does not."""
+    paths = dict.fromkeys(path for place in same for path in settings[place])
+    different = [path for path in paths if len({settings[place].get(path) for place in same}) > 1]
+    words = [
+        f"{path.rpartition('.')[2]} {settings[index].get(path, _DEFAULT)}" for path in different[:_MAX_NAMED]
+    ]
+    text = ", ".join(words)
+    return text if len(text) <= _MAX_WORDS * _MAX_NAMED else ""
+
+
+def _cell(value: Any) -> str:
+    text = format_value(value)
+    return text if len(text) <= _MAX_CELL else f"{text[: _MAX_CELL - 1]}…"
+
+
+def _until_unix_s(side: Side) -> float:
+    ended = side.row.state in FINISHED_RUN_STATES or side.row.state == "lost"
+    return side.row.changed_unix_s if ended else time.time()
