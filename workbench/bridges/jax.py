@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,8 +12,8 @@ import numpy as np
 from workbench.bridges.bridge import Bridge, missing
 from workbench.errors import RunError
 
-try:
-    import jax  # pyright: ignore[reportMissingImports]
+try:  # where it is not installed, type checkers would take this file for the library
+    jax: Any = importlib.import_module("jax")
 except ModuleNotFoundError as error:
     raise missing("jax") from error
 
