@@ -8,6 +8,7 @@ NPM := PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix extensions
 
 export RAY_USAGE_STATS_ENABLED := 0
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+unexport PYTHONDONTWRITEBYTECODE # runs and tests start hundreds of processes that import the package
 
 .DEFAULT_GOAL := help
 .PHONY: help env demo test check docs front-end format slow gpu bridges cluster-demo faults bench bench-advisor bench-choice clean
@@ -20,7 +21,7 @@ env: $(MADE)  ## Create .venv from the pinned versions.
 $(MADE): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "Python 3.11 or newer is needed: make PYTHON=python3.12 env"; exit 1; }
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable '.[development]'
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development]'
 	@touch $@
 
 demo: env  ## Tune a small network on real data and write a report.
