@@ -42,7 +42,7 @@ def test_runs_of_one_name_are_told_apart_and_runs_that_are_not_there_refused(tmp
     with wb.Store.open(str(tmp_path / "store.sqlite")) as store:
         ids = [record(store, "same", 0.5), record(store, "same", 0.7)]
         twins: Any = wb.compare(*ids, store=store)
-        assert [line.name.partition(":")[0] for line in twins.data] == ids
+        assert [line.name.partition(":")[0] for line in twins.data] == [f"same ({run_id})" for run_id in ids]
         empty: Any = wb.compare(record(store, "empty"), store=store)
         assert empty.layout.annotations[0].text == "No trial has reported anything yet."
         with pytest.raises(RunNotFoundError):
