@@ -1,4 +1,4 @@
-"""A notebook of ours in a real JupyterLab: what a person sees who runs it."""
+"""The first notebook in a real JupyterLab: what a person sees who runs it, and what its text claims."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+import workbench as wb
 from tests.services.jupyter_lab import KERNEL_IS_IDLE, ROOT, run_all
 
 pytestmark = [pytest.mark.browser, pytest.mark.ray]
@@ -30,3 +31,11 @@ def test_the_first_notebook_shows_its_run_live_and_ends_with_a_figure(page: Any,
     outputs = [output for cell in page.evaluate(CODE_CELLS) for output in cell["outputs"]]
     assert {output["output_type"] for output in outputs} <= {"display_data", "execute_result"}
     page.locator(".jp-OutputArea .js-plotly-plot").last.wait_for()
+
+    with wb.Store.open(jupyter.store_url) as store:
+        run = wb.attach("last", store=store)
+        assert run.state == "complete"
+        assert len(run.trials) == 10
+        assert run.best is not None
+        assert run.best.values["val_accuracy"] > 0.85
+        assert (run.folder / "report.html").exists()

@@ -1,4 +1,7 @@
-"""The notebooks: each is run from its first cell to its last, and what it claims is held against it."""
+"""The notebooks: each is run from its first cell to its last, and what it claims is held against it.
+
+The first one is run in a browser, see tests/browser/test_notebook_in_lab.py.
+"""
 
 from __future__ import annotations
 
@@ -105,18 +108,6 @@ def test_a_notebook_needs_only_public_names_and_places_of_anybody(path: Path) ->
 def test_the_readme_lists_every_notebook() -> None:
     text = (ROOT / "README.md").read_text()
     assert [path.name for path in NOTEBOOKS] == re.findall(r"\]\(notebooks/(\w+\.ipynb)\)", text)
-
-
-@pytest.mark.ray
-def test_the_first_run_ends_with_a_network_that_reads(tell: Tell, tmp_path: Path) -> None:
-    tell("01_first_run")
-
-    (run,) = runs_of(tmp_path)
-    assert run.state == "complete"
-    assert len(run.trials) == 10
-    assert run.best is not None
-    assert run.best.values["val_accuracy"] > 0.85
-    assert (run.folder / "report.html").exists()
 
 
 @pytest.mark.ray

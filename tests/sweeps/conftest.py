@@ -28,11 +28,13 @@ def notes(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def free_pool(ray_head: Path) -> Iterator[None]:
-    """Check that a test leaves no worker leased and no driver alive."""
+    """Attach this process to the head, and check that a test leaves no worker leased and no driver alive."""
     import ray
 
+    from workbench.head.attachment import connect
     from workbench.workers.pool import connect_pool
 
+    connect()  # an earlier test may have detached it
     yield
 
     def is_free() -> bool:
