@@ -79,8 +79,8 @@ def test_what_the_program_receives(tmp_path: Path, capfd: pytest.CaptureFixture[
 
 
 def test_a_program_is_stopped_at_any_report(tmp_path: Path) -> None:
-    trial = Trial("forks stay", tmp_path, stop_at=1)
-    assert (trial.ended.state, trial.ended.step) == ("stopped", 1)
+    trial = Trial("forks stay", tmp_path, stop_at=2)
+    assert (trial.ended.state, trial.ended.step) == ("stopped", 2)
     assert not alive(tmp_path)
 
 
@@ -90,9 +90,10 @@ def test_a_silent_program_is_stopped(tmp_path: Path) -> None:
 
 
 def test_a_program_that_ignores_the_request_is_killed_after_the_grace_period(tmp_path: Path) -> None:
+    before = psutil.Process().children(recursive=True)
     trial = Trial("stubborn", tmp_path, stop_at=1, resources={"stop_grace": 0.2})
     assert trial.ended.state == "stopped"
-    assert not psutil.Process().children(recursive=True)
+    assert set(psutil.Process().children(recursive=True)) <= set(before)
 
 
 def test_processes_that_outlive_the_program_are_ended(tmp_path: Path) -> None:
