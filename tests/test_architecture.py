@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,12 @@ OWNERS = {
 BANNED_NAMES = {"utils", "util", "helpers", "common", "misc", "base", "core", "manager", "handler"}
 
 
-def imports(path: Path) -> Iterator[str]:
+@cache
+def imports(path: Path) -> frozenset[str]:
+    return frozenset(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
     tree = ast.parse(path.read_text())
     for_types_only = {
         id(inner)
