@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from workbench.plan import SIZES, VARIANT, AdvisedFor, PartialPlan, Plan, PlanValue
@@ -18,6 +19,7 @@ Variant = PartialPlan
 """The dimensions of a plan that are not factors of the global batch, all decided."""
 
 
+@lru_cache(maxsize=10_000)  # searches compare the same plans again and again
 def variant_of(plan: Plan) -> Variant:
     """Return the variant that a plan belongs to."""
     work = PartialPlan.of_plan(plan).without(*SIZES)
