@@ -138,7 +138,7 @@ def test_an_interrupted_advice_is_a_stopped_run(store: Store, ray_head: Path) ->
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        wb.advise(make_experiment(), store=store, listener=interrupt, time=TIME_S)
+        wb.advise(make_experiment(), store=store, listener=interrupt, time=60)
     run = wb.attach("last", store=store)
     assert run.state == "stopped"
     assert not run.driven
