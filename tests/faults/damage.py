@@ -13,11 +13,11 @@ import random
 import shutil
 import sys
 import tempfile
-import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.faults.evidence import count_error
 from workbench.errors import WorkbenchError
 
 WAYS = ("cut", "flip a bit", "overwrite", "empty", "append", "swap halves")
@@ -100,11 +100,7 @@ def play(kind: str, rounds: int, seed: int) -> collections.Counter[str]:
             except WorkbenchError:
                 ends["refused"] += 1
             except Exception as error:  # what this looks for
-                frame = traceback.extract_tb(error.__traceback__)[-1]
-                known = f"{type(error).__name__} in {frame.filename}:{frame.lineno}"
-                ends[known] += 1
-                if ends[known] == 1:
-                    print(f"\n{kind}, {way}, round {number}:\n{traceback.format_exc()[-2500:]}", flush=True)
+                count_error(ends, error, f"{kind}, {way}, round {number}")
             else:
                 ends["read whole" if found == expected else UNNOTICED[kind]] += 1
     return ends

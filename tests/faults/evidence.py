@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+import traceback
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,6 +11,16 @@ from typing import Any
 from workbench.events import Event, from_json
 from workbench.history import History
 from workbench.store import Store
+
+
+def count_error(ends: Counter[str], error: Exception, source: str) -> None:
+    """Count an error that a person would have seen as a traceback; print each kind once, with its source."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    known = f"{type(error).__name__} in {frame.filename}:{frame.lineno}"
+    ends[known] += 1
+    if ends[known] == 1:
+        text = "".join(traceback.format_exception(error))
+        print(f"\n{source}:\n{text[-3500:]}", flush=True)
 
 
 @dataclass

@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-import traceback
 import warnings
 from collections import Counter
 
 from hypothesis import HealthCheck, Phase, given, settings
 
 from tests.builders.hostile import CASES, Case
+from tests.faults.evidence import count_error
 
 
 def main(words: list[str]) -> int:
@@ -57,12 +57,7 @@ def play(name: str, case: Case, num_examples: int, seed: int) -> int:
         except WorkbenchError:
             ends["refused"] += 1
         except Exception as error:  # what this looks for
-            frame = traceback.extract_tb(error.__traceback__)[-1]
-            known = f"{type(error).__name__} in {frame.filename}:{frame.lineno}"
-            ends[known] += 1
-            if ends[known] == 1:
-                text = "".join(traceback.format_exception(error))
-                print(f"\n{name}: {str(drawn)[:1500]!r}\n{text[-3500:]}", flush=True)
+            count_error(ends, error, f"{name}: {str(drawn)[:1500]!r}")
         else:
             ends["used"] += 1
 

@@ -159,9 +159,7 @@ class _Attempt:
         """Take what a stream holds now; return whether there may be more."""
         try:
             data = os.read(descriptor, READ_BYTES)
-        except BlockingIOError:
-            return False
-        except OSError:
+        except OSError:  # there is nothing now, or never again
             return False
         if not data:
             return False
@@ -171,8 +169,10 @@ class _Attempt:
         return True
 
     def _take(self, lines: list[bytes], reader: Reader | None) -> None:
-        for line in lines if reader is not None else ():
-            if values := reader(line):  # pyright: ignore[reportOptionalCall]
+        if reader is None:
+            return
+        for line in lines:
+            if values := reader(line):
                 self._reports.take(values)
 
     def _poll(self, files: list[MetricFile], *, at_end: bool = False) -> None:
