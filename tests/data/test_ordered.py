@@ -124,7 +124,7 @@ def test_validation_never_counts_a_sample_twice() -> None:
         ({"batch_sampler": type("Buckets", (BatchSampler,), {})(SequentialSampler(range(4)), 2, False)},
          "batch_sampler of type Buckets"),
         ({"batch_size": None}, "makes no batches"),
-        ({"sampler": DistributedSampler(range(4), 2, 0)}, "DistributedSampler"),
+        ({"sampler": DistributedSampler(numbers(4), 2, 0)}, "DistributedSampler"),
     ],
 )  # fmt: skip
 def test_what_a_loader_decides_and_the_plan_decides_too_is_refused(settings: Any, problem: str) -> None:
