@@ -26,10 +26,10 @@ if TYPE_CHECKING:
     )
     from workbench.history import History, Trial
     from workbench.plan import Plan
+    from workbench.programs.script_report import report
     from workbench.runs import Bundle, Run, SubmittedRun, advise, attach, compare, load_bundle, submit, sweep
     from workbench.space import Choice, Fixed, Float, Int, Space
     from workbench.store import Store
-    from workbench.training.script_report import report
     from workbench.widgets import app, live
 
 __version__ = "0.1.0"
@@ -48,7 +48,7 @@ _HOMES = {
     ),
     "space": ("Choice", "Fixed", "Float", "Int", "Space"),
     "store": ("Store",),
-    "training.script_report": ("report",),
+    "programs.script_report": ("report",),
     "widgets": ("app", "live"),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

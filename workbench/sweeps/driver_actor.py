@@ -217,5 +217,15 @@ def failure(actor: Any, launch_id: str, timeout_s: float) -> WorkbenchError | No
         return None
 
 
+def end(actor: Any) -> None:
+    """End a driver actor for good, so that it drives nothing later.
+
+    Args:
+        actor: The actor's handle.
+    """
+    with contextlib.suppress(RayActorError):
+        ray.kill(actor, no_restart=True)
+
+
 def _name(run_id: str) -> str:
     return f"driver-{run_id}"

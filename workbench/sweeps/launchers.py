@@ -26,7 +26,8 @@ if TYPE_CHECKING:  # a coordinator imports this package and needs no database
     from workbench.artifacts import Artifacts
     from workbench.store import Store
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 300.0
+"""A driver loads for seconds; where a machine starts many at once, each of them for minutes."""
 POLL_S = 0.02
 
 LAUNCHERS = Registry(
@@ -124,6 +125,7 @@ class RayLauncher(_StoreCommands):
                 continue
             if failure is not None:
                 raise failure
+        driver_actor.end(actor)
         raise RunError(
             f"the driver of {run_id} did not start within {START_TIMEOUT_S:.0f} s",
             next_step=f"Read {self._store.folder(run_id) / 'driver.log'}.",

@@ -1,19 +1,15 @@
-"""Training by any program: it is started with the values of a trial, and read while it runs.
+"""A trial by any program: what it receives, what its reports mean, and how its end ends the trial.
 
-What it prints is kept in the log of the trial up to `resources.max_log_size`. Its metrics are read from what
-it writes anyway, as `metrics` of the experiment states. It is stopped by SIGTERM, then SIGKILL, and whatever
-it started ends with it. Of several workers each starts the program, with the variables that torchrun sets;
-only rank 0's metrics are read.
+What it prints is kept in the log of the trial up to `resources.max_log_size`. Of several workers each starts
+the program, with the variables that torchrun sets; only rank 0's metrics are read. Starting, reading and
+ending the program is left to `programs`.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
-import selectors
 import shutil
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -24,19 +20,15 @@ from pydantic import JsonValue
 from workbench.events import Event, Noted
 from workbench.experiment import Experiment
 from workbench.experiment.command import expand, expand_path
-from workbench.training.kept_output import KeptOutput
+from workbench.programs.following import FollowedProgram, MetricReaders
+from workbench.programs.kept_output import KeptOutput
 from workbench.training.mirror import Mirror
 from workbench.training.outcome import Outcome
-from workbench.training.printed_metrics import PAIR_SIGNS, Lines, Reader, pattern_reader, read_line
 from workbench.training.program_end import outcome_of, unstarted
-from workbench.training.program_process import ProgramProcess
 from workbench.training.program_ranks import ProgramRanks, join_ranks
 from workbench.training.program_reports import ProgramReports
 from workbench.training.task import TrialTask
-from workbench.training.written_metrics import EventFolder, MetricFile, csv_rows, json_lines
 
-POLL_S = 0.05
-READ_BYTES = 2**20
 KEEP_EVERY_S = 10.0
 """How often the content of the folder is carried to where artifacts are kept, should they be elsewhere."""
 
@@ -92,124 +84,50 @@ class _Attempt:
         (scratch / "config.json").write_text(json.dumps(dict(task.params), ensure_ascii=False), "utf-8")
         self._reported = scratch / "reports.jsonl"
         self._reports = ProgramReports(task, experiment, report)
-        self._log = KeptOutput(experiment.resources.max_log_size)
+        self._is_stopped = False
 
     def run(self, should_stop: Callable[[], bool]) -> Outcome:
-        command = self._experiment.command
-        assert command is not None
-        arguments = expand(command, self._task.params, self._built_in)
-        if arguments[0] in ("python", "python3"):
-            arguments[0] = sys.executable
-        readers, files = self._sources()
-        sys.stdout.flush()
-        process = ProgramProcess(arguments, self._environment(), self._experiment.resources.stop_grace)
-        try:
-            is_stopped = self._follow(process, readers, files, should_stop)
-        finally:
-            end = process.end()
-        self._log.close()
+        """Start the program, and follow it to its end."""
+        experiment, task = self._experiment, self._task
+        assert experiment.command is not None
+        arguments = expand(experiment.command, task.params, self._built_in)
+        program = FollowedProgram(
+            self._readers(), KeptOutput(experiment.resources.max_log_size), take=self._reports.take,
+            tick=self._tick, should_end=lambda: self._should_end(should_stop),
+        )  # fmt: skip
+        end = program.run(arguments, self._environment(), experiment.resources.stop_grace)
+        self._reports.end()
         if end.error is not None:
             return unstarted(arguments[0], end.error)
-        if end.left and self._task.rank == 0:
+        if end.left and task.rank == 0:
             self._note("info", f"processes that outlived the program were ended: {', '.join(end.left)}")
         outcome = outcome_of(
-            end, self._reports, self._experiment, self._task, self._log, is_stopped=is_stopped
+            end, self._reports, experiment, task, program.output, is_stopped=self._is_stopped
         )
         self._ranks.leave(failed=outcome.state == "failed")
         return outcome
 
-    def _follow(
-        self, process: ProgramProcess, readers: dict[int, Reader], files: list[MetricFile],
-        should_stop: Callable[[], bool],
-    ) -> bool:  # fmt: skip
-        """Read what the program writes until it ends; return whether it was stopped on request."""
-        is_stopped = False
-        signs = PAIR_SIGNS if self._experiment.metric_source.kind in ("auto", "stdout") else ()
-        streams = {process.output: Lines(signs), process.errors: Lines(signs)}
-        polled_s = 0.0
-        with selectors.DefaultSelector() as selector:
-            for descriptor in (*streams, process.status):
-                os.set_blocking(descriptor, descriptor == process.status)
-                selector.register(descriptor, selectors.EVENT_READ)
-            reads = {process.output: readers.get(1), process.errors: readers.get(2)}
-            while True:
-                ready = {key.fd for key, _ in selector.select(POLL_S)}
-                for descriptor in ready & streams.keys():
-                    if not self._read(process, descriptor, streams[descriptor], reads[descriptor]):
-                        selector.unregister(descriptor)
-                if time.monotonic() - polled_s >= POLL_S:
-                    self._poll(files)
-                    polled_s = time.monotonic()
-                if process.status in ready:  # nothing of it is left, so that the rest can be read to its end
-                    break
-                if not is_stopped and (should_stop() or self._reports.stop or self._ranks.should_stop()):
-                    is_stopped = True
-                    self._ranks.request_stop()
-                if is_stopped or self._reports.failed is not None:
-                    process.stop()
-        for descriptor, lines in streams.items():
-            while self._read(process, descriptor, lines, reads[descriptor]):
-                pass
-            self._take(lines.end(), reads[descriptor])
-        self._poll(files, at_end=True)
-        self._reports.end()
-        return is_stopped
+    def _should_end(self, should_stop: Callable[[], bool]) -> bool:
+        """Return whether the program should end; where that was requested, let the other ranks stop."""
+        if not self._is_stopped and (should_stop() or self._reports.stop or self._ranks.should_stop()):
+            self._is_stopped = True
+            self._ranks.request_stop()
+        return self._is_stopped or self._reports.failed is not None
 
-    def _read(self, process: ProgramProcess, descriptor: int, lines: Lines, reader: Reader | None) -> bool:
-        """Take what a stream holds now; return whether there may be more."""
-        try:
-            data = os.read(descriptor, READ_BYTES)
-        except OSError:  # there is nothing now, or never again
-            return False
-        if not data:
-            return False
-        self._log.write(data, is_error=descriptor == process.errors)
-        if reader is not None:
-            self._take(lines.feed(data), reader)
-        return True
-
-    def _take(self, lines: list[bytes], reader: Reader | None) -> None:
-        if reader is None:
-            return
-        for line in lines:
-            if values := reader(line):
-                self._reports.take(values)
-
-    def _poll(self, files: list[MetricFile], *, at_end: bool = False) -> None:
-        for file in files:
-            with contextlib.suppress(OSError):  # it is being replaced: there is another time
-                for values, step in file.poll(at_end=at_end):
-                    self._reports.take(values, step)
+    def _tick(self) -> None:
         self._reports.tick()
         if time.monotonic() - self._kept_s > KEEP_EVERY_S:
             self._folder.keep()
             self._kept_s = time.monotonic()
 
-    def _sources(self) -> tuple[dict[int, Reader], list[MetricFile]]:
-        """Return what reads the lines of each stream, and the files that are followed."""
+    def _readers(self) -> MetricReaders:
         if self._task.rank:
-            return {}, []
+            return MetricReaders()
         source = self._experiment.metric_source
-        files: list[MetricFile] = [json_lines(self._reported)]
-        path = None if source.path is None else Path(expand_path(source.path, self._built_in))
-        match source.kind:
-            case "auto":
-                return {1: read_line, 2: read_line}, files
-            case "stdout":
-                return {1: read_line}, files
-            case "pattern":
-                reader = pattern_reader(source.pattern or ())
-                return {1: reader, 2: reader}, files
-            case "jsonl" | "csv":
-                assert path is not None
-                return {}, [*files, json_lines(path) if source.kind == "jsonl" else csv_rows(path)]
-            case "tensorboard":
-                assert path is not None
-                return {}, [*files, EventFolder(path)]
-            case "wandb":
-                from workbench.training.wandb_metrics import WandbFolder
-
-                return {}, [*files, WandbFolder(self._path)]
+        path = self._path if source.kind == "wandb" else None
+        if source.path is not None:
+            path = Path(expand_path(source.path, self._built_in))
+        return MetricReaders(source, path, self._reported)
 
     def _environment(self) -> dict[str, str]:
         """Return the environment variables of the program."""

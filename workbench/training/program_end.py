@@ -6,9 +6,9 @@ import re
 import signal
 
 from workbench.experiment import Experiment
-from workbench.training.kept_output import KeptOutput
+from workbench.programs.kept_output import KeptOutput
+from workbench.programs.process import ProgramEnd
 from workbench.training.outcome import ALLOCATION_FAILURES, Outcome
-from workbench.training.program_process import ProgramEnd
 from workbench.training.program_reports import ProgramReports
 from workbench.training.task import TrialTask
 

@@ -1,7 +1,7 @@
-"""Turns what a program writes into reports: which step they belong to, and how many a second are kept.
+"""Turns what a program writes into reports: which metrics belong together, and to which step.
 
-An objective is reported at once, so that a trial can be pruned at it. Other metrics are collected for up to
-half a second, and a program that writes an objective many times a second has its last values kept.
+An objective is reported at once, so that a trial can be pruned at it; other metrics are collected for up to
+half a second. Which reports of many are stored is left to the worker.
 """
 
 from __future__ import annotations
@@ -10,13 +10,11 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
-from workbench.events import Event, Noted, TrialReported
+from workbench.events import Event, TrialReported
 from workbench.experiment import Experiment
 from workbench.training.outcome import Outcome, diverged, find_divergence
 from workbench.training.task import TrialTask
 
-REPORTS_PER_S = 10.0
-BURST = 100.0
 OTHERS_EVERY_S = 0.5
 MAX_NAMES = 200
 
@@ -36,11 +34,9 @@ class ProgramReports:
         self._objectives = experiment.objectives
         self._metrics = frozenset(item.metric for item in experiment.objectives)
         self._counted = experiment.step
-        self._started_s = self._refilled_s = self._flushed_s = time.monotonic()
-        self._flushed_s -= OTHERS_EVERY_S
-        self._tokens = BURST
+        self._started_s = time.monotonic()
+        self._flushed_s = self._started_s - OTHERS_EVERY_S
         self._pending: dict[str, float] = {}
-        self._is_thinned = False
         self.step = 0
         self.values: dict[str, float] = {}
         self.names: dict[str, None] = {}
@@ -77,27 +73,12 @@ class ProgramReports:
             self.step += 1
         self._pending |= found
         if self._metrics & found.keys():
-            self.tick(has_objective=True)
-
-    def tick(self, *, has_objective: bool = False) -> None:
-        """Report what is due now."""
-        now_s = time.monotonic()
-        self._tokens = min(BURST, self._tokens + REPORTS_PER_S * (now_s - self._refilled_s))
-        self._refilled_s = now_s
-        if not self._pending or self.is_over:
-            return
-        if self._metrics & self._pending.keys():
-            if self._tokens >= 1:
-                self._tokens -= 1
-                self._flush()
-            elif not self._is_thinned:
-                self._is_thinned = True
-                self._note(
-                    f"it writes more than {REPORTS_PER_S:g} reports a second: of those in between, the last "
-                    "value of each metric is kept"
-                )
-        elif not has_objective and now_s - self._flushed_s >= OTHERS_EVERY_S:
             self._flush()
+
+    def tick(self) -> None:
+        """Report what is due now."""
+        if time.monotonic() - self._flushed_s >= OTHERS_EVERY_S:
+            self.end()
 
     def end(self) -> None:
         """Report what is left."""
@@ -116,9 +97,6 @@ class ProgramReports:
         name = find_divergence(self._objectives, values)
         if name is not None:
             self.failed = diverged(name, values[name], self.step, dict(self.values))
-
-    def _note(self, message: str) -> None:
-        self._report(Noted(level="warning", message=message, trial=self._task.trial))
 
     def _is_known(self, name: str) -> bool:
         """Note a name; those beyond a limit are not kept, unless they are objectives."""

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Protocol
 
-from workbench.training.printed_metrics import Lines, Rows, Values, read_json
+from workbench.programs.printed_metrics import Lines, Rows, Values, read_json
 
 Found = tuple[Values, int | None]
 """Metrics, and the step that they belong to where the file states it."""

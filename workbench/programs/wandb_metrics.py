@@ -11,8 +11,8 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from workbench.training.printed_metrics import Values, read_json
-from workbench.training.written_metrics import Found, fields_of
+from workbench.programs.printed_metrics import Values, read_json
+from workbench.programs.written_metrics import Found, fields_of
 
 _HEADER, _BLOCK, _RECORD_HEADER = 7, 32768, 7
 _FULL, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboardX import SummaryWriter
 
-from workbench.training.printed_metrics import Lines, pattern_reader, read_line
-from workbench.training.wandb_metrics import WandbFolder
-from workbench.training.written_metrics import EventFolder, csv_rows, json_lines
+from workbench.programs.printed_metrics import Lines, pattern_reader, read_line
+from workbench.programs.wandb_metrics import WandbFolder
+from workbench.programs.written_metrics import EventFolder, csv_rows, json_lines
 
 
 @pytest.mark.parametrize(

@@ -75,7 +75,7 @@ def read_line(line: bytes) -> Values:
     """Return the metrics of a printed line: of a JSON object, or of pairs of name and value.
 
     Example:
-        >>> from workbench.training.printed_metrics import read_line
+        >>> from workbench.programs.printed_metrics import read_line
         >>> read_line(b"Epoch 3: loss=0.25 - val_acc: 98.5%")
         {'loss': 0.25, 'val_acc': 98.5}
     """

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from workbench.training import supervisor
+from workbench.programs import supervisor
 
 
 @dataclass(frozen=True)
