@@ -68,7 +68,7 @@ def work_of(experiment: Experiment, params: Mapping[str, JsonValue]) -> dict[str
     params = work_params(params)
     training = {name: getattr(experiment.training, name) for name in _TRAINING}
     return {
-        "model": _written(experiment.model),
+        "model": _written(experiment.trained),
         "data": _written(experiment.data),
         "loss": _written(experiment.loss),
         "training": training | {name: params[name] for name in _TRAINING if name in params},
@@ -247,4 +247,4 @@ def noise_scale_of(report: TrialReported) -> float | None:
 
 
 def _same_task(experiment: Experiment) -> Callable[[Experiment], bool]:
-    return lambda other: (other.model, other.data) == (experiment.model, experiment.data)
+    return lambda other: (other.trained, other.data) == (experiment.trained, experiment.data)

@@ -41,7 +41,7 @@ from workbench.experiment.samplers import samplers_for_several_objectives
 from workbench.experiment.search_methods import EarlyStop, Sampler
 from workbench.experiment.sections import Budget, Resources, Training
 from workbench.experiment.setting_types import PositiveInt
-from workbench.experiment.what_is_trained import check_unit, check_what_is_trained
+from workbench.experiment.what_is_trained import check_momentum, check_unit, check_what_is_trained
 from workbench.experiment.yaml_file import read_yaml, read_yaml_file, write_yaml
 from workbench.space import Space
 
@@ -95,7 +95,8 @@ class Experiment(BaseModel):
     )
     train: Component | None = Field(
         None,
-        description="Instead of model and data: a function (config, report), by package.module:function.",
+        description="Instead of model and data: a function (config, report), by package.module:function. "
+        "With data: a class with steps of its own.",
     )
     command: Annotated[
         str | None, BeforeValidator(lambda given: None if given is None else parse_command(given))
@@ -157,7 +158,7 @@ class Experiment(BaseModel):
         check_what_is_trained(self)
         _check_objectives(self)
         check_unit(self)
-        _check_momentum(self)
+        check_momentum(self)
         _check_searched_fields(self)
         return self
 
@@ -170,8 +171,18 @@ class Experiment(BaseModel):
 
     @property
     def trains_model(self) -> bool:
-        """Whether the workbench trains a model itself, not a function or a program."""
-        return self.train is None and self.command is None
+        """Whether the workbench's own loop trains it, not a function or a program."""
+        return self.command is None and (self.train is None or self.makes_own_steps)
+
+    @property
+    def makes_own_steps(self) -> bool:
+        """Whether `train` is a class whose steps the workbench's own loop makes on `data`."""
+        return self.train is not None and self.data is not None
+
+    @property
+    def trained(self) -> Component | None:
+        """What the workbench's own loop trains: a model, or a class with steps of its own."""
+        return self.train if self.makes_own_steps else self.model
 
     @property
     def leaves_loss_to_model(self) -> bool:
@@ -345,21 +356,6 @@ def _check_one_checkpoint(experiment: Experiment) -> None:
             allowed="returned or best" if follows_best[0] else "last or {mean_last: 3}",
             next_step="Have all objectives follow the best checkpoint, or all the last one.",
         )
-
-
-def _check_momentum(experiment: Experiment) -> None:
-    """Refuse a momentum that no optimizer of the experiment reads."""
-    optimizers = experiment.search.root.get("optimizer")
-    named = [experiment.training.optimizer] if optimizers is None else optimizers.values() or []
-    if any(str(name).lower() == "sgd" for name in named) or not experiment.trains_model:
-        return
-    fields = {"search.momentum": "momentum" in experiment.search.root}
-    fields["training.momentum"] = "momentum" in experiment.training.model_dump()
-    for field, is_given in fields.items():
-        if is_given:
-            raise ExperimentError(
-                "only the optimizer sgd reads it", field=field, next_step="Remove it, or train with sgd."
-            )
 
 
 def _check_searched_fields(experiment: Experiment) -> None:

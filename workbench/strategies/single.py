@@ -37,7 +37,7 @@ class Single:
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
         """Place the model and make the optimizer; see Strategy.setup."""
         self._worker = worker
-        self._model = model if _is_on(model, worker.device) else model.to(worker.device)
+        self._model = on_device(model, worker.device)
         if self._settings.recompute and recompute_blocks(self._model) == 0:
             raise ExperimentError(
                 "the model has no blocks that could be computed again",
@@ -169,5 +169,7 @@ class Single:
         return torch.autocast(self._worker.device.type, dtype=self._dtype)
 
 
-def _is_on(model: nn.Module, device: torch.device) -> bool:
-    return all(item.device == device for item in itertools.chain(model.parameters(), model.buffers()))
+def on_device(model: nn.Module, device: torch.device) -> nn.Module:
+    """Return a model on a device; one that is there already is left alone, as fake tensors require."""
+    tensors = itertools.chain(model.parameters(), model.buffers())
+    return model if all(item.device == device for item in tensors) else model.to(device)

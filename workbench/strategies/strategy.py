@@ -56,6 +56,7 @@ class StepSettings:
         clip_norm: Gradients are scaled down to at most this norm.
         recompute: Whether the activations of the model's blocks are computed again in the backward pass.
         mark: Called at the end of each part of a step with its name: data, forward, backward, update.
+        peak_lr: The learning rate of which schedules are parts.
         call: How a model is called with the inputs of a micro batch, which need not be one tensor.
     """
 
@@ -64,6 +65,7 @@ class StepSettings:
     clip_norm: float | None = None
     recompute: bool = False
     mark: Callable[[str], None] = lambda part: None
+    peak_lr: float = 1.0
     call: Callable[[nn.Module, Any], Any] = nn.Module.__call__
 
 
@@ -162,6 +164,15 @@ class Strategy(Protocol):
 
     def close(self) -> None:
         """Give back everything, so that the worker can serve another trial."""
+        ...
+
+
+@runtime_checkable
+class RateSetting(Protocol):
+    """A strategy that updates parameters before `update`, so it must know the rate of a step; optional."""
+
+    def set_rate(self, lr: float) -> None:
+        """Set the learning rate of the coming step."""
         ...
 
 
