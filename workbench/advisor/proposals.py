@@ -56,7 +56,7 @@ class Proposer:
             search["lr"] = {"low": low, "high": high, "log": True}
         else:
             search["lr"] = low
-        document = experiment.model_dump(mode="json", include={"model", "data", "seed"})
+        document = experiment.model_dump(mode="json", include={"model", "data", "train", "seed"})
         inner = Experiment(
             **document, search=search, objectives=[{"metric": METRIC, "goal": "minimize"}],
             budget={"trials": _MAX_PROPOSALS},
