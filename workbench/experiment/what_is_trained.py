@@ -10,7 +10,7 @@ from workbench.experiment.command import check_command
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
 
-_OF_OPTIMIZERS = ("optimizer", "momentum", "weight_decay", "optimizer_options")
+_OF_OPTIMIZERS = ("optimizer", "momentum", "weight_decay", "optimizer_options", "parameter_groups")
 _OF_PROGRAMS = ("stop_grace", "max_log_size")
 
 

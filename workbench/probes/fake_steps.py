@@ -5,6 +5,7 @@ Only for a process of its own; see `memory_estimate`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -35,6 +36,7 @@ from workbench.strategies.strategy import MicroBatch, StepSettings, Worker
 from workbench.training.assembly import build_trial_model, call_of, loss_of, strategy_of
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
+from workbench.training.parameter_groups import grouped
 from workbench.training.source import Source
 
 _NEEDS_VALUES = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
@@ -145,6 +147,7 @@ class FakeTrial:
 
     def _step_settings(self) -> StepSettings:
         settings = self._settings
+        groups = settings.training.parameter_groups
         return StepSettings(
             loss=self._loss,
             # fp16 takes as many bytes, and its scaler would read values.
@@ -152,6 +155,7 @@ class FakeTrial:
             clip_norm=settings.training.clip_norm,
             recompute=settings.plan.recompute == "blocks",
             peak_lr=settings.lr,
+            group=functools.partial(grouped, groups=groups) if groups else None,
             call=call_of(self._experiment),
         )
 

@@ -45,8 +45,14 @@ class Single:
                 allowed="none; or a model with blocks in a torch.nn.Sequential or ModuleList",
             )
         self._trained = self._place(self._model)
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._optimizer: Optimizer = optimizer(self._parameters)
+        named = [item for item in model.named_parameters() if item[1].requires_grad]
+        self._parameters = [parameter for _, parameter in named]
+        if self._settings.group is None:
+            self._optimizer: Optimizer = optimizer(self._parameters)
+        else:
+            groups = self._settings.group(named)
+            self._parameters = [parameter for group in groups for parameter in group["params"]]
+            self._optimizer = optimizer(groups)
         self._scaler = (
             torch.amp.GradScaler(worker.device.type) if self._settings.precision == "fp16" else None
         )
@@ -89,7 +95,7 @@ class Single:
     def update(self, lr: float) -> None:
         """Clip, change the parameters, and forget the gradients; see Strategy.update."""
         for group in self._optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group.get("lr_factor", 1.0)
         if self._settings.clip_norm is not None:
             if self._scaler is not None:
                 self._scaler.unscale_(self._optimizer)

@@ -234,6 +234,9 @@ def _check_optimizer(optimizer: str, experiment: Experiment) -> None:
     """Refuse an optimizer that torch does not have, or that cannot train the model."""
     assert experiment.model is not None
     field = "search.optimizer" if "optimizer" in experiment.search.root else "training.optimizer"
+    if ":" in optimizer:
+        _check_reference(Component(name=optimizer), field)
+        return
     if optimizer.lower() not in _torch_optimizers():
         raise unknown(field, f"unknown optimizer {optimizer!r}", optimizers())
     reason = why_unusable(optimizer, has_own_model=experiment.model.is_reference)

@@ -30,6 +30,7 @@ from workbench.strategies import STRATEGIES
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
+from workbench.training.parameter_groups import freeze, grouped
 from workbench.training.source import Source
 from workbench.training.task import TrialTask
 
@@ -70,6 +71,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     settings = trial_settings(task, device, datasets)
     _seed(task.seed)
     profiler = profiler or StepProfiler(device.type)
+    groups = settings.training.parameter_groups
     strategy = strategy_of(experiment, settings.plan.strategy)(
         StepSettings(
             loss=loss_of(experiment, datasets),
@@ -78,6 +80,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
             recompute=settings.plan.recompute == "blocks",
             mark=profiler.mark,
             peak_lr=settings.lr,
+            group=functools.partial(grouped, groups=groups) if groups else None,
             call=call_of(experiment),
         )
     )
@@ -164,6 +167,10 @@ def build_trial_model(
             vocabulary_size=datasets.vocabulary_size,
         )
 
+    def prepared(model: nn.Module) -> nn.Module:
+        freeze(model, settings.training.parameter_groups)
+        return model
+
     model: nn.Module | None = None
     try:
         model = build()
@@ -171,7 +178,7 @@ def build_trial_model(
         if "Uninitialized" not in str(error):
             raise
     if model is not None and not has_lazy(model):
-        return model
+        return prepared(model)
     with unset_fake_temporarily() as fake:  # of fake tensors torch makes no lazy modules
         model = build() if model is None else model
         source = Source(datasets.train, torch.device("cpu"))
@@ -181,7 +188,7 @@ def build_trial_model(
         replaced = make_fake(model, fake)
         if isinstance(model, OwnSteps):
             model.replace(replaced)
-    return model
+    return prepared(model)
 
 
 def _build_own_steps(experiment: Experiment, owner: Any, settings: TrialSettings) -> nn.Module:
