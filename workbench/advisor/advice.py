@@ -159,7 +159,7 @@ def apply_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) ->
     Args:
         experiment: The experiment.
         settings: Values by dotted path, such as `plan.workers`; a parameter of the same name is no longer
-            searched.
+            searched, and one below `search` keeps one value.
 
     Raises:
         ExperimentError: If the result is not a valid experiment.
@@ -173,6 +173,6 @@ def apply_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) ->
     for path, value in settings.items():
         section, _, name = path.partition(".")
         sections.setdefault(section, {})[name] = value
-    decided = {path.partition(".")[2] for path in settings}
+    decided = {path.partition(".")[2] for path in settings if not path.startswith("search.")}
     left = {name: domain for name, domain in experiment.search.root.items() if name not in decided}
     return experiment.model_copy(update={"search": Space(left)}).replace(**sections)

@@ -24,6 +24,7 @@ from workbench.formatting import format_count, format_rate
 from workbench.performance.goodput import efficiency
 from workbench.performance.noise import MAX_NOISE_SCALES
 from workbench.plan import Plan
+from workbench.planning.own_code import PREFIX
 from workbench.workers.admission import Placement
 
 # Of one training to a target, where nine of ten others should lie: other seeds, other noise.
@@ -182,7 +183,9 @@ def _noise_status(found: Findings) -> NoiseStatus:
 
 def _measured(found: Findings) -> Iterator[str]:
     if found.choices.params:
-        written = ", ".join(f"{name}={value}" for name, value in found.choices.params.items())
+        written = ", ".join(
+            f"{name.removeprefix(PREFIX)}={value}" for name, value in found.choices.params.items()
+        )
         yield f"all of it with {written}"
     plans = _plans_measured(found)
     counts = sorted({plan.workers for plan in plans})

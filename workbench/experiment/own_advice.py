@@ -114,6 +114,11 @@ def check_own_advice(experiment: Experiment) -> None:
                 f"{name} is not a searched parameter", field=f"advise.{field}",
                 allowed=[*experiment.search.root], next_step=f"Add it under search: {name}.",
             )  # fmt: skip
+        if domain.when or any(name in other.when for other in experiment.search.root.values()):
+            raise ExperimentError(
+                f"{name} and another parameter depend on each other", field=f"advise.{field}",
+                allowed="a parameter without conditions", next_step="Remove `when`.",
+            )  # fmt: skip
         kinds = int if field == "batch" else (int, float)
         if not all(isinstance(value, kinds) and value > 0 for value in _ends(domain)):
             kind = "whole numbers" if field == "batch" else "numbers"

@@ -17,6 +17,8 @@ from workbench.experiment import Experiment, PlanSettings, Space, Training
 from workbench.plan import NAMES as PLAN_NAMES
 
 BATCH, RATE = "micro_batch", "lr"
+PREFIX = "own."
+"""What a parameter is called that has the name of a setting of a model, and is none."""
 _TAKEN = {*PLAN_NAMES, *Training.model_fields}
 
 
@@ -83,7 +85,9 @@ def own_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) -> d
                 found[f"search.{advise.batch}"] = value
             case "training.lr":
                 found[f"search.{advise.lr}"] = value
-            case "plan.workers" | "resources.placement":
+            case "plan.workers":
+                found |= {path: value, "advise.workers": False}
+            case "resources.placement":
                 found[path] = value
     return found
 
@@ -95,8 +99,7 @@ def _names(experiment: Experiment) -> dict[str, str]:
     renamed = {advise.batch: BATCH} | ({} if advise.lr is None else {advise.lr: RATE})
     found: dict[str, str] = {}
     for own in experiment.search.root:
-        # What is called like a setting of a model is none here.
-        name = renamed.get(own, f"own.{own}" if own in _TAKEN else own)
+        name = renamed.get(own, f"{PREFIX}{own}" if own in _TAKEN else own)
         found[name] = own
     return found
 
