@@ -122,8 +122,8 @@ export class Controller {
   }
 
   /** Saves what the server answers as a file. */
-  async download(path: string, name: string, body: unknown): Promise<void> {
-    const init = { method: "POST", headers: JSON_HEADERS, body: JSON.stringify(body) };
+  async download(path: string, name: string, body?: unknown): Promise<void> {
+    const init = body === undefined ? undefined : { method: "POST", headers: JSON_HEADERS, body: JSON.stringify(body) };
     const response = await this.host.request(`workbench/api/${path}`, init);
     if (!response.ok) throw new ActionError(problemOf(await response.text(), response.status));
     saveFile(await response.blob(), name);

@@ -1,6 +1,6 @@
 // Lines, bands and names on a canvas, in the pixels of the device.
 import type { Range } from "./extent";
-import type { Band, Line } from "./drawing";
+import type { Band, Drawing, Line, Span } from "./drawing";
 import type { Theme } from "./theme";
 
 /** A piece of canvas and what part of the plane it shows. */
@@ -100,6 +100,46 @@ export function drawBand(canvas: Canvas, band: Band, theme: Theme): void {
   context.stroke();
   context.setLineDash([]);
   context.globalAlpha = 1;
+}
+
+const MAX_LANE_HEIGHT = 16;
+/** Of the height that bars may take up, so that lines above them stay readable. */
+const SPANS_SHARE = 0.45;
+
+/** Top and height of a lane, in the pixels of the canvas. */
+export function laneOf({ top, height, ratio }: Canvas, lane: number, numLanes: number): [top: number, height: number] {
+  const each = Math.min(MAX_LANE_HEIGHT * ratio, (height * SPANS_SHARE) / Math.max(1, numLanes));
+  return [top + height - (lane + 1) * each, each];
+}
+
+export function drawSpans(canvas: Canvas, { bars, numLanes }: NonNullable<Drawing["spans"]>, theme: Theme): void {
+  const { context, ratio } = canvas;
+  const toX = across(canvas);
+  context.font = `${10 * ratio}px system-ui, sans-serif`;
+  context.textAlign = "left";
+  context.textBaseline = "middle";
+  for (const bar of bars) {
+    const [top, height] = laneOf(canvas, bar.lane, numLanes);
+    const left = Math.max(toX(bar.from), canvas.left);
+    const width = Math.max(ratio, Math.min(toX(bar.to), canvas.left + canvas.width) - left);
+    const gap = height > 4 * ratio ? ratio : 0;
+    context.globalAlpha = 0.32;
+    context.fillStyle = bar.colour;
+    context.fillRect(left, top + gap, width - gap, height - gap);
+    context.globalAlpha = 1;
+    context.fillStyle = theme.ink;
+    const hasRoom = height >= 11 * ratio && context.measureText(bar.name).width + 4 * ratio < width;
+    if (hasRoom) context.fillText(bar.name, left + 2 * ratio, top + height / 2 + gap);
+  }
+}
+
+/** The bar at a place in the pixels of the canvas. */
+export function spanAt(canvas: Canvas, { bars, numLanes }: NonNullable<Drawing["spans"]>, x: number, y: number) {
+  const toX = across(canvas);
+  return bars.find((bar: Span) => {
+    const [top, height] = laneOf(canvas, bar.lane, numLanes);
+    return y >= top && y < top + height && x >= toX(bar.from) - 1 && x <= toX(bar.to) + 1;
+  });
 }
 
 export function drawTarget(canvas: Canvas, target: number, theme: Theme): void {

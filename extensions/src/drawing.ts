@@ -25,8 +25,22 @@ export interface Band {
   high: Float64Array;
 }
 
+/** A stretch of the horizontal axis, drawn as a bar behind the lines. */
+export interface Span {
+  key: string;
+  label: string;
+  /** What is written on it where there is room. */
+  name: string;
+  from: number;
+  to: number;
+  /** Bars of different lanes do not cover each other; the first stands lowest. */
+  lane: number;
+  colour: string;
+}
+
 export interface Drawing {
   lines: Line[];
+  spans?: { bars: Span[]; numLanes: number };
   band: Band | null;
   target: number | null;
   xTitle: string;
@@ -38,4 +52,6 @@ export interface Drawing {
   /** What x counts: seconds are written as durations, and between whole numbers there is nothing. */
   xKind: "seconds" | "whole" | "number";
   logarithmic: boolean;
+  /** Parts from 0 to 1 are written in percent. */
+  yKind?: "percent";
 }

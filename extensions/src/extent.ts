@@ -25,6 +25,7 @@ export function extentOf(drawing: Drawing): Extent {
     include(x, curve.x, curve.length, -Infinity);
     include(y, curve.y, curve.length, lowest);
   }
+  for (const { from, to } of drawing.spans?.bars ?? []) include(x, Float64Array.of(from, to), 2, -Infinity);
   if (drawing.band) {
     include(x, drawing.band.x, drawing.band.x.length, -Infinity);
     include(y, drawing.band.low, drawing.band.low.length, lowest);

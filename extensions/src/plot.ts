@@ -2,11 +2,11 @@
 // every line has its own x and there may be a thousand of them.
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
-import type { Drawing, Line } from "./drawing";
-import { formatDuration, formatNumber } from "./format";
+import type { Drawing, Line, Span } from "./drawing";
+import { formatDuration, formatNumber, formatPercent } from "./format";
 import { FONT, ticksOf } from "./ticks";
 import { extentOf, type Extent } from "./extent";
-import { drawBand, drawLine, drawNames, drawTarget, type Canvas } from "./draw_lines";
+import { drawBand, drawLine, drawNames, drawSpans, drawTarget, spanAt, type Canvas } from "./draw_lines";
 import type { Theme } from "./theme";
 
 export interface PlotEvents {
@@ -44,7 +44,14 @@ export class LinesPlot {
   draw(drawing: Drawing, theme: Theme): void {
     this.drawing = drawing;
     this.extent = extentOf(drawing);
-    const shape = JSON.stringify([drawing.xTitle, drawing.yName, drawing.xKind, drawing.logarithmic, theme]);
+    const shape = JSON.stringify([
+      drawing.xTitle,
+      drawing.yName,
+      drawing.xKind,
+      drawing.yKind,
+      drawing.logarithmic,
+      theme,
+    ]);
     this.theme = theme;
     if (shape !== this.shape) {
       this.shape = shape;
@@ -144,7 +151,7 @@ export class LinesPlot {
           ...axis,
           size: 52,
           gap: 4,
-          values: (_, ticks) => ticks.map((tick) => (tick == null ? "" : formatNumber(tick))),
+          values: (_, ticks) => ticks.map((tick) => (tick == null ? "" : writeY(drawing, tick))),
         },
       ],
       series: [{}, { paths: () => null, points: { show: false } }],
@@ -173,6 +180,7 @@ export class LinesPlot {
     plot.ctx.beginPath();
     plot.ctx.rect(left, top, width, height);
     plot.ctx.clip();
+    if (drawing.spans) drawSpans(canvas, drawing.spans, theme);
     if (drawing.band) drawBand(canvas, drawing.band, theme);
     for (const line of drawing.lines) drawLine(canvas, line);
     if (drawing.target !== null) drawTarget(canvas, drawing.target, theme);
@@ -203,8 +211,8 @@ export class LinesPlot {
   private clicked(event: MouseEvent): void {
     const [x, y] = this.pressedAt;
     if (Math.hypot(event.clientX - x, event.clientY - y) > 3) return;
-    const found = this.near(event.offsetX, event.offsetY);
-    if (found) this.events.onChoose(found.line.key, event.shiftKey || event.ctrlKey || event.metaKey);
+    const key = this.near(event.offsetX, event.offsetY)?.line.key ?? this.spanAt(event.offsetX, event.offsetY)?.key;
+    if (key !== undefined) this.events.onChoose(key, event.shiftKey || event.ctrlKey || event.metaKey);
   }
 
   /** The line that comes closest to a place on the screen, and its point there. */
@@ -244,10 +252,12 @@ export class LinesPlot {
   private moved(mouse: [number, number] | null): void {
     this.mouse = mouse;
     const found = mouse && this.near(...mouse);
-    this.hint.hidden = !found;
-    this.element.classList.toggle("workbench-plot-pointing", found !== null);
+    const span = mouse && !found ? this.spanAt(...mouse) : undefined;
+    this.hint.hidden = !found && !span;
+    this.element.classList.toggle("workbench-plot-pointing", !this.hint.hidden);
     this.drawHighlight(found?.line ?? null);
     if (found) this.showHint(found.line, found.index);
+    else if (mouse && span) this.placeHint(span.label, ...mouse);
   }
 
   private showHint(line: Line, index: number): void {
@@ -256,14 +266,27 @@ export class LinesPlot {
     const x = line.curve.x[index];
     const y = line.curve.y[index];
     const at = drawing.xKind === "seconds" ? formatDuration(x) : `${drawing.xTitle} ${formatNumber(x)}`;
-    this.hint.textContent = `${line.label}\n${drawing.yName} ${formatNumber(y)} at ${at}`;
-    const left = plot.valToPos(x, "x");
-    const top = plot.valToPos(y, "y");
+    const text = `${line.label}\n${drawing.yName} ${writeY(drawing, y)} at ${at}`;
+    this.placeHint(text, plot.valToPos(x, "x"), plot.valToPos(y, "y"));
+  }
+
+  private placeHint(text: string, left: number, top: number): void {
+    const { plot } = this;
+    if (!plot) return;
+    this.hint.textContent = text;
     const overWidth = plot.over.clientWidth;
     const toTheLeft = left > overWidth / 2;
     this.hint.style.left = toTheLeft ? "" : `${left + 12}px`;
     this.hint.style.right = toTheLeft ? `${overWidth - left + 12}px` : "";
     this.hint.style.top = `${Math.max(0, Math.min(top - 12, plot.over.clientHeight - 44))}px`;
+  }
+
+  /** The bar at a place on the screen. */
+  private spanAt(left: number, top: number): Span | undefined {
+    const { plot, drawing } = this;
+    if (!plot || !drawing?.spans) return undefined;
+    const canvas = this.canvas(plot, plot.ctx, { left: 0, top: 0 });
+    return spanAt(canvas, drawing.spans, left * uPlot.pxRatio, top * uPlot.pxRatio);
   }
 
   private drawHighlight(pointed: Line | null): void {
@@ -277,4 +300,8 @@ export class LinesPlot {
     drawLine(canvas, { ...pointed, colour: this.theme.surface, width: 6, opacity: 0.9, dashed: false });
     drawLine(canvas, { ...pointed, width: 2.6, opacity: 1 });
   }
+}
+
+function writeY({ yKind }: Drawing, value: number): string {
+  return yKind === "percent" ? formatPercent(value) : formatNumber(value);
 }

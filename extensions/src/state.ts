@@ -13,6 +13,7 @@ import type {
   LogLine,
   Subscription,
   Problem,
+  MachinesHistory,
   MachinesStatus,
   RunItem,
   RunDetail,
@@ -20,6 +21,8 @@ import type {
   RunsQuery,
   TrialTable,
   TrialDetail,
+  TrialLog,
+  TrialLogQuery,
   TrialRow,
 } from "./types";
 
@@ -53,6 +56,7 @@ export interface ViewState {
   table: { sort: string; descending: boolean; text: string; states: TrialState[]; columns: string[] };
   runs: Required<Pick<RunsQuery, "text" | "archive" | "tags">> & { states: RunState[] };
   trial: number | null;
+  trialLog: Required<TrialLogQuery>;
   figure: string;
   compared: string[];
   comparison: Required<Pick<ComparisonQuery, "metric" | "axis">> & { everything: boolean };
@@ -80,6 +84,7 @@ export const FIRST_VIEW: ViewState = {
   table: { sort: "number", descending: false, text: "", states: [], columns: [] },
   runs: { text: "", states: [], tags: [], archive: "without" },
   trial: null,
+  trialLog: { rank: 0, text: "" },
   figure: "",
   compared: [],
   comparison: { metric: "", axis: "time", everything: false },
@@ -122,11 +127,13 @@ export class State {
   further = new Map<string, ChartState>();
   table: TrialTable | null = null;
   trial: TrialDetail | null = null;
+  trialLog: TrialLog | null = null;
   log: LogLine[] = [];
   logSkipped = 0;
   logSeq = 0;
   compared: ComparisonState | null = null;
   resources: MachinesStatus | null = null;
+  machines: MachinesHistory | null = null;
   status: Status | null = null;
   /** Counts changes of the chart and of the comparison, which are not drawn by comparing. */
   chartVersion = 0;
@@ -170,6 +177,8 @@ export class State {
     this.further = new Map();
     this.table = null;
     this.trial = null;
+    this.trialLog = null;
+    this.machines = null;
     this.log = [];
     this.logSkipped = 0;
     this.logSeq = 0;
@@ -188,6 +197,8 @@ export class State {
     if (update.run) this.run = update.run;
     if (update.table) this.table = update.table;
     if (update.trial) this.trial = update.trial;
+    if (update.trial_log) this.trialLog = update.trial_log;
+    if (update.machines) this.machines = update.machines;
     if (update.log) this.applyLog(update.log);
     if (update.chart) this.chart = this.applyChart(frame, update.chart, this.chart);
     for (const one of update.further ?? []) {

@@ -30,7 +30,11 @@ export function subscriptionOf(state: State, form: Form, window: Window, runsWin
   subscription.run = view.run;
   subscription.log_after = state.logSeq;
   const trial = form === "output" ? null : shownTrial(state, tab);
-  if (trial !== null) subscription.trial = trial;
+  if (trial !== null) {
+    subscription.trial = trial;
+    // Where only the step time of a trial is shown, what it printed is not.
+    if (tab !== "throughput") subscription.trial_log = view.trialLog;
+  }
   const chart = chartOf(state, tab, trial);
   if (chart) subscription.chart = chart;
   if (tab === null || tab === "curves") {
@@ -67,6 +71,6 @@ function furtherOf({ view, run, chart }: State): string[] {
 
 /** The trial that is shown in full; beside the throughput, the best one where nobody chose another. */
 function shownTrial({ view, run }: State, tab: Tab | null): number | null {
-  if (tab === null || tab === "curves" || tab === "analysis") return view.trial;
+  if (tab === null || tab === "curves" || tab === "analysis" || tab === "resources") return view.trial;
   return tab === "throughput" ? (view.trial ?? run?.best?.trial ?? null) : null;
 }

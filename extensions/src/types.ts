@@ -235,6 +235,15 @@ export interface Front {
   extremes: Extreme[];
 }
 
+/** One GPU over time; None where it did not report. */
+export interface GpuSeries {
+  index: number;
+  /** From 0 to 1. */
+  utilisation: (number | null)[];
+  /** From 0 to 1. */
+  memory: (number | null)[];
+}
+
 /** The status of one GPU; values it does not report are None. */
 export interface GpuStatus {
   index: number;
@@ -280,12 +289,32 @@ export interface LogUpdate {
   last_seq: number;
 }
 
+/** All machines of a run over time; empty if none was sampled. */
+export interface MachinesHistory {
+  nodes: NodeSeries[];
+}
+
 /** The status of several machines. */
 export interface MachinesStatus {
   time_unix_s: number;
   nodes: NodeStatus[];
   /** The run they belong to; None for this machine. */
   of_run?: string | null;
+}
+
+/** One machine over time: means of as many equal parts as there are points. */
+export interface NodeSeries {
+  node: string;
+  host: string;
+  /** Since the run was created. */
+  time_s: number[];
+  /** From 0 to 1. */
+  cpu: (number | null)[];
+  /** From 0 to 1. */
+  memory: (number | null)[];
+  gpus: GpuSeries[];
+  trials: TrialSpan[];
+  num_lanes: number;
 }
 
 /** The status of one machine. */
@@ -503,9 +532,12 @@ export interface Subscription {
   table?: TableQuery | null;
   /** The trial shown in detail. */
   trial?: number | null;
+  /** The log of that trial. */
+  trial_log?: TrialLogQuery | null;
   /** Log lines after this event. */
   log_after?: number | null;
   compared?: ComparisonQuery | null;
+  /** The machines of the run, now and over time. */
   resources?: boolean;
 }
 
@@ -556,9 +588,32 @@ export interface TrialDetail {
   resizes: string[];
   /** As 'PID on HOST'. */
   workers: string[];
-  /** The end of its printed output. */
-  log: string;
   offers: Offer[];
+}
+
+/** Lines of the log of a trial, the oldest first. */
+export interface TrialLog {
+  trial: number;
+  rank: number;
+  /** The text that all lines contain. */
+  text: string;
+  /** Workers with a log. */
+  ranks: number[];
+  lines: string[];
+  /** Size of the whole log. */
+  num_bytes: number;
+  /** Lines that contain the text; None without a text. */
+  num_found: number | null;
+  /** Share of the log that was searched so far. */
+  searched: number;
+}
+
+/** The log of the trial that is shown in detail. */
+export interface TrialLogQuery {
+  /** The worker that printed it. */
+  rank?: number;
+  /** Only lines that contain it, in any case; if empty, the end. */
+  text?: string;
 }
 
 /** A row of the table of trials. */
@@ -569,6 +624,18 @@ export interface TrialRow {
   is_best: boolean;
   /** One per column. */
   cells: (number | boolean | string | null)[];
+}
+
+/** When a trial ran. */
+export interface TrialSpan {
+  trial: number;
+  state: "waiting" | "running" | "complete" | "pruned" | "stopped" | "failed";
+  /** Since the run was created. */
+  begin_s: number;
+  /** None while it runs. */
+  end_s: number | null;
+  /** Trials that ran at the same time have different ones. */
+  lane: number;
 }
 
 /** A window of the table of trials. */
@@ -597,7 +664,9 @@ export interface Update {
   further?: ChartUpdate[] | null;
   table?: TrialTable | null;
   trial?: TrialDetail | null;
+  trial_log?: TrialLog | null;
   log?: LogUpdate | null;
   compared?: Comparison | null;
   resources?: MachinesStatus | null;
+  machines?: MachinesHistory | null;
 }

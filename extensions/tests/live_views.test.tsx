@@ -41,7 +41,6 @@ const TRIAL = {
   setbacks: [{ attempt: 1, reason: "oom", message: "no room", next_plan: { micro_batch: 32 } }],
   resizes: [],
   workers: ["12 on here"],
-  log: "last line",
   offers: [buildOffer("export", "Export")],
 } as unknown as TrialDetail;
 

@@ -130,6 +130,8 @@ test("only what is on the screen is asked for", () => {
     "resources",
     "run",
     "runs",
+    "trial",
+    "trial_log",
   ]);
   assert.deepEqual(Object.keys(subscriptionOf(state, "output", WINDOW, WINDOW)).sort(), [
     "chart",

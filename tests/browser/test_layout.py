@@ -260,3 +260,5 @@ def test_machines_of_a_run_say_in_words_what_is_wrong_with_them(page, jupyter) -
     assert "This GPU is lost" in lost.inner_text()
     assert lost.get_by_role("meter").count() == 0
     assert "does not respond" in page.get_by_role("region", name="Machine far").inner_text()
+    over_time = page.get_by_role("figure", name="Machine big over time")
+    over_time.get_by_role("button", name="memory", exact=True).wait_for()

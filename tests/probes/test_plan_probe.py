@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import resource
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -24,7 +23,7 @@ from workbench.experiment import Experiment
 from workbench.performance.profiler import input_stall
 from workbench.plan import PartialPlan
 from workbench.probes.measurements import PlanProbe
-from workbench.resources import processor_counters
+from workbench.resources import EnergyCounter, processor_counters
 from workbench.training import TrialTask, run_trial
 
 FAST = {"warmup_steps": 2, "num_steps": 5, "longest_s": 20.0}
@@ -317,32 +316,20 @@ def train_alone(config: dict[str, Any], report: Any) -> None:
 def test_what_devices_use_is_told_where_they_count_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A thread raises a counter as the kernel would, by 50 W."""
+    """The counter stands, whenever it is read, where a processor of 50 W would have raised it to."""
     zone = tmp_path / "intel-rapl:0"
     zone.mkdir()
     (zone / "max_energy_range_uj").write_text("262143328850")
-    ends = threading.Event()
+    began_s = time.perf_counter()
 
-    def count() -> None:
-        began_s = time.perf_counter()
-        while not ends.is_set():
-            (zone / "next").write_text(str(round(50e6 * (time.perf_counter() - began_s))))
-            (zone / "next").replace(zone / "energy_uj")
-            time.sleep(0.005)
+    def read() -> dict[str, EnergyCounter]:
+        (zone / "energy_uj").write_text(str(round(50e6 * (time.perf_counter() - began_s))))
+        return processor_counters(tmp_path)
 
-    thread = threading.Thread(target=count)
-    thread.start()
-    try:
-        monkeypatch.setattr(
-            "workbench.training.device.processor_counters", lambda: processor_counters(tmp_path)
-        )
-        metered, plain = (
-            measure(0, 1, None, experiment(), sizes(32), measures_power=power)[1][0]
-            for power in (True, False)
-        )
-    finally:
-        ends.set()
-        thread.join()
+    monkeypatch.setattr("workbench.training.device.processor_counters", read)
+    metered, plain = (
+        measure(0, 1, None, experiment(), sizes(32), measures_power=power)[1][0] for power in (True, False)
+    )
     assert metered.power_w == pytest.approx(50.0, rel=0.1)
     assert metered.num_steps > FAST["num_steps"], "too few steps for a counter to move"
     assert plain.power_w is None

@@ -76,6 +76,22 @@ def test_a_program_that_takes_too_long_is_killed_with_its_children(run, tmp_path
         wait_until(lambda pid=pid: not is_running(int(pid)))
 
 
+def test_a_program_ends_with_the_process_that_waits_for_it(run, tmp_path: Path) -> None:
+    waits = (
+        "from workbench.probes import warm_process\n"
+        "warm_process.run('program_of_a_test', '', environment={'PATH': ''}, timeout_s=600)"
+    )
+    (tmp_path / "program_of_a_test.py").write_text(
+        "import os, time\nopen('pid', 'w').write(f'{os.getpid()}\\n')\ntime.sleep(600)"
+    )
+    waiting = subprocess.Popen([sys.executable, "-c", waits], cwd=tmp_path)
+    place = tmp_path / "pid"
+    wait_until(lambda: place.exists() and place.read_text().endswith("\n"), timeout_s=120)
+    waiting.kill()
+    waiting.wait()
+    wait_until(lambda: not is_running(int(place.read_text())))
+
+
 def is_running(pid: int) -> bool:
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]

@@ -74,6 +74,23 @@ class TestReading:
         assert "32 x 2 accumulated x 1 worker, " in found["plan"]
         assert found["params"]["lr"] == 0.1
 
+    async def test_logs_are_text_whole_and_for_each_worker(self, jp_fetch, run_id, store):
+        path = store.folder(run_id) / "trials" / "00001" / "log-1.txt"
+        path.parent.mkdir(parents=True)
+        path.write_text("printed\n" * 300_000)
+        answer = await jp_fetch("workbench", "api", "runs", run_id, "trials", "1", "log", params={"rank": 1})
+        assert answer.headers["Content-Type"].startswith("text/plain")
+        assert answer.body == path.read_bytes()
+        with pytest.raises(HTTPClientError) as refused:
+            await jp_fetch("workbench", "api", "runs", run_id, "trials", "1", "log")
+        assert (refused.value.code, b"worker 0 of trial 1 has no log" in refused.value.response.body) == (
+            404,
+            True,
+        )
+        lines = (await jp_fetch("workbench", "api", "runs", run_id, "log")).body.decode().splitlines()
+        assert any(line.endswith("Z run running") for line in lines)
+        assert any("trial 1 failed (oom): ValueError: too wide" in line for line in lines)
+
     async def test_figures_are_plotly_documents(self, jp_fetch, run_id):
         found = json.loads((await jp_fetch("workbench", "api", "runs", run_id, "figures", "timeline")).body)
         assert found["data"]

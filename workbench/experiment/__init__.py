@@ -106,7 +106,8 @@ class Experiment(BaseModel):
         "such as python train.py --lr {lr}; a line or a list.",
     )
     loss: Component | None = Field(
-        default=None, description="Loss; the default follows from the data's task."
+        default=None,
+        description="Loss; the default is the one that the model returns, else that of the data's task.",
     )
     metrics: _Metrics = Field(
         default=(),
@@ -178,6 +179,11 @@ class Experiment(BaseModel):
     def trains_model(self) -> bool:
         """Whether the workbench trains a model itself, not a function or a program."""
         return self.train is None and self.command is None
+
+    @property
+    def leaves_loss_to_model(self) -> bool:
+        """Whether the model receives the targets and computes its loss itself."""
+        return self.loss is not None and self.loss.name == "model"
 
     @property
     def own_metrics(self) -> tuple[Component, ...]:

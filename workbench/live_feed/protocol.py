@@ -20,8 +20,10 @@ from workbench.events import Reason, RunState, TrialState
 from workbench.experiment.changing import Setting
 from workbench.live_feed.action_messages import Json, Name, Offer
 from workbench.live_feed.chosen_model import ChosenModel
+from workbench.live_feed.machine_history import MachinesHistory
 from workbench.live_feed.machines import MachinesStatus
 from workbench.live_feed.outcome import Best, Failure, Front, ObjectiveSummary
+from workbench.live_feed.trial_log import TrialLog, TrialLogQuery
 from workbench.plots.prepare_comparison import ComparisonAxis
 from workbench.runs.comparison_table import Part
 from workbench.store.labels import MAX_TAGS, Archive
@@ -108,9 +110,10 @@ class Subscription(_Request):
     chart: ChartQuery | None = None
     table: TableQuery | None = None
     trial: TrialNumber | None = Field(default=None, description="The trial shown in detail.")
+    trial_log: TrialLogQuery | None = Field(default=None, description="The log of that trial.")
     log_after: int | None = Field(default=None, ge=0, description="Log lines after this event.")
     compared: ComparisonQuery | None = None
-    resources: bool = False
+    resources: bool = Field(default=False, description="The machines of the run, now and over time.")
 
 
 class SubscribeMessage(_Request):
@@ -345,7 +348,6 @@ class TrialDetail(_Response):
     setbacks: tuple[EndedAttempt, ...]
     resizes: tuple[str, ...]
     workers: tuple[str, ...] = Field(description="As 'PID on HOST'.")
-    log: str = Field(description="The end of its printed output.")
     offers: tuple[Offer, ...]
 
 
@@ -383,6 +385,8 @@ class Update(_Response):
     )
     table: TrialTable | None = None
     trial: TrialDetail | None = None
+    trial_log: TrialLog | None = None
     log: LogUpdate | None = None
     compared: Comparison | None = None
     resources: MachinesStatus | None = None
+    machines: MachinesHistory | None = None

@@ -12,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future, ThreadPoolExecutor
+from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -28,6 +29,7 @@ from workbench.events import (
     RunStateChanged,
     TrialEnded,
 )
+from workbench.live_feed.machine_history import MachineHistory, MachinesHistory
 from workbench.live_feed.protocol import LogLine
 from workbench.plots.prepare import CurvesData, prepare_convergence, prepare_throughput
 from workbench.plots.run_data import RunData, read_rows
@@ -71,6 +73,7 @@ class RunTail:
         self.used_s = time.monotonic()
         self.folder = store.artifacts_of(run_id).working_folder
         self._store = store
+        self._machines = MachineHistory(store, run_id)
         self._fetching = ThreadPoolExecutor(1, thread_name_prefix="workbench-fetch")
         self._ahead: Future[list[EventRow]] | None = None
         self._narrator = Narrator(self.data.history)
@@ -86,6 +89,12 @@ class RunTail:
     def has_started(self) -> bool:
         """Whether some events were read, or there are none."""
         return self.cursor > 0 or self.row.last_seq == 0
+
+    def machines_history(self) -> MachinesHistory:
+        """Return the machines of the run over time; the caller need not hold the lock."""
+        with self.lock:
+            trials = [copy(trial) for trial in self.data.history.trials.values()]
+        return self._machines.series(self.row.created_unix_s, trials)
 
     def advance(self) -> bool:
         """Read the next events, at most one chunk.

@@ -30,6 +30,7 @@ from workbench.live_feed.protocol import (
 from workbench.live_feed.run_summaries import run_detail
 from workbench.live_feed.run_tail import RunTail
 from workbench.live_feed.trial_detail import trial_detail
+from workbench.live_feed.trial_log import TrialLogReader
 from workbench.live_feed.trial_table import trial_table
 from workbench.store.labels import matching_runs
 
@@ -38,7 +39,7 @@ _BURST_BYTES = 600_000
 _MAX_LINES = 300
 _MAX_TAGS = 60
 _EVERY_S = {"runs": 2.0, "run": 0.5, "chart": 0.0, "table": 1.0, "trial": 1.0, "log": 0.2, "compared": 2.0,
-            "resources": 1.0}  # fmt: skip
+            "resources": 1.0, "machines": 4.0, "trial_log": 0.4}  # fmt: skip
 
 
 class RateLimit:
@@ -77,6 +78,7 @@ class FrameBuilder:
         self._due_s: dict[str, float] = {}
         self._failed: dict[str, WorkbenchError] = {}
         self._log_seq = 0
+        self._trial_log: TrialLogReader | None = None
         self._seen_edits = 0
         self._frame = 0
         self._problem: Problem | None = None
@@ -86,8 +88,9 @@ class FrameBuilder:
         if subscription.run != self._subscription.run:
             # A front end forgets what it had of the previous run.
             self._chart, self._further = ChartUpdates(), {}
-            for part in ("run", "table", "trial", "log", "problem"):
+            for part in ("run", "table", "trial", "trial_log", "machines", "log", "problem"):
                 self._sent.pop(part, None)
+            self._trial_log = None
         if subscription.compared != self._subscription.compared:
             self._sent.pop("compared", None)
         if subscription.log_after is not None and (
@@ -116,6 +119,10 @@ class FrameBuilder:
                         parts |= part_of(tail, numbers)
                 if tail.problem is not None:
                     self._problem = tail.problem.to_problem(write_for_panel)
+            # Files and samples are read without keeping others from the run.
+            for slow_part_of in (self._trial_log_part, self._machines_part):
+                with self._noting_problem():
+                    parts |= slow_part_of(tail)
         for part_of in (self._runs_part, self._resources_part, self._compared_part):
             with self._noting_problem():
                 parts |= part_of(numbers)
@@ -173,7 +180,21 @@ class FrameBuilder:
         trial = self._subscription.trial
         if trial is None:
             return {}
-        return self._changed("trial", lambda: trial_detail(tail, trial, tail.folder))
+        return self._changed("trial", lambda: trial_detail(tail, trial))
+
+    def _trial_log_part(self, tail: RunTail) -> dict[str, Any]:
+        trial, query = self._subscription.trial, self._subscription.trial_log
+        if trial is None or query is None:
+            return {}
+        reader = self._trial_log
+        if reader is None or (reader.trial, reader.query) != (trial, query):
+            reader = self._trial_log = TrialLogReader(tail.folder, trial, query)
+        return self._changed("trial_log", reader.read)
+
+    def _machines_part(self, tail: RunTail) -> dict[str, Any]:
+        if not self._subscription.resources:
+            return {}
+        return self._changed("machines", tail.machines_history)
 
     def _runs_part(self, _: Numbers) -> dict[str, Any]:
         runs = self._subscription.runs

@@ -23,6 +23,7 @@ import numpy as np
 import torch
 
 from workbench.events import Event, PlanMeasured
+from workbench.models.calls import call_model, num_samples
 from workbench.performance.flops import count_flops, peak_flops_per_s, utilisation
 from workbench.performance.memory import StepMemory, fit_law
 from workbench.performance.profiler import StepProfiler, StepTimes
@@ -345,4 +346,5 @@ def _count_sample_flops(task: TrialTask, settings: TrialSettings) -> float:
     model = build_trial_model(experiment, task.params, settings, datasets)
     source = Source(datasets.train, torch.device("cpu"))
     inputs, targets = source.fetch(np.arange(min(_COUNTED_SAMPLES, len(source))))
-    return count_flops(model, loss_of(experiment, datasets), inputs, targets) / len(inputs)
+    flops = count_flops(model, loss_of(experiment, datasets), inputs, targets, call_model)
+    return flops / num_samples(inputs)

@@ -153,7 +153,7 @@ def _serve(control: socket.socket) -> None:
 
 
 def _supervise(streams: list[int]) -> NoReturn:
-    """Fork the program, then write its process id and its exit status."""
+    """Fork the program, then write its process id and its exit status; kill it where nobody waits for it."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     status = streams[-1]
     program = os.fork()
@@ -162,6 +162,13 @@ def _supervise(streams: list[int]) -> NoReturn:
         os.setsid()
         os._exit(_become_program(streams[0], streams[1:4]))
     os.write(status, f"{program}\n".encode())
+    watched = select.poll()
+    watched.register(os.pidfd_open(program), select.POLLIN)
+    watched.register(status, 0)  # an error is reported once the other side is closed
+    if any(source == status for source, _ in watched.poll()):
+        os.kill(program, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):  # it has no group of its own yet, and no children
+            os.killpg(program, signal.SIGKILL)
     _, ended = os.waitpid(program, 0)
     os.write(status, f"{os.waitstatus_to_exitcode(ended)}\n".encode())
     os._exit(0)

@@ -14,6 +14,7 @@ from workbench.live_feed.feed import Feed
 from workbench.server.actions import ActionRunner
 from workbench.server.figure_process import FigureRenderer
 from workbench.server.live import LiveSocket
+from workbench.server.log_routes import RunLogHandler, TrialLogHandler
 from workbench.server.page import STATIC, PageHandler
 from workbench.server.routes import (
     ActionsHandler,
@@ -99,6 +100,8 @@ class WorkbenchExtension(ExtensionApp):
                 (rf"{api}/runs/{_RUN}/trials\.csv", TrialsHandler),
                 (rf"{api}/runs/{_RUN}/events", EventsHandler),
                 (rf"{api}/runs/{_RUN}/trials/(?P<trial>[0-9]{{1,9}})", TrialHandler),
+                (rf"{api}/runs/{_RUN}/trials/(?P<trial>[0-9]{{1,9}})/log", TrialLogHandler),
+                (rf"{api}/runs/{_RUN}/log", RunLogHandler),
                 (rf"{api}/runs/{_RUN}/figures/(?P<figure>[a-z_]{{1,40}})", FigureHandler),
                 (rf"{api}/runs/{_RUN}/report", ReportHandler),
                 (rf"{api}/drafts/(?P<key>[0-9a-f]{{32}})", DraftHandler),

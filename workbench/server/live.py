@@ -17,7 +17,7 @@ from tornado.websocket import WebSocketClosedError, WebSocketHandler
 from workbench.errors import ArgumentError
 from workbench.live_feed.feed import Feed
 from workbench.live_feed.session import MAX_MESSAGE_BYTES, TICK_S, Session
-from workbench.server.routes import RESOURCE
+from workbench.server.handlers import RESOURCE
 
 _PATIENCE_S = 120.0
 _GOING_AWAY = 1001

@@ -9,7 +9,7 @@ from jupyter_server.auth.decorator import authorized
 from jupyter_server.base.handlers import JupyterHandler
 from tornado import web
 
-from workbench.server.routes import RESOURCE
+from workbench.server.handlers import RESOURCE
 
 STATIC = Path(__file__).parent / "static"
 _NOT_BUILT = "The front end was not built with this installation: pip install it again with network access."

@@ -1,34 +1,18 @@
-"""The REST routes: authorization, validation and responses; blocking work runs in threads."""
+"""The REST routes, except those of logs: what each responds."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import functools
-import json
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
-from typing import Any, TypeVar
+from typing import Any
 
 from jupyter_server.auth.decorator import authorized
-from jupyter_server.base.handlers import APIHandler
-from pydantic import BaseModel, ValidationError
 from tornado import web
 
-from workbench.actions import write_for_panel
-from workbench.errors import (
-    ArgumentError,
-    ExperimentError,
-    Problem,
-    RunNotFoundError,
-    UnknownNameError,
-    WorkbenchError,
-)
+from workbench.errors import ArgumentError, UnknownNameError, WorkbenchError
 from workbench.events import to_json
 from workbench.forms.kept_draft import read_draft
 from workbench.live_feed.action_messages import Action, SizeOfRun
-from workbench.live_feed.feed import Feed
 from workbench.live_feed.protocol import (
     RunsQuery,
     SubscribeMessage,
@@ -38,110 +22,14 @@ from workbench.live_feed.protocol import (
 from workbench.live_feed.trial_detail import trial_detail
 from workbench.live_feed.trial_table import trials_as_csv
 from workbench.live_feed.updates import FrameBuilder, run_list
-from workbench.runs import Run
 from workbench.runs.comparison_table import find_named
-from workbench.runs.descriptions import plain
-from workbench.server.actions import ActionRunner
-from workbench.server.figure_process import FigureRenderer
+from workbench.server.handlers import RESOURCE, WorkbenchHandler, checked, find_run, translated
 
-RESOURCE = "workbench"
-MAX_BODY_BYTES = 65_536
 _MAX_EVENTS = 5_000
 _CATCH_UP_S = 2.0
-_MAX_DIGITS = 16
-
-_Answer = TypeVar("_Answer")
-_Model = TypeVar("_Model", bound=BaseModel)
 
 
-def checked(kind: type[_Model], body: bytes | str) -> _Model:
-    """Validate the body of a request.
-
-    Args:
-        kind: What it has to be.
-        body: JSON.
-
-    Raises:
-        ArgumentError: If it is something else; the field is named.
-    """
-    if len(body) > MAX_BODY_BYTES:
-        raise ArgumentError("is too long", field="body", allowed=f"at most {MAX_BODY_BYTES} bytes")
-    try:
-        return kind.model_validate_json(body)
-    except ValidationError as error:
-        first = error.errors(include_url=False, include_context=False)[0]
-        raise ArgumentError(
-            first["msg"], field=".".join(str(part) for part in first["loc"]) or "body"
-        ) from error
-
-
-class _WorkbenchHandler(APIHandler):
-    """Base class of all routes."""
-
-    auth_resource = RESOURCE
-
-    @property
-    def feed(self) -> Feed:
-        return self.settings["workbench_feed"]
-
-    @property
-    def renderer(self) -> FigureRenderer:
-        return self.settings["workbench_renderer"]
-
-    @property
-    def actions(self) -> ActionRunner:
-        return self.settings["workbench_actions"]
-
-    async def in_thread(self, work: Callable[..., _Answer], *arguments: Any) -> _Answer:
-        """Run a function that reads the store in one of the extension's threads."""
-        threads: ThreadPoolExecutor = self.settings["workbench_threads"]
-        return await asyncio.get_running_loop().run_in_executor(threads, work, *arguments)
-
-    async def in_slow_thread(self, work: Callable[..., _Answer], *arguments: Any) -> _Answer:
-        """Run a function that waits for a driver or a process in a thread for slow work."""
-        threads: ThreadPoolExecutor = self.settings["workbench_slow_threads"]
-        return await asyncio.get_running_loop().run_in_executor(threads, work, *arguments)
-
-    def answer(self, document: Any) -> None:
-        """Respond with a document."""
-        if isinstance(document, BaseModel):
-            document = document.model_dump()
-        self.finish(json.dumps(plain(document), allow_nan=False))
-
-    def refuse(self, error: WorkbenchError) -> None:
-        """Respond with an error: the problem and the next step."""
-        missing = isinstance(error, RunNotFoundError | UnknownNameError)
-        self.set_status(
-            404 if missing else 400 if isinstance(error, ArgumentError | ExperimentError) else 409
-        )
-        self.answer(error.to_problem(write_for_panel))
-
-    def write_error(self, status_code: int, **_: Any) -> None:
-        """Respond to unexpected errors in the same format, without internal details."""
-        self.set_header("Content-Type", "application/json")
-        self.answer(Problem(problem=self._reason or f"status {status_code}"))
-
-    def _whole(self, name: str, default: int, most: int) -> int:
-        text = self.get_query_argument(name, str(default))
-        if not (text.isascii() and text.isdecimal() and len(text) <= _MAX_DIGITS) or int(text) > most:
-            raise ArgumentError(f"is {text!r}", field=name, allowed=f"a whole number up to {most}")
-        return int(text)
-
-
-def translated(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Make a route respond to `WorkbenchError` with the error as JSON."""
-
-    @functools.wraps(method)
-    async def wrapped(self: _WorkbenchHandler, *arguments: Any, **options: Any) -> None:
-        try:
-            await method(self, *arguments, **options)
-        except WorkbenchError as error:
-            self.refuse(error)
-
-    return wrapped
-
-
-class UpdateHandler(_WorkbenchHandler):
+class UpdateHandler(WorkbenchHandler):
     """One complete frame, for browsers behind proxies that block WebSockets."""
 
     @web.authenticated
@@ -166,7 +54,7 @@ class UpdateHandler(_WorkbenchHandler):
         await self.finish(frame or b"", set_content_type="application/octet-stream")
 
 
-class RunsHandler(_WorkbenchHandler):
+class RunsHandler(WorkbenchHandler):
     """The list of runs."""
 
     @web.authenticated
@@ -174,12 +62,12 @@ class RunsHandler(_WorkbenchHandler):
     @translated
     async def get(self) -> None:
         """Respond with the newest runs."""
-        limit = max(1, self._whole("limit", 50, 200))
+        limit = max(1, self.whole_number("limit", 50, 200))
         query = RunsQuery(text=self.get_query_argument("text", "")[:200], limit=limit)
         self.answer(await self.in_thread(run_list, self.feed, query))
 
 
-class MatchingRunsHandler(_WorkbenchHandler):
+class MatchingRunsHandler(WorkbenchHandler):
     """The runs that a name or a pattern stands for."""
 
     @web.authenticated
@@ -192,7 +80,7 @@ class MatchingRunsHandler(_WorkbenchHandler):
         self.answer([row.run_id for row in found])
 
 
-class RunHandler(_WorkbenchHandler):
+class RunHandler(WorkbenchHandler):
     """One run."""
 
     @web.authenticated
@@ -202,13 +90,13 @@ class RunHandler(_WorkbenchHandler):
         """Respond with the output of `workbench show --json` and the experiment."""
 
         def read() -> dict[str, Any]:
-            run = _run(self.feed, run_id)
+            run = find_run(self.feed, run_id)
             return {**run.to_json(), "experiment": run.experiment.model_dump(mode="json")}
 
         self.answer(await self.in_thread(read))
 
 
-class SizeHandler(_WorkbenchHandler):
+class SizeHandler(WorkbenchHandler):
     """What a run takes up."""
 
     @web.authenticated
@@ -218,13 +106,13 @@ class SizeHandler(_WorkbenchHandler):
         """Respond with its size, which deleting it would free."""
 
         def read() -> SizeOfRun:
-            size = _run(self.feed, run_id).size
+            size = find_run(self.feed, run_id).size
             return SizeOfRun(**asdict(size), text=size.describe())
 
         self.answer(await self.in_slow_thread(read))
 
 
-class EventsHandler(_WorkbenchHandler):
+class EventsHandler(WorkbenchHandler):
     """The events of a run, without gaps."""
 
     @web.authenticated
@@ -232,17 +120,17 @@ class EventsHandler(_WorkbenchHandler):
     @translated
     async def get(self, run_id: str) -> None:
         """Respond with the events after a cursor."""
-        after, limit = self._whole("after", 0, 2**53), self._whole("limit", 1000, _MAX_EVENTS)
+        after, limit = self.whole_number("after", 0, 2**53), self.whole_number("limit", 1000, _MAX_EVENTS)
 
         def read() -> str:
-            found = self.feed.store.events(_run(self.feed, run_id).run_id, after=after, limit=limit)
+            found = self.feed.store.events(find_run(self.feed, run_id).run_id, after=after, limit=limit)
             events = ",".join(f'{{"seq":{stored.seq},"event":{to_json(stored.event)}}}' for stored in found)
             return f'{{"events":[{events}],"last_seq":{found[-1].seq if found else after}}}'
 
         self.finish(await self.in_thread(read))
 
 
-class TrialHandler(_WorkbenchHandler):
+class TrialHandler(WorkbenchHandler):
     """One trial in full."""
 
     @web.authenticated
@@ -255,7 +143,7 @@ class TrialHandler(_WorkbenchHandler):
             tail = self.feed.tail(run_id)
             tail.catch_up()
             with tail.lock:
-                found = trial_detail(tail, int(trial), tail.folder)
+                found = trial_detail(tail, int(trial))
             if found is None:
                 raise UnknownNameError(f"run {tail.run_id} has no trial {trial}", field="trial")
             return found
@@ -263,7 +151,7 @@ class TrialHandler(_WorkbenchHandler):
         self.answer(await self.in_thread(read))
 
 
-class TrialsHandler(_WorkbenchHandler):
+class TrialsHandler(WorkbenchHandler):
     """The table of trials as a file."""
 
     @web.authenticated
@@ -282,7 +170,7 @@ class TrialsHandler(_WorkbenchHandler):
         self.finish(await self.in_slow_thread(read), set_content_type="text/csv; charset=utf-8")
 
 
-class FigureHandler(_WorkbenchHandler):
+class FigureHandler(WorkbenchHandler):
     """An analysis figure."""
 
     @web.authenticated
@@ -290,11 +178,11 @@ class FigureHandler(_WorkbenchHandler):
     @translated
     async def get(self, run_id: str, figure: str) -> None:
         """Respond with a figure as plotly's JSON."""
-        found = await self.in_thread(_run, self.feed, run_id)
+        found = await self.in_thread(find_run, self.feed, run_id)
         self.finish(await self.in_slow_thread(self.renderer.figure, found.run_id, figure))
 
 
-class ReportHandler(_WorkbenchHandler):
+class ReportHandler(WorkbenchHandler):
     """The report of a run: a sandboxed page, which may run its own scripts only."""
 
     @web.authenticated
@@ -302,14 +190,14 @@ class ReportHandler(_WorkbenchHandler):
     @translated
     async def get(self, run_id: str) -> None:
         """Respond with the report."""
-        found = await self.in_thread(_run, self.feed, run_id)
+        found = await self.in_thread(find_run, self.feed, run_id)
         page = await self.in_slow_thread(self.renderer.report, found.run_id)
         # In a sandbox without an origin, scripts in user-written text cannot reach the server.
         self.set_header("Content-Security-Policy", "sandbox allow-scripts")
         await self.finish(page, set_content_type="text/html; charset=utf-8")
 
 
-class ExperimentsHandler(_WorkbenchHandler):
+class ExperimentsHandler(WorkbenchHandler):
     """The experiment files that can be started."""
 
     @web.authenticated
@@ -321,7 +209,7 @@ class ExperimentsHandler(_WorkbenchHandler):
         self.answer([file.model_dump() for file in found])
 
 
-class DraftHandler(_WorkbenchHandler):
+class DraftHandler(WorkbenchHandler):
     """The draft of a form, for a notebook whose kernel is gone."""
 
     @web.authenticated
@@ -335,7 +223,7 @@ class DraftHandler(_WorkbenchHandler):
         self.answer(found.model_dump(include={"yaml", "run_id", "saved_unix_s"}))
 
 
-class ActionsHandler(_WorkbenchHandler):
+class ActionsHandler(WorkbenchHandler):
     """Actions, which change runs or files."""
 
     @web.authenticated
@@ -352,7 +240,7 @@ class ActionsHandler(_WorkbenchHandler):
             raise ArgumentError(str(error), field="arguments") from error
 
 
-class SnippetHandler(_WorkbenchHandler):
+class SnippetHandler(WorkbenchHandler):
     """The command and the Python code of an action that is being filled in."""
 
     @web.authenticated
@@ -363,14 +251,10 @@ class SnippetHandler(_WorkbenchHandler):
         self.answer(self.actions.snippet(checked(Action, self.request.body)))
 
 
-class MissingHandler(_WorkbenchHandler):
+class MissingHandler(WorkbenchHandler):
     """All other addresses below the API."""
 
     @web.authenticated
     async def get(self) -> None:
         """Respond with 404."""
         self.refuse(UnknownNameError(f"there is nothing at {self.request.path}"))
-
-
-def _run(feed: Feed, run_id: str) -> Run:
-    return Run(feed.store, feed.store.run(run_id).run_id)

@@ -68,3 +68,8 @@ export function wordsOf(error: unknown): string {
   const { problem, allowed, next_step } = problemIn(error);
   return [problem, allowed ? `Allowed: ${allowed}` : null, next_step].filter(Boolean).join(" ");
 }
+
+/** Saves what the server answers as a file; what goes wrong is shown. */
+export function saveAs(controller: Controller, path: string, name: string, body?: unknown): void {
+  controller.download(path, name, body).catch((error: unknown) => controller.notify(wordsOf(error), "error"));
+}

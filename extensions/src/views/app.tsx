@@ -147,7 +147,13 @@ function TabBody({ controller }: ViewProps) {
 
 function viewOf(tab: Tab, controller: Controller) {
   if (tab === "compare") return <Comparison controller={controller} />;
-  if (tab === "resources") return <Resources controller={controller} />;
+  if (tab === "resources") {
+    return (
+      <BesideTrial controller={controller}>
+        <Resources controller={controller} />
+      </BesideTrial>
+    );
+  }
   if (controller.state.view.run === null) return null;
   switch (tab) {
     case "result":

@@ -4,23 +4,41 @@ import { isAlert } from "../alerts";
 import type { Controller } from "../controller";
 import { formatCount, formatClock } from "../format";
 import type { LogLine } from "../types";
-import { Empty } from "./components";
+import { saveAs } from "./actions";
+import { Empty, Search } from "./components";
 
 const MARKS: Record<LogLine["level"], string> = { info: "", good: "✓", warning: "!", error: "✕" };
 const MAX_SHOWN = 300;
 
 export function Log({ controller }: { controller: Controller }) {
   const { log, logSkipped } = controller.state;
+  const { run } = controller.state.view;
   const [onlyAlerts, setOnlyAlerts] = useState(false);
+  const [text, setText] = useState("");
   const alerts = log.filter(isAlert);
-  const lines = (onlyAlerts ? alerts : log).slice(-MAX_SHOWN).reverse();
+  const words = text.toLowerCase();
+  const found = (onlyAlerts ? alerts : log).filter((line) => line.text.toLowerCase().includes(words));
+  const lines = found.slice(-MAX_SHOWN).reverse();
   return (
     <section class="workbench-log" aria-label="Events">
       <div class="workbench-bar">
         <label>
           <input type="checkbox" checked={onlyAlerts} onChange={() => setOnlyAlerts(!onlyAlerts)} /> only alerts
         </label>
-        <span class="workbench-muted">{formatCount(alerts.length, "alert")}, newest first</span>
+        <span class="workbench-muted">
+          {text ? `${formatCount(found.length, "line")} found` : formatCount(alerts.length, "alert")}, newest first
+        </span>
+        <span class="workbench-gap" />
+        <Search label="Search events" value={text} onInput={setText} />
+        {run === null ? null : (
+          <button
+            type="button"
+            title="Save all events as a text file"
+            onClick={() => saveAs(controller, `runs/${encodeURIComponent(run)}/log`, `${run}-events.log`)}
+          >
+            Download
+          </button>
+        )}
       </div>
       {lines.length ? (
         <ol aria-label="Events">
@@ -32,7 +50,7 @@ export function Log({ controller }: { controller: Controller }) {
           ) : null}
         </ol>
       ) : (
-        <Empty title={onlyAlerts ? "No alerts" : "No events yet"} />
+        <Empty title={text ? "No event matches" : onlyAlerts ? "No alerts" : "No events yet"} />
       )}
     </section>
   );

@@ -3,6 +3,7 @@ import type { Controller } from "../controller";
 import { formatCount, formatBytes } from "../format";
 import type { GpuStatus, NodeStatus } from "../types";
 import { Empty, Meter } from "./components";
+import { MachineCharts } from "./machine_charts";
 
 const NODE_WORDS = { ok: "", silent: "does not respond", gone: "has left the cluster" };
 const GPU_WORDS = {
@@ -14,15 +15,19 @@ const GPU_WORDS = {
 };
 
 export function Resources({ controller }: { controller: Controller }) {
-  const { resources } = controller.state;
+  const { resources, machines } = controller.state;
   if (!resources) return <Empty title="Reading the machines …" />;
   if (!resources.nodes.length) return <Empty title="No machine responds" />;
   return (
-    <div class="workbench-nodes">
-      {resources.nodes.map((node) => (
-        <Node key={node.node} node={node} />
-      ))}
-    </div>
+    <>
+      <MachineCharts controller={controller} />
+      {machines?.nodes.length ? <h2>{resources.of_run ? "Now" : "This machine, now"}</h2> : null}
+      <div class="workbench-nodes">
+        {resources.nodes.map((node) => (
+          <Node key={node.node} node={node} />
+        ))}
+      </div>
+    </>
   );
 }
 

@@ -6,6 +6,7 @@ import type { TrialDetail } from "../types";
 import { OfferButton } from "./run_header";
 import { Empty, StateMark } from "./components";
 import { StepParts } from "./throughput";
+import { TrialLog } from "./trial_log";
 
 export function Trial({ controller }: { controller: Controller }) {
   const { view } = controller.state;
@@ -61,8 +62,8 @@ function Body({ trial, controller }: { trial: TrialDetail; controller: Controlle
         <StepParts parts={trial.parts_s} />
       </Part>
       <Setbacks trial={trial} />
-      <Printed title="Traceback" text={trial.traceback} open />
-      <Printed title="End of the log" text={trial.log} />
+      <Traceback text={trial.traceback} />
+      <TrialLog controller={controller} />
     </>
   );
 }
@@ -145,12 +146,12 @@ function Setbacks({ trial }: { trial: TrialDetail }) {
   );
 }
 
-function Printed({ title, text, open = false }: { title: string; text?: string | null; open?: boolean }) {
+function Traceback({ text }: { text?: string | null }) {
   if (!text) return null;
   return (
-    <details open={open}>
-      <summary>{title}</summary>
-      <pre tabIndex={0} role="group" dir="ltr" aria-label={title}>
+    <details open>
+      <summary>Traceback</summary>
+      <pre tabIndex={0} role="group" dir="ltr" aria-label="Traceback">
         {text}
       </pre>
     </details>

@@ -4,7 +4,7 @@ import type { Controller } from "../controller";
 import { formatValue } from "../format";
 import { type TrialState, type ViewState } from "../state";
 import type { TableColumn, TrialTable, TrialRow } from "../types";
-import { wordsOf } from "./actions";
+import { saveAs } from "./actions";
 import { ColumnMenu, shownKeys } from "./column_menu";
 import { Empty, ProblemNotice, Search, StateFilter, StateMark } from "./components";
 import { windowAround } from "./window";
@@ -118,9 +118,7 @@ function Table({ controller }: { controller: Controller }) {
 function saveCsv(controller: Controller): void {
   const { run, table } = controller.state.view;
   if (run === null) return;
-  void controller
-    .download(`runs/${encodeURIComponent(run)}/trials.csv`, `${run}-trials.csv`, table)
-    .catch((error: unknown) => controller.notify(wordsOf(error), "error"));
+  saveAs(controller, `runs/${encodeURIComponent(run)}/trials.csv`, `${run}-trials.csv`, table);
 }
 
 interface ShownColumn extends TableColumn {
