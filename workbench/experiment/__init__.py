@@ -35,14 +35,14 @@ from workbench.experiment.components import Component
 from workbench.experiment.goals import Constraint, Objective
 from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.naming import check_name
-from workbench.experiment.own_advice import OwnAdvice, check_own_advice
+from workbench.experiment.own_advice import OwnAdvice
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.refusals import refusal, refusal_of_all
 from workbench.experiment.samplers import samplers_for_several_objectives
 from workbench.experiment.search_methods import EarlyStop, Sampler
 from workbench.experiment.sections import Budget, Resources, Training
 from workbench.experiment.setting_types import PositiveInt
-from workbench.experiment.what_is_trained import check_unit, check_what_is_trained
+from workbench.experiment.what_is_trained import check_momentum, check_unit, check_what_is_trained
 from workbench.experiment.yaml_file import read_yaml, read_yaml_file, write_yaml
 from workbench.space import Space
 
@@ -162,9 +162,8 @@ class Experiment(BaseModel):
     def _check(self) -> Self:
         check_what_is_trained(self)
         _check_objectives(self)
-        check_own_advice(self)
         check_unit(self)
-        _check_momentum(self)
+        check_momentum(self)
         _check_searched_fields(self)
         return self
 
@@ -352,21 +351,6 @@ def _check_one_checkpoint(experiment: Experiment) -> None:
             allowed="returned or best" if follows_best[0] else "last or {mean_last: 3}",
             next_step="Have all objectives follow the best checkpoint, or all the last one.",
         )
-
-
-def _check_momentum(experiment: Experiment) -> None:
-    """Refuse a momentum that no optimizer of the experiment reads."""
-    optimizers = experiment.search.root.get("optimizer")
-    named = [experiment.training.optimizer] if optimizers is None else optimizers.values() or []
-    if any(str(name).lower() == "sgd" for name in named) or not experiment.trains_model:
-        return
-    fields = {"search.momentum": "momentum" in experiment.search.root}
-    fields["training.momentum"] = "momentum" in experiment.training.model_dump()
-    for field, is_given in fields.items():
-        if is_given:
-            raise ExperimentError(
-                "only the optimizer sgd reads it", field=field, next_step="Remove it, or train with sgd."
-            )
 
 
 def _check_searched_fields(experiment: Experiment) -> None:
