@@ -1,4 +1,4 @@
-"""The fault campaign: in every round of `python -m tests.faults machine --seed 0 --rounds 96` something happens.
+"""Fault campaigns: `python -m tests.faults machine --seed 0 --rounds 96` lets something happen each round.
 
 On one machine victims take turns: the driver, a coordinator, a worker, the pool, the raylet, Ray's head, and
 the whole cluster at once are killed; each of the first four is frozen for up to two leases, the driver also
