@@ -35,6 +35,7 @@ from workbench.experiment.components import Component
 from workbench.experiment.goals import Constraint, Objective
 from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.naming import check_name
+from workbench.experiment.own_advice import OwnAdvice
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.refusals import refusal, refusal_of_all
 from workbench.experiment.samplers import samplers_for_several_objectives
@@ -119,6 +120,11 @@ class Experiment(BaseModel):
         description="Name of the value by which a command counts its steps, such as epoch; without it, its "
         "reports are counted.",
     )  # fmt: skip
+    advise: OwnAdvice | None = Field(
+        default=None,
+        description="Of a train function or a command: the parameters that `workbench advise` chooses, "
+        "such as {batch: batch_size, workers: true}, and the speed that it reports.",
+    )
     objectives: tuple[Objective, ...] = Field(min_length=1, description="What to improve.")
     constraints: tuple[Constraint, ...] = Field(
         default=(), description="Limits that a trial must keep to be feasible."

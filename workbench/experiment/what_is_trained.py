@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import ExperimentError
 from workbench.experiment.command import check_command
+from workbench.experiment.own_advice import check_own_advice
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -20,6 +21,7 @@ def check_what_is_trained(experiment: Experiment) -> None:
     Raises:
         ExperimentError: If it does not.
     """
+    check_own_advice(experiment)
     if experiment.command is not None:
         _check_program(experiment)
         return

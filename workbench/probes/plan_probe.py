@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from workbench.errors import ExperimentError
 from workbench.events import Event, PlanMeasured
 from workbench.models.calls import num_samples
 from workbench.performance.flops import peak_flops_per_s, utilisation
@@ -73,12 +72,6 @@ def probe(task: TrialTask, order: PlanProbe, report: Report) -> Outcome:
     Raises:
         WorkbenchError: If a plan contradicts the experiment, or the experiment trains no model.
     """
-    if not task.experiment.trains_model:
-        raise ExperimentError(
-            "a train function makes its own steps, which cannot be measured from outside",
-            field="train",
-            allowed="an experiment with model and data",
-        )
     worker = join_trial(task)
     try:
         return _Probe(task, order, worker, report).run()
