@@ -20,7 +20,7 @@ from workbench.experiment import Component, Experiment, Objective
 from workbench.models.adapters import build_model, load_loss, load_metrics
 from workbench.models.calls import call_model, loss_in
 from workbench.models.lazy_modules import has_lazy, make_fake, set_up_lazy
-from workbench.models.metrics import Metric, mean_over_samples
+from workbench.models.metrics import AnyMetric, mean_over_samples
 from workbench.models.own_steps import OwnSteps, call_with_batch, metrics_by_name, total_loss
 from workbench.performance.flops import count_flops
 from workbench.performance.profiler import StepProfiler
@@ -48,7 +48,7 @@ class Parts:
     profiler: StepProfiler
     train: Source
     validation: Source
-    metrics: dict[str, Metric]
+    metrics: dict[str, AnyMetric]
     objectives: tuple[Objective, ...]
     mixes_samples: bool
     """Whether the model normalises by statistics of the batch that it is given."""
@@ -239,7 +239,7 @@ def loss_of(experiment: Experiment, datasets: Datasets) -> Callable[..., torch.T
 
 def metrics_of(
     experiment: Experiment, datasets: Datasets, model: nn.Module | None = None
-) -> dict[str, Metric]:
+) -> dict[str, AnyMetric]:
     """Return what is measured on validation, by name.
 
     Args:
@@ -254,7 +254,7 @@ def metrics_of(
         with torch.random.fork_rng(devices=[]), torch.inference_mode():
             names = list(model(batch))
         model.train()
-        return metrics_by_name(names)
+        return {**metrics_by_name(names)}
     named = {item.short_name: _function(item, "metrics") for item in experiment.own_metrics}
     chosen = load_metrics(named or None, datasets.task)
     return {"loss": mean_over_samples(loss_of(experiment, datasets))} | chosen
@@ -274,7 +274,7 @@ def _function(component: Component | None, field: str) -> Any:
     return functools.partial(found, **component.options)
 
 
-def check_objectives(experiment: Experiment, metrics: dict[str, Metric]) -> None:
+def check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -> None:
     """Refuse objectives and constraints that name nothing that is measured."""
     known = ["train_loss", *(f"val_{name}" for name in metrics)]
     for section, items in (("objectives", experiment.objectives), ("constraints", experiment.constraints)):
