@@ -90,8 +90,8 @@ def column_importance(run: RunData) -> go.Figure:
         error_x={"array": [row["high"] - row["mean"] for row in columns], "color": INK, "thickness": 1},
         hovertemplate="%{y}: %{x:.4g}<extra></extra>",
     )  # fmt: skip
-    unit = "Error without it, more by" if is_error else "Accuracy without it, less by"
-    figure.update_xaxes(title_text=unit, tickformat=None if is_error else ".1%")
+    change = "Increase of the mean error without it" if is_error else "Loss of accuracy without it"
+    figure.update_xaxes(title_text=change, tickformat=None if is_error else ".1%")
     figure.update_yaxes(automargin=True)
     return figure.update_layout(height=140 + 24 * max(3, len(columns)), bargap=0.35)
 
