@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +12,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.services.clusters import Cluster
 from tests.services.fake_nvml import FakeNvml
+from tests.services.memory_shortage import describe_shortage
 from tests.services.postgresql import PASSWORD, Server, find_programs
 from tests.services.s3 import S3Server
 
@@ -51,6 +52,15 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
                 group = "clusters"
             item.add_marker(pytest.mark.flaky(reruns=1))
             item.add_marker(pytest.mark.xdist_group(group))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Add to the report of a failure who has the memory, where little is left: Ray then ends workers."""
+    report = yield
+    if report.failed and (shortage := describe_shortage()):
+        report.sections.append(("Little memory is left", shortage))
+    return report
 
 
 @pytest.fixture(scope="session")

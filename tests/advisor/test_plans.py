@@ -79,7 +79,7 @@ def test_a_step_never_takes_most_of_the_data_unless_somebody_asks_for_it() -> No
 def test_train_functions_are_refused_with_the_way_out() -> None:
     objectives = [{"metric": "loss", "goal": "minimize"}]
     experiment = Experiment(train="json:loads", objectives=objectives, search={"x": 0.5})
-    with pytest.raises(ExperimentError, match="Name a model and data instead"):
+    with pytest.raises(ExperimentError, match="Write advise:"):
         choose(experiment)
 
 

@@ -1,9 +1,10 @@
-"""The fault campaign: `python -m tests.faults machine --seed 0 --rounds 70` kills something in every round.
+"""Fault campaigns: `python -m tests.faults machine --seed 0 --rounds 96` lets something happen each round.
 
 On one machine victims take turns: the driver, a coordinator, a worker, the pool, the raylet, Ray's head, and
-the whole cluster at once. On a `cluster` a node is lost, falls silent, is cut off, or comes for a while, the
-store is away for up to a minute, or the head is started again; in every other round or so a second fault
-happens meanwhile. The moment of each is drawn over the whole course of a sweep.
+the whole cluster at once are killed; each of the first four is frozen for up to two leases, the driver also
+until somebody has resumed its run. On a `cluster` a node is lost, falls silent, is cut off, or comes for a
+while, the store is away for up to a minute, or the head is started again; in every other round or so a second
+fault happens meanwhile. The moment of each is drawn over the whole course of a sweep.
 
 Other campaigns have options of their own: `trials` (what trials do to their process), `storm` (many
 commands and runs at once), `leases` (frozen writers and clocks that jump), `damage` (files that
@@ -32,7 +33,7 @@ OTHERS = {
     "input": "tests.faults.hostile_input",
 }
 HOUSES = {"machine": House, "cluster": ClusterHouse}
-ROUNDS = {"machine": 70, "cluster": 36}
+ROUNDS = {"machine": 96, "cluster": 36}
 
 
 def main() -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.faults.evidence import Findings, Record, compare
-from tests.faults.house import DEADLINE_S, ROOT, VICTIMS, House, finish
+from tests.faults.house import DEADLINE_S, REPLACED, ROOT, VICTIMS, House, finish
 from tests.faults.sweeps import make_fields, names
 from tests.services.waiting import try_until, wait_until
 from workbench.errors import StoreUnavailableError
@@ -158,6 +158,8 @@ class Campaign:
                     return
                 self._wait_until(end_s)
                 passing.remove((end_s, hit, pass_))
+                if hit.fault.victim == REPLACED:
+                    notes.extend(self._resume(run_id, "--detach"))
                 pass_()
                 if hit.fault.victim in ("store", "head"):
                     hit.stood_until_s = time.time()

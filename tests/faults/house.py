@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 
 from workbench.store import Store
+from workbench.store.store import LEASE_TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
 DEADLINE_S = 180.0
@@ -26,7 +27,10 @@ _TITLES = {
     "pool": "ray::Pool",
 }
 _NAMES = {"raylet": "raylet", "head": "gcs_server"}
-VICTIMS = (*_TITLES, *_NAMES, "cluster")
+_FROZEN = "frozen "
+REPLACED = "replaced driver"
+VICTIMS = (*_TITLES, *_NAMES, "cluster", *(_FROZEN + victim for victim in _TITLES), REPLACED)
+FROZEN_S = 2.0 * LEASE_TIMEOUT_S
 
 
 class House:
@@ -98,13 +102,17 @@ class House:
 
     def strike(self, victim: str, target: Any) -> Callable[[], None] | None:
         """Let a fault happen to what `find` returned; return how it passes, if it does."""
+        if victim == REPLACED or victim.startswith(_FROZEN):
+            return _freeze(target)
         for process in target if isinstance(target, list) else [target]:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.send_signal(signal.SIGKILL)
 
     def lasts_s(self, fault: Any) -> float:
         """Say how long a fault lasts that passes."""
-        return 0.0
+        if fault.victim == REPLACED:
+            return FROZEN_S
+        return FROZEN_S * fault.patience if fault.victim.startswith(_FROZEN) else 0.0
 
     def titles(self) -> dict[int, str]:
         """What each living process below the keeper calls itself."""
@@ -176,7 +184,20 @@ def answers(address: str) -> bool:
     return False
 
 
+def _freeze(process: psutil.Process) -> Callable[[], None]:
+    """Stop a process as SIGSTOP does; return how it goes on, where nobody has ended it."""
+
+    def thaw() -> None:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.resume()
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.suspend()
+    return thaw
+
+
 def _is(victim: str, process: psutil.Process) -> bool:
+    victim = "driver" if victim == REPLACED else victim.removeprefix(_FROZEN)
     with contextlib.suppress(psutil.Error):
         if victim in _NAMES:
             return process.name() == _NAMES[victim]

@@ -27,7 +27,7 @@ class Totals:
     def add(self, outputs: torch.Tensor, targets: torch.Tensor) -> None:
         for name, metric in self.metrics.items():
             total, count = metric.measure(outputs, targets)
-            self.join({name: (float(total), count)})
+            self.join({name: (float(total), int(count))})
 
     def join(self, sums: dict[str, tuple[float, int]]) -> None:
         for name, (total, count) in sums.items():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,6 +29,7 @@ from workbench.store import Store
 from workbench.sweeps.preflight import check
 
 TIME_S = 12.0
+PROGRAM = Path(__file__).parents[1] / "probes" / "speaking_program.py"
 
 
 @pytest.fixture
@@ -76,6 +78,7 @@ def test_an_advice_is_measured_stored_and_can_be_followed(store: Store, ray_head
     assert choice.time_to_target_s is not None
     reached = [event for event in heard if isinstance(event, CandidateTried) and event.reached_target]
     assert choice.time_to_target_s.low <= max(event.elapsed_s for event in reached)
+    assert choice.lr is not None
     assert 1e-4 <= choice.lr <= 0.3
 
     followed = advice.apply(experiment)
@@ -129,6 +132,30 @@ def test_advice_for_throughput_trains_nothing(store: Store, ray_head: Path) -> N
     speeds = [event.samples_per_s or 0.0 for event in heard if isinstance(event, PlanMeasured)]
     assert advice.choice.samples_per_s.value >= 0.7 * max(speeds)
     assert advice.choice.time_to_target_s is None
+
+
+@pytest.mark.ray
+@pytest.mark.slow
+def test_a_program_is_measured_on_several_workers_and_compared_in_trainings(
+    store: Store, ray_head: Path
+) -> None:
+    experiment = Experiment(
+        command=[sys.executable, str(PROGRAM), "trains", "{size}", "{rate}"],
+        objectives=[{"metric": "loss", "goal": "minimize"}],
+        search={"size": {"choices": [8, 64]}, "rate": {"low": 0.01, "high": 1.0, "log": True}},
+        advise={"batch": "size", "lr": "rate", "workers": True},
+    )
+    events: list[Event] = []
+    advice = ask(store, experiment, events)
+    measured = [event for event in events if isinstance(event, PlanMeasured)]
+    assert {str(event.plan["workers"]) for event in measured} == {"1", "2"}
+    assert all(event.step_time_s == pytest.approx(0.01) for event in measured)
+    assert any(isinstance(event, CandidateTried) for event in events)
+    assert set(advice.settings) == {"search.size", "search.rate", "plan.workers", "advise.workers"}
+    followed = advice.apply(experiment)
+    assert followed.search.root["size"].values() == [advice.choice.plan.micro_batch]
+    assert followed.search.root["rate"].values() == [advice.choice.lr]
+    assert "computing       as the experiment states" in str(advice)
 
 
 @pytest.mark.ray
@@ -199,6 +226,6 @@ def test_train_functions_are_refused_before_anything_starts(store: Store) -> Non
     experiment = Experiment(
         train="json:loads", objectives=[{"metric": "loss", "goal": "minimize"}], search={"x": 0.5}
     )
-    with pytest.raises(ExperimentError, match="Name a model and data instead"):
+    with pytest.raises(ExperimentError, match="Write advise:"):
         wb.advise(experiment, store=store)
     assert store.runs() == []

@@ -303,3 +303,11 @@ class TestHostile:
         with pytest.raises(HTTPClientError) as caught:
             await jp_ws_fetch("workbench", "api", "live", headers={"Authorization": ""})
         assert caught.value.code == 403
+
+    @pytest.mark.parametrize("headers", [{}, {"Cookie": "username-localhost=x"}])
+    async def test_a_page_of_another_site_cannot_connect(self, jp_ws_fetch, http_server_client, headers):
+        # A browser sends the cookies of the person, but no token in a header.
+        other = {"Origin": "https://elsewhere.example", "Authorization": "", **headers}
+        with pytest.raises(HTTPClientError) as caught:
+            await jp_ws_fetch("workbench", "api", "live", headers=other)
+        assert caught.value.code == 403

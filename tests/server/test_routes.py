@@ -209,6 +209,20 @@ class TestWhoMay:
         assert caught.value.code == 403
         assert store.commands(run_id) == []
 
+    async def test_a_page_of_another_site_reads_and_changes_nothing(self, post, run_id, store: Store):
+        with pytest.raises(HTTPClientError) as caught:
+            await post(
+                "actions", body={"kind": "stop", "run": run_id},
+                headers={"Origin": "https://elsewhere.example", "Authorization": ""},
+            )  # fmt: skip
+        assert caught.value.code == 404
+        assert store.commands(run_id) == []
+
+    async def test_a_body_of_a_hundred_megabytes_is_refused(self, post, run_id, store: Store):
+        with pytest.raises(HTTPClientError) as caught:
+            await post("actions", body=b"[" * 100_000_000)
+        assert (caught.value.code, store.commands(run_id)) == (400, [])
+
 
 class TestSnippets:
     async def test_the_snippet_of_an_action_is_answered_and_nothing_is_done(self, post, run_id, store: Store):

@@ -157,6 +157,20 @@ def test_a_trial_whose_coordinators_always_die_is_given_up(store: Store) -> None
     sweep.assert_sound()
 
 
+@pytest.mark.slow
+def test_a_frozen_driver_is_replaced_when_its_run_is_resumed(store: Store) -> None:
+    sweep = go_on(store, options={"steps": 4, "pause_s": 0.2}, budget={"trials": 6}).launch()
+    sweep.wait_for(TrialReported, lambda event: event.trial == 2)
+    frozen = psutil.Process(sweep.of(DriverStarted)[-1].pid)
+    frozen.suspend()
+    wait_until(lambda: sweep.state == "lost", 60)
+    sweep.launch()
+    sweep.wait("complete")
+    assert not frozen.is_running()
+    assert sorted(event.trial for event in sweep.of(TrialEnded)) == list(range(6))
+    sweep.assert_sound()
+
+
 def test_a_killed_driver_comes_back_and_proposes_what_it_would_have_proposed(store: Store) -> None:
     fields = {"options": {"steps": 4, "pause_s": 0.1}, "budget": {"trials": 8}, "sampler": "tpe", "seed": 7}
     fields["early_stop"] = {"pruner": "median", "startup_trials": 2}

@@ -17,7 +17,7 @@ from workbench.advisor.advice_card import html_of
 from workbench.advisor.advice_lines import lines_of
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
-from workbench.plan import Plan
+from workbench.plan import SIZES, PartialPlan, Plan
 from workbench.space import Space
 
 Goal = Literal["time", "money", "energy", "throughput"]
@@ -56,13 +56,13 @@ class Candidate:
     """A plan with a learning rate, and what it should bring.
 
     Attributes:
-        plan: The plan in full.
-        lr: The peak rate at the global batch of the plan.
-        lr_rule: The rule that leads to it from the rate at the reference batch.
+        plan: The plan in full; of a function or program, which compute as they do, only the sizes count.
+        lr: The peak rate at the global batch of the plan; None where there is none to choose.
+        lr_rule: The rule that leads to it from the rate at the reference batch; None where it stays.
         warmup_epochs: Epochs of warm-up.
         samples_per_s: Over all workers.
         step_time_s: Seconds per optimizer step.
-        epoch_time_s: Seconds of the steps of one pass over the training data.
+        epoch_time_s: Seconds of the steps of one pass over the training data; None if unknown.
         memory_bytes: What a worker holds; None where it could not be known.
         power_w: What all its devices use; None where nothing metered it.
         time_to_target_s: Seconds of training to the target, or, without one, to the end; None where nothing
@@ -71,12 +71,12 @@ class Candidate:
     """
 
     plan: Plan
-    lr: float
-    lr_rule: str
+    lr: float | None
+    lr_rule: str | None
     warmup_epochs: float
     samples_per_s: Estimate
     step_time_s: Estimate
-    epoch_time_s: Estimate
+    epoch_time_s: Estimate | None
     memory_bytes: MemoryNeed | None = None
     power_w: float | None = None
     time_to_target_s: Estimate | None = None
@@ -89,7 +89,10 @@ class Candidate:
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain values."""
-        return asdict(self) | {"plan": self.plan.to_json(), "written": self.written}
+        plan = PartialPlan.of_plan(self.plan)
+        if self.lr_rule is None:
+            plan = plan.only(SIZES)
+        return asdict(self) | {"plan": plan.to_json(), "written": self.written}
 
 
 @dataclass(frozen=True)
@@ -156,7 +159,7 @@ def apply_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) ->
     Args:
         experiment: The experiment.
         settings: Values by dotted path, such as `plan.workers`; a parameter of the same name is no longer
-            searched.
+            searched, and one below `search` keeps one value.
 
     Raises:
         ExperimentError: If the result is not a valid experiment.
@@ -170,6 +173,6 @@ def apply_settings(experiment: Experiment, settings: Mapping[str, JsonValue]) ->
     for path, value in settings.items():
         section, _, name = path.partition(".")
         sections.setdefault(section, {})[name] = value
-    decided = {path.partition(".")[2] for path in settings}
+    decided = {path.partition(".")[2] for path in settings if not path.startswith("search.")}
     left = {name: domain for name, domain in experiment.search.root.items() if name not in decided}
     return experiment.model_copy(update={"search": Space(left)}).replace(**sections)

@@ -55,7 +55,8 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
     for index, (name, text) in enumerate(rows_of(choice)):
         legend = "  (micro batch x accumulation x workers)" if index == 0 else ""
         lines += _labelled(name, text + legend)
-    lines += _labelled("noise scale", describe_noise(advice))
+    if choice.get("lr_rule") or mapping(advice.get("noise")).get("scale_samples"):
+        lines += _labelled("noise scale", describe_noise(advice))
     lines += _listed("why", texts(choice.get("reasons")))
     for name, other in (("runner-up", runner_up), ("without advice", mapping(advice.get("reference")))):
         if other:
@@ -97,7 +98,8 @@ def rows_of(candidate: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return what is recommended and predicted of a candidate, as pairs of name and text; the batch first."""
     plan = stored_plan(candidate)
     found = [("global batch", plan.batch_text), ("computing", plan.work_text or _AS_WRITTEN)]
-    found.append(("learning rate", _describe_rate(candidate)))
+    if candidate.get("lr") is not None or candidate.get("lr_rule"):
+        found.append(("learning rate", _describe_rate(candidate)))
     for name, key, write in (
         ("samples/s", "samples_per_s", format_rate),
         ("step time", "step_time_s", format_duration),

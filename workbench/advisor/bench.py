@@ -10,11 +10,12 @@ import dataclasses
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import cast
 
 from pydantic import JsonValue
 
 from workbench.artifacts import Artifacts
-from workbench.errors import RunError
+from workbench.errors import ExperimentError, RunError
 from workbench.events import (
     Event,
     Noted,
@@ -27,6 +28,7 @@ from workbench.events import (
 )
 from workbench.experiment import Experiment
 from workbench.plan import PartialPlan, Plan
+from workbench.planning.own_code import own_values
 from workbench.probes.measurements import PlanProbe, RateTest
 from workbench.remote.code_origin import Origin
 from workbench.training import TrialTask
@@ -46,7 +48,7 @@ class Report:
     """A report of a training in progress.
 
     Attributes:
-        elapsed_s: Seconds since its data and model were there.
+        elapsed_s: Seconds since its data and model were there; of a function or program, since it started.
         event: The report.
         plan: Its plan in full.
     """
@@ -111,13 +113,16 @@ class Bench:
             What was found, a measurement a plan.
 
         Raises:
+            ExperimentError: If a function or program reports no speed.
             RunError: If the experiment fails for another reason than memory.
         """
         left, found = list(plans), []
         while left:
+            # The workers of a program meet anew for each start.
+            now = left if self._experiment.trains_model else left[:1]
             task = dataclasses.replace(
                 self._task, params=dict(params), plan=PartialPlan.of(workers=num_workers),
-                measurement=dataclasses.replace(order, plans=tuple(left)),
+                measurement=dataclasses.replace(order, plans=tuple(now)),
             )  # fmt: skip
             measured: list[PlanMeasured] = []
             ended, workers_per_node = None, ()
@@ -127,7 +132,13 @@ class Bench:
                     measured.append(event.model_copy(update=place))
                 ended = event if isinstance(event, TrialEnded) else ended
             if ended is not None and ended.state == "failed":
-                if ended.reason != "oom" or len(measured) >= len(left):
+                if ended.is_unreported:
+                    raise ExperimentError(
+                        str(ended.message), field="advise.speed",
+                        next_step="Print it or call wb.report(samples_per_s=...); or name the metric in "
+                        "advise.speed, with its unit in advise.unit.",
+                    )  # fmt: skip
+                if ended.reason != "oom" or len(measured) >= len(now):
                     raise RunError(
                         f"a plan could not be measured: {ended.message}",
                         next_step="Run a sweep of one trial and read its log.",
@@ -146,7 +157,7 @@ class Bench:
             for event in measured:
                 self._sink(event)
             found += measured
-            if len(measured) < len(left) and (ended is None or ended.state != "failed"):
+            if len(measured) < len(now) and (ended is None or ended.state != "failed"):
                 raise RunError("the workers measured fewer plans than requested")
             left = left[len(measured) :]
         return found
@@ -180,22 +191,28 @@ class Bench:
             Whether it ended by itself, complete.
         """
         folder = self._artifacts.below(f"candidates/{number:04d}")
+        decided = PartialPlan.of_plan(plan)
+        if self._experiment.advise is not None:
+            params = own_values(self._experiment, params, plan.micro_batch, cast(float, params["lr"]))
+            decided = decided.only(["workers"])
         task = dataclasses.replace(
             self._task,
             trial=number,
             params=dict(params),
-            plan=PartialPlan.of_plan(plan),
+            plan=decided,
             seed=seed,
             folder=folder.url,
         )
-        begun_unix_s, planned, ended = 0.0, PartialPlan(), None
+        begun_unix_s, planned, ended = None, PartialPlan(), None
         stop = threading.Event()
         try:
             for event, _ in self._events(task, plan.workers, stop):
                 if isinstance(event, TrialPlanned):
                     begun_unix_s, planned = event.time_unix_s, PartialPlan.from_json(event.plan)
                 elif isinstance(event, TrialReported) and not stop.is_set():
-                    elapsed_s = max(0.0, event.time_unix_s - begun_unix_s)
+                    elapsed_s = event.elapsed_s
+                    if begun_unix_s is not None:
+                        elapsed_s = max(0.0, event.time_unix_s - begun_unix_s)
                     if not continues(Report(elapsed_s, event, planned)):
                         stop.set()
                 ended = event if isinstance(event, TrialEnded) else ended

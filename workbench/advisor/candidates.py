@@ -43,18 +43,23 @@ def candidate_of(
         hardware=Hardware(has_gpu=True),
     )
     step_s = knowledge.step_times([plan])[0]
-    return Candidate(
-        plan=plan,
-        lr=settings.lr,
-        lr_rule=rule_in_force(
+    rule = epoch_s = None
+    if experiment.trains_model:
+        rule = rule_in_force(
             settings.training.lr_rule,
             optimizer=settings.training.optimizer,
             going_up=plan.global_batch >= settings.training.reference_batch,
-        ),
+        )
+    if num_train_samples is not None:
+        epoch_s = step_s.times(math.ceil(num_train_samples / plan.global_batch))
+    return Candidate(
+        plan=plan,
+        lr=settings.lr if experiment.advise is None or experiment.advise.lr is not None else None,
+        lr_rule=rule,
         warmup_epochs=settings.warmup_epochs,
         samples_per_s=step_s.inverse(plan.global_batch),
         step_time_s=step_s,
-        epoch_time_s=step_s.times(math.ceil((num_train_samples or plan.global_batch) / plan.global_batch)),
+        epoch_time_s=epoch_s,
         memory_bytes=knowledge.memory(plan),
         power_w=knowledge.power_w(plan),
         time_to_target_s=time_s,

@@ -35,6 +35,7 @@ _MIN_STEPS_PER_EPOCH = 4
 # How far from the usual rate an open one is searched.
 _RATE_RANGE = 100.0
 _MAX_VALUES = 64
+_MANY_SAMPLES = 2**62
 _ANY_RATE = 1e-3
 # Configurations that are drawn to find one whose model is trained by steps.
 _MAX_DRAWN = 64
@@ -91,13 +92,13 @@ class Choices:
 
 
 def choices_of(
-    experiment: Experiment, *, num_train_samples: int, max_workers: int, hardware: Hardware
+    experiment: Experiment, *, num_train_samples: int | None, max_workers: int, hardware: Hardware
 ) -> Choices:
     """Return what an experiment leaves open.
 
     Args:
-        experiment: It trains a model.
-        num_train_samples: Samples of the training data.
+        experiment: It trains a model, or is in the words of plans.
+        num_train_samples: Samples of the training data; None where that is not known.
         max_workers: Workers that there can be at once.
         hardware: What workers compute on.
 
@@ -108,6 +109,7 @@ def choices_of(
     read = _Reader(experiment)
     params = base_params(experiment)
     settings = resolve(experiment, params, num_train_samples=num_train_samples)
+    most = num_train_samples or _MANY_SAMPLES
     workers = read.numbers("plan", "workers")
     if workers is None:
         workers = tuple(sorted({2**power for power in range(max_workers.bit_length())} | {max_workers}))
@@ -115,7 +117,7 @@ def choices_of(
     batches = read.numbers("training", "global_batch")
     micro_batches, accumulations = read.numbers("plan", "micro_batch"), read.numbers("plan", "accumulation")
     if batches is None:
-        batches = tuple(_batches_around(experiment.training.reference_batch, num_train_samples))
+        batches = tuple(_batches_around(experiment.training.reference_batch, most))
         if micro_batches is not None and accumulations is not None:
             batches = tuple(
                 sorted({m * a * w for m in micro_batches for a in accumulations for w in workers})
@@ -136,7 +138,7 @@ def choices_of(
     return Choices(
         params=params,
         workers=workers,
-        global_batches=tuple(batch for batch in batches if batch <= num_train_samples) or batches[:1],
+        global_batches=tuple(batch for batch in batches if batch <= most) or batches[:1],
         micro_batches=micro_batches,
         accumulations=accumulations,
         options=options,
@@ -150,13 +152,17 @@ def check_advisable(experiment: Experiment) -> None:
     """Raise unless plans of an experiment can be measured.
 
     Raises:
-        ExperimentError: If the experiment trains no model, or only models that make no optimizer steps.
+        ExperimentError: If the batch of a function or program is not known, or the models make no optimizer
+            steps.
     """
-    if not experiment.trains_model:
+    if not experiment.trains_model and experiment.advise is None:
+        is_function = experiment.command is None
         raise ExperimentError(
-            "the advisor cannot measure a train function, which decides by itself how it uses hardware",
-            field="train",
-            next_step="Name a model and data instead.",
+            f"the advisor does not know what the batch of a {'train function' if is_function else 'command'} "
+            "is",
+            field="train" if is_function else "command",
+            next_step="Write advise: {batch: NAME} with the parameter that is its batch, and have it report "
+            "samples_per_s or steps_per_s.",
         )
     if fitted_of(experiment, drawn_params(experiment)) is not None:
         raise ExperimentError(

@@ -91,7 +91,7 @@ class Confirmation:
         """
         choices, reference = self._choices, self._reference
         step_s = reference.step_time_s
-        if not choices.is_rate_open or step_s is None:
+        if not choices.is_rate_open or step_s is None or not self._experiment.trains_model:
             return None
         affordable = [each for each in _RATE_TESTS if math.prod(each) * step_s <= _RATE_PART * budget_s]
         if not affordable:

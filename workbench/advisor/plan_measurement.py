@@ -159,7 +159,7 @@ class PlanMeasurer:
     def _choices(self, reference: PlanMeasured) -> Choices:
         return choices_of(
             self._experiment,
-            num_train_samples=reference.num_train_samples or 0,
+            num_train_samples=reference.num_train_samples,
             max_workers=self._around.capacity.num_workers,
             hardware=Hardware(self._around.on_gpu, plan_of(reference.plan).precision == "bf16"),
         )

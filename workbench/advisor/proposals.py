@@ -19,6 +19,8 @@ from workbench.study import Study
 
 METRIC = "seconds"
 _MAX_PROPOSALS = 500
+_NOTHING_TO_TRAIN = "elsewhere:train"
+"""The study proposes plans; what trains them is no matter of it."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Proposer:
         """Begin a study.
 
         Args:
-            experiment: Whose model and data these are.
+            experiment: What is to be trained.
             choices: What rates are allowed.
             plans: The plans to choose among, by name.
             rates: The lowest and the highest rate at the reference batch.
@@ -57,6 +59,8 @@ class Proposer:
         else:
             search["lr"] = low
         document = experiment.model_dump(mode="json", include={"model", "data", "seed"})
+        if not experiment.trains_model:
+            document["train"] = _NOTHING_TO_TRAIN
         inner = Experiment(
             **document, search=search, objectives=[{"metric": METRIC, "goal": "minimize"}],
             budget={"trials": _MAX_PROPOSALS},

@@ -7,6 +7,7 @@ predicts, are trained within a time budget (`confirmation`). The advice is compo
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 
@@ -22,6 +23,7 @@ from workbench.events import Sink
 from workbench.experiment import Experiment
 from workbench.performance.memory import MemoryLaw, fit_law
 from workbench.plan import PartialPlan
+from workbench.planning.own_code import in_words_of_plans, own_settings
 from workbench.probes.memory_estimate import estimate_memory
 from workbench.remote.code_origin import Origin
 from workbench.resources import cluster_inventory, inventory
@@ -62,9 +64,10 @@ def measurement_context_of(store: Store, run_id: str, experiment: Experiment) ->
         run_id: The run; its own trainings are left out.
         experiment: What is to be trained.
     """
+    named = in_words_of_plans(experiment)
     cluster = cluster_inventory()
     capacity = capacity_of(experiment, cluster)
-    setting = setting_of(experiment, base_params(experiment), capacity.shape, cluster)
+    setting = setting_of(experiment, base_params(named), capacity.shape, cluster)
     on_gpu = capacity.shape.gpus > 0
     gpus = inventory().gpus if on_gpu else ()
     limits_bytes = [gpu.memory_bytes * min(capacity.shape.gpus, 1.0) for gpu in gpus]
@@ -77,7 +80,7 @@ def measurement_context_of(store: Store, run_id: str, experiment: Experiment) ->
     return MeasurementContext(
         capacity, on_gpu, min(limits_bytes, default=None), setting,
         known=tuple(read_measurements(store, setting)), noise_scale=read_noise_scale(store, experiment),
-        estimated=_estimated(experiment) if on_gpu else None,
+        estimated=_estimated(experiment) if on_gpu and experiment.trains_model else None,
     )  # fmt: skip
 
 
@@ -119,7 +122,8 @@ class Advisor:
             sink: Takes what the bench does not store itself.
             clock: Returns seconds.
         """
-        self._experiment, self._bench, self._around = experiment, bench, around
+        self._written, self._experiment = experiment, in_words_of_plans(experiment)
+        self._bench, self._around = bench, around
         self._goal: Goal = goal
         self._budget_s, self._sink, self._clock = budget_s, sink, clock
 
@@ -151,7 +155,7 @@ class Advisor:
         if with_race and self._goal != "throughput":
             rates = contest.test_rates(self._budget_s)
             race = contest.race(plans, rates, self._budget_s - (self._clock() - began_s))
-        return conclude(
+        advice = conclude(
             Findings(
                 experiment=self._experiment,
                 goal=self._goal,
@@ -169,3 +173,6 @@ class Advisor:
                 placements_s=measurer.placements_s,
             )
         )
+        if self._written.advise is None:
+            return advice
+        return dataclasses.replace(advice, settings=own_settings(self._written, advice.settings))

@@ -26,6 +26,7 @@ from workbench.advisor.variants import read_plan
 from workbench.errors import WorkbenchError
 from workbench.events import Event, PlanMeasured, ResizeMeasured, TrialReported
 from workbench.experiment import Component, Experiment
+from workbench.experiment.command import arguments_of
 from workbench.experiment.sections import Training
 from workbench.plan import Hardware, PartialPlan, Plan
 from workbench.resources import ClusterInventory
@@ -71,9 +72,19 @@ def work_of(experiment: Experiment, params: Mapping[str, JsonValue]) -> dict[str
         "model": _written(experiment.model),
         "data": _written(experiment.data),
         "loss": _written(experiment.loss),
+        **_own_code(experiment),
         "training": training | {name: params[name] for name in _TRAINING if name in params},
         "params": dict(params),
     }
+
+
+def _own_code(experiment: Experiment) -> dict[str, JsonValue]:
+    """Return what a function or a program computes, its files included, as far as they are here."""
+    if experiment.trains_model:
+        return {}
+    paths = [Path(part) for part in arguments_of(experiment.command or "")]
+    files = [hashlib.sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file()]
+    return {"train": _written(experiment.train), "command": experiment.command, "files": [*files]}
 
 
 def work_params(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
@@ -247,4 +258,7 @@ def noise_scale_of(report: TrialReported) -> float | None:
 
 
 def _same_task(experiment: Experiment) -> Callable[[Experiment], bool]:
-    return lambda other: (other.model, other.data) == (experiment.model, experiment.data)
+    def named(one: Experiment) -> tuple[Any, ...]:
+        return one.model, one.data, one.train, one.command
+
+    return lambda other: named(other) == named(experiment)

@@ -17,6 +17,8 @@ from workbench.strategies.capabilities import strategy_for_many, strategy_on
 
 Variant = PartialPlan
 """The dimensions of a plan that are not factors of the global batch, all decided."""
+_DEFAULTS = PartialPlan.of(strategy="ddp")
+"""Of a function or program only the sizes are stored; on one worker this is another word for single."""
 
 
 @lru_cache(maxsize=10_000)  # searches compare the same plans again and again
@@ -36,7 +38,7 @@ def plan_with(variant: Variant, workers: int, micro_batch: int, accumulation: in
 
 def read_plan(stored: Mapping[str, Any]) -> Plan | None:
     """Return a stored plan in the form in which `plan_with` makes it; None where a size is missing."""
-    plan = PartialPlan.from_json(stored).complete()
+    plan = (_DEFAULTS | PartialPlan.from_json(stored)).complete()
     return None if plan is None else _usual_form(plan)
 
 
@@ -46,7 +48,7 @@ def plan_of(stored: Mapping[str, Any]) -> Plan:
     Raises:
         ValueError: If it does not state workers, micro batch and accumulation.
     """
-    return _usual_form(Plan.from_json(stored))
+    return _usual_form(Plan.from_json({**_DEFAULTS.to_json(), **stored}))
 
 
 def alternatives(

@@ -24,6 +24,7 @@ from workbench.formatting import format_count, format_rate
 from workbench.performance.goodput import efficiency
 from workbench.performance.noise import MAX_NOISE_SCALES
 from workbench.plan import Plan
+from workbench.planning.own_code import PREFIX
 from workbench.workers.admission import Placement
 
 # Of one training to a target, where nine of ten others should lie: other seeds, other noise.
@@ -153,7 +154,7 @@ def _predicted(found: Findings, plan: Plan, lr: float) -> Candidate:
     candidate = _candidate(found, plan, lr, None, [])
     reasons = [f"{format_rate(candidate.samples_per_s.value)} samples/s predicted by the model of step times"]
     time_s = None
-    if found.noise_scale is not None:
+    if found.noise_scale is not None and candidate.epoch_time_s is not None:
         value = float(efficiency(plan.global_batch, base, found.noise_scale))
         reasons.append(
             f"a sample counts as much as {value:.2f} samples at a batch of {base}, by the gradient noise"
@@ -182,7 +183,9 @@ def _noise_status(found: Findings) -> NoiseStatus:
 
 def _measured(found: Findings) -> Iterator[str]:
     if found.choices.params:
-        written = ", ".join(f"{name}={value}" for name, value in found.choices.params.items())
+        written = ", ".join(
+            f"{name.removeprefix(PREFIX)}={value}" for name, value in found.choices.params.items()
+        )
         yield f"all of it with {written}"
     plans = _plans_measured(found)
     counts = sorted({plan.workers for plan in plans})
@@ -229,10 +232,8 @@ def _would_change(found: Findings, plan: Plan, lr: float, candidates: Sequence[C
         and times[1] is not None
         and times[1].low < times[0].high
     ):
-        yield (
-            f"{runner_up.written} at {runner_up.lr:.3g} lies within the interval: with more time the order "
-            "may change"
-        )
+        at = "" if runner_up.lr is None else f" at {runner_up.lr:.3g}"
+        yield (f"{runner_up.written}{at} lies within the interval: with more time the order may change")
     courses = found.race.courses if found.race else []
     if courses and not any(each.has_reported for each in courses):
         yield "no candidate reached its first evaluation: allow more time (--time)"
@@ -250,7 +251,7 @@ def _would_change(found: Findings, plan: Plan, lr: float, candidates: Sequence[C
             f"the batch is more than {MAX_NOISE_SCALES:g} times the noise scale of "
             f"{found.noise_scale:.0f} samples: a smaller one may need as few steps"
         )
-    elif found.noise_scale is None:
+    elif found.noise_scale is None and found.experiment.trains_model:
         yield "the gradient noise: it grows during a training, and then larger batches pay"
 
 

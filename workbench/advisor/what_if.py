@@ -64,8 +64,14 @@ class WhatIf:
             measured: What was measured of its setting, in that run and before.
 
         Raises:
-            ExperimentError: If nothing was measured.
+            ExperimentError: If nothing was measured, or a function or program was.
         """
+        if not experiment.trains_model:
+            raise ExperimentError(
+                "what-if answers for models: the steps of an epoch of a function or program are not known",
+                field="train" if experiment.command is None else "command",
+                next_step="Read its measured plans in the advice: workbench show RUN.",
+            )
         timed = [each for each in measured if each.step_time_s is not None]
         samples = next((each.num_train_samples for each in measured if each.num_train_samples), None)
         if not timed or samples is None:

@@ -9,9 +9,13 @@ from typing import Any, get_args
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from workbench.data.splits import Datasets, Split, Task, as_split
+from workbench.data.collating import leaves
+from workbench.data.foreign import as_split
+from workbench.data.splits import Datasets, Split, Task
 from workbench.errors import DataError, ExperimentError
 from workbench.experiment.refusals import refusal
+
+_ALLOWED = "(input, target) pairs or mappings of arrays, tensors or numbers"
 
 
 class Description(BaseModel):
@@ -19,7 +23,7 @@ class Description(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    task: Task = Field(description="The task: classification, regression or language_model.")
+    task: Task = Field(description="The task: classification, regression, language_model or other.")
     num_outputs: int | None = Field(None, ge=1, description="Number of classes or of targets.")
     vocabulary_size: int | None = Field(None, ge=1, description="Number of token ids, if inputs are tokens.")
     class_names: tuple[str, ...] = Field((), description="Names of the classes.")
@@ -36,9 +40,9 @@ def load_own(
 
     Args:
         function: Called with a copy of the options. Returns `Datasets`, or (train, validation) or
-            (train, validation, test) of map-style data sets or splits.
+            (train, validation, test) of what `foreign.as_split` takes.
         options: Its options. For a pair they also hold `task` and, where the samples do not determine them,
-            `num_outputs`, `vocabulary_size` and `class_names`.
+            `num_outputs`, `vocabulary_size` and `class_names`, and for streams their lengths.
         name: Name of the data.
         training_seed: Passed if the function has a parameter of this name: repeats of a training can
             then learn from different parts of the data, such as the folds of a cross-validation.
@@ -51,7 +55,7 @@ def load_own(
     returned = function(dict(options), **seeds)
     if isinstance(returned, Datasets):
         return returned
-    splits = _as_splits(returned, name)
+    splits = _as_splits(returned, options, name)
     description = _describe(options, name)
     inputs, targets = _first_batch(splits[0], name)
     return Datasets(
@@ -60,7 +64,7 @@ def load_own(
         train=splits[0],
         validation=splits[1],
         test=splits[2] if len(splits) == 3 else None,
-        input_shape=tuple(inputs.shape[1:]),
+        input_shape=tuple(inputs.shape[1:]) if hasattr(inputs, "shape") else (),
         num_outputs=_num_outputs(description, targets, name),
         vocabulary_size=description.vocabulary_size,
         class_names=description.class_names,
@@ -75,27 +79,15 @@ def takes_training_seed(function: Callable[..., Any]) -> bool:
         return False
 
 
-def _as_splits(returned: Any, name: str) -> list[Split]:
+def _as_splits(returned: Any, options: Mapping[str, Any], name: str) -> list[Split]:
     if not isinstance(returned, tuple | list) or len(returned) not in (2, 3):
         raise DataError(
             f"{name} returned an object of type {type(returned).__name__}",
             field="data",
-            allowed="Datasets, or a pair (train, validation) of map-style data sets",
+            allowed="Datasets, or a pair (train, validation) of data sets or DataLoaders",
         )
-    for part, dataset in zip(("train", "validation", "test"), returned, strict=False):
-        _check_map_style(dataset, f"{part} of {name}")
-    return [as_split(dataset) for dataset in returned]
-
-
-def _check_map_style(dataset: Any, whose: str) -> None:
-    if not hasattr(dataset, "__len__") or not (hasattr(dataset, "__getitem__") or hasattr(dataset, "batch")):
-        raise DataError(
-            f"{whose} is an object of type {type(dataset).__name__}",
-            field="data",
-            allowed="a data set with __len__ and __getitem__ (not an iterable one)",
-        )
-    if len(dataset) == 0:
-        raise DataError(f"{whose} has no samples", field="data")
+    parts = zip(("train", "validation", "test"), returned, strict=False)
+    return [as_split(dataset, options, part=part, name=name) for part, dataset in parts]
 
 
 def _describe(options: Mapping[str, Any], name: str) -> Description:
@@ -118,29 +110,28 @@ def _first_batch(split: Split, name: str) -> tuple[Any, Any]:
         inputs, targets = split.batch(np.arange(1))
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"the first sample of {name} is not a pair of arrays: {error}",
-            field="data",
-            allowed="(input, target) pairs of arrays, tensors or numbers",
+            f"the first sample of {name} does not make a batch: {error}", field="data", allowed=_ALLOWED
         ) from error
     for part, values in (("inputs", inputs), ("targets", targets)):
-        is_numeric = hasattr(values, "shape")
-        if isinstance(values, np.ndarray):
-            is_numeric = values.dtype.kind in "biuf"
-        if not is_numeric:
-            kind = values.dtype if isinstance(values, np.ndarray) else type(values).__name__
+        if not any(_is_numeric(leaf) for leaf in leaves(values)):
+            kinds = sorted({type(leaf).__name__ for leaf in leaves(values)})
             raise DataError(
-                f"the {part} of {name} are of type {kind}",
-                field="data",
-                allowed="(input, target) pairs of arrays, tensors or numbers",
+                f"the {part} of {name} are of type {', '.join(kinds)}", field="data", allowed=_ALLOWED
             )
     return inputs, targets
+
+
+def _is_numeric(values: Any) -> bool:
+    is_array = isinstance(values, np.ndarray)
+    return values.dtype.kind in "biuf" if is_array else hasattr(values, "shape")
 
 
 def _num_outputs(description: Description, targets: Any, name: str) -> int:
     if description.num_outputs is not None:
         return description.num_outputs
-    if description.task == "regression":
-        return int(targets.shape[1]) if len(targets.shape) > 1 else 1
+    shape = getattr(targets, "shape", (1,))
+    if description.task in ("regression", "other"):
+        return int(shape[1]) if len(shape) > 1 else 1
     if description.task == "language_model" and description.vocabulary_size is not None:
         return description.vocabulary_size
     if description.class_names:

@@ -8,12 +8,13 @@ from __future__ import annotations
 import base64
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 
+from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import Datasets, Split
 from workbench.formatting import format_count, format_number, format_rate
 
@@ -52,8 +53,8 @@ def preview(
     """
     draw = np.random.default_rng(seed)
     targets = _targets(datasets, draw)
-    shown = np.sort(draw.permutation(len(datasets.train))[:num_samples])
-    inputs, shown_targets = (np.asarray(part) for part in datasets.train.batch(shown))
+    shown = np.sort(_drawn(datasets.train, draw)[:num_samples])
+    inputs, shown_targets = (_as_numbers(part) for part in datasets.train.batch(shown))
     counts = _class_counts(datasets, targets)
     loaded = _load_samples_per_s(datasets.train, draw, batch)
     splits = {"train": datasets.train, "validation": datasets.validation, "test": datasets.test}
@@ -81,10 +82,13 @@ def _targets(datasets: Datasets, draw: np.random.Generator) -> np.ndarray | None
     held = getattr(datasets.train, "targets", None)
     if isinstance(held, np.ndarray):
         return held
-    order, found = draw.permutation(len(datasets.train))[:_MAX_COUNTED], []
+    order, found = _drawn(datasets.train, draw)[:_MAX_COUNTED], []
     until_s = perf_counter() + _COUNTING_S
     for first in range(0, len(order), _READ_AT_ONCE):
-        found.append(np.asarray(datasets.train.batch(order[first : first + _READ_AT_ONCE])[1]))
+        targets = _as_numbers(datasets.train.batch(order[first : first + _READ_AT_ONCE])[1])
+        if not isinstance(targets, np.ndarray):
+            return None
+        found.append(targets)
         if perf_counter() > until_s:
             break
     return np.concatenate(found)
@@ -107,7 +111,7 @@ def _histogram(datasets: Datasets, targets: np.ndarray | None) -> dict[str, list
 
 def _load_samples_per_s(split: Split, draw: np.random.Generator, batch: int) -> float:
     """Time batches in random order, as training reads them; the first one is not counted."""
-    order = draw.permutation(len(split))
+    order = _drawn(split, draw)
     batches = [order[first : first + batch] for first in range(0, len(order), batch)]
     split.batch(batches[0])
     num_read, began_s, spent_s = 0, perf_counter(), 0.0
@@ -121,7 +125,50 @@ def _load_samples_per_s(split: Split, draw: np.random.Generator, batch: int) -> 
     return num_read / spent_s
 
 
-def _samples(datasets: Datasets, inputs: np.ndarray, targets: np.ndarray) -> list[dict[str, Any]]:
+def _drawn(split: Split, draw: np.random.Generator) -> np.ndarray:
+    """Return all positions in random order, or rising where a split sets its order itself."""
+    return np.arange(len(split)) if isinstance(split, OrderedSplit) else draw.permutation(len(split))
+
+
+def _as_numbers(part: Any) -> Any:
+    """Return inputs or targets with arrays in place of tensors."""
+    if isinstance(part, Mapping):
+        return {name: _as_numbers(value) for name, value in part.items()}
+    if isinstance(part, tuple):
+        return tuple(_as_numbers(value) for value in part)
+    return part if isinstance(part, list) else np.asarray(part)
+
+
+def _fields(inputs: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield what inputs consist of, by name."""
+    named = inputs if isinstance(inputs, Mapping) else None
+    if isinstance(inputs, tuple):
+        named = {f"input {place}": part for place, part in enumerate(inputs)}
+    if named is None:
+        yield name, inputs
+        return
+    for key, part in named.items():
+        yield from _fields(part, f"{name}.{key}" if name else str(key))
+
+
+def _in_words(value: Any) -> str:
+    """Return one field of a sample as short text: the shape of several numbers, and the first ones."""
+    if not isinstance(value, np.ndarray | np.generic):
+        return str(value)[:MAX_CHARACTERS]
+    numbers = " ".join(format_number(float(number)) for number in value.reshape(-1)[:MAX_CELLS])
+    shape = f"{list(value.shape)}: " if value.ndim else ""
+    return f"{shape}{numbers}{' ...' * (value.size > MAX_CELLS)}"
+
+
+def _samples(datasets: Datasets, inputs: Any, targets: Any) -> list[dict[str, Any]]:
+    if not isinstance(inputs, np.ndarray):
+        fields = dict(_fields(inputs))
+        shown = [
+            {"kind": "row", "cells": {name: _in_words(values[place]) for name, values in fields.items()}}
+            for place in range(min(len(values) for values in fields.values()))
+        ]
+        wanted = targets if isinstance(targets, np.ndarray) else [""] * len(shown)
+        return [{**row, "target": _in_words(target)} for row, target in zip(shown, wanted, strict=False)]
     if datasets.vocabulary_size is not None:
         contents = [_text(datasets, tokens) for tokens in inputs]
     elif len(datasets.input_shape) == 3:
@@ -173,14 +220,15 @@ def _pictures(inputs: np.ndarray) -> list[str]:
 
 
 def _warnings(
-    datasets: Datasets, inputs: np.ndarray, counts: Sequence[int] | None, loaded: float, needed: float | None
+    datasets: Datasets, inputs: Any, counts: Sequence[int] | None, loaded: float, needed: float | None
 ) -> list[str]:
     """Return warnings to consider before training."""
     warnings = []
     for name, split in (("train", datasets.train), ("validation", datasets.validation)):
         if len(split) < _FEW:
             warnings.append(f"{name} has {len(split)} samples: results on it are unreliable")
-    if inputs.dtype.kind == "f" and not np.isfinite(inputs).all():
+    arrays = [field for _, field in _fields(inputs) if isinstance(field, np.ndarray)]
+    if any(field.dtype.kind == "f" and not np.isfinite(field).all() for field in arrays):
         warnings.append("some inputs are not finite: training on them diverges")
     if counts and datasets.task == "classification":
         warnings += _imbalance(counts, datasets.class_names)

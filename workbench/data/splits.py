@@ -1,21 +1,20 @@
 """Loaded data sets: splits that return whole batches by index.
 
-`batch(indices)` returns (inputs, targets) as numpy arrays, or as the tensors that a custom
-torch data set returned; moving them to a device is left to training.
+`batch(indices)` returns (inputs, targets) as numpy arrays, or as the tensors that a custom torch data set
+returned; several inputs are a tuple, named ones a mapping. Moving them to a device is left to training.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from workbench.errors import DataError
+from workbench.data.collating import collate
 
-Task = Literal["classification", "regression", "language_model"]
+Task = Literal["classification", "regression", "language_model", "other"]
 
 
 class Split(Protocol):
@@ -31,14 +30,14 @@ class Split(Protocol):
 
 
 class MapStyle(Protocol):
-    """A data set that is indexed by sample number and returns (input, target) pairs."""
+    """A data set that is indexed by sample number and returns samples that `collate` takes."""
 
     def __len__(self) -> int:
         """Return the number of samples."""
         ...
 
     def __getitem__(self, index: int, /) -> Any:
-        """Return the pair (input, target) of one sample."""
+        """Return one sample, such as a pair (input, target)."""
         ...
 
 
@@ -86,9 +85,10 @@ class TokenSplit:
 
 @dataclass(frozen=True)
 class MapSplit:
-    """A custom map-style data set, such as a torch Dataset."""
+    """A custom map-style data set, such as a torch Dataset, and what makes a batch of its samples."""
 
     dataset: MapStyle
+    gather: Callable[[Sequence[Any]], tuple[Any, Any]] = collate
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -97,28 +97,16 @@ class MapSplit:
         """Return the samples at `indices` as one batch: tensors if the data set returns tensors.
 
         Raises:
-            DataError: If a sample is not a pair.
+            DataError: If the samples do not make a batch.
         """
-        samples = [self.dataset[int(index)] for index in indices]
-        if not isinstance(samples[0], tuple | list) or len(samples[0]) != 2:
-            raise DataError(
-                f"sample {indices[0]} is of type {type(samples[0]).__name__}",
-                field="data",
-                allowed="a pair (input, target) of arrays, tensors or numbers",
-                next_step="Wrap the data set in one whose __getitem__ returns such pairs.",
-            )
-        torch = sys.modules.get("torch")
-        # A data set that returns tensors has already loaded torch, so it is not imported here.
-        if torch is not None and any(isinstance(part, torch.Tensor) for part in samples[0]):
-            inputs, targets = torch.utils.data.default_collate(samples)
-            return inputs, targets
-        inputs, targets = zip(*samples, strict=True)
-        return _as_inputs(inputs), np.asarray(targets)
+        return self.gather(fetch_samples(self.dataset, [int(index) for index in indices]))
 
 
-def _as_inputs(samples: Sequence[Any]) -> np.ndarray:
-    stacked = np.stack([np.asarray(sample) for sample in samples])
-    return stacked.astype(np.float32) if stacked.dtype == np.float64 else stacked
+def fetch_samples(dataset: Any, indices: list[int]) -> Sequence[Any]:
+    """Return samples of a map-style data set, at once where it can: see torch's `__getitems__`."""
+    if hasattr(dataset, "__getitems__"):
+        return dataset.__getitems__(indices)
+    return [dataset[index] for index in indices]
 
 
 @dataclass(frozen=True)
@@ -127,7 +115,7 @@ class Datasets:
 
     Attributes:
         name: Its display name.
-        task: What to predict: a class, a number, or the next token.
+        task: What to predict: a class, a number, the next token, or something that only the model knows.
         train: Samples to learn from.
         validation: Samples to choose the best configuration by.
         test: Samples that no decision has used, if the data set has some.
@@ -196,9 +184,3 @@ def divisor(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:
     """Return what to divide by to standardise: the deviation, or 1 for a feature that is constant."""
     # The deviation of equal numbers can be a rounding error above 0; dividing by it would amplify noise.
     return np.where(deviation > 1e-12 * np.maximum(1.0, np.abs(mean)), deviation, 1.0)
-
-
-def as_split(dataset: Any) -> Split:
-    """Return `dataset` if it is a split, else wrap it as a map-style data set."""
-    # Some map-style data sets have a method `batch` that means something else.
-    return MapSplit(dataset) if hasattr(dataset, "__getitem__") else cast(Split, dataset)

@@ -35,13 +35,14 @@ from workbench.experiment.components import Component
 from workbench.experiment.goals import Constraint, Objective
 from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.naming import check_name
+from workbench.experiment.own_advice import OwnAdvice
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.refusals import refusal, refusal_of_all
 from workbench.experiment.samplers import samplers_for_several_objectives
 from workbench.experiment.search_methods import EarlyStop, Sampler
 from workbench.experiment.sections import Budget, Resources, Training
 from workbench.experiment.setting_types import PositiveInt
-from workbench.experiment.what_is_trained import check_unit, check_what_is_trained
+from workbench.experiment.what_is_trained import check_momentum, check_unit, check_what_is_trained
 from workbench.experiment.yaml_file import read_yaml, read_yaml_file, write_yaml
 from workbench.space import Space
 
@@ -105,7 +106,8 @@ class Experiment(BaseModel):
         "such as python train.py --lr {lr}; a line or a list.",
     )
     loss: Component | None = Field(
-        default=None, description="Loss; the default follows from the data's task."
+        default=None,
+        description="Loss; the default is the one that the model returns, else that of the data's task.",
     )
     metrics: _Metrics = Field(
         default=(),
@@ -117,6 +119,11 @@ class Experiment(BaseModel):
         description="Name of the value by which a command counts its steps, such as epoch; without it, its "
         "reports are counted.",
     )  # fmt: skip
+    advise: OwnAdvice | None = Field(
+        default=None,
+        description="Of a train function or a command: the parameters that `workbench advise` chooses, "
+        "such as {batch: batch_size, workers: true}, and the speed that it reports.",
+    )
     objectives: tuple[Objective, ...] = Field(min_length=1, description="What to improve.")
     constraints: tuple[Constraint, ...] = Field(
         default=(), description="Limits that a trial must keep to be feasible."
@@ -156,7 +163,7 @@ class Experiment(BaseModel):
         check_what_is_trained(self)
         _check_objectives(self)
         check_unit(self)
-        _check_momentum(self)
+        check_momentum(self)
         _check_searched_fields(self)
         return self
 
@@ -171,6 +178,11 @@ class Experiment(BaseModel):
     def trains_model(self) -> bool:
         """Whether the workbench trains a model itself, not a function or a program."""
         return self.train is None and self.command is None
+
+    @property
+    def leaves_loss_to_model(self) -> bool:
+        """Whether the model receives the targets and computes its loss itself."""
+        return self.loss is not None and self.loss.name == "model"
 
     @property
     def own_metrics(self) -> tuple[Component, ...]:
@@ -339,21 +351,6 @@ def _check_one_checkpoint(experiment: Experiment) -> None:
             allowed="returned or best" if follows_best[0] else "last or {mean_last: 3}",
             next_step="Have all objectives follow the best checkpoint, or all the last one.",
         )
-
-
-def _check_momentum(experiment: Experiment) -> None:
-    """Refuse a momentum that no optimizer of the experiment reads."""
-    optimizers = experiment.search.root.get("optimizer")
-    named = [experiment.training.optimizer] if optimizers is None else optimizers.values() or []
-    if any(str(name).lower() == "sgd" for name in named) or not experiment.trains_model:
-        return
-    fields = {"search.momentum": "momentum" in experiment.search.root}
-    fields["training.momentum"] = "momentum" in experiment.training.model_dump()
-    for field, is_given in fields.items():
-        if is_given:
-            raise ExperimentError(
-                "only the optimizer sgd reads it", field=field, next_step="Remove it, or train with sgd."
-            )
 
 
 def _check_searched_fields(experiment: Experiment) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from workbench.errors import ExperimentError
 from workbench.experiment.command import check_command
+from workbench.experiment.own_advice import check_own_advice
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -19,6 +20,7 @@ def check_what_is_trained(experiment: Experiment) -> None:
     Raises:
         ExperimentError: If it does not.
     """
+    check_own_advice(experiment)
     if experiment.command is not None:
         _check_program(experiment)
         return
@@ -46,6 +48,21 @@ def check_unit(experiment: Experiment) -> None:
             f"{unit} is an objective and so does not measure progress", field="early_stop.unit",
             allowed="steps, or another metric that is reported",
         )  # fmt: skip
+
+
+def check_momentum(experiment: Experiment) -> None:
+    """Refuse a momentum that no optimizer of the experiment reads."""
+    optimizers = experiment.search.root.get("optimizer")
+    named = [experiment.training.optimizer] if optimizers is None else optimizers.values() or []
+    if any(str(name).lower() == "sgd" for name in named) or not experiment.trains_model:
+        return
+    fields = {"search.momentum": "momentum" in experiment.search.root}
+    fields["training.momentum"] = "momentum" in experiment.training.model_dump()
+    for field, is_given in fields.items():
+        if is_given:
+            raise ExperimentError(
+                "only the optimizer sgd reads it", field=field, next_step="Remove it, or train with sgd."
+            )
 
 
 def _check_function(experiment: Experiment) -> None:

@@ -11,7 +11,7 @@ from typing import Literal
 
 from workbench.registry import Registry
 
-Task = Literal["classification", "regression", "language_model"]
+Task = Literal["classification", "regression", "language_model", "other"]
 
 MODELS = Registry(
     "model",
@@ -35,6 +35,7 @@ LOSSES = Registry(
         "mean_squared_error": "workbench.models.losses:mean_squared_error",
         "mean_absolute_error": "workbench.models.losses:mean_absolute_error",
         "huber": "workbench.models.losses:huber",
+        "model": "workbench.models.losses:of_model",
     },
     group="workbench.losses",
 )
@@ -68,11 +69,13 @@ _DEFAULT_LOSSES: dict[Task, str] = {
     "classification": "cross_entropy",
     "regression": "mean_squared_error",
     "language_model": "cross_entropy",
+    "other": "model",
 }
 _DEFAULT_METRICS: dict[Task, tuple[str, ...]] = {
     "classification": ("accuracy",),
     "regression": ("mean_absolute_error", "root_mean_squared_error"),
     "language_model": ("accuracy", "perplexity"),
+    "other": (),
 }
 
 

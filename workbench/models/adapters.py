@@ -20,7 +20,7 @@ from workbench.registry import Registry, load_object
 
 ModelReference = str | Callable[[Mapping[str, Any]], nn.Module]
 LossReference = str | Loss
-MetricReference = str | Metric | Callable[[Tensor, Tensor], Tensor | tuple[Tensor, int]]
+MetricReference = str | Metric | Callable[[Any, Any], Tensor | tuple[Tensor, int]]
 
 
 def build_model(
@@ -116,11 +116,11 @@ def load_metrics(
     }
 
 
-def _as_metric(found: Metric | Callable[[Tensor, Tensor], Any]) -> Metric:
+def _as_metric(found: Metric | Callable[[Any, Any], Any]) -> Metric:
     if isinstance(found, Metric):
         return found
 
-    def measure(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    def measure(outputs: Any, targets: Any) -> tuple[Tensor, int | Tensor]:
         measured = found(outputs, targets)
         if isinstance(measured, tuple):
             return measured

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from workbench.errors import ExperimentError, WorkbenchError
+from workbench.models.calls import Inputs, call_model, describe_inputs, num_samples
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Layer:
     shares: str = ""
 
 
-def describe_layers(model: nn.Module, inputs: Tensor) -> list[Layer]:
+def describe_layers(model: nn.Module, inputs: Inputs) -> list[Layer]:
     """Send a batch through a model and describe its modules, in the order in which they were defined.
 
     Args:
@@ -59,7 +60,7 @@ def describe_layers(model: nn.Module, inputs: Tensor) -> list[Layer]:
         )
     ]
     try:
-        model(inputs)
+        call_model(model, inputs)
     except (WorkbenchError, *needs_values()):
         raise
     except Exception as error:  # user code
@@ -67,7 +68,7 @@ def describe_layers(model: nn.Module, inputs: Tensor) -> list[Layer]:
     finally:
         for handle in handles:
             handle.remove()
-    return list(_layers(model, modules, shapes, len(inputs)))
+    return list(_layers(model, modules, shapes, num_samples(inputs)))
 
 
 def needs_values() -> tuple[type[Exception], ...]:
@@ -81,13 +82,13 @@ def needs_values() -> tuple[type[Exception], ...]:
     )
 
 
-def refuse_inputs(error: Exception, inputs: Tensor, where: str) -> ExperimentError:
+def refuse_inputs(error: Exception, inputs: Inputs, where: str) -> ExperimentError:
     """Return an ExperimentError for inputs that a model cannot take."""
     lines = str(error).strip().splitlines() or ["no message"]
     return ExperimentError(
         f"cannot take the data: {where}{type(error).__name__}: {lines[0]}",
         field="model",
-        allowed=f"{str(inputs.dtype).removeprefix('torch.')} inputs of shape {('batch', *inputs.shape[1:])}",
+        allowed=describe_inputs(inputs),
         next_step="Change the model, or choose data that it can take.",
     )
 
@@ -115,7 +116,7 @@ def _first_tensor(returned: Any) -> Tensor | None:
 
 
 def _layers(
-    model: nn.Module, modules: dict[str, nn.Module], shapes: dict[str, tuple[int, ...]], num_samples: int
+    model: nn.Module, modules: dict[str, nn.Module], shapes: dict[str, tuple[int, ...]], size: int
 ) -> Iterator[Layer]:
     owners: dict[int, str] = {}
     held, shares = dict.fromkeys(modules, 0), dict.fromkeys(modules, "")
@@ -129,7 +130,7 @@ def _layers(
                 held[outer] += parameter.numel()
     for name, module in modules.items():
         shape = shapes.get(name)
-        if shape is not None and shape[:1] == (num_samples,):
+        if shape is not None and shape[:1] == (size,):
             shape = shape[1:]
         yield Layer(name, type(module).__name__, name.count("."), shape, held[name], shares[name])
 

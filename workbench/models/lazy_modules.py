@@ -14,6 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.parameter import is_lazy
 
 from workbench.errors import ExperimentError
+from workbench.models.calls import Inputs, call_model
 from workbench.models.layers import needs_values, refuse_inputs
 
 
@@ -22,7 +23,7 @@ def has_lazy(model: nn.Module) -> bool:
     return any(map(is_lazy, itertools.chain(model.parameters(), model.buffers())))
 
 
-def set_up_lazy(model: nn.Module, inputs: Tensor) -> None:
+def set_up_lazy(model: nn.Module, inputs: Inputs) -> None:
     """Send a batch through a model, so that its lazy modules get their shapes and initial values.
 
     The batch changes nothing else: statistics and modes stay as they are.
@@ -39,7 +40,7 @@ def set_up_lazy(model: nn.Module, inputs: Tensor) -> None:
         for is_training in (False, True):  # some modules are used in training only
             model.train(is_training)
             with torch.no_grad():
-                model(inputs)
+                call_model(model, inputs)
             if not has_lazy(model):
                 return
     except (ExperimentError, *needs_values()):

@@ -1,24 +1,31 @@
 """Losses: the mean over the predictions of a batch, as a function of (outputs, targets).
 
 Classification outputs are (batch, classes), language-model outputs (batch, context, vocabulary), both with
-integer targets; regression outputs are (batch, targets), or (batch, 1) where targets are (batch,).
+integer targets; regression outputs are (batch, targets), or (batch, 1) where targets are (batch,). Of a model
+that returns more than one tensor, `models.calls.output_in` chooses.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor
 from torch.nn import functional
+
+from workbench.errors import ExperimentError
+from workbench.models.calls import loss_in, output_in
 
 
 def paired(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Return outputs and targets of a regression in one shape and type, so that nothing broadcasts."""
+    outputs = output_in(outputs)
     return outputs.reshape(targets.shape), targets.to(outputs.dtype)
 
 
 def listed(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """Return (predictions, classes) scores and their class numbers, whatever dimensions came before."""
     numbers = targets if targets.is_floating_point() else targets.long()
-    return outputs.flatten(0, -2), numbers.flatten()
+    return output_in(outputs).flatten(0, -2), numbers.flatten()
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -39,3 +46,20 @@ def mean_absolute_error(outputs: Tensor, targets: Tensor) -> Tensor:
 def huber(outputs: Tensor, targets: Tensor) -> Tensor:
     """Return the mean Huber loss: squared below a difference of 1, linear above."""
     return functional.huber_loss(*paired(outputs, targets))
+
+
+def of_model(outputs: Any, targets: Any) -> Tensor:
+    """Return the loss that the model computed itself.
+
+    Raises:
+        ExperimentError: If it returned none.
+    """
+    found = loss_in(outputs)
+    if found is None:
+        raise ExperimentError(
+            "the model returns no loss",
+            field="loss",
+            allowed="a model that returns `loss` as an attribute, as an entry, or as the only scalar",
+            next_step="Return it, or name a loss.",
+        )
+    return found

@@ -10,13 +10,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 from torch.nn import functional
 
+from workbench.models.calls import num_samples, output_in
 from workbench.models.losses import listed, paired
 
-Loss = Callable[[Tensor, Tensor], Tensor]
+Loss = Callable[[Any, Any], Tensor]
+IGNORED = -100
+"""The class that torch's losses leave out, such as that of padding."""
 
 
 def _same(mean: float) -> float:
@@ -34,11 +38,11 @@ class Metric:
 
     Attributes:
         measure: (outputs, targets) -> (total, count) of one batch; the total is a scalar tensor that stays
-            on the device, so that an evaluation waits for the device only once.
+            on the device, so that an evaluation waits for the device only once, and so may the count be.
         finish: What turns the mean over all predictions into the metric.
     """
 
-    measure: Callable[[Tensor, Tensor], tuple[Tensor, int]]
+    measure: Callable[[Any, Any], tuple[Tensor, int | Tensor]]
     finish: Callable[[float], float] = _same
 
 
@@ -52,20 +56,26 @@ def mean_over_samples(function: Loss) -> Metric:
         A metric that weighs each batch by its number of samples.
     """
 
-    def measure(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
-        num_samples = targets.shape[0]
-        return function(outputs, targets).detach() * num_samples, num_samples
+    def measure(outputs: Any, targets: Any) -> tuple[Tensor, int]:
+        count = num_samples(targets) or num_samples(outputs)
+        return function(outputs, targets).detach() * count, count
 
     return Metric(measure)
 
 
-def _correct(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
-    return (outputs.argmax(dim=-1) == targets).sum(), targets.numel()
+def _num_counted(targets: Tensor) -> Tensor:
+    """Return how many targets count, on the device: those that a loss ignores, too, do not."""
+    return (targets != IGNORED).sum()
 
 
-def _correct_in_five(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
-    best = outputs.topk(min(5, outputs.shape[-1]), dim=-1).indices
-    return (best == targets.unsqueeze(-1)).any(dim=-1).sum(), targets.numel()
+def _correct(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    return (output_in(outputs).argmax(dim=-1) == targets).sum(), _num_counted(targets)
+
+
+def _correct_in_five(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    scores = output_in(outputs)
+    best = scores.topk(min(5, scores.shape[-1]), dim=-1).indices
+    return (best == targets.unsqueeze(-1)).any(dim=-1).sum(), _num_counted(targets)
 
 
 def _squared_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
@@ -79,7 +89,9 @@ def _absolute_error(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
 
 
 def _negative_log_likelihood(outputs: Tensor, targets: Tensor) -> tuple[Tensor, int]:
-    return functional.cross_entropy(*listed(outputs.float(), targets), reduction="sum"), targets.numel()
+    return functional.cross_entropy(
+        *listed(output_in(outputs).float(), targets), reduction="sum"
+    ), targets.numel()
 
 
 ACCURACY = Metric(_correct)

@@ -11,6 +11,7 @@ import functools
 import warnings
 from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -44,7 +45,11 @@ _RATE_S = 0.05
 
 
 def count_flops(
-    model: nn.Module, loss: Callable[[Tensor, Tensor], Tensor], inputs: Tensor, targets: Tensor
+    model: nn.Module,
+    loss: Callable[[Any, Any], Tensor],
+    inputs: Any,
+    targets: Any,
+    call: Callable[[nn.Module, Any], Any] = nn.Module.__call__,
 ) -> int:
     """Count the floating-point operations of forward and backward over one batch, which are carried out.
 
@@ -58,6 +63,7 @@ def count_flops(
         loss: (outputs, targets) -> a scalar.
         inputs: The batch, of any shape.
         targets: What belongs to it.
+        call: How the model is called with the batch.
 
     Returns:
         Operations.
@@ -66,7 +72,7 @@ def count_flops(
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="TF32 acceleration")  # about flags that are left alone
         with sdpa_kernel(SDPBackend.MATH), torch.backends.mkldnn.flags(enabled=False), counter:
-            loss(model(inputs), targets).backward()
+            loss(call(model, inputs), targets).backward()
     model.zero_grad(set_to_none=True)
     return counter.get_total_flops()
 

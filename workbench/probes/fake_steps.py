@@ -24,6 +24,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
+from workbench.models.calls import call_model, map_tensors
 from workbench.performance.live_memory import LiveMemory
 from workbench.performance.memory import StepMemory
 from workbench.plan import Hardware, PartialPlan
@@ -149,12 +150,14 @@ class FakeTrial:
             precision="fp32" if settings.plan.precision == "fp32" else "bf16",
             clip_norm=settings.training.clip_norm,
             recompute=settings.plan.recompute == "blocks",
+            call=call_model,
         )
 
     def _batch(self, micro_batch: int, num_micro_batches: int) -> list[MicroBatch]:
-        inputs, targets = (
-            torch.empty((micro_batch, *part.shape[1:]), dtype=part.dtype) for part in self._samples
-        )
+        def enlarge(part: Tensor) -> Tensor:
+            return torch.empty((micro_batch, *part.shape[1:]), dtype=part.dtype)
+
+        inputs, targets = (map_tensors(enlarge, part) for part in self._samples)
         return [MicroBatch(inputs, targets, 1.0 / num_micro_batches)] * num_micro_batches
 
 

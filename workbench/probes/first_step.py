@@ -258,7 +258,7 @@ def _make_step(task: TrialTask) -> None:
         parts.strategy, parts.validation, parts.metrics, indices, batch=size, worker=worker
     )
     for name, metric in parts.metrics.items():
-        metric.finish(float(totals[name]) / counts[name])
+        metric.finish(float(totals[name]) / float(counts[name]))
 
 
 def _place_of(error: BaseException) -> str:

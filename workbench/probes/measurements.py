@@ -42,7 +42,10 @@ class PlanProbe:
 
     def run(self, task: TrialTask, report: Callable[[Event], bool]) -> Outcome:
         """Measure the plans, as one worker of the gang."""
-        from workbench.probes.plan_probe import probe
+        if task.experiment.trains_model:
+            from workbench.probes.plan_probe import probe
+        else:
+            from workbench.probes.reported_speed import probe
 
         return probe(task, self, report)
 

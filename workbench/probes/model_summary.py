@@ -22,7 +22,7 @@ from workbench.probes.child_process import answer, query
 from workbench.probes.memory_estimate import MemoryEstimate, estimate_here
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
     from workbench.data import Datasets
     from workbench.models.configurations import FittedConfiguration
@@ -133,6 +133,7 @@ def _inspect(
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    from workbench.models.calls import map_tensors
     from workbench.models.layers import needs_values
     from workbench.training.source import Source
 
@@ -143,7 +144,10 @@ def _inspect(
             with mode as fake:
                 inputs, targets = samples
                 if fake is not None:
-                    inputs, targets = (torch.empty(part.shape, dtype=part.dtype) for part in samples)
+                    inputs, targets = (
+                        map_tensors(lambda part: torch.empty(part.shape, dtype=part.dtype), each)
+                        for each in samples
+                    )
                 model = _build(experiment, params, settings, datasets)
                 return _describe(experiment, datasets, model, inputs, targets)
         except needs_values():
@@ -175,9 +179,10 @@ def _build(
 
 
 def _describe(
-    experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Tensor, targets: Tensor
+    experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Any, targets: Any
 ) -> tuple[dict[str, Any], list[WorkbenchError]]:
     from workbench.models.adapters import num_parameters
+    from workbench.models.calls import call_model, num_samples
     from workbench.models.layers import describe_layers, needs_values
     from workbench.performance.flops import count_flops
     from workbench.training.assembly import loss_of
@@ -186,7 +191,8 @@ def _describe(
     problems: list[WorkbenchError] = list(_too_few_outputs(experiment, datasets, model, inputs))
     flops: float | None = None
     try:
-        flops = count_flops(model, loss_of(experiment, datasets), inputs, targets) / len(inputs)
+        flops = count_flops(model, loss_of(experiment, datasets), inputs, targets, call_model)
+        flops /= num_samples(inputs)
     except (WorkbenchError, *needs_values()):
         raise
     except Exception as error:  # a custom loss, or one that does not fit the model
@@ -201,10 +207,12 @@ def _describe(
 
 
 def _too_few_outputs(
-    experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Tensor
+    experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Any
 ) -> list[ExperimentError]:
     """Return an error where a model has fewer outputs than the data has classes, which fake values hide."""
-    outputs = model(inputs)
+    from workbench.models.calls import call_model, output_in
+
+    outputs = output_in(call_model(model, inputs))
     is_plain = datasets.task == "classification" and experiment.loss is None
     if not is_plain or getattr(outputs, "ndim", 0) != 2 or outputs.shape[1] >= datasets.num_outputs:
         return []

@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from workbench.errors import ExperimentError
 from workbench.events import Event, PlanMeasured
+from workbench.models.calls import call_model, num_samples
 from workbench.performance.flops import count_flops, peak_flops_per_s, utilisation
 from workbench.performance.memory import StepMemory, fit_law
 from workbench.performance.profiler import StepProfiler, StepTimes
@@ -72,12 +72,6 @@ def probe(task: TrialTask, order: PlanProbe, report: Report) -> Outcome:
     Raises:
         WorkbenchError: If a plan contradicts the experiment, or the experiment trains no model.
     """
-    if not task.experiment.trains_model:
-        raise ExperimentError(
-            "a train function makes its own steps, which cannot be measured from outside",
-            field="train",
-            allowed="an experiment with model and data",
-        )
     worker = join_trial(task)
     try:
         return _Probe(task, order, worker, report).run()
@@ -352,4 +346,5 @@ def _count_sample_flops(task: TrialTask, settings: TrialSettings) -> float:
     model = build_trial_model(experiment, task.params, settings, datasets)
     source = Source(datasets.train, torch.device("cpu"))
     inputs, targets = source.fetch(np.arange(min(_COUNTED_SAMPLES, len(source))))
-    return count_flops(model, loss_of(experiment, datasets), inputs, targets) / len(inputs)
+    flops = count_flops(model, loss_of(experiment, datasets), inputs, targets, call_model)
+    return flops / num_samples(inputs)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from workbench.data.batches import global_batches
 from workbench.errors import ExperimentError
 from workbench.events import Event, RatesTested
 from workbench.performance.rate_range import LossCurve, RateRange, rising_rates
@@ -120,8 +119,6 @@ def _whole_batches(parts: Parts, seed: int) -> Iterator[np.ndarray[Any, Any]]:
     """Yield batches of one epoch after another, without the smaller last one of each."""
     size = parts.settings.plan.global_batch
     for epoch in itertools.count():
-        for indices in global_batches(
-            len(parts.train), global_batch=size, epoch=epoch, seed=seed, shuffle=True
-        ):
+        for indices in parts.train.batches(global_batch=size, epoch=epoch, seed=seed):
             if len(indices) == size:
                 yield indices

@@ -14,7 +14,6 @@ from time import perf_counter
 import numpy as np
 import torch
 
-from workbench.data.batches import global_batches
 from workbench.performance.profiler import StepTimes, summarise
 from workbench.probes.peak_memory import PeakMemory
 from workbench.strategies.strategy import Probeable, Worker
@@ -161,8 +160,6 @@ def _meet(worker: Worker, wanted: float) -> bool:
 def _full_batches(source: Source, global_batch: int, seed: int) -> Iterator[np.ndarray]:
     """Yield batches for ever; the last one of an epoch is left out where it is smaller."""
     for epoch in itertools.count():
-        for indices in global_batches(
-            len(source), global_batch=global_batch, epoch=epoch, seed=seed, shuffle=True
-        ):
+        for indices in source.batches(global_batch=global_batch, epoch=epoch, seed=seed):
             if len(indices) == global_batch:
                 yield indices

@@ -68,6 +68,12 @@ def evidence_of(store: Store, experiment: Experiment) -> list[Evidence]:
     Raises:
         ExperimentError: If it cannot be measured, or nothing was.
     """
+    if not experiment.trains_model:
+        raise ExperimentError(
+            "machines are recommended for models: the samples that a function or program takes are not known",
+            field="train" if experiment.command is None else "command",
+            next_step="Name a model and data instead.",
+        )
     check_advisable(experiment)
     work = work_of(experiment, base_params(experiment))
     found: dict[str, Evidence] = {}

@@ -7,6 +7,7 @@ larger than one device. All workers must call the model equally often: see StepB
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
-from torch.utils._pytree import tree_map_only
+from torch.utils import _pytree
 
 from workbench.strategies.capabilities import BUILT_IN
 from workbench.strategies.ddp import DataParallel
@@ -29,13 +30,13 @@ class FullySharded(DataParallel):
 
     capabilities = BUILT_IN["fsdp"]
 
-    def predict(self, inputs: Tensor) -> Tensor:
+    def predict(self, inputs: Any) -> Any:
         """Return the outputs for a batch; see Strategy.predict.
 
         Parameters that are gathered in inference mode could not be trained any more.
         """
         with torch.no_grad(), self._autocast():
-            return self._model(inputs)
+            return self._settings.call(self._model, inputs)
 
     def state(self) -> dict[str, Any]:
         """Return model, optimizer and scaler, gathered on rank 0; see Strategy.state."""
@@ -44,7 +45,7 @@ class FullySharded(DataParallel):
             whole = shard.full_tensor()
             return whole.cpu() if self._worker.rank == 0 else None
 
-        return tree_map_only(DTensor, gather, super().state())
+        return _pytree.tree_map_only(DTensor, gather, super().state())
 
     def load(self, state: dict[str, Any]) -> None:
         """Take over what a strategy returned; see Strategy.load."""
@@ -97,9 +98,9 @@ class FullySharded(DataParallel):
         self._exchanges = True
         self._whole_parameters: list[Tensor] = []
         mesh = self._worker.group.mesh()
-        for block in _blocks(model):
+        for block in [*_blocks(model), model]:
+            block.register_forward_hook(_register_dataclass)
             fully_shard(block, mesh=mesh)
-        fully_shard(model, mesh=mesh)
         return model
 
     def _leaves(self) -> Iterable[Tensor]:
@@ -117,6 +118,24 @@ class FullySharded(DataParallel):
             assert isinstance(self._trained, FSDPModule)
             self._trained.set_requires_gradient_sync(now)
             self._exchanges = now
+
+
+def _register_dataclass(_module: nn.Module, _inputs: Any, outputs: Any) -> None:
+    """Let torch find the tensors in a dataclass that a module returns: there it begins the backward pass."""
+    kind = type(outputs)
+    if not dataclasses.is_dataclass(kind) or kind in _pytree.SUPPORTED_NODES:
+        return
+    names = [field.name for field in dataclasses.fields(kind)]
+
+    def rebuild(values: Iterable[Any], _context: Any) -> Any:
+        made = object.__new__(kind)  # its constructor may take something else
+        for name, value in zip(names, values, strict=True):
+            object.__setattr__(made, name, value)
+        return made
+
+    _pytree.register_pytree_node(
+        kind, lambda value: ([getattr(value, name) for name in names], None), rebuild
+    )
 
 
 def _cut(value: Any, like: Any) -> Any:

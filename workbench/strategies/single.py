@@ -102,10 +102,10 @@ class Single:
         self._optimizer.zero_grad(set_to_none=True)
         self._settings.mark("update")
 
-    def predict(self, inputs: Tensor) -> Tensor:
+    def predict(self, inputs: Any) -> Any:
         """Return the outputs for a batch; see Strategy.predict."""
         with torch.inference_mode(), self._autocast():
-            return self._model(inputs)
+            return self._settings.call(self._model, inputs)
 
     def train(self, mode: bool) -> None:
         """Switch dropout and batch statistics on or off; see Strategy.train."""
@@ -157,11 +157,11 @@ class Single:
     def _exchange_gradients(self, now: bool) -> None:
         """Set whether the next backward pass ends with an exchange of gradients."""
 
-    def _forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+    def _forward(self, inputs: Any, targets: Any) -> Tensor:
         if self._dtype is None:
-            return self._settings.loss(self._trained(inputs), targets)
+            return self._settings.loss(self._settings.call(self._trained, inputs), targets)
         with self._autocast():
-            return self._settings.loss(self._trained(inputs), targets)
+            return self._settings.loss(self._settings.call(self._trained, inputs), targets)
 
     def _autocast(self) -> contextlib.AbstractContextManager[Any]:
         if self._dtype is None:

@@ -56,20 +56,22 @@ class StepSettings:
         clip_norm: Gradients are scaled down to at most this norm.
         recompute: Whether the activations of the model's blocks are computed again in the backward pass.
         mark: Called at the end of each part of a step with its name: data, forward, backward, update.
+        call: How a model is called with the inputs of a micro batch, which need not be one tensor.
     """
 
-    loss: Callable[[Tensor, Tensor], Tensor]
+    loss: Callable[[Any, Any], Tensor]
     precision: str = "fp32"
     clip_norm: float | None = None
     recompute: bool = False
     mark: Callable[[str], None] = lambda part: None
+    call: Callable[[nn.Module, Any], Any] = nn.Module.__call__
 
 
 class MicroBatch(NamedTuple):
     """Samples that one worker takes at once, on its device."""
 
-    inputs: Tensor
-    targets: Tensor
+    inputs: Any
+    targets: Any
     weight: float
     """Its part of the samples of the step over all workers; 0 where it only fills up the count."""
 
@@ -137,7 +139,7 @@ class Strategy(Protocol):
         """
         ...
 
-    def predict(self, inputs: Tensor) -> Tensor:
+    def predict(self, inputs: Any) -> Any:
         """Return the outputs for a batch, in the precision of training and without gradients."""
         ...
 

@@ -36,6 +36,7 @@ LOG_NAME = "driver.log"
 NAMESPACE = "workbench"
 LINGER_S = 2.0
 HEAD_USE_S = 5.0
+ANSWER_TIMEOUT_S = 10.0
 
 
 class DriverActor:
@@ -225,6 +226,20 @@ def end(actor: Any) -> None:
     """
     with contextlib.suppress(RayActorError):
         ray.kill(actor, no_restart=True)
+
+
+def end_frozen(run_id: str) -> None:
+    """End the driver actor of a run whose lease is over, where there is one that does not answer.
+
+    Args:
+        run_id: The run.
+    """
+    with contextlib.suppress(ValueError, RayActorError):  # there is none, or it has just ended
+        actor = ray.get_actor(_name(run_id), namespace=NAMESPACE)
+        try:
+            ray.get(actor.failure.remote(""), timeout=ANSWER_TIMEOUT_S)
+        except GetTimeoutError:
+            end(actor)
 
 
 def _name(run_id: str) -> str:

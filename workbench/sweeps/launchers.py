@@ -111,6 +111,8 @@ class RayLauncher(_StoreCommands):
         before = self._store.run(run_id)
         if before.state in ("running", "stopping") and driver_actor.exists(run_id):
             return
+        if before.state == "lost":
+            driver_actor.end_frozen(run_id)
         launch_id = uuid.uuid4().hex
         actor = driver_actor.start(self._store, run_id, launch_id)
         deadline = time.monotonic() + START_TIMEOUT_S

@@ -19,6 +19,7 @@ _TASK_NAMES: dict[Task, str] = {
     "classification": "classification",
     "regression": "regression",
     "language_model": "language modelling",
+    "other": "other",
 }
 
 
@@ -28,8 +29,19 @@ def check_loss_and_metrics(experiment: Experiment) -> None:
     task = task_of(experiment.data)
     if experiment.loss is not None:
         _check_fits_task(experiment.loss, LOSSES, task, "loss")
+        _check_computes_loss(experiment)
     for index, metric in enumerate(experiment.own_metrics):
         _check_fits_task(metric, METRICS, task, f"metrics.{index}")
+
+
+def _check_computes_loss(experiment: Experiment) -> None:
+    """Refuse to leave the loss to a model of the zoo."""
+    assert experiment.model is not None
+    if experiment.leaves_loss_to_model and not experiment.model.is_reference:
+        raise ExperimentError(
+            f"{experiment.model.name} computes no loss", field="loss",
+            allowed=[name for name in LOSSES.names() if name != "model"],
+        )  # fmt: skip
 
 
 def _check_fits_task(component: Component, registry: Registry, task: Task | None, field: str) -> None:

@@ -18,6 +18,7 @@ from workbench.data import Datasets
 from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment, Objective
 from workbench.models.adapters import build_model, load_loss, load_metrics
+from workbench.models.calls import call_model, loss_in
 from workbench.models.lazy_modules import has_lazy, make_fake, set_up_lazy
 from workbench.models.metrics import Metric, mean_over_samples
 from workbench.performance.profiler import StepProfiler
@@ -76,6 +77,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
             clip_norm=settings.training.clip_norm,
             recompute=settings.plan.recompute == "blocks",
             mark=profiler.mark,
+            call=call_model,
         )
     )
     where = "search.optimizer" if "optimizer" in task.params else "training.optimizer"
@@ -170,8 +172,16 @@ def build_trial_model(
 
 
 def loss_of(experiment: Experiment, datasets: Datasets) -> Callable[..., torch.Tensor]:
-    """Return the loss that an experiment names, or that of its task."""
-    return load_loss(_function(experiment.loss, "loss"), datasets.task)
+    """Return the loss that an experiment names, else the one that the model returns, or that of its task."""
+    named = load_loss(_function(experiment.loss, "loss"), datasets.task)
+    if experiment.loss is not None:
+        return named
+
+    def returned_or_usual(outputs: Any, targets: Any) -> torch.Tensor:
+        returned = loss_in(outputs)
+        return named(outputs, targets) if returned is None else returned
+
+    return returned_or_usual
 
 
 def metrics_of(experiment: Experiment, datasets: Datasets) -> dict[str, Metric]:

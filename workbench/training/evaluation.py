@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from workbench.training.source import Source, WorkerBatch
 class Predictor(Protocol):
     """What of a strategy an evaluation needs."""
 
-    def predict(self, inputs: torch.Tensor) -> torch.Tensor:
+    def predict(self, inputs: Any) -> Any:
         """Return the outputs for a batch."""
         ...
 
@@ -74,7 +74,7 @@ def measure_own(
     *,
     batch: int,
     worker: Worker,
-) -> tuple[dict[str, torch.Tensor], dict[str, int]]:
+) -> tuple[dict[str, torch.Tensor], dict[str, int | torch.Tensor]]:
     """Measure metrics on one worker's part of some samples.
 
     Args:
@@ -89,7 +89,7 @@ def measure_own(
         By metric, a total and of how many it is; a worker without samples has no totals.
     """
     totals: dict[str, torch.Tensor] = {}
-    counts = dict.fromkeys(metrics, 0)
+    counts: dict[str, int | torch.Tensor] = dict.fromkeys(metrics, 0)
     for inputs, targets, weight in WorkerBatch(
         source, indices, micro_batch=batch, replica=worker.replica, num_replicas=worker.num_replicas
     ):

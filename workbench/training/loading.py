@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from workbench.data import Datasets, load
+from workbench.data.fed_targets import with_targets_as_inputs
 from workbench.data.own import takes_training_seed
 from workbench.experiment import Component, Experiment
 
-_last_loaded: tuple[tuple[str, str, int, int | None], Datasets] | None = None
+_last_loaded: tuple[tuple[str, str, int, int | None, bool], Datasets] | None = None
 _last_read: tuple[str, Callable[..., Any]] | None = None
 
 
@@ -30,11 +31,12 @@ def load_trial_data(run_id: str, experiment: Experiment, training_seed: int | No
     assert component is not None
     data = _read(component) if component.is_reference else component.name
     given = training_seed if callable(data) and takes_training_seed(data) else None
-    key = (run_id, component.model_dump_json(), experiment.seed, given)
+    feeds_targets = experiment.leaves_loss_to_model
+    key = (run_id, component.model_dump_json(), experiment.seed, given, feeds_targets)
     if _last_loaded is None or _last_loaded[0] != key:
         _last_loaded = None
         loaded = load(data, component.options, seed=experiment.seed, training_seed=given)
-        _last_loaded = (key, loaded)
+        _last_loaded = (key, with_targets_as_inputs(loaded) if feeds_targets else loaded)
     return _last_loaded[1]
 
 

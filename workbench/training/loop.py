@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from workbench.data.batches import global_batches, num_batches
+from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.experiment.trial_value import TrialValue
@@ -117,12 +117,10 @@ class _Loop:
         plan, worker = parts.settings.plan, parts.worker
         strategy, profiler, source = parts.strategy, parts.profiler, parts.train
         window.start_epoch(*self._epoch_so_far)
-        for indices in global_batches(
-            len(source),
+        for indices in source.batches(
             global_batch=plan.global_batch,
             epoch=self._epochs_done,
             seed=self._task.seed,
-            shuffle=True,
             start=self._steps_of_epoch,
         ):
             profiler.start_step()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from workbench.data import Split
-from workbench.data.batches import num_equal_batches, worker_part
+from workbench.data.batches import global_batches, num_equal_batches, worker_part
+from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import ArraySplit
 from workbench.strategies.strategy import MicroBatch
 
@@ -38,15 +39,35 @@ class Source:
     def __len__(self) -> int:
         return len(self.all_indices)
 
-    def fetch(self, indices: np.ndarray) -> tuple[Tensor, Tensor]:
-        """Return (inputs, targets) of the samples at `indices`."""
+    def batches(
+        self, *, global_batch: int, epoch: int, seed: int, start: int = 0
+    ) -> Iterator[np.ndarray[Any, Any]]:
+        """Walk through the global batches of an epoch of training; see `data.batches.global_batches`.
+
+        Samples are visited in random order, but where the split has an order of its own.
+        """
+        is_ordered = isinstance(self._split, OrderedSplit)
+        if isinstance(self._split, OrderedSplit):
+            self._split.begin(epoch, seed)
+        return global_batches(
+            len(self), global_batch=global_batch, epoch=epoch, seed=seed, shuffle=not is_ordered, start=start
+        )
+
+    def fetch(self, indices: np.ndarray) -> tuple[Any, Any]:
+        """Return (inputs, targets) of the samples at `indices`: tensors, or tuples and mappings of some."""
         if self._resident is not None:
             on_device = torch.from_numpy(indices).to(self._device, non_blocking=True)
             return self._resident[0][on_device], self._resident[1][on_device]
         inputs, targets = self._split.batch(indices)
         return self._move(inputs), self._move(targets)
 
-    def _move(self, values: Any) -> Tensor:
+    def _move(self, values: Any) -> Any:
+        if isinstance(values, Mapping):
+            return {name: self._move(part) for name, part in values.items()}
+        if isinstance(values, tuple):
+            return tuple(self._move(part) for part in values)
+        if isinstance(values, list):  # such as texts, which no device takes
+            return values
         tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
         return tensor if self._device.type == "cpu" else tensor.to(self._device, non_blocking=True)
 
