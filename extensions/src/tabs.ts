@@ -18,7 +18,7 @@ export function tabsOf({ view, run }: State): Tab[] {
   const isAdvised = Boolean(run && (run.kind === "advice" || run.card));
   const offered: Record<Tab, boolean> = {
     advice: isAdvised,
-    result: Boolean(run?.chosen),
+    result: Boolean(run?.chosen ?? run?.candidates),
     curves: view.run !== null && hasTrials,
     throughput: view.run !== null && hasTrials,
     analysis: view.run !== null,

@@ -51,6 +51,15 @@ export interface BestSoFar {
   y: Column;
 }
 
+/** The candidates of an automatic run that is under way, the best first. */
+export interface Candidates {
+  /** How many there are, by state. */
+  summary: string;
+  columns: string[];
+  /** Formatted cells, one per column. */
+  rows: string[][];
+}
+
 /** A name and a text. */
 export interface CardFact {
   name: string;
@@ -128,6 +137,8 @@ export interface ChosenModel {
   columns: string[];
   /** Formatted cells, one per column. */
   rows: string[][];
+  /** Analysis figures of the model. */
+  figures?: string[];
 }
 
 /** The position of a column of numbers in a frame. */
@@ -430,6 +441,8 @@ export interface RunDetail {
   num_configurations: number;
   /** The result of an automatic run. */
   chosen: ChosenModel | null;
+  /** The leaderboard of an automatic run that is under way. */
+  candidates?: Candidates | null;
   /** None without one, or with several objectives. */
   best: Best | null;
   /** None with one objective. */

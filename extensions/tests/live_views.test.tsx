@@ -301,6 +301,34 @@ test("an automatic run shows the model it chose and its test score in place of a
   assert.equal(screen.queryByRole("grid"), null);
 });
 
+test("an automatic run that is under way shows its candidates, the best first", () => {
+  const candidates = {
+    summary: "2 candidates tried, 1 more under way",
+    columns: ["model", "state", "val_mae", "folds", "training time"],
+    rows: [
+      ["forest", "complete", "12.3", "5 of 5", "3 s"],
+      ["mlp", "under way", "", "2 of 5", "1 s"],
+    ],
+  };
+  const { controller } = buildController({ run: buildRun({ candidates }) }, "wide", { tab: "result" });
+  render(<App controller={controller} now={{}} />);
+  const shown = screen.getByRole("article", { name: "Candidates" });
+  assert.match(shown.textContent, /1 more under way.*forest.*12\.3.*3 s/);
+});
+
+test("the model that was chosen is shown with the figures of what it does", async () => {
+  const chosen = { model: "forest", metric: "r2", value: 0.8, baseline: 0, summary: ["forest"], columns: [], rows: [] };
+  const run = buildRun({ chosen: { ...chosen, figures: ["prediction_errors", "column_importance"] } });
+  const { controller, requests } = buildController({ run }, "wide", { tab: "result" });
+  render(<App controller={controller} now={{}} />);
+  await waitFor(() =>
+    assert.deepEqual(
+      requests.map(({ path }) => path),
+      ["workbench/api/runs/a/figures/prediction_errors", "workbench/api/runs/a/figures/column_importance"],
+    ),
+  );
+});
+
 test("arrow keys move between tabs, and only the chosen one is in the order of focus", () => {
   const { controller, state } = buildController({ run: buildRun() });
   const { rerender } = render(<App controller={controller} now={{}} />);

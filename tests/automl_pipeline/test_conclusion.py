@@ -10,6 +10,7 @@ import pytest
 import workbench as wb
 from tests.builders.recorded_runs import append, begin, finish
 from workbench.automl_pipeline import launch
+from workbench.automl_pipeline.candidate_results import ranked_candidates
 from workbench.cli.entry import run_command
 from workbench.events import (
     CheckpointSaved,
@@ -21,7 +22,7 @@ from workbench.events import (
     from_json,
     to_json,
 )
-from workbench.live_feed.chosen_model import chosen_model
+from workbench.live_feed.chosen_model import candidates, chosen_model
 from workbench.runs.notebook_output import RUN_MIME_TYPE
 from workbench.sweeps.conclusion import natural_end, result_of
 
@@ -45,7 +46,7 @@ def fold(trial: int, configuration: int, repeat: int, state: str = "complete") -
 
 
 def test_the_result_is_stored_before_the_run_has_ended_and_every_view_shows_it(
-    store: wb.Store, capsys: pytest.CaptureFixture[str]
+    store: wb.Store, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     found = launch.create(TABLE, "y", time="10s", store=store)
     run_id = found.run.run_id
@@ -63,6 +64,12 @@ def test_the_result_is_stored_before_the_run_has_ended_and_every_view_shows_it(
     assert shown is not None
     assert (shown.model, shown.metric, shown.value) == ("most frequent class", "accuracy", 0.75)
     assert shown.columns[:2] == ("model", "weight")
+    assert shown.figures == ("confusion",)
+    assert found.analysis.confusion().loc["yes"].tolist() == [2, 0], "the guess is always no"
+    assert list(found.run.figure("confusion").to_dict()["data"][0]["text"]) == [[6, 0], [2, 0]]
+    page = found.report(tmp_path / "report.html").read_text()
+    assert "Chosen model" in page
+    assert page.index("<h2>Leaderboard</h2>") < page.index("most frequent class</td>")
     forms = found._repr_mimebundle_()
     assert RUN_MIME_TYPE in forms
     assert "no model was ready in time" in found.run._repr_mimebundle_()["text/plain"]
@@ -109,3 +116,21 @@ def test_show_counts_candidates_where_folds_are_trials(
     assert "3 complete" not in told
     assert "candidate" in told
     assert "2 of 5" in told
+
+
+def test_a_run_that_is_under_way_has_a_leaderboard_with_errors_in_the_unit_of_the_target(
+    store: wb.Store,
+) -> None:
+    numbers = pd.DataFrame({"x": range(40), "y": [value * 1000.0 for value in range(40)]})
+    found = launch.create(numbers, "y", time="10s", store=store)
+    append(store, found.run.run_id, [*begin(), *fold(0, 1, 0), *fold(1, 0, 0), *fold(2, 0, 1)])
+    history = found.run.history
+    for trial in history.trials.values():
+        trial.values["val_mae"] = 0.5
+        trial.best_checkpoint = "kept"
+    shown = candidates(history)
+    assert shown is not None
+    assert shown.columns == ("model", "state", "val_loss", "val_mae", "folds", "training time", "with")
+    assert [row[4] for row in shown.rows] == ["2 of 5", "1 of 5"], "the best first"
+    # Half a standard deviation of numbers from 0 to 39,000.
+    assert 5_000 < ranked_candidates(history)[0].values["mae"] < 6_500

@@ -29,6 +29,29 @@ from workbench.programs.written_metrics import EventFolder, csv_rows, json_lines
         ('{"loss": 0.25, "deep": {"acc": 1}, "name": "x", "ok": true}', {"loss": 0.25, "deep.acc": 1}),
         ("\x1b[32mval/loss = -0.5\x1b[0m", {"val/loss": -0.5}),
         ("12:30:01 http://127.0.0.1:80/ version=1.2.3 sha=1f3 a.py:12: x", {}),
+        (
+            "iter 10: loss 3.2141, time 12.30ms, mfu 1.25%",
+            {"iter": 10, "loss": 3.2141, "time": 12.3, "mfu": 1.25},
+        ),
+        ("step 0: train loss 4.2, val loss 4.3", {"step": 0, "train_loss": 4.2, "val_loss": 4.3}),
+        (
+            "| epoch   1 |   200/ 2983 batches | lr 20.00 | ms/batch  5.20 | loss  7.61 | ppl  2000.10",
+            {"epoch": 1, "lr": 20, "ms/batch": 5.2, "loss": 7.61, "ppl": 2000.1},
+        ),
+        (
+            "| end of epoch   1 | time: 12.34s | valid loss  5.10 | valid ppl   164.02",
+            {"time": 12.34, "valid_loss": 5.1, "valid_ppl": 164.02},
+        ),
+        (
+            "32/32 - 0s - 3ms/step - accuracy: 0.9100 - loss: 0.3000 - val_accuracy: 0.9000",
+            {"accuracy": 0.91, "loss": 0.3, "val_accuracy": 0.9},
+        ),
+        ("100%|####| 10/10 [00:01<00:00,  9.81it/s, loss=0.12]", {"loss": 0.12}),
+        (
+            "Epoch 0: 100%|####| 9/9 [00:01<00:00, 9.81it/s, v_num=0, train_loss=0.12]",
+            {"v_num": 0, "train_loss": 0.12},
+        ),
+        ("There are 3 files, and the last of them has 20 lines", {}),
         ('{"loss": 0.2', {}),
         ("nothing of interest", {}),
     ],

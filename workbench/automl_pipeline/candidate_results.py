@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import JsonValue
 
+from workbench.automl_pipeline.candidates import TARGET_SCALE
 from workbench.automl_pipeline.model_selection import describe
 from workbench.events import FINISHED_RUN_STATES
 from workbench.formatting import format_count
@@ -34,7 +35,8 @@ class CandidateResult:
         has_model: Whether a fold has left a model, even one whose training was cut short.
         of_folds: Number of all folds.
         values: Mean validation metrics over those folds, by name without `val_`; where there is none, over
-            those that were cut short.
+            those that were cut short. Errors (`mae`) are in the unit of the target.
+        trained_s: Time of training on all folds so far, in seconds.
         message: Why it failed.
     """
 
@@ -47,6 +49,7 @@ class CandidateResult:
     of_folds: int
     values: dict[str, float]
     message: str | None
+    trained_s: float
 
     @property
     def loss(self) -> float:
@@ -91,6 +94,13 @@ def candidates_of(history: History) -> list[CandidateResult]:
     return [_read(history, trials) for trials in by_configuration.values()]
 
 
+def ranked_candidates(history: History) -> list[CandidateResult]:
+    """Return all candidates of a run, the best first, those without a model last."""
+    return sorted(
+        candidates_of(history), key=lambda each: (not each.has_model, each.state != "complete", each.loss)
+    )
+
+
 def _read(history: History, trials: list[Trial]) -> CandidateResult:
     complete = [trial for trial in trials if trial.state == "complete"]
     failed = [trial for trial in trials if trial.state == "failed"]
@@ -112,6 +122,10 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         if name.startswith("val_")
     }
     first = trials[0]
+    means = {name: math.fsum(values) / len(values) for name, values in known.items()}
+    data = history.experiment.data
+    if "mae" in means and data is not None:
+        means["mae"] *= float(str(data.options.get(TARGET_SCALE, 1.0)))
     return CandidateResult(
         number=first.configuration + 1,
         family=str(first.params["family"]),
@@ -120,7 +134,8 @@ def _read(history: History, trials: list[Trial]) -> CandidateResult:
         num_folds=len(complete),
         has_model=any(trial.best_checkpoint is not None for trial in trials),
         of_folds=of_folds,
-        values={name: math.fsum(values) / len(values) for name, values in known.items()},
+        values=means,
+        trained_s=sum(trial.duration_s or 0.0 for trial in trials),
         message=(failed[-1].message or "").strip().partition("\n")[0] if failed else None,
     )
 

@@ -21,6 +21,8 @@ FAMILIES: dict[SampleKind, tuple[Family, ...]] = {
     "texts": ("mlp",),
 }
 NUM_ENSEMBLED = 20
+TARGET_SCALE = "target_scale"
+"""The option of the data that errors of trials are multiplied with to be in the unit of the target."""
 MAX_TRIALS = 400
 PLATEAU_TRIALS = 80
 # Trees try every threshold of every feature; beyond this size a network is trained faster.
@@ -111,8 +113,9 @@ def families_for(kind: SampleKind, learning: LearningData) -> tuple[Family, ...]
 
 
 def experiment_for(
-    kind: SampleKind, learning: LearningData, *, held_out: str, time_s: float, seed: int, name: str
-) -> Experiment:
+    kind: SampleKind, learning: LearningData, *, held_out: str, time_s: float, seed: int, name: str,
+    target_scale: float | None = None,
+) -> Experiment:  # fmt: skip
     """Create the experiment that tries the candidates.
 
     Args:
@@ -122,6 +125,8 @@ def experiment_for(
         time_s: Time budget of the run in seconds.
         seed: Seed of the run.
         name: Name of the experiment.
+        target_scale: The standard deviation of the target, by which the errors of trials are divided; None
+            where classes are predicted.
     """
     families = families_for(kind, learning)
     num_train, num_folds = len(learning.folds[0].train_targets), len(learning.folds)
@@ -130,7 +135,11 @@ def experiment_for(
     return Experiment(
         name=name,
         model="one_of",
-        data={"name": learning, "held_out": held_out},
+        data={
+            "name": learning,
+            "held_out": held_out,
+            **({} if target_scale is None else {TARGET_SCALE: target_scale}),
+        },
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
         search=_search_for(kind, families, _min_samples_leaf(num_train)),
         training={

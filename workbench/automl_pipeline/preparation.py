@@ -127,6 +127,13 @@ class Interpreter:
     target_name: str | None
     text_columns: tuple[str, ...] = ()
 
+    @property
+    def target_scale(self) -> float | None:
+        """The mean over the folds of what a predicted number is multiplied with; None for classes."""
+        if self.task == "classification":
+            return None
+        return float(np.mean([reader.target_scale for reader in self.readers]))
+
 
 @dataclass(frozen=True)
 class HeldOut:

@@ -17,6 +17,7 @@ import numpy as np
 
 from workbench.actions import suggest
 from workbench.automl_pipeline.candidate_results import candidates_of, describe_best, describe_counts
+from workbench.automl_pipeline.held_out_analysis import TestAnalysis, analyse, describe_analysis
 from workbench.automl_pipeline.model_selection import ChosenModel, can_choose, choose, describe
 from workbench.automl_pipeline.preparation import HeldOut, LearningData, unpack
 from workbench.automl_pipeline.scores import scores_of
@@ -64,6 +65,7 @@ class AutoML:
             )
         self.run = run
         self._ended: tuple[int, ChosenModel, dict[str, float]] | None = None
+        self._analysed: tuple[int, TestAnalysis] | None = None
 
     @classmethod
     def attach(cls, run_id: str = "last", *, store: Store | str | None = None) -> Self:
@@ -187,6 +189,24 @@ class AutoML:
         """The test scores of the simplest guess: the most frequent class, or the mean of the target."""
         return {name.removeprefix("test_"): value for name, value in self._guess_test.items()}
 
+    @property
+    def analysis(self) -> TestAnalysis:
+        """Which classes are confused or how far off numbers are, and which columns matter, on the test part.
+
+        Raises:
+            RunError: If the run has not ended, or no model was trained to its end.
+        """
+        chosen, held_out, seq = self._chosen, self._held_out, self.run.row.last_seq
+        if self._analysed is None or self._analysed[0] != seq:
+            stored = (self.run.history.result or {}).get("analysis")
+            interpreter = held_out.interpreter
+            found = stored if isinstance(stored, dict) else analyse(
+                chosen.outputs, held_out.samples, held_out.targets, self._task,
+                labels=interpreter.labels, target_name=interpreter.target_name,
+            )  # fmt: skip
+            self._analysed = (seq, TestAnalysis(found))
+        return self._analysed[1]
+
     def predict(self, samples: Any) -> np.ndarray:
         """Return the predicted class or number of each sample.
 
@@ -246,6 +266,8 @@ class AutoML:
         if not chosen.used:
             lines[0] = "no model was ready in time, so the simplest guess is used. "
             lines[0] += write(suggest("extend", self.run.run_id, lead="To give the run more time", time="1m"))
+        else:
+            lines += describe_analysis(self.analysis.found)
         return [*lines, *(f"note: {note}" for note in self.notes)]
 
     def to_json(self) -> dict[str, Any]:
@@ -266,6 +288,7 @@ class AutoML:
             "notes": list(self.notes),
             "summary": self.summary(),
             "leaderboard": {"columns": _columns_of(rows := self._rows()), "rows": rows},
+            "analysis": dict(self.analysis.found),
         }
 
     def __repr__(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from workbench.formatting import format_number
+from workbench.formatting import format_duration, format_number
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -38,15 +38,13 @@ def candidates_table(history: History, most: int) -> tuple[Table, int]:
     """
     from rich.text import Text
 
-    from workbench.automl_pipeline.candidate_results import candidates_of
+    from workbench.automl_pipeline.candidate_results import ranked_candidates
     from workbench.automl_pipeline.model_selection import describe
     from workbench.cli.output import colour_of, make_table
 
-    found = sorted(
-        candidates_of(history), key=lambda each: (not each.has_model, each.state != "complete", each.loss)
-    )
+    found = ranked_candidates(history)
     scores = list(dict.fromkeys(name for each in found for name in each.values))
-    table = make_table("candidate", "state", "model", *scores, "folds", "params")
+    table = make_table("candidate", "state", "model", *scores, "folds", "training time", "params")
     colours = {"complete": "complete", "failed": "failed", "under way": "running"}
     for each in found[:most]:
         table.add_row(
@@ -55,6 +53,7 @@ def candidates_table(history: History, most: int) -> tuple[Table, int]:
             each.family,
             *(format_number(each.values[name]) if name in each.values else "" for name in scores),
             f"{each.num_folds} of {each.of_folds}",
+            format_duration(each.trained_s),
             Text(describe(each.params, each.family)),
         )
     return table, max(0, len(found) - most)

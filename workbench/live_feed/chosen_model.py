@@ -1,4 +1,7 @@
-"""The result of an automatic run as a front end shows it: the model, its scores, and the leaderboard."""
+"""The result of an automatic run as a front end shows it: the model, its scores, and the leaderboard.
+
+While the run is under way, the leaderboard lists the candidates so far.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,12 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from workbench.formatting import format_duration, format_number, format_value
+from workbench.formatting import format_duration, format_number
 from workbench.history import History
+from workbench.plots.prepare_model import model_figures, prepare_leaderboard
+from workbench.runs.descriptions import is_automatic
 
 _MAX_ROWS = 30
-_HEADS = {"fit_s": "training time"}
 
 
 class ChosenModel(BaseModel):
@@ -25,6 +29,7 @@ class ChosenModel(BaseModel):
     summary: tuple[str, ...] = Field(description="The result in a few sentences.")
     columns: tuple[str, ...] = Field(description="The heads of the leaderboard.")
     rows: tuple[tuple[str, ...], ...] = Field(description="Formatted cells, one per column.")
+    figures: tuple[str, ...] = Field(default=(), description="Analysis figures of the model.")
 
 
 def chosen_model(history: History) -> ChosenModel | None:
@@ -36,22 +41,48 @@ def chosen_model(history: History) -> ChosenModel | None:
     found: dict[str, Any] | None = history.result
     if found is None:
         return None
-    test, board = found["test"], found["leaderboard"]
+    test = found["test"]
     metric = next(iter(test))
-    rows = board["rows"]
-    columns: list[str] = [name for name in board["columns"] if any(row.get(name) is not None for row in rows)]
+    board = prepare_leaderboard(found, _MAX_ROWS)
     return ChosenModel(
         model=found["model"], metric=metric, value=test[metric], baseline=found["baseline"].get(metric),
-        summary=tuple(found["summary"]), columns=tuple(_HEADS.get(name, name) for name in columns),
-        rows=tuple(tuple(_cell(name, row.get(name)) for name in columns) for row in rows[:_MAX_ROWS]),
+        summary=tuple(found["summary"]), columns=board.columns, rows=board.rows,
+        figures=model_figures(history),
     )  # fmt: skip
 
 
-def _cell(name: str, value: Any) -> str:
-    if value is None:
-        return ""
-    if name == "fit_s":
-        return format_duration(value)
-    if isinstance(value, float):
-        return format_number(value)
-    return format_value(value)
+class Candidates(BaseModel):
+    """The candidates of an automatic run that is under way, the best first."""
+
+    model_config = ConfigDict(frozen=True)
+
+    summary: str = Field(description="How many there are, by state.")
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...] = Field(description="Formatted cells, one per column.")
+
+
+def candidates(history: History) -> Candidates | None:
+    """Return the leaderboard so far; None for other runs, and once there is a result.
+
+    Args:
+        history: The run.
+    """
+    if history.result is not None or not history.trials or not is_automatic(history.experiment):
+        return None
+    # Loaded for such runs only.
+    from workbench.automl_pipeline.candidate_results import describe_counts, ranked_candidates
+    from workbench.automl_pipeline.model_selection import describe
+
+    found = ranked_candidates(history)
+    scores = list(dict.fromkeys(name for each in found for name in each.values))
+    rows = tuple(
+        (
+            each.family, each.state,
+            *(format_number(each.values[name]) if name in each.values else "" for name in scores),
+            f"{each.num_folds} of {each.of_folds}", format_duration(each.trained_s),
+            describe(each.params, each.family),
+        )
+        for each in found[:_MAX_ROWS]
+    )  # fmt: skip
+    heads = ("model", "state", *(f"val_{name}" for name in scores), "folds", "training time", "with")
+    return Candidates(summary=describe_counts(found), columns=heads, rows=rows)

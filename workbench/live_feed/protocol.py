@@ -19,7 +19,7 @@ from workbench.errors import Problem
 from workbench.events import Reason, RunState, TrialState
 from workbench.experiment.changing import Setting
 from workbench.live_feed.action_messages import Json, Name, Offer
-from workbench.live_feed.chosen_model import ChosenModel
+from workbench.live_feed.chosen_model import Candidates, ChosenModel
 from workbench.live_feed.machine_history import MachinesHistory
 from workbench.live_feed.machines import MachinesStatus
 from workbench.live_feed.outcome import Best, Failure, Front, ObjectiveSummary
@@ -193,6 +193,9 @@ class RunDetail(_Response):
     counts: dict[str, int] = Field(description="Number of trials by state.")
     num_configurations: int = Field(description="With repeats, less than the number of trials.")
     chosen: ChosenModel | None = Field(description="The result of an automatic run.")
+    candidates: Candidates | None = Field(
+        default=None, description="The leaderboard of an automatic run that is under way."
+    )
     best: Best | None = Field(description="None without one, or with several objectives.")
     front: Front | None = Field(description="None with one objective.")
     failures: tuple[Failure, ...] = Field(description="The most frequent first.")

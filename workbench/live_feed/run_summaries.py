@@ -12,10 +12,11 @@ from workbench.experiment.changing import CHANGEABLE, values_of
 from workbench.formatting import format_count, format_value
 from workbench.history import History, failure_groups, only_failures
 from workbench.live_feed.available_actions import offers_of_run
-from workbench.live_feed.chosen_model import chosen_model
+from workbench.live_feed.chosen_model import candidates, chosen_model
 from workbench.live_feed.outcome import Best, Extreme, Failure, Front, ObjectiveSummary
 from workbench.live_feed.protocol import RunDetail, RunItem
 from workbench.live_feed.run_tail import RunTail
+from workbench.plots.prepare_model import model_figures
 from workbench.runs.descriptions import format_numbers, plain
 from workbench.runs.progress import progress_of
 from workbench.store import RunRow, Store
@@ -104,6 +105,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         figures = (*figures, *ADVICE_FIGURES)
     elif len({trial.plan.workers for trial in history.trials.values()} - {None}) > 1:
         figures = (*figures, "scaling")
+    figures = (*model_figures(history), *figures)
     began_s = history.started_unix_s or row.created_unix_s
     until_s = history.ended_unix_s or (row.changed_unix_s if ended else now_s)
     return RunDetail(
@@ -113,7 +115,8 @@ def run_detail(tail: RunTail) -> RunDetail:
         elapsed_s=history.active_s(now_s) if history.drivers else max(0.0, until_s - began_s),
         left_s=left and left.seconds, left_low_s=left and left.low_s, left_high_s=left and left.high_s,
         progress=_part(row, history), owner=_owner(row), counts=counts,
-        num_configurations=history.num_configurations(), chosen=chosen_model(history),
+        num_configurations=history.num_configurations(),
+        chosen=chosen_model(history), candidates=candidates(history),
         best=best and Best(trial=best.number, values=plain(best.values), params=best.params),
         front=_front(history) if has_front else None,
         failures=tuple(

@@ -16,6 +16,7 @@ from plotly.offline import get_plotlyjs
 
 from workbench.formatting import format_number
 from workbench.plots.figures_advice import ADVICE_FIGURES
+from workbench.plots.figures_model import MODEL_FIGURES
 from workbench.plots.figures_search import (
     draw_best_by_trial,
     draw_contour,
@@ -134,6 +135,7 @@ FIGURES: dict[str, Callable[..., go.Figure]] = {
     "contour": contour,
     "rank": rank,
     "edf": edf,
+    **MODEL_FIGURES,
     **{name: advised.draw for name, advised in ADVICE_FIGURES.items()},
 }
 

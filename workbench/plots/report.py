@@ -29,7 +29,9 @@ from workbench.plots.figures import FIGURES, for_page, javascript
 from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.prepare import default_axis
 from workbench.plots.prepare_learning import prepare_noise
+from workbench.plots.prepare_model import model_figures
 from workbench.plots.report_advice import advice_answer, advice_card
+from workbench.plots.report_model import CAPTIONS, leaderboard, model_answer
 from workbench.plots.report_tables import (
     best_trials,
     environment,
@@ -77,6 +79,8 @@ def report_html(
         _answer(run),
         _facts(run, energy_wh),
         *_notices(run, notes),
+        *figures.model(),
+        *leaderboard(run),
         *figures.advice(),
         *figures.sections(),
         *best_trials(run),
@@ -130,6 +134,12 @@ class _Figures:
             if not data.empty:
                 parts.append(self._figure(name, text(data.subtitle)))
         return parts
+
+    def model(self) -> list[str]:
+        """Return the section on the model that an automatic run chose."""
+        names = model_figures(self.run.history)
+        parts = [self._figure(name, CAPTIONS[name]) for name in names]
+        return ["<h2>The model on samples that no trial has seen</h2>", *parts] if parts else []
 
     def sections(self) -> list[str]:
         run = self.run
@@ -225,6 +235,8 @@ def _answer(run: RunData) -> str:
     history = run.history
     if run.advice.requested is not None:
         return advice_answer(run)
+    if history.result is not None:
+        return model_answer(run)
     best = history.best()
     if best is None:
         return _no_answer(run)

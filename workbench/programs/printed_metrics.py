@@ -1,4 +1,4 @@
-"""Metrics in lines of text: `name=value` and `name: value`, JSON, rows of CSV, and patterns.
+"""Metrics in lines of text: `name=value`, `name: value`, `name value | name value`, JSON, CSV, and patterns.
 
 Lines are bytes, because programs print anything: what is not understood is not a metric, never an error.
 """
@@ -21,11 +21,16 @@ _PAIR = re.compile(
     rf"(?<![\w./-])(['\"]?)([^\W\d][\w./-]*)\1\s*[=:]\s*['\"]?({_NUMBER})(?:%|ms|s|x)?(?![\w:]|\.\d)",
     re.IGNORECASE,
 )
+_FIELDS = re.compile(r"[|,:]")
+_FIELD = re.compile(
+    rf"\s*([^\W\d][\w./-]*(?: [^\W\d][\w./-]*)?)\s+({_NUMBER})(?:%|ms|s|x)?\s*", re.IGNORECASE
+)
+_FEWEST_FIELDS = 2
 _ENDS = re.compile(rb"[\r\n]+")
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MAX_DEPTH = 4
 _MAX_UNREADABLE = 3
-PAIR_SIGNS = (b"=", b":")
+PAIR_SIGNS = (b"=", b":", b"|")
 """What a line that `read_line` understands contains one of."""
 
 
@@ -74,12 +79,16 @@ class Lines:
 def read_line(line: bytes) -> Values:
     """Return the metrics of a printed line: of a JSON object, or of pairs of name and value.
 
+    Names of two words, where only a space stands before the value, are joined by an underscore.
+
     Example:
         >>> from workbench.programs.printed_metrics import read_line
         >>> read_line(b"Epoch 3: loss=0.25 - val_acc: 98.5%")
         {'loss': 0.25, 'val_acc': 98.5}
+        >>> read_line(b"step 20: train loss 1.5, val loss 1.75")
+        {'step': 20.0, 'train_loss': 1.5, 'val_loss': 1.75}
     """
-    if b"=" not in line and b":" not in line:
+    if not any(sign in line for sign in PAIR_SIGNS):
         return {}
     text = _text_of(line)
     if text.startswith("{"):
@@ -87,7 +96,18 @@ def read_line(line: bytes) -> Values:
             return {}  # half a line, of a program that was killed
         if found := read_json(line):
             return found
-    return {match[2]: float(match[3]) for match in _PAIR.finditer(text) if _is_number(match[3])}
+    pairs = {match[2]: float(match[3]) for match in _PAIR.finditer(text) if _is_number(match[3])}
+    return _fields(text) | pairs
+
+
+def _fields(text: str) -> Values:
+    """Return names and values with only space between them, where a line has several such fields."""
+    if "," not in text and "|" not in text:
+        return {}
+    matches = [match for field in _FIELDS.split(text) if (match := _FIELD.fullmatch(field))]
+    if len(matches) < _FEWEST_FIELDS:
+        return {}
+    return {match[1].replace(" ", "_"): float(match[2]) for match in matches if _is_number(match[2])}
 
 
 def read_json(line: bytes) -> Values:

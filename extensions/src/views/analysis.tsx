@@ -1,16 +1,8 @@
-// Analysis figures: built in Python, drawn by plotly.
-import { useEffect, useRef, useState } from "preact/hooks";
+// Analysis figures, one at a time.
 import type { Controller } from "../controller";
-import { loadPlotly, themed, trialOf, type Figure, type PlotlyElement } from "../figures";
-import { wordsOf } from "./actions";
 import { Empty } from "./components";
+import { FigureBox } from "./figure_box";
 
-const FETCH_AGAIN_MS = 15_000;
-const CONFIG = {
-  responsive: true,
-  displaylogo: false,
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
-};
 const FINISHED = new Set(["complete", "stopped", "failed", "lost"]);
 
 export function Analysis({ controller }: { controller: Controller }) {
@@ -43,90 +35,4 @@ export function Analysis({ controller }: { controller: Controller }) {
       />
     </section>
   );
-}
-
-interface FigureBoxProps {
-  controller: Controller;
-  runId: string;
-  name: string;
-  live: boolean;
-}
-
-function FigureBox({ controller, runId, name, live }: FigureBoxProps) {
-  const element = useRef<PlotlyElement & HTMLDivElement>(null);
-  const [figure, setFigure] = useState<Figure | null>(null);
-  const [problem, setProblem] = useState("");
-  const [drawn, setDrawn] = useState(false);
-  const { theme } = controller;
-
-  useEffect(() => {
-    let gone = false;
-    const path = `runs/${encodeURIComponent(runId)}/figures/${encodeURIComponent(name)}`;
-    const fetchFigure = async () => {
-      if (controller.hidden) return;
-      try {
-        const found = await controller.json<Figure>(path);
-        if (gone) return;
-        setFigure(found);
-        setProblem("");
-      } catch (error) {
-        if (!gone) setProblem(wordsOf(error));
-      }
-    };
-    void fetchFigure();
-    const timer = live ? setInterval(fetchFigure, FETCH_AGAIN_MS) : undefined;
-    return () => {
-      gone = true;
-      clearInterval(timer);
-    };
-  }, [runId, name, live]);
-
-  useEffect(() => {
-    const target = element.current;
-    if (!figure || !target) return;
-    let gone = false;
-    loadPlotly(controller.host.baseUrl).then(
-      (plotly) => {
-        if (gone) return;
-        const { data, layout } = themed(figure, theme, `${runId}/${name}`);
-        void plotly.react(target, data, layout, CONFIG).then(() => {
-          target.removeAllListeners?.("plotly_click");
-          target.on?.("plotly_click", ({ points }) => {
-            const trial = trialOf(points);
-            if (trial !== null) controller.chooseTrial(trial);
-          });
-        });
-        setDrawn(true);
-      },
-      (error: unknown) => setProblem(wordsOf(error)),
-    );
-    return () => {
-      gone = true;
-    };
-  }, [figure, theme]);
-
-  useEffect(() => {
-    const target = element.current;
-    if (!drawn || !target) return;
-    // Plotly notices only when the window changes, not when a trial is shown beside the figure.
-    const observer = new ResizeObserver(() => window.Plotly?.Plots?.resize(target));
-    observer.observe(target);
-    return () => observer.disconnect();
-  }, [drawn]);
-
-  useEffect(() => () => void (element.current && window.Plotly?.purge(element.current)), []);
-
-  return (
-    <>
-      {problem ? <p class="workbench-notice">{problem}</p> : null}
-      {drawn || problem ? null : <Empty title="Drawing the figure …" />}
-      <div class="workbench-figure" ref={element} dir="ltr" role="figure" aria-label={titleOf(figure) ?? name} />
-    </>
-  );
-}
-
-function titleOf(figure: Figure | null): string | null {
-  const title = figure?.layout.title as { text?: string; subtitle?: { text?: string } } | undefined;
-  if (!title?.text) return null;
-  return title.subtitle?.text ? `${title.text}: ${title.subtitle.text}` : title.text;
 }

@@ -70,7 +70,7 @@ function CurvesOrAdvice({ controller }: ViewProps) {
   const { run } = controller.state;
   const isAdvised = run?.kind === "advice" && run.card;
   if (isAdvised || !tabsOf(controller.state).includes("curves")) return <Advice controller={controller} />;
-  const hasResult = Boolean(run?.chosen);
+  const hasResult = Boolean(run?.chosen ?? run?.candidates);
   return (
     <>
       {hasResult ? <Result controller={controller} /> : null}

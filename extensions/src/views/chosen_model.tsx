@@ -1,40 +1,60 @@
-// The result of an automatic run: the chosen model in a few sentences, and the leaderboard.
+// The result of an automatic run: the candidates so far, then the chosen model, what it does, the leaderboard.
 import type { Controller } from "../controller";
 import type { ChosenModel } from "../types";
 import { Empty } from "./components";
+import { FigureBox } from "./figure_box";
 
 export function Result({ controller }: { controller: Controller }) {
-  const chosen = controller.state.run?.chosen;
-  if (!chosen) {
+  const { run } = controller.state;
+  if (run?.chosen) return <Chosen controller={controller} runId={run.run_id} chosen={run.chosen} />;
+  if (!run?.candidates) {
     return (
       <Empty title="No result yet">
         <p>The model is chosen and tested when the run has ended.</p>
       </Empty>
     );
   }
-  const [headline, ...others] = chosen.summary;
+  const { summary, columns, rows } = run.candidates;
   return (
-    <article class="workbench-card workbench-result" aria-label="Result">
-      <p class="workbench-result-headline">{headline}</p>
-      {others.map((line) => (
-        <p key={line}>{line}</p>
-      ))}
-      <Leaderboard chosen={chosen} />
+    <article class="workbench-card workbench-result" aria-label="Candidates">
+      <p class="workbench-result-headline">{summary}</p>
+      <p class="workbench-muted">Validation scores; the model is chosen and tested when the run has ended.</p>
+      <Leaderboard columns={columns} rows={rows} />
     </article>
   );
 }
 
-/** Its text columns; all others hold numbers. */
-const TEXTS = new Set(["model", "with"]);
+function Chosen({ controller, runId, chosen }: { controller: Controller; runId: string; chosen: ChosenModel }) {
+  const [headline, ...others] = chosen.summary;
+  // Beside a cell or a list there is room for the answer and the leaderboard.
+  const figures = controller.form === "wide" ? (chosen.figures ?? []) : [];
+  return (
+    <>
+      <article class="workbench-card workbench-result" aria-label="Result">
+        <p class="workbench-result-headline">{headline}</p>
+        {others.map((line) => (
+          <p key={line}>{line}</p>
+        ))}
+        <Leaderboard columns={chosen.columns} rows={chosen.rows} />
+      </article>
+      {figures.map((name) => (
+        <FigureBox key={name} controller={controller} runId={runId} name={name} live={false} />
+      ))}
+    </>
+  );
+}
 
-function Leaderboard({ chosen }: { chosen: ChosenModel }) {
-  const classOf = (at: number) => (TEXTS.has(chosen.columns[at]) ? undefined : "workbench-numeric");
+/** Its text columns; all others hold numbers. */
+const TEXTS = new Set(["model", "state", "folds", "with"]);
+
+function Leaderboard({ columns, rows }: Pick<ChosenModel, "columns" | "rows">) {
+  const classOf = (at: number) => (TEXTS.has(columns[at]) ? undefined : "workbench-numeric");
   return (
     <div class="workbench-table" tabIndex={0} role="group" aria-label="Leaderboard">
       <table>
         <thead>
           <tr>
-            {chosen.columns.map((name, at) => (
+            {columns.map((name, at) => (
               <th key={name} scope="col" class={classOf(at)}>
                 {name}
               </th>
@@ -42,7 +62,7 @@ function Leaderboard({ chosen }: { chosen: ChosenModel }) {
           </tr>
         </thead>
         <tbody>
-          {chosen.rows.map((row, number) => (
+          {rows.map((row, number) => (
             <tr key={number} class={number === 0 ? "workbench-best" : undefined}>
               {row.map((cell, at) => (
                 <td key={at} class={classOf(at)}>
