@@ -45,6 +45,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "schedule": st.sampled_from(["constant", "cosine", "one_cycle"]),
         "warmup_epochs": st.sampled_from(["auto", 0, 2.5]),
         "clip_norm": st.sampled_from([None, 0.5]),
+        "average_decay": st.sampled_from([None, 0.99]),
         "evaluate_every": st.integers(1, 3),
         "checkpoint_every": st.integers(1, 3),
         "checkpoint_after": st.none() | _SECONDS,

@@ -69,6 +69,10 @@ class Training(Section):
     clip_norm: PositiveFloat | None = Field(
         default=None, description="Largest norm of the gradients; larger ones are scaled down."
     )
+    average_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None,
+        description="Evaluate and keep a moving mean of the weights (EMA) with this decay; null for none.",
+    )
     evaluate_every: Epochs = Field(default=1, description="Epochs between evaluations.")
     checkpoint_every: Epochs = Field(default=1, description="Epochs between checkpoints.")
     checkpoint_after: OptionalSeconds = Field(

@@ -154,6 +154,7 @@ class FakeTrial:
             precision="fp32" if settings.plan.precision == "fp32" else "bf16",
             clip_norm=settings.training.clip_norm,
             recompute=settings.plan.recompute == "blocks",
+            average_decay=settings.training.average_decay,
             peak_lr=settings.lr,
             group=functools.partial(grouped, groups=groups) if groups else None,
             call=call_of(self._experiment),

@@ -24,9 +24,9 @@ class DataParallel(Single):
 
     def train(self, mode: bool) -> None:
         """Switch dropout and batch statistics on or off; see Strategy.train."""
+        super().train(mode)  # before, as it decides whose statistics the model holds
         if not mode:
             average_statistics(self._model, self._worker.group)
-        super().train(mode)
 
     def state(self) -> dict[str, Any]:
         """Return model, optimizer and scaler; see Strategy.state."""

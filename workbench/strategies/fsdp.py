@@ -38,6 +38,14 @@ class FullySharded(DataParallel):
         with torch.no_grad(), self._autocast():
             return self._settings.call(self._model, inputs)
 
+    def train(self, mode: bool) -> None:
+        """Switch dropout and batch statistics on or off; see Strategy.train."""
+        if self._mean is not None:  # which is exchanged with shards, and predicting leaves some gathered
+            for module in self._model.modules():
+                if isinstance(module, FSDPModule):
+                    module.reshard()
+        super().train(mode)
+
     def state(self) -> dict[str, Any]:
         """Return model, optimizer and scaler, gathered on rank 0; see Strategy.state."""
 
@@ -50,13 +58,17 @@ class FullySharded(DataParallel):
     def load(self, state: dict[str, Any]) -> None:
         """Take over what a strategy returned; see Strategy.load."""
         own = self._model.state_dict()
-        model = {name: _cut(value, own[name]) for name, value in state["model"].items() if name in own}
+        weights = {
+            key: {name: _cut(value, own[name]) for name, value in state[key].items() if name in own}
+            for key in ("model", "trained")
+            if key in state
+        }
         optimizer = dict(state["optimizer"])
         optimizer["state"] = {
             index: {name: _cut(value, self._parameters[index]) for name, value in values.items()}
             for index, values in optimizer["state"].items()
         }
-        super().load({**state, "model": model, "optimizer": optimizer})
+        super().load({**state, **weights, "optimizer": optimizer})
 
     def alone_bytes(self) -> int:
         """Return the size of all parameters and gradients; see Probeable.alone_bytes."""

@@ -62,6 +62,7 @@ class Phased(DataParallel):
         )
         self._factor, self._peak_lr = 1.0, self._settings.peak_lr
         self._waiting: str | None = None
+        self._mean = self._begin_mean()
 
     def set_rate(self, lr: float) -> None:
         """Set the learning rate of the coming step: that of each optimizer is scaled like it."""
@@ -100,6 +101,8 @@ class Phased(DataParallel):
         """Update by the last phase; see Strategy.update."""
         self.set_rate(lr)
         self._finish_phase()
+        if self._mean is not None:
+            self._mean.follow()
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:

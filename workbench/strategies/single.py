@@ -16,6 +16,7 @@ from workbench.strategies.capabilities import BUILT_IN
 from workbench.strategies.gradient_norms import WatchedBatch
 from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.strategy import MeasuredStep, OptimizerFactory, StepBatch, StepSettings, Worker
+from workbench.strategies.weight_mean import WeightMean
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -56,6 +57,12 @@ class Single:
         self._scaler = (
             torch.amp.GradScaler(worker.device.type) if self._settings.precision == "fp16" else None
         )
+
+        self._mean = self._begin_mean()
+
+    def _begin_mean(self) -> WeightMean | None:
+        decay = self._settings.average_decay
+        return None if decay is None else WeightMean(self._model, decay)
 
     def forward_backward(self, batch: StepBatch) -> Tensor:
         """Compute the gradient of a step; see Strategy.forward_backward."""
@@ -106,6 +113,8 @@ class Single:
             self._scaler.step(self._optimizer)
             self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
+        if self._mean is not None:
+            self._mean.follow()
         self._settings.mark("update")
 
     def predict(self, inputs: Any) -> Any:
@@ -116,11 +125,19 @@ class Single:
     def train(self, mode: bool) -> None:
         """Switch dropout and batch statistics on or off; see Strategy.train."""
         self._model.train(mode)
+        if self._mean is not None:
+            self._mean.show(not mode)
 
     def state(self) -> dict[str, Any]:
         """Return model, optimizer and scaler; see Strategy.state."""
+        weights: dict[str, Any] = {"model": self._model.state_dict()}
+        if self._mean is not None:
+            trained = _copied(self._model)
+            self._mean.show(True)
+            weights = {"model": _copied(self._model), "trained": trained, "averaged": self._mean.num_steps}
+            self._mean.show(False)
         return {
-            "model": self._model.state_dict(),
+            **weights,
             "optimizer": self._optimizer.state_dict(),
             "scaler": None if self._scaler is None else self._scaler.state_dict(),
         }
@@ -128,6 +145,11 @@ class Single:
     def load(self, state: dict[str, Any]) -> None:
         """Take over what `state` returned; see Strategy.load."""
         self._model.load_state_dict(state["model"])
+        if self._mean is not None:
+            self._mean.restart()
+            self._mean.num_steps = state.get("averaged", 0)
+        if "trained" in state:
+            self._model.load_state_dict(state["trained"])
         self._optimizer.load_state_dict(state["optimizer"])
         if self._scaler is not None and state["scaler"]:
             self._scaler.load_state_dict(state["scaler"])
@@ -148,7 +170,7 @@ class Single:
 
     def close(self) -> None:
         """Drop the model, the gradients and the optimizer, and give the device its memory back."""
-        del self._model, self._trained, self._parameters, self._optimizer
+        del self._model, self._trained, self._parameters, self._optimizer, self._mean
         if self._worker.device.type == "cuda":
             torch.cuda.empty_cache()
 
@@ -173,6 +195,10 @@ class Single:
         if self._dtype is None:
             return contextlib.nullcontext()
         return torch.autocast(self._worker.device.type, dtype=self._dtype)
+
+
+def _copied(model: nn.Module) -> dict[str, Any]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
 def on_device(model: nn.Module, device: torch.device) -> nn.Module:

@@ -59,6 +59,7 @@ class StepSettings:
         mark: Called at the end of each part of a step with its name: data, forward, backward, update.
         group: Divides named parameters into the groups of the optimizer; None for a single group. The rate of
             a step is multiplied by the `lr_factor` of a group.
+        average_decay: Decay of the mean of the weights that is evaluated and stored; None for the weights.
         peak_lr: The learning rate of which schedules are parts.
         call: How a model is called with the inputs of a micro batch, which need not be one tensor.
     """
@@ -69,6 +70,7 @@ class StepSettings:
     recompute: bool = False
     mark: Callable[[str], None] = lambda part: None
     group: Callable[[Iterable[tuple[str, nn.Parameter]]], list[dict[str, Any]]] | None = None
+    average_decay: float | None = None
     peak_lr: float = 1.0
     call: Callable[[nn.Module, Any], Any] = nn.Module.__call__
 

@@ -79,6 +79,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
             clip_norm=settings.training.clip_norm,
             recompute=settings.plan.recompute == "blocks",
             mark=profiler.mark,
+            average_decay=settings.training.average_decay,
             peak_lr=settings.lr,
             group=functools.partial(grouped, groups=groups) if groups else None,
             call=call_of(experiment),
