@@ -155,13 +155,16 @@ def test_help_texts_of_other_libraries() -> None:
     assert (found["rate"].default, found["kind"].choices) == (0.1, ("a", "b"))
     assert found["shuffle"].is_flag
     typer = (
-        "╭─ Options ─────────────────────╮\n"
-        "│ --lr          FLOAT  the rate [default: 0.01]  │\n"
-        "│ --amp  --no-amp      [default: no-amp] │\n"
-        "│ --help               Show this message and exit. │\n"
+        "╭─ Options ───────────────────────────────────╮\n"
+        "│ --lr                  <float>  [default: 0.01]   │\n"
+        "│ --amp     --no-amp    <bool>   [default: no-amp] │\n"
+        "│ --hidden              <int>    [default: 64]     │\n"
+        "│ --help                <bool>   Show this.        │\n"
     )
-    assert options_in_help(typer)[0].default == 0.01
+    lr, amp, hidden = options_in_help(typer)
+    assert (lr.default, lr.is_flag, amp.is_flag, hidden.default) == (0.01, False, True, 64)
     tyro = "options\n  --optimizer.lr FLOAT  (default: 0.0003)\n  --width INT           (default: 64)\n"
+    assert not any(option.is_flag for option in options_in_help(tyro))
     assert {option.name: option.default for option in options_in_help(tyro)} == {
         "optimizer.lr": 0.0003, "width": 64,
     }  # fmt: skip

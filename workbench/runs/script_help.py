@@ -27,13 +27,13 @@ _TAKES_OPTIONS = re.compile(
     r"parse_args|parse_known|get_args|\bargv\b|parser\b|typer|tyro|docopt|absl|simple_parsing|CLI\b|\bcli\b|click"
 )
 _OPTION = re.compile(
-    r"^[\s│|*]*(?:-\w(?: [A-Z_]+)?,\s*)?--(?P<name>[A-Za-z][\w.-]*)(?:,\s*--no-[\w-]+)?"
+    r"^[\s│|*]*(?:-\w(?: [A-Z_]+)?,\s*)?--(?P<name>[A-Za-z][\w.-]*)(?:(?:,|[ /]+)\s*--no-[\w-]+)?"
     r"(?P<rest>(?:[ =][^\n]*)?)$",
     re.MULTILINE,
 )
 _DEFAULT = re.compile(r"[\[(]?\bdefault(?:s to)?[:=]?\s+['\"]?(?P<value>[^\s\])'\",;]+)", re.IGNORECASE)
 _CHOICES = re.compile(r"^[ =]+[\[{<](?P<values>[^\]}>\s]+(?:[,|][^\]}>\s]+)+)[\]}>]")
-_TAKES_VALUE = re.compile(r"^(?:=| ?[\[<{A-Z])")
+_TAKES_VALUE = re.compile(r"^(?:=|\s+<(?!bool)| [\[{A-Z]|\s+(?:FLOAT|INT|INTEGER|TEXT|PATH|STR)\b)")
 
 
 def options_elsewhere(path: Path, source: str) -> tuple[list[ScriptOption], Style]:
