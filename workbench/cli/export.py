@@ -83,15 +83,19 @@ def export(
 @json_option
 @example("workbench import sweep.yaml --to experiment.yaml")
 def import_sweep(file: Path, train: str | None, path: Path | None, as_json: bool) -> None:
-    """Convert a W&B sweep file to an experiment file."""
+    """Convert a sweep file of W&B, or a search space or configuration of NNI, to an experiment file."""
     from workbench.errors import ArgumentError
+    from workbench.experiment.nni_search import from_nni, is_nni
     from workbench.experiment.wandb_sweep import HOMELESS, from_wandb_sweep
     from workbench.experiment.yaml_file import read_yaml_file
 
-    document = read_yaml_file(file, holds="a W&B sweep: method, metric, parameters, ...")
-    for key in [key for key in document if key in HOMELESS]:
-        click.echo(f"left out {key}: {document.pop(key)!r}", err=True)
-    experiment = from_wandb_sweep(document, train=train, note=print_note)
+    document = read_yaml_file(file, holds="a W&B sweep: method, metric, parameters, ...; or one of NNI")
+    if is_nni(document):
+        experiment = from_nni(document, folder=file.parent, train=train, note=print_note)
+    else:
+        for key in [key for key in document if key in HOMELESS]:
+            click.echo(f"left out {key}: {document.pop(key)!r}", err=True)
+        experiment = from_wandb_sweep(document, train=train, note=print_note)
     text = experiment.to_yaml()
     if path is None:
         if as_json:
