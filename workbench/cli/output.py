@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from workbench.advisor.memory import MemoryForecast
     from workbench.probes.first_step import FirstStep
 
-_LEAST_ROOM = 30  # columns
+_MIN_COLUMNS = 30
 _WIDE = 400
 _COLOURS = {
     "complete": "green",
@@ -72,7 +72,7 @@ def wrapped(text: str, indent: int) -> str:
     """
     if not sys.stdout.isatty():
         return text
-    room = max(_LEAST_ROOM, shutil.get_terminal_size().columns - indent)
+    room = max(_MIN_COLUMNS, shutil.get_terminal_size().columns - indent)
     return f"\n{'':<{indent}}".join(textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False))
 
 
