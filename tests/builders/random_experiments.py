@@ -39,6 +39,9 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "momentum": st.sampled_from([0.0, 0.5]),
         "weight_decay": st.sampled_from([0.0, 1e-4]),
         "optimizer_options": _JSON,
+        "parameter_groups": st.sampled_from(
+            [{}, {"bias|norm": {"weight_decay": 0.0}, "^body": {"frozen": True}}, {"x": {"lr_factor": 0.5}}]
+        ),
         "schedule": st.sampled_from(["constant", "cosine", "one_cycle"]),
         "warmup_epochs": st.sampled_from(["auto", 0, 2.5]),
         "clip_norm": st.sampled_from([None, 0.5]),

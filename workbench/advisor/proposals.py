@@ -58,7 +58,7 @@ class Proposer:
             search["lr"] = {"low": low, "high": high, "log": True}
         else:
             search["lr"] = low
-        document = experiment.model_dump(mode="json", include={"model", "data", "seed"})
+        document = experiment.model_dump(mode="json", include={"model", "data", "train", "seed"})
         if not experiment.trains_model:
             document["train"] = _NOTHING_TO_TRAIN
         inner = Experiment(

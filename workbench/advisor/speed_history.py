@@ -68,8 +68,10 @@ def work_of(experiment: Experiment, params: Mapping[str, JsonValue]) -> dict[str
     """Return what is computed in a step, wherever that is; arguments as in `setting_of`."""
     params = work_params(params)
     training = {name: getattr(experiment.training, name) for name in _TRAINING}
+    if experiment.training.parameter_groups:
+        training["parameter_groups"] = experiment.training.model_dump(mode="json")["parameter_groups"]
     return {
-        "model": _written(experiment.model),
+        "model": _written(experiment.trained),
         "data": _written(experiment.data),
         "loss": _written(experiment.loss),
         **_own_code(experiment),

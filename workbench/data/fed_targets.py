@@ -1,4 +1,4 @@
-"""Data for a model that computes its loss itself: the targets are its last input, too."""
+"""Data for code that computes its loss itself: the targets are its last input, too."""
 
 from __future__ import annotations
 

@@ -96,7 +96,8 @@ class Experiment(BaseModel):
     )
     train: Component | None = Field(
         None,
-        description="Instead of model and data: a function (config, report), by package.module:function.",
+        description="Instead of model and data: a function (config, report), by package.module:function. "
+        "With data: a class with steps of its own.",
     )
     command: Annotated[
         str | None, BeforeValidator(lambda given: None if given is None else parse_command(given))
@@ -176,8 +177,18 @@ class Experiment(BaseModel):
 
     @property
     def trains_model(self) -> bool:
-        """Whether the workbench trains a model itself, not a function or a program."""
-        return self.train is None and self.command is None
+        """Whether the workbench's own loop trains it, not a function or a program."""
+        return self.command is None and (self.train is None or self.makes_own_steps)
+
+    @property
+    def makes_own_steps(self) -> bool:
+        """Whether `train` is a class whose steps the workbench's own loop makes on `data`."""
+        return self.train is not None and self.data is not None
+
+    @property
+    def trained(self) -> Component | None:
+        """What the workbench's own loop trains: a model, or a class with steps of its own."""
+        return self.train if self.makes_own_steps else self.model
 
     @property
     def leaves_loss_to_model(self) -> bool:

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, JsonValue, PositiveFloat, model_validator
 
 from workbench.errors import ExperimentError
+from workbench.experiment.parameter_groups import ParameterGroups
 from workbench.experiment.setting_types import (
     Auto,
     Epochs,
@@ -44,7 +45,9 @@ class Training(Section):
         "by optimizer and direction, legw warms up longer too, adascale follows the measured gradient noise.",
     )
     optimizer: str = Field(
-        default="adamw", min_length=1, description="sgd, adamw, or the name of a class in torch.optim."
+        default="adamw",
+        min_length=1,
+        description="sgd, adamw, the name of a class in torch.optim, or package.module:Class.",
     )
     momentum: float = Field(
         default=0.9, ge=0, lt=1, description="Momentum of sgd; other optimizers do not use it."
@@ -52,6 +55,10 @@ class Training(Section):
     weight_decay: float = Field(default=0.0, ge=0, description="Weight decay of the optimizer.")
     optimizer_options: dict[str, JsonValue] = Field(
         default_factory=dict, description="More arguments of the optimizer, by their torch names."
+    )
+    parameter_groups: ParameterGroups = Field(
+        default_factory=dict,
+        description="lr_factor, weight_decay or frozen for some parameters, by a pattern of their names.",
     )
     schedule: Literal["constant", "cosine", "linear", "one_cycle"] = Field(
         default="cosine", description="Schedule of the learning rate after warm-up."

@@ -11,6 +11,7 @@ from workbench.experiment.own_advice import check_own_advice
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
 
+_OF_OPTIMIZERS = ("optimizer", "momentum", "weight_decay", "optimizer_options", "parameter_groups")
 _OF_PROGRAMS = ("stop_grace", "max_log_size")
 
 
@@ -67,23 +68,47 @@ def check_momentum(experiment: Experiment) -> None:
 
 def _check_function(experiment: Experiment) -> None:
     assert experiment.train is not None
-    for field in ("model", "data", "loss"):
+    for field in ("model", "loss"):
         if getattr(experiment, field) is not None:
             raise ExperimentError(
-                "a train function defines its own", field=field, next_step=f"Remove {field} or train."
-            )
+                f"what train names defines its own {field}", field=field,
+                next_step=f"Remove {field} or train.",
+            )  # fmt: skip
     if not experiment.train.is_reference:
         raise ExperimentError(
             f"{experiment.train.name!r} does not name a function",
             field="train",
-            allowed="package.module:function",
+            allowed="package.module:function, or with data package.module:Class",
         )
+    if experiment.makes_own_steps:
+        _check_own_steps(experiment)
+        return
     _refuse_sections(
         experiment, "a train function decides this itself",
         "Remove it, or pass it to the function: under train, beside its name.",
     )  # fmt: skip
     if experiment.metrics:
         raise ExperimentError("a train function reports its own", field="metrics", next_step="Remove it.")
+
+
+def _check_own_steps(experiment: Experiment) -> None:
+    if experiment.metrics:
+        raise ExperimentError(
+            "own steps measure their own metrics", field="metrics",
+            next_step="Remove it, and return the metrics from the method evaluate.",
+        )  # fmt: skip
+    for name in _OF_OPTIMIZERS:
+        if name in experiment.training.model_fields_set:
+            raise ExperimentError(
+                "own steps make their optimizers themselves", field=f"training.{name}",
+                next_step="Remove it, or pass it to the class: under train, beside its name.",
+            )  # fmt: skip
+    if experiment.plan.decided.get("strategy") not in (None, "single", "ddp"):
+        raise ExperimentError(
+            "own steps need the whole model on each worker",
+            field="plan.strategy",
+            allowed="auto, single or ddp",
+        )
 
 
 def _check_program(experiment: Experiment) -> None:

@@ -171,7 +171,7 @@ def _stored_advice(context: QueryContext) -> Run | None:
     wanted = experiment.hash()
     found = [row.run_id for row in store.runs() if row.experiment_hash == wanted]
     for run in [attach(run_id, store=store) for run_id in [*found, *filter(None, [context.advice_id])]]:
-        is_alike = (run.experiment.model, run.experiment.data) == (experiment.model, experiment.data)
+        is_alike = (run.experiment.trained, run.experiment.data) == (experiment.trained, experiment.data)
         if is_alike and run.is_advice and run.advice is not None:
             return run
     return None

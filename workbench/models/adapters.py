@@ -6,6 +6,9 @@ Training that is not of this kind enters by another door: a function of (configu
 
 from __future__ import annotations
 
+import copy
+import functools
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,12 +18,12 @@ from workbench.errors import ExperimentError
 from workbench.models import LOSSES, METRICS, Task, default_loss, default_metrics
 from workbench.models.configurations import configure
 from workbench.models.estimators import is_estimator
-from workbench.models.metrics import Loss, Metric, mean_over_samples
+from workbench.models.metrics import AnyMetric, Loss, Metric, WholeMetric, mean_over_samples
 from workbench.registry import Registry, load_object
 
 ModelReference = str | Callable[[Mapping[str, Any]], nn.Module]
 LossReference = str | Loss
-MetricReference = str | Metric | Callable[[Any, Any], Tensor | tuple[Tensor, int]]
+MetricReference = str | Metric | type[Any] | Callable[[Any, Any], Tensor | tuple[Tensor, int]]
 
 
 def build_model(
@@ -95,14 +98,14 @@ def load_loss(loss: LossReference | None, task: Task) -> Loss:
 
 def load_metrics(
     metrics: Sequence[str] | Mapping[str, MetricReference] | None, task: Task
-) -> dict[str, Metric]:
+) -> dict[str, AnyMetric]:
     """Return the metrics of a trial by name.
 
     Args:
         metrics: Names that `METRICS` knows or `package.module:function` references (the metric is then
             called like the function), or a mapping from names to these or to callables, or None for the
             defaults. A function of (outputs, targets) returns either the mean over the samples of the
-            batch or (total, count).
+            batch or (total, count). A class or object with `update` and `compute` sees the whole set.
         task: The task of the data.
     """
     chosen = default_metrics(task) if metrics is None else metrics
@@ -116,9 +119,12 @@ def load_metrics(
     }
 
 
-def _as_metric(found: Metric | Callable[[Any, Any], Any]) -> Metric:
-    if isinstance(found, Metric):
+def _as_metric(found: AnyMetric | Callable[..., Any]) -> AnyMetric:
+    if isinstance(found, AnyMetric):
         return found
+    kind = found.func if isinstance(found, functools.partial) else found
+    if callable(getattr(kind, "update", None)) and callable(getattr(kind, "compute", None)):
+        return WholeMetric(found if inspect.isclass(kind) else functools.partial(copy.deepcopy, found))
 
     def measure(outputs: Any, targets: Any) -> tuple[Tensor, int | Tensor]:
         measured = found(outputs, targets)
@@ -136,7 +142,7 @@ def _load(registry: Registry, reference: Any, field: str) -> Any:
         found = load_object(reference, field=field)
     else:
         found = registry.load(reference, field=field)
-    if not callable(found) and not isinstance(found, Metric):
+    if not callable(found) and not isinstance(found, AnyMetric) and not hasattr(found, "compute"):
         raise ExperimentError(
             f"{reference!r} is {_describe(found)}", field=field, allowed="a function of (outputs, targets)"
         )

@@ -38,12 +38,15 @@ class Layer:
     shares: str = ""
 
 
-def describe_layers(model: nn.Module, inputs: Inputs) -> list[Layer]:
+def describe_layers(
+    model: nn.Module, inputs: Inputs, call: Callable[[nn.Module, Inputs], Any] = call_model
+) -> list[Layer]:
     """Send a batch through a model and describe its modules, in the order in which they were defined.
 
     Args:
         model: The model.
         inputs: A batch that it takes, samples first.
+        call: How it is called with the batch.
 
     Raises:
         ExperimentError: If the model cannot take it; it names the module that could not.
@@ -60,7 +63,7 @@ def describe_layers(model: nn.Module, inputs: Inputs) -> list[Layer]:
         )
     ]
     try:
-        call_model(model, inputs)
+        call(model, inputs)
     except (WorkbenchError, *needs_values()):
         raise
     except Exception as error:  # user code

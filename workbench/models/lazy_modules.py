@@ -7,6 +7,8 @@ to training.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,7 +25,9 @@ def has_lazy(model: nn.Module) -> bool:
     return any(map(is_lazy, itertools.chain(model.parameters(), model.buffers())))
 
 
-def set_up_lazy(model: nn.Module, inputs: Inputs) -> None:
+def set_up_lazy(
+    model: nn.Module, inputs: Inputs, call: Callable[[nn.Module, Inputs], Any] = call_model
+) -> None:
     """Send a batch through a model, so that its lazy modules get their shapes and initial values.
 
     The batch changes nothing else: statistics and modes stay as they are.
@@ -31,6 +35,7 @@ def set_up_lazy(model: nn.Module, inputs: Inputs) -> None:
     Args:
         model: The model.
         inputs: A batch that it takes, samples first.
+        call: How it is called with the batch.
 
     Raises:
         ExperimentError: If the model cannot take the batch, or does not use all of its modules.
@@ -40,7 +45,7 @@ def set_up_lazy(model: nn.Module, inputs: Inputs) -> None:
         for is_training in (False, True):  # some modules are used in training only
             model.train(is_training)
             with torch.no_grad():
-                call_model(model, inputs)
+                call(model, inputs)
             if not has_lazy(model):
                 return
     except (ExperimentError, *needs_values()):
@@ -59,8 +64,12 @@ def set_up_lazy(model: nn.Module, inputs: Inputs) -> None:
     )
 
 
-def make_fake(model: nn.Module, mode: FakeTensorMode) -> None:
-    """Replace the parameters and buffers of a model by fake ones of the same shape, shared ones once."""
+def make_fake(model: nn.Module, mode: FakeTensorMode) -> dict[Tensor, Tensor]:
+    """Replace the parameters and buffers of a model by fake ones of the same shape, shared ones once.
+
+    Returns:
+        The fake ones by those that they replace.
+    """
     known: dict[Tensor, Tensor] = {}
     for module in model.modules():
         for held in (module._parameters, module._buffers):
@@ -69,3 +78,4 @@ def make_fake(model: nn.Module, mode: FakeTensorMode) -> None:
                     if tensor not in known:
                         known[tensor] = mode.from_tensor(tensor)
                     held[name] = known[tensor]  # type: ignore[assignment]
+    return known

@@ -8,13 +8,14 @@ So the last, smaller batch weighs what it should, and every worker may hold a di
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from torch import Tensor
 from torch.nn import functional
 
+from workbench.errors import ExperimentError
 from workbench.models.calls import num_samples, output_in
 from workbench.models.losses import listed, paired
 
@@ -44,6 +45,40 @@ class Metric:
 
     measure: Callable[[Any, Any], tuple[Tensor, int | Tensor]]
     finish: Callable[[float], float] = _same
+
+
+@dataclass(frozen=True)
+class WholeMetric:
+    """A quantity of an evaluation set as a whole, such as an area under a curve.
+
+    Attributes:
+        make: Makes an object with `update(outputs, targets)`, called for each batch, and `compute()`.
+    """
+
+    make: Callable[[], Any]
+
+    def compute(self, batches: Iterable[tuple[Any, Any]]) -> float:
+        """Return the value over some batches of outputs and targets.
+
+        Raises:
+            ExperimentError: If it is not a number.
+        """
+        made = self.make()
+        if hasattr(made, "sync_on_compute"):  # of torchmetrics, which would gather what was gathered already
+            made.sync_on_compute = False
+        for outputs, targets in batches:
+            made.update(outputs, targets)
+        value = made.compute()
+        try:
+            return float(value)
+        except (TypeError, ValueError) as error:
+            raise ExperimentError(
+                f"compute of {type(made).__name__} returned an object of type {type(value).__name__}",
+                field="metrics", allowed="a number",
+            ) from error  # fmt: skip
+
+
+AnyMetric = Metric | WholeMetric
 
 
 def mean_over_samples(function: Loss) -> Metric:

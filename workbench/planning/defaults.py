@@ -70,7 +70,7 @@ def _default(experiment: Experiment, settings: TrialSettings | None, name: str) 
         return {name: getattr(settings.plan, name)}
     if name in Training.model_fields:
         return {name: getattr(settings.training, name)}
-    component = experiment.model
+    component = experiment.trained
     assert component is not None
     if component.is_reference:
         return {}

@@ -79,7 +79,7 @@ def model_values(experiment: Experiment, params: Mapping[str, JsonValue]) -> dic
         experiment: The experiment.
         params: The configuration of the trial.
     """
-    named = experiment.model.options if experiment.model else {}
+    named = experiment.trained.options if experiment.trained else {}
     ours = Training.model_fields.keys() | PlanSettings.model_fields.keys()
     searched = {name: value for name, value in params.items() if name not in ours}
     return {**named, **searched}

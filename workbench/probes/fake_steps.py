@@ -5,6 +5,7 @@ Only for a process of its own; see `memory_estimate`.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -24,18 +25,18 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
-from workbench.models.calls import call_model, map_tensors
+from workbench.models.calls import map_tensors
 from workbench.performance.live_memory import LiveMemory
 from workbench.performance.memory import StepMemory
 from workbench.plan import Hardware, PartialPlan
 from workbench.planning.settings import resolve
-from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import capabilities_of, strategy_on
 from workbench.strategies.group import Group
-from workbench.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker
-from workbench.training.assembly import build_trial_model, loss_of
+from workbench.strategies.strategy import MicroBatch, StepSettings, Worker
+from workbench.training.assembly import build_trial_model, call_of, loss_of, strategy_of
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
+from workbench.training.parameter_groups import grouped
 from workbench.training.source import Source
 
 _NEEDS_VALUES = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
@@ -106,7 +107,7 @@ class FakeTrial:
         try:
             with FakeTensorMode(), LiveMemory() as live:
                 model = build_trial_model(self._experiment, self._params, settings, self._datasets)
-                strategy: Strategy = STRATEGIES.load(strategy_on(name, group.num_workers))(
+                strategy = strategy_of(self._experiment, strategy_on(name, group.num_workers))(
                     self._step_settings()
                 )
                 make = optimizer_factory(settings.training, settings.lr)
@@ -123,7 +124,9 @@ class FakeTrial:
                     strategy.update(settings.lr)
                 parameters = list(model.parameters())
                 trained = [parameter for parameter in parameters if parameter.requires_grad]
-                remembered = [item for state in made[0].state.values() for item in state.values()]
+                made = made or list(getattr(model, "optimizers", {}).values())
+                states = [state for optimizer in made for state in optimizer.state.values()]
+                remembered = [item for state in states for item in state.values()]
                 return StepMemory(
                     micro_batch=micro_batch,
                     parameters_bytes=_sum_bytes([*parameters, *model.buffers()]),
@@ -144,13 +147,16 @@ class FakeTrial:
 
     def _step_settings(self) -> StepSettings:
         settings = self._settings
+        groups = settings.training.parameter_groups
         return StepSettings(
             loss=self._loss,
             # fp16 takes as many bytes, and its scaler would read values.
             precision="fp32" if settings.plan.precision == "fp32" else "bf16",
             clip_norm=settings.training.clip_norm,
             recompute=settings.plan.recompute == "blocks",
-            call=call_model,
+            peak_lr=settings.lr,
+            group=functools.partial(grouped, groups=groups) if groups else None,
+            call=call_of(self._experiment),
         )
 
     def _batch(self, micro_batch: int, num_micro_batches: int) -> list[MicroBatch]:

@@ -229,6 +229,7 @@ def _make_step(task: TrialTask) -> None:
     """Make one step of one worker, then predict and measure one batch."""
     import dataclasses
 
+    from workbench.models.metrics import Metric, WholeMetric
     from workbench.planning.batch_division import with_workers
     from workbench.planning.settings import resolve
     from workbench.strategies.capabilities import capabilities_of
@@ -254,10 +255,15 @@ def _make_step(task: TrialTask) -> None:
     parts.strategy.update(parts.settings.lr)
     parts.strategy.train(False)
     indices = parts.validation.all_indices[:size]
+    means = {name: metric for name, metric in parts.metrics.items() if isinstance(metric, Metric)}
+    kept: list[tuple[Any, Any]] = []
     totals, counts = measure_own(
-        parts.strategy, parts.validation, parts.metrics, indices, batch=size, worker=worker
+        parts.strategy, parts.validation, means, indices, batch=size, worker=worker, kept=kept
     )
-    for name, metric in parts.metrics.items():
+    for whole in parts.metrics.values():
+        if isinstance(whole, WholeMetric):
+            whole.make().update(*kept[0])  # of a part of the samples it need not be computable
+    for name, metric in means.items():
         metric.finish(float(totals[name]) / float(counts[name]))
 
 

@@ -163,7 +163,7 @@ def _build(
 ) -> nn.Module:
     from workbench.training.assembly import build_trial_model
 
-    assert experiment.model is not None
+    assert experiment.trained is not None
     try:
         return build_trial_model(experiment, params, settings, datasets)
     except WorkbenchError as error:
@@ -182,17 +182,15 @@ def _describe(
     experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Any, targets: Any
 ) -> tuple[dict[str, Any], list[WorkbenchError]]:
     from workbench.models.adapters import num_parameters
-    from workbench.models.calls import call_model, num_samples
+    from workbench.models.calls import num_samples
     from workbench.models.layers import describe_layers, needs_values
-    from workbench.performance.flops import count_flops
-    from workbench.training.assembly import loss_of
+    from workbench.training.assembly import call_of, count_step_flops
 
-    layers = describe_layers(model, inputs)
+    layers = describe_layers(model, inputs, call_of(experiment))
     problems: list[WorkbenchError] = list(_too_few_outputs(experiment, datasets, model, inputs))
     flops: float | None = None
     try:
-        flops = count_flops(model, loss_of(experiment, datasets), inputs, targets, call_model)
-        flops /= num_samples(inputs)
+        flops = count_step_flops(experiment, datasets, model, inputs, targets) / num_samples(inputs)
     except (WorkbenchError, *needs_values()):
         raise
     except Exception as error:  # a custom loss, or one that does not fit the model
@@ -210,9 +208,10 @@ def _too_few_outputs(
     experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Any
 ) -> list[ExperimentError]:
     """Return an error where a model has fewer outputs than the data has classes, which fake values hide."""
-    from workbench.models.calls import call_model, output_in
+    from workbench.models.calls import output_in
+    from workbench.training.assembly import call_of
 
-    outputs = output_in(call_model(model, inputs))
+    outputs = output_in(call_of(experiment)(model, inputs))
     is_plain = datasets.task == "classification" and experiment.loss is None
     if not is_plain or getattr(outputs, "ndim", 0) != 2 or outputs.shape[1] >= datasets.num_outputs:
         return []

@@ -23,8 +23,8 @@ import numpy as np
 import torch
 
 from workbench.events import Event, PlanMeasured
-from workbench.models.calls import call_model, num_samples
-from workbench.performance.flops import count_flops, peak_flops_per_s, utilisation
+from workbench.models.calls import num_samples
+from workbench.performance.flops import peak_flops_per_s, utilisation
 from workbench.performance.memory import StepMemory, fit_law
 from workbench.performance.profiler import StepProfiler, StepTimes
 from workbench.plan import SIZES, PartialPlan
@@ -38,7 +38,7 @@ from workbench.training.assembly import (
     Parts,
     assemble,
     build_trial_model,
-    loss_of,
+    count_step_flops,
     trial_settings,
 )
 from workbench.training.device import energy_counters, join_trial
@@ -346,5 +346,4 @@ def _count_sample_flops(task: TrialTask, settings: TrialSettings) -> float:
     model = build_trial_model(experiment, task.params, settings, datasets)
     source = Source(datasets.train, torch.device("cpu"))
     inputs, targets = source.fetch(np.arange(min(_COUNTED_SAMPLES, len(source))))
-    flops = count_flops(model, loss_of(experiment, datasets), inputs, targets, call_model)
-    return flops / num_samples(inputs)
+    return count_step_flops(experiment, datasets, model, inputs, targets) / num_samples(inputs)

@@ -14,6 +14,7 @@ from time import perf_counter
 import numpy as np
 import torch
 
+from workbench.models.metrics import Metric
 from workbench.performance.profiler import StepTimes, summarise
 from workbench.probes.peak_memory import PeakMemory
 from workbench.strategies.strategy import Probeable, Worker
@@ -103,7 +104,7 @@ class TimedSteps:
         measure_own(
             parts.strategy,
             parts.validation,
-            parts.metrics,
+            {name: metric for name, metric in parts.metrics.items() if isinstance(metric, Metric)},
             parts.validation.all_indices[: size * parts.worker.num_replicas],
             batch=size,
             worker=parts.worker,

@@ -126,4 +126,4 @@ def _evidence(
 
 
 def _is_same_work(experiment: Experiment, work: Mapping[str, Any]) -> bool:
-    return experiment.model is not None and work_of(experiment, base_params(experiment)) == work
+    return experiment.trained is not None and work_of(experiment, base_params(experiment)) == work

@@ -20,6 +20,9 @@ NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints"})
 def components_of(experiment: Experiment) -> list[Component]:
     """Return all components that an experiment names."""
     found = [experiment.model, experiment.data, experiment.train, experiment.loss, *experiment.own_metrics]
+    searched = experiment.search.root.get("optimizer")
+    optimizers = [experiment.training.optimizer, *((searched.values() or []) if searched else [])]
+    found += [Component(name=str(name)) for name in optimizers if ":" in str(name)]
     return [item for item in found if item is not None]
 
 

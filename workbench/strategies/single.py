@@ -37,7 +37,7 @@ class Single:
     def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
         """Place the model and make the optimizer; see Strategy.setup."""
         self._worker = worker
-        self._model = model if _is_on(model, worker.device) else model.to(worker.device)
+        self._model = on_device(model, worker.device)
         if self._settings.recompute and recompute_blocks(self._model) == 0:
             raise ExperimentError(
                 "the model has no blocks that could be computed again",
@@ -45,8 +45,14 @@ class Single:
                 allowed="none; or a model with blocks in a torch.nn.Sequential or ModuleList",
             )
         self._trained = self._place(self._model)
-        self._parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self._optimizer: Optimizer = optimizer(self._parameters)
+        named = [item for item in model.named_parameters() if item[1].requires_grad]
+        self._parameters = [parameter for _, parameter in named]
+        if self._settings.group is None:
+            self._optimizer: Optimizer = optimizer(self._parameters)
+        else:
+            groups = self._settings.group(named)
+            self._parameters = [parameter for group in groups for parameter in group["params"]]
+            self._optimizer = optimizer(groups)
         self._scaler = (
             torch.amp.GradScaler(worker.device.type) if self._settings.precision == "fp16" else None
         )
@@ -89,7 +95,7 @@ class Single:
     def update(self, lr: float) -> None:
         """Clip, change the parameters, and forget the gradients; see Strategy.update."""
         for group in self._optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group.get("lr_factor", 1.0)
         if self._settings.clip_norm is not None:
             if self._scaler is not None:
                 self._scaler.unscale_(self._optimizer)
@@ -169,5 +175,7 @@ class Single:
         return torch.autocast(self._worker.device.type, dtype=self._dtype)
 
 
-def _is_on(model: nn.Module, device: torch.device) -> bool:
-    return all(item.device == device for item in itertools.chain(model.parameters(), model.buffers()))
+def on_device(model: nn.Module, device: torch.device) -> nn.Module:
+    """Return a model on a device; one that is there already is left alone, as fake tensors require."""
+    tensors = itertools.chain(model.parameters(), model.buffers())
+    return model if all(item.device == device for item in tensors) else model.to(device)

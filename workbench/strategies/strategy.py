@@ -14,7 +14,8 @@ from torch.optim import Optimizer
 from workbench.strategies.capabilities import Capabilities
 from workbench.strategies.group import Group
 
-OptimizerFactory = Callable[[Iterable[nn.Parameter]], Optimizer]
+OptimizerFactory = Callable[[Iterable[Any]], Optimizer]
+"""From parameters, or groups of parameters as torch takes them, to an optimizer."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,9 @@ class StepSettings:
         clip_norm: Gradients are scaled down to at most this norm.
         recompute: Whether the activations of the model's blocks are computed again in the backward pass.
         mark: Called at the end of each part of a step with its name: data, forward, backward, update.
+        group: Divides named parameters into the groups of the optimizer; None for a single group. The rate of
+            a step is multiplied by the `lr_factor` of a group.
+        peak_lr: The learning rate of which schedules are parts.
         call: How a model is called with the inputs of a micro batch, which need not be one tensor.
     """
 
@@ -64,6 +68,8 @@ class StepSettings:
     clip_norm: float | None = None
     recompute: bool = False
     mark: Callable[[str], None] = lambda part: None
+    group: Callable[[Iterable[tuple[str, nn.Parameter]]], list[dict[str, Any]]] | None = None
+    peak_lr: float = 1.0
     call: Callable[[nn.Module, Any], Any] = nn.Module.__call__
 
 
@@ -162,6 +168,15 @@ class Strategy(Protocol):
 
     def close(self) -> None:
         """Give back everything, so that the worker can serve another trial."""
+        ...
+
+
+@runtime_checkable
+class RateSetting(Protocol):
+    """A strategy that updates parameters before `update`, so it must know the rate of a step; optional."""
+
+    def set_rate(self, lr: float) -> None:
+        """Set the learning rate of the coming step."""
         ...
 
 

@@ -80,7 +80,7 @@ def share_of(
         placement=advised_placement if resources.placement == "auto" else capacity.placement,
         priority=resources.priority,
         autoscaling=resources.autoscaling,
-        preload=TORCH if experiment.model is not None else (),
+        preload=TORCH if experiment.trained is not None else (),
         environment=caller_environment.publish(),
         fresh=resources.worker == "fresh",
         stop_grace_s=STOP_GRACE_S if experiment.command is None else resources.stop_grace + STOP_GRACE_S,
@@ -111,7 +111,7 @@ def workers_wanted(experiment: Experiment, advised_workers: int = 1) -> tuple[in
         experiment: The experiment.
         advised_workers: What `workers: auto` is.
     """
-    domain = experiment.search.root.get("workers") if experiment.model is not None else None
+    domain = experiment.search.root.get("workers") if experiment.trained is not None else None
     if domain is None:
         fixed = experiment.plan.decided.workers or advised_workers
         return fixed, fixed
@@ -122,7 +122,7 @@ def workers_wanted(experiment: Experiment, advised_workers: int = 1) -> tuple[in
 
 def workers_field(experiment: Experiment) -> str:
     """Return the dotted field that sets how many workers a trial has."""
-    is_searched = experiment.model is not None and "workers" in experiment.search.root
+    is_searched = experiment.trained is not None and "workers" in experiment.search.root
     return "search.workers" if is_searched else "plan.workers"
 
 

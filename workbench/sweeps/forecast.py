@@ -143,7 +143,7 @@ def expected(store: Store, experiment: Experiment, cluster: ClusterInventory) ->
     Raises:
         ExperimentError: If settings of the experiment exclude each other.
     """
-    if experiment.model is None:
+    if experiment.trained is None:
         return None
     capacity = capacity_of(experiment, cluster)
     setting = setting_of(experiment, base_params(experiment), capacity.shape, cluster)

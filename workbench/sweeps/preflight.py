@@ -89,7 +89,8 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
         yield partial(check_paths, experiment)
         if on_this_machine:
             yield partial(check_program, experiment)
-    elif experiment.train is not None:
+    elif not experiment.trains_model:
+        assert experiment.train is not None
         yield partial(_check_reference, experiment.train, "train")
         yield partial(_check_takes_worker, experiment)
     else:
@@ -144,6 +145,14 @@ def _check_grid(experiment: Experiment) -> None:
 
 
 def _check_model(experiment: Experiment) -> None:
+    if experiment.train is not None:
+        _check_reference(experiment.train, "train")
+        if "report" in (parameters_of(experiment.train) or ()):
+            raise ExperimentError(
+                "a train function reads its data itself", field="data",
+                next_step="Remove data; or name a class with steps of its own.",
+            )  # fmt: skip
+        return
     assert experiment.model is not None
     _check_component(experiment.model, MODELS, "model")
     if not experiment.model.is_reference:
@@ -180,9 +189,8 @@ def _check_component(component: Component, registry: Registry, field: str) -> No
 
 def _check_searched_parameters(experiment: Experiment) -> None:
     """Refuse searched parameters that belong neither to the training nor to the plan or the model."""
-    assert experiment.model is not None
     ours = {**Training.model_fields, **PlanSettings.model_fields}
-    if experiment.model.is_reference:
+    if experiment.model is None or experiment.model.is_reference:
         return
     model = experiment.model.name
     theirs = configuration_type(model).model_fields
@@ -216,7 +224,8 @@ def _check_configurations(experiment: Experiment) -> None:
     rng = random.Random(experiment.seed)
     for _ in range(NUM_SAMPLED_CONFIGURATIONS if experiment.search.root else 1):
         settings = resolve(experiment, experiment.search.sample(rng))
-        _check_optimizer(settings.training.optimizer, experiment)
+        if not experiment.makes_own_steps:
+            _check_optimizer(settings.training.optimizer, experiment)
         if settings.plan.strategy not in STRATEGIES:
             raise unknown("plan.strategy", f"unknown strategy {settings.plan.strategy!r}", STRATEGIES.names())
 
@@ -225,6 +234,9 @@ def _check_optimizer(optimizer: str, experiment: Experiment) -> None:
     """Refuse an optimizer that torch does not have, or that cannot train the model."""
     assert experiment.model is not None
     field = "search.optimizer" if "optimizer" in experiment.search.root else "training.optimizer"
+    if ":" in optimizer:
+        _check_reference(Component(name=optimizer), field)
+        return
     if optimizer.lower() not in _torch_optimizers():
         raise unknown(field, f"unknown optimizer {optimizer!r}", optimizers())
     reason = why_unusable(optimizer, has_own_model=experiment.model.is_reference)

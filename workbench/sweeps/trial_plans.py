@@ -67,7 +67,7 @@ class TrialPlans:
     def record_speeds(self) -> None:
         """Store how fast the plans of attempts were that have ended, and learn from it."""
         for found in self._ledger.speeds.take_measured():
-            if self._ledger.experiment.model is not None:
+            if self._ledger.experiment.trained is not None:
                 self._record(found)
 
     def _record(self, found: AttemptSpeed) -> None:

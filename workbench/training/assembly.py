@@ -20,7 +20,9 @@ from workbench.experiment import Component, Experiment, Objective
 from workbench.models.adapters import build_model, load_loss, load_metrics
 from workbench.models.calls import call_model, loss_in
 from workbench.models.lazy_modules import has_lazy, make_fake, set_up_lazy
-from workbench.models.metrics import Metric, mean_over_samples
+from workbench.models.metrics import AnyMetric, mean_over_samples
+from workbench.models.own_steps import OwnSteps, call_with_batch, metrics_by_name, total_loss
+from workbench.performance.flops import count_flops
 from workbench.performance.profiler import StepProfiler
 from workbench.plan import Hardware
 from workbench.planning.settings import TrialSettings, resolve
@@ -28,6 +30,7 @@ from workbench.strategies import STRATEGIES
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
+from workbench.training.parameter_groups import freeze, grouped
 from workbench.training.source import Source
 from workbench.training.task import TrialTask
 
@@ -45,7 +48,7 @@ class Parts:
     profiler: StepProfiler
     train: Source
     validation: Source
-    metrics: dict[str, Metric]
+    metrics: dict[str, AnyMetric]
     objectives: tuple[Objective, ...]
     mixes_samples: bool
     """Whether the model normalises by statistics of the batch that it is given."""
@@ -66,22 +69,27 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     torch.set_num_threads(experiment.resources.cpus_per_worker)
     datasets = load_trial_data(task.run_id, experiment, task.seed)
     settings = trial_settings(task, device, datasets)
-    metrics = metrics_of(experiment, datasets)
-    check_objectives(experiment, metrics)
     _seed(task.seed)
     profiler = profiler or StepProfiler(device.type)
-    strategy: Strategy = STRATEGIES.load(settings.plan.strategy, field="plan.strategy")(
+    groups = settings.training.parameter_groups
+    strategy = strategy_of(experiment, settings.plan.strategy)(
         StepSettings(
             loss=loss_of(experiment, datasets),
             precision=settings.plan.precision,
             clip_norm=settings.training.clip_norm,
             recompute=settings.plan.recompute == "blocks",
             mark=profiler.mark,
-            call=call_model,
+            peak_lr=settings.lr,
+            group=functools.partial(grouped, groups=groups) if groups else None,
+            call=call_of(experiment),
         )
     )
     where = "search.optimizer" if "optimizer" in task.params else "training.optimizer"
+    if not experiment.makes_own_steps:  # else only the model knows them
+        check_objectives(experiment, metrics_of(experiment, datasets))
     model = build_trial_model(experiment, task.params, settings, datasets)
+    metrics = metrics_of(experiment, datasets, model)
+    check_objectives(experiment, metrics)
     mixes_samples = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
     strategy.setup(
         model,
@@ -140,11 +148,17 @@ def build_trial_model(
     Raises:
         WorkbenchError: If a name or a value is wrong.
     """
-    component = experiment.model
+    component = experiment.trained
     assert component is not None
-    own = component.load(field="model") if component.is_reference else None
+    own: Any = (
+        component.load(field="train" if experiment.makes_own_steps else "model")
+        if component.is_reference
+        else None
+    )
 
     def build() -> nn.Module:
+        if experiment.makes_own_steps:
+            return _build_own_steps(experiment, own({**component.options, **params}), settings)
         return build_model(
             component.name if own is None else own,
             settings.model if own is None else {**component.options, **params},
@@ -153,6 +167,10 @@ def build_trial_model(
             vocabulary_size=datasets.vocabulary_size,
         )
 
+    def prepared(model: nn.Module) -> nn.Module:
+        freeze(model, settings.training.parameter_groups)
+        return model
+
     model: nn.Module | None = None
     try:
         model = build()
@@ -160,15 +178,50 @@ def build_trial_model(
         if "Uninitialized" not in str(error):
             raise
     if model is not None and not has_lazy(model):
-        return model
+        return prepared(model)
     with unset_fake_temporarily() as fake:  # of fake tensors torch makes no lazy modules
         model = build() if model is None else model
         source = Source(datasets.train, torch.device("cpu"))
         inputs, _ = source.fetch(np.resize(np.arange(len(source)), _NUM_SET_UP_SAMPLES))
-        set_up_lazy(model, inputs)
+        set_up_lazy(model, inputs, total_loss if experiment.makes_own_steps else call_model)
     if isinstance(fake, FakeTensorMode):
-        make_fake(model, fake)
+        replaced = make_fake(model, fake)
+        if isinstance(model, OwnSteps):
+            model.replace(replaced)
+    return prepared(model)
+
+
+def _build_own_steps(experiment: Experiment, owner: Any, settings: TrialSettings) -> nn.Module:
+    model = OwnSteps(owner, settings.lr)
+    if "lr" in experiment.training.model_fields_set and not model.takes_lr:
+        raise ExperimentError(
+            "does not reach the optimizers", field="training.lr",
+            next_step="Give configure a parameter lr, or remove it.",
+        )  # fmt: skip
     return model
+
+
+def strategy_of(experiment: Experiment, name: str) -> type[Strategy]:
+    """Return the class of a strategy by its name, or what makes the own steps of an experiment."""
+    if not experiment.makes_own_steps:
+        return STRATEGIES.load(name, field="plan.strategy")
+    from workbench.strategies.phases import Phased
+
+    return Phased
+
+
+def call_of(experiment: Experiment) -> Callable[[nn.Module, Any], Any]:
+    """Return how what an experiment trains is called with inputs, to predict or to be measured."""
+    return call_with_batch if experiment.makes_own_steps else call_model
+
+
+def count_step_flops(
+    experiment: Experiment, datasets: Datasets, model: nn.Module, inputs: Any, targets: Any
+) -> float:
+    """Count the operations of forward and backward over one batch; see `performance.flops`."""
+    if experiment.makes_own_steps:
+        return count_flops(model, lambda loss, _: loss, inputs, targets, total_loss)
+    return count_flops(model, loss_of(experiment, datasets), inputs, targets, call_model)
 
 
 def loss_of(experiment: Experiment, datasets: Datasets) -> Callable[..., torch.Tensor]:
@@ -184,8 +237,24 @@ def loss_of(experiment: Experiment, datasets: Datasets) -> Callable[..., torch.T
     return returned_or_usual
 
 
-def metrics_of(experiment: Experiment, datasets: Datasets) -> dict[str, Metric]:
-    """Return what is measured on validation, by name: the loss, and the metrics that are named or usual."""
+def metrics_of(
+    experiment: Experiment, datasets: Datasets, model: nn.Module | None = None
+) -> dict[str, AnyMetric]:
+    """Return what is measured on validation, by name.
+
+    Args:
+        experiment: Names metrics, or leaves those that are usual for the task; the loss is always measured.
+        datasets: The data.
+        model: What is trained; own steps state their metrics when they evaluate two samples.
+    """
+    if isinstance(model, OwnSteps):
+        source = Source(datasets.validation, torch.device("cpu"))
+        batch, _ = source.fetch(np.resize(np.arange(len(source)), _NUM_SET_UP_SAMPLES))
+        model.eval()
+        with torch.random.fork_rng(devices=[]), torch.inference_mode():
+            names = list(model(batch))
+        model.train()
+        return {**metrics_by_name(names)}
     named = {item.short_name: _function(item, "metrics") for item in experiment.own_metrics}
     chosen = load_metrics(named or None, datasets.task)
     return {"loss": mean_over_samples(loss_of(experiment, datasets))} | chosen
@@ -205,7 +274,7 @@ def _function(component: Component | None, field: str) -> Any:
     return functools.partial(found, **component.options)
 
 
-def check_objectives(experiment: Experiment, metrics: dict[str, Metric]) -> None:
+def check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -> None:
     """Refuse objectives and constraints that name nothing that is measured."""
     known = ["train_loss", *(f"val_{name}" for name in metrics)]
     for section, items in (("objectives", experiment.objectives), ("constraints", experiment.constraints)):

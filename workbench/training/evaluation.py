@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
-from workbench.models.metrics import Metric
+from workbench.models.calls import map_tensors, output_in
+from workbench.models.metrics import AnyMetric, Metric, WholeMetric
 from workbench.strategies.strategy import Worker
 from workbench.training.source import Source, WorkerBatch
 
@@ -28,7 +30,7 @@ class Predictor(Protocol):
 def evaluate(
     strategy: Predictor,
     source: Source,
-    metrics: Mapping[str, Metric],
+    metrics: Mapping[str, AnyMetric],
     *,
     batch: int,
     worker: Worker,
@@ -45,9 +47,29 @@ def evaluate(
     Returns:
         The value of each metric over all samples of the split.
     """
+    whole = {name: metric for name, metric in metrics.items() if isinstance(metric, WholeMetric)}
+    means = {name: metric for name, metric in metrics.items() if isinstance(metric, Metric)}
+    kept: list[tuple[Any, Any]] | None = [] if whole else None
     strategy.train(False)
-    totals, counts = measure_own(strategy, source, metrics, source.all_indices, batch=batch, worker=worker)
+    totals, counts = measure_own(
+        strategy, source, means, source.all_indices, batch=batch, worker=worker, kept=kept
+    )
     strategy.train(True)
+    values = _finish(means, totals, counts, worker)
+    if kept is not None:
+        # In the order of the samples: each worker measured one part of them after the other.
+        gathered = [each for part in worker.group.gather(kept) for each in part]
+        values |= {name: metric.compute(gathered) for name, metric in whole.items()}
+    return {name: values[name] for name in metrics}
+
+
+def _finish(
+    metrics: Mapping[str, Metric],
+    totals: Mapping[str, torch.Tensor],
+    counts: Mapping[str, int | torch.Tensor],
+    worker: Worker,
+) -> dict[str, float]:
+    """Add up over the workers, and divide."""
     sums = [totals[name].double() if name in totals else torch.zeros(()).double() for name in metrics]
     with torch.inference_mode():
         own = torch.stack(
@@ -74,6 +96,7 @@ def measure_own(
     *,
     batch: int,
     worker: Worker,
+    kept: list[tuple[Any, Any]] | None = None,
 ) -> tuple[dict[str, torch.Tensor], dict[str, int | torch.Tensor]]:
     """Measure metrics on one worker's part of some samples.
 
@@ -84,6 +107,7 @@ def measure_own(
         indices: The samples, over all workers.
         batch: Samples at once.
         worker: Which worker this is.
+        kept: Receives the outputs and targets of each batch, on the CPU.
 
     Returns:
         By metric, a total and of how many it is; a worker without samples has no totals.
@@ -96,6 +120,9 @@ def measure_own(
         outputs = strategy.predict(inputs)
         if weight == 0.0:
             continue
+        if kept is not None:
+            to_cpu = functools.partial(map_tensors, torch.Tensor.cpu)
+            kept.append((to_cpu(output_in(outputs)), to_cpu(targets)))
         with torch.inference_mode():
             for name, metric in metrics.items():
                 total, count = metric.measure(outputs, targets)

@@ -31,7 +31,7 @@ def load_trial_data(run_id: str, experiment: Experiment, training_seed: int | No
     assert component is not None
     data = _read(component) if component.is_reference else component.name
     given = training_seed if callable(data) and takes_training_seed(data) else None
-    feeds_targets = experiment.leaves_loss_to_model
+    feeds_targets = experiment.leaves_loss_to_model or experiment.makes_own_steps
     key = (run_id, component.model_dump_json(), experiment.seed, given, feeds_targets)
     if _last_loaded is None or _last_loaded[0] != key:
         _last_loaded = None

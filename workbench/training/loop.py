@@ -19,7 +19,7 @@ from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.experiment.trial_value import TrialValue
 from workbench.planning.learning_rate import factor
-from workbench.strategies.strategy import NoiseMeasuring
+from workbench.strategies.strategy import NoiseMeasuring, RateSetting
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
 from workbench.training.device import join_trial
@@ -132,6 +132,8 @@ class _Loop:
                 replica=worker.replica,
                 num_replicas=worker.num_replicas,
             )
+            if isinstance(strategy, RateSetting):
+                strategy.set_rate(self._lr())
             if measured_micro_batch is None:
                 loss = strategy.forward_backward(batch)
             else:

@@ -1,4 +1,4 @@
-"""Optimizers by their torch names."""
+"""Optimizers by their torch names, or as classes of other packages."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch import nn
 from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from workbench.errors import ExperimentError, UnknownNameError
 from workbench.experiment import Training
+from workbench.registry import load_object
 from workbench.training.unusable_optimizers import NEVER
 
 _FUSED_ON_SHARDS = (torch.optim.Adam, torch.optim.AdamW)
@@ -28,9 +28,29 @@ def optimizer_names() -> list[str]:
     )  # fmt: skip
 
 
+def _find(name: str, field: str) -> Any:
+    """Return the class of an optimizer, of torch or by its reference.
+
+    Raises:
+        UnknownNameError: If torch has no such optimizer.
+        ExperimentError: If a reference names something else.
+    """
+    if ":" not in name:
+        by_name = {known.lower(): known for known in optimizer_names()}
+        if name.lower() not in by_name:
+            raise UnknownNameError(f"unknown optimizer {name!r}", field=field, allowed=by_name)
+        return getattr(torch.optim, by_name[name.lower()])
+    found = load_object(name, field=field)
+    if not (inspect.isclass(found) and issubclass(found, Optimizer)):
+        raise ExperimentError(
+            f"{name} is not an optimizer", field=field, allowed="a subclass of torch.optim.Optimizer"
+        )
+    return found
+
+
 def optimizer_factory(
     training: Training, lr: float, *, field: str = "training.optimizer"
-) -> Callable[[Iterable[nn.Parameter]], Optimizer]:
+) -> Callable[[Iterable[Any]], Optimizer]:
     """Return what makes the optimizer of a trial once the strategy has prepared the parameters.
 
     Torch's fused kernel is used where the class has one and no option disables it: on small models the
@@ -43,17 +63,16 @@ def optimizer_factory(
 
     Raises:
         UnknownNameError: If torch has no such optimizer.
-        ExperimentError: If the optimizer has no such option, or refuses a value.
+        ExperimentError: If the optimizer has no such option, refuses a value, or is none.
     """
-    by_name = {name.lower(): name for name in optimizer_names()}
-    if training.optimizer.lower() not in by_name:
-        raise UnknownNameError(f"unknown optimizer {training.optimizer!r}", field=field, allowed=by_name)
-    kind = getattr(torch.optim, by_name[training.optimizer.lower()])
-    known = list(inspect.signature(kind).parameters)[1:]
+    kind = _find(training.optimizer, field)
+    parameters = list(inspect.signature(kind).parameters.values())[1:]
+    takes_more = any(item.kind is item.VAR_KEYWORD for item in parameters)
+    known = [item.name for item in parameters if item.kind is not item.VAR_KEYWORD]
     arguments: dict[str, Any] = {"lr": lr}
     if kind is torch.optim.SGD:
         arguments["momentum"] = training.momentum
-    if "weight_decay" in known:
+    if "weight_decay" in known or (takes_more and training.weight_decay):
         arguments["weight_decay"] = training.weight_decay
     elif training.weight_decay:
         raise ExperimentError(
@@ -66,7 +85,7 @@ def optimizer_factory(
                 field=f"training.optimizer_options.{name}",
                 next_step=f"Set training.{name} instead.",
             )
-        if name not in known:
+        if name not in known and not takes_more:
             raise ExperimentError(
                 f"{kind.__name__} has no such argument",
                 field=f"training.optimizer_options.{name}",
@@ -75,11 +94,11 @@ def optimizer_factory(
         arguments[name] = tuple(value) if isinstance(value, list) else value
     may_fuse = "fused" in known and not {"foreach", "differentiable", "fused"} & arguments.keys()
 
-    def make(parameters: Iterable[nn.Parameter]) -> Optimizer:
+    def make(parameters: Iterable[Any]) -> Optimizer:
         parameters = list(parameters)
-        if may_fuse and (
-            kind in _FUSED_ON_SHARDS or not any(isinstance(item, DTensor) for item in parameters)
-        ):
+        groups = [item["params"] if isinstance(item, dict) else [item] for item in parameters]
+        is_cut = any(isinstance(item, DTensor) for group in groups for item in group)
+        if may_fuse and (kind in _FUSED_ON_SHARDS or not is_cut):
             arguments["fused"] = True
         try:
             return kind(parameters, **arguments)

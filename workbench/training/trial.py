@@ -40,7 +40,7 @@ def run_trial(task: TrialTask, report: Report, should_stop: Callable[[], bool] =
             from workbench.training.program import run_program
 
             run = partial(run_program, should_stop=should_stop)
-        elif task.experiment.train is not None:
+        elif not task.experiment.trains_model:
             from workbench.training.functions import run_function as run
         elif fitted_of(task.experiment, task.params, loads_code=True) is not None:
             from workbench.training.fitting import fit as run

@@ -41,7 +41,7 @@ def capacity_of(experiment: Experiment, cluster: ClusterInventory) -> Capacity:
     resources = experiment.resources
     gpus = resources.gpus_per_worker
     if gpus == "auto":
-        gpus = 1.0 if experiment.train is None and cluster.num_gpus >= 1 else 0.0
+        gpus = 1.0 if (experiment.trains_model or experiment.command) and cluster.num_gpus >= 1 else 0.0
     shape = Shape(resources.cpus_per_worker, gpus)
     return Capacity(
         shape,

@@ -1,0 +1,38 @@
+"""Settings for some of the parameters of a model, chosen by a pattern of their names."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import AfterValidator, Field, NonNegativeFloat
+
+from workbench.errors import ExperimentError
+from workbench.experiment.setting_types import Section
+
+
+class ParameterGroup(Section):
+    """What differs for the parameters whose names match."""
+
+    lr_factor: NonNegativeFloat = Field(default=1.0, description="Part of the learning rate that they use.")
+    weight_decay: NonNegativeFloat | None = Field(
+        default=None, description="Their weight decay; null for that of the optimizer."
+    )
+    frozen: bool = Field(default=False, description="Leave them as they are.")
+
+
+def _check_patterns(groups: dict[str, ParameterGroup]) -> dict[str, ParameterGroup]:
+    for pattern, group in groups.items():
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            raise ExperimentError(f"is not a regular expression: {error}", field=pattern) from error
+        if group.frozen and (group.lr_factor != 1.0 or group.weight_decay is not None):
+            raise ExperimentError(
+                "frozen parameters have neither a learning rate nor a weight decay", field=pattern
+            )
+    return groups
+
+
+ParameterGroups = Annotated[dict[str, ParameterGroup], AfterValidator(_check_patterns)]
+"""By a regular expression that is found in the names; for each parameter the first that fits counts."""
