@@ -24,6 +24,7 @@ from workbench.models import LOSSES, METRICS, MODELS
 
 _SECTIONS = (
     "objectives", "constraints", "training", "plan", "budget", "sampler", "early_stop", "resources",
+    "advise",
 )  # fmt: skip
 _NAMES = {float: "number", int: "whole number", str: "text", bool: "true or false", type(None): "null"}
 

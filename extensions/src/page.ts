@@ -9,6 +9,14 @@ function runInAddress(): string | null {
   return new URLSearchParams(location.hash.slice(1)).get("run");
 }
 
+/** The token has signed this browser in; an address that is shared must not sign in others. */
+function withoutToken(): void {
+  const address = new URL(location.href);
+  if (!address.searchParams.has("token")) return;
+  address.searchParams.delete("token");
+  history.replaceState(history.state, "", address);
+}
+
 function storedState(): Partial<ViewState> {
   try {
     return JSON.parse(sessionStorage.getItem(STORED) ?? "{}") as Partial<ViewState>;
@@ -28,6 +36,7 @@ function remember(state: ViewState): void {
 }
 
 function show(element: HTMLElement): void {
+  withoutToken();
   const stored = storedState();
   const run = runInAddress() ?? stored.run ?? null;
   const state: Partial<ViewState> = run === stored.run ? stored : { run };

@@ -99,6 +99,7 @@ def failed_run(url: str) -> str:
 def open_page(page: Any, jupyter: Jupyter, run_id: str) -> None:
     page.goto(f"{jupyter.url}workbench?token={TOKEN}#run={run_id}")
     page.locator(".workbench-head .workbench-run-title").wait_for()
+    assert page.url == f"{jupyter.url}workbench#run={run_id}", "a link to share has no token"
 
 
 def press(page: Any, name: str) -> Any:

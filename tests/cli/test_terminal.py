@@ -19,6 +19,7 @@ import pytest
 
 from tests.builders.recorded_runs import EXPERIMENT, begin, finish, trial_events
 from tests.services.shell import Shell
+from workbench.cli.output import wrapped
 from workbench.experiment import Experiment
 from workbench.store import Store
 
@@ -114,3 +115,25 @@ def test_more_running_trials_than_lines_are_counted_instead(shell: Shell) -> Non
             terminal.wait_for("and 28 more")
             writer.append(*finish(1, "stopped"))
     assert terminal.wait() == 4
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_colours_are_left_out_where_they_are_unwanted(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, is_plain: bool
+) -> None:
+    monkeypatch.setenv("NO_COLOR", "1" if is_plain else "")
+    terminal = Terminal(shell, "show", "nobody")
+    assert terminal.wait() == 1
+    assert "there is no run 'nobody'" in terminal.text
+    assert (terminal.raw == terminal.text) is is_plain
+
+
+def test_long_texts_are_broken_at_the_width_of_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "the data cache /a/long/path/that-stays-whole/however-long-it-may-be holds 3 GiB of samples"
+    assert wrapped(text, 20) == text, "no terminal"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "60")
+    first, *others = wrapped(text, 20).split("\n")
+    assert first == "the data cache"
+    assert all(line.startswith(" " * 20) for line in others)
+    assert " ".join([first, *(line.strip() for line in others)]) == text

@@ -1,4 +1,4 @@
-"""A first experiment for a script, from the options in its source."""
+"""A first experiment for a script, from its source, its configuration or its help."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from workbench.errors import DataError
 from workbench.experiment import Experiment
 from workbench.experiment.command import expand
+from workbench.runs import script_help
+from workbench.runs.script_help import options_in_help
 from workbench.runs.script_options import experiment_for, metrics_of, options_of
 
 ARGPARSE = """
@@ -69,3 +71,100 @@ def test_a_script_without_options_and_a_file_that_is_not_python(tmp_path: Path) 
         experiment_for(script)
     with pytest.raises(DataError, match="cannot read"):
         experiment_for(tmp_path / "missing.py")
+
+
+def test_the_parameters_of_a_function_for_fire(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import fire\n"
+        "def train(data, lr=0.01, amp: bool = False, *, hidden=64, epochs=3):\n    print(f'loss={lr}')\n"
+        "fire.Fire(train)\n"
+    )
+    found = Experiment.from_yaml(experiment_for(script))
+    assert list(found.search.root) == ["lr", "amp", "hidden"]
+    assert expand(found.command or "", {"lr": 0.1, "amp": True, "hidden": 32}, {})[2:] == [
+        "--amp=True", "--lr=0.1", "--hidden=32",
+    ]  # fmt: skip
+
+
+def test_the_configuration_of_hydra_and_its_groups(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import hydra\n"
+        "@hydra.main(version_base=None, config_path='conf', config_name='config')\n"
+        "def main(cfg): print(f'val_loss: {cfg.optimizer.lr}')\n"
+    )
+    folder = tmp_path / "conf" / "optimizer"
+    folder.mkdir(parents=True)
+    (folder.parent / "config.yaml").write_text(
+        "defaults:\n  - _self_\n  - optimizer: adam\n  - override hydra/launcher: basic\n"
+        "model: {hidden_dim: 64, tied: true}\nepochs: 3\nname: ${model.hidden_dim}\nhydra: {job: {lr: 1.0}}\n"
+    )
+    (folder / "adam.yaml").write_text("lr: 0.001\nbetas: [0.9, 0.999]\n")
+    text = experiment_for(script)
+    found = Experiment.from_yaml(text)
+    assert list(found.search.root) == ["optimizer.lr", "model.hidden_dim", "model.tied"]
+    params = {"optimizer.lr": 0.01, "model.hidden_dim": 32, "model.tied": False}
+    assert expand(found.command or "", params, {})[2:] == [
+        "optimizer.lr=0.01", "model.hidden_dim=32", "model.tied=false",
+    ]  # fmt: skip
+    assert "# epochs: 3" in text
+
+
+def test_options_that_another_file_declares_are_read_from_the_help(tmp_path: Path) -> None:
+    (tmp_path / "settings.py").write_text(
+        "import argparse\n"
+        "parser = argparse.ArgumentParser(formatter_class=argparse.ArgumentDefaultsHelpFormatter)\n"
+        "parser.add_argument('-b', '--batch-size', type=int, default=64, help='samples')\n"
+        "parser.add_argument('--lr', type=float, default=0.001, help='the rate, which scales each step')\n"
+        "parser.add_argument('--optimizer', choices=['sgd', 'adam'], default='sgd', help='x')\n"
+        "parser.add_argument('--nesterov', action='store_true')\n"
+        "parser.add_argument('--epochs', type=int, default=2, help='x')\n"
+    )
+    script = tmp_path / "train.py"
+    script.write_text("from settings import parser\nargs = parser.parse_args()\nprint(f'loss={args.lr}')\n")
+    text = experiment_for(script)
+    found = Experiment.from_yaml(text)
+    assert list(found.search.root) == ["batch-size", "lr", "optimizer", "nesterov"]
+    assert found.search.root["optimizer"].values() == ["sgd", "adam"]
+    assert "{nesterov:flag} {args}" in (found.command or "")
+    assert "# epochs: 2" in text
+
+
+def test_a_script_that_trains_whatever_its_options_is_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(script_help, "HELP_S", 0.5)
+    script = tmp_path / "endless.py"
+    script.write_text("import sys, time\nprint(sys.argv, 'loss=1')\ntime.sleep(600)\n")
+    assert Experiment.from_yaml(experiment_for(script)).search.root == {}
+
+
+def test_a_script_that_takes_no_options_is_not_started(tmp_path: Path) -> None:
+    script = tmp_path / "plain.py"
+    script.write_text(f"open({str(tmp_path / 'started')!r}, 'w')\nprint('loss=1')\n")
+    assert Experiment.from_yaml(experiment_for(script)).search.root == {}
+    assert not (tmp_path / "started").exists()
+
+
+def test_help_texts_of_other_libraries() -> None:
+    click = (
+        "Options:\n  --rate FLOAT  [default: 0.1]\n  --kind [a|b]\n  --shuffle / --no-shuffle\n  --help  x"
+    )
+    found = {option.name: option for option in options_in_help(click)}
+    assert (found["rate"].default, found["kind"].choices) == (0.1, ("a", "b"))
+    assert found["shuffle"].is_flag
+    typer = (
+        "╭─ Options ───────────────────────────────────╮\n"
+        "│ --lr                  <float>  [default: 0.01]   │\n"
+        "│ --amp     --no-amp    <bool>   [default: no-amp] │\n"
+        "│ --hidden              <int>    [default: 64]     │\n"
+        "│ --help                <bool>   Show this.        │\n"
+    )
+    lr, amp, hidden = options_in_help(typer)
+    assert (lr.default, lr.is_flag, amp.is_flag, hidden.default) == (0.01, False, True, 64)
+    tyro = "options\n  --optimizer.lr FLOAT  (default: 0.0003)\n  --width INT           (default: 64)\n"
+    assert not any(option.is_flag for option in options_in_help(tyro))
+    assert {option.name: option.default for option in options_in_help(tyro)} == {
+        "optimizer.lr": 0.0003, "width": 64,
+    }  # fmt: skip

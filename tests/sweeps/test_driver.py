@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import ray.tune
 
 from tests.services.sweeps import Sweep
 from workbench.events import TrialEnded, TrialReported, TrialStarted
@@ -148,10 +149,20 @@ def test_a_trial_that_breaks_a_limit_is_never_the_best(store: Store) -> None:
     ],
 )  # fmt: skip
 def test_a_run_ends_at_its_limit(
-    store: Store, fields: dict[str, object], reason: str, num_trials: int
+    store: Store, fields: dict[str, object], reason: str, num_trials: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    kept: list[dict[str, object]] = []
+    fit = ray.tune.Tuner.fit
+
+    def observed_fit(tuner: ray.tune.Tuner) -> ray.tune.ResultGrid:
+        results = fit(tuner)
+        kept.extend(trial.run_metadata.metric_analysis for trial in results._experiment_analysis.trials)
+        return results
+
+    monkeypatch.setattr(ray.tune.Tuner, "fit", observed_fit)
     sweep = Sweep.create(store, "curve", **fields).launch("inline")
 
+    assert kept == [{}] * num_trials, "Tune keeps what only the store has to keep"
     assert (sweep.state, sweep.history.reason) == ("complete", reason)
     assert [trial.state for trial in sweep.trials] == ["complete"] * num_trials
     sweep.assert_sound()

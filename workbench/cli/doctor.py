@@ -23,7 +23,7 @@ from workbench.cli.options import (
     store_option,
     write_for_shell,
 )
-from workbench.cli.output import print_json
+from workbench.cli.output import print_json, wrapped
 from workbench.errors import WorkbenchError
 from workbench.formatting import format_bytes, format_duration
 
@@ -79,9 +79,10 @@ def doctor(as_json: bool) -> int:
     width = max(len(finding.subject) for finding in findings)
     for finding in findings:
         mark, colour = _MARKS[finding.state]
-        click.echo(click.style(mark, fg=colour) + f"  {finding.subject:<{width}}  {finding.text}")
+        text = wrapped(finding.text, width + 6)
+        click.echo(click.style(mark, fg=colour) + f"  {finding.subject:<{width}}  {text}")
         if finding.fix:
-            click.echo(f"{'':<{width + 6}}fix: {finding.fix}")
+            click.echo(f"{'':<{width + 6}}{wrapped(f'fix: {finding.fix}', width + 6)}")
     return int(broken)
 
 

@@ -131,7 +131,9 @@ def run_command(arguments: Sequence[str] | None = None) -> int:
         Its exit code.
     """
     try:
-        code = group.main(arguments, prog_name="workbench", standalone_mode=False)
+        # https://no-color.org; None leaves the choice to whether a terminal reads.
+        color = False if os.environ.get("NO_COLOR") else None
+        code = group.main(arguments, prog_name="workbench", standalone_mode=False, color=color)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except click.exceptions.Exit as error:

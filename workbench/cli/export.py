@@ -83,7 +83,7 @@ def export(
 @json_option
 @example("workbench import sweep.yaml --to experiment.yaml")
 def import_sweep(file: Path, train: str | None, path: Path | None, as_json: bool) -> None:
-    """Convert a sweep file of W&B, or a search space or configuration of NNI, to an experiment file."""
+    """Convert a W&B sweep or an NNI search space to an experiment."""
     from workbench.errors import ArgumentError
     from workbench.experiment.nni_search import from_nni, is_nni
     from workbench.experiment.wandb_sweep import HOMELESS, from_wandb_sweep

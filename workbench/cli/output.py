@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from workbench.advisor.memory import MemoryForecast
     from workbench.probes.first_step import FirstStep
 
+_MIN_COLUMNS = 30
 _WIDE = 400
 _COLOURS = {
     "complete": "green",
@@ -58,6 +61,19 @@ def print_note(message: str) -> None:
 def echo(text: str = "", *, err: bool = False, fg: str | None = None, bold: bool | None = None) -> None:
     """Print text that may come from outside, such as names, messages and tracebacks."""
     click.secho(printable(text), err=err, fg=fg, bold=bold)
+
+
+def wrapped(text: str, indent: int) -> str:
+    """Break a text at the width of the terminal, below its first word; paths and addresses stay whole.
+
+    Args:
+        text: One line; unchanged where no terminal is.
+        indent: The column in which it begins.
+    """
+    if not sys.stdout.isatty():
+        return text
+    room = max(_MIN_COLUMNS, shutil.get_terminal_size().columns - indent)
+    return f"\n{'':<{indent}}".join(textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False))
 
 
 def make_console(*, stderr: bool = False) -> Console:

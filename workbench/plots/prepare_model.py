@@ -11,7 +11,8 @@ from workbench.history import History
 _HEADS = {"fit_s": "training time"}
 
 
-_PARTS = {"confusion": "confusion", "prediction_errors": "errors", "column_importance": "importance"}
+PART_OF_FIGURE = {"confusion": "confusion", "prediction_errors": "errors", "column_importance": "importance"}
+"""The figures of a model, and the part of the analysis that each draws."""
 
 
 class Leaderboard(NamedTuple):
@@ -47,7 +48,7 @@ def analysis_of(history: History) -> Mapping[str, Any]:
 def model_figures(history: History) -> tuple[str, ...]:
     """Return the names of the figures of the model that have data."""
     found = analysis_of(history)
-    return tuple(name for name, part in _PARTS.items() if found.get(part))
+    return tuple(name for name, part in PART_OF_FIGURE.items() if found.get(part))
 
 
 def _cell(name: str, value: Any) -> str:

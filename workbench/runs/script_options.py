@@ -1,7 +1,7 @@
 """A first experiment for a script: its options, read from its source, become parameters to edit.
 
-Nothing of the script is run or patched. Options of argparse and click are found where they are declared with
-literal names. Which of them are worth a search is guessed by name and type; the others become comments.
+Options of argparse and click are found where they are declared with literal names; others are left to
+`script_help`. Which of them are worth a search is guessed by name and type; the others become comments.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import json
 import math
 import re
 import shlex
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Container, Iterator
 from pathlib import Path
-from typing import Any
 
 from workbench.errors import DataError
+from workbench.runs.script_help import Style, options_elsewhere
+from workbench.runs.script_option import ScriptOption, literal_of
 
 _NOT_SEARCHED = re.compile(
     r"seed|epoch|step|iter|interval|log|save|print|worker|thread|rank|port|device|gpu|cuda|mps|accel|cpu|dry|"
@@ -30,25 +30,6 @@ _SIZE = re.compile(
 _METRIC = re.compile(r"([^\W\d][\w./-]*)\s*[=:]\s*(?:\{|%)")
 _SECOND = re.compile(r"loss|acc|error|score|f1|auc|perplexity|ppl|mse|mae", re.IGNORECASE)
 _UP = re.compile(r"acc|score|f1|auc|reward|bleu|precision|recall", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class ScriptOption:
-    """An option of a script.
-
-    Attributes:
-        name: Its name without dashes.
-        default: Its default, if it is a literal; None otherwise.
-        choices: Its choices, if they are literals.
-        is_flag: Whether it takes no value and means true.
-        kind: The name of its type, such as float.
-    """
-
-    name: str
-    default: Any = None
-    choices: tuple[Any, ...] = ()
-    is_flag: bool = False
-    kind: str | None = None
 
 
 def options_of(source: str) -> list[ScriptOption]:
@@ -94,15 +75,16 @@ def experiment_for(path: Path) -> str:
     """
     try:
         source = path.read_text(encoding="utf-8")
-        options = options_of(source)
+        options, style = options_of(source), "options"
+        if not options:
+            options, style = options_elsewhere(path, source)
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or 'not text'}") from error
     except DataError as error:
         raise DataError(f"{path}: {error.problem}") from error
     searched = {option.name: domain for option in options if (domain := _domain(option)) is not None}
     others = [option for option in options if option.name not in searched]
-    flags = [f"{{{option.name}:flag}}" for option in options if option.is_flag and option.name in searched]
-    command = " ".join(["python", shlex.quote(str(path)), *flags, "{args}"])
+    command = " ".join(["python", shlex.quote(str(path)), *_passed(options, searched, style)])
     metrics = metrics_of(source)
     metric = metrics[0] if metrics else "loss"
     goal = "maximize" if _UP.search(metric) else "minimize"
@@ -120,6 +102,18 @@ def experiment_for(path: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _passed(options: list[ScriptOption], searched: Container[str], style: Style) -> list[str]:
+    """Return the arguments that pass the searched options to the script."""
+    names = [option.name for option in options if option.name in searched]
+    flags = [option.name for option in options if option.is_flag and option.name in searched]
+    match style:
+        case "hydra":
+            return [f"{name}={{{name}}}" for name in names]
+        case "fire":
+            return [*(f"--{name}={{{name}:python}}" for name in flags), "{args}"]
+    return [*(f"{{{name}:flag}}" for name in flags), "{args}"]
+
+
 def _place_of(node: ast.Call) -> tuple[int, int]:
     return node.lineno, node.col_offset
 
@@ -130,23 +124,16 @@ def _option(call: ast.Call) -> ScriptOption | None:
     if not long or long[0] in ("--help", "--version"):
         return None
     given = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
-    action, kind = _literal(given.get("action")), given.get("type")
-    choices = _literal(given.get("choices"))
+    action, kind = literal_of(given.get("action")), given.get("type")
+    choices = literal_of(given.get("choices"))
     if isinstance(kind, ast.Call) and kind.args:  # click.Choice([...])
-        choices = _literal(kind.args[0])
-    is_flag = action in ("store_true", "store_false") or _literal(given.get("is_flag")) is True
+        choices = literal_of(kind.args[0])
+    is_flag = action in ("store_true", "store_false") or literal_of(given.get("is_flag")) is True
     return ScriptOption(
-        long[0].removeprefix("--"), _literal(given.get("default")),
+        long[0].removeprefix("--"), literal_of(given.get("default")),
         tuple(choices) if isinstance(choices, list | tuple) else (), is_flag,
         kind.id if isinstance(kind, ast.Name) else None,
     )  # fmt: skip
-
-
-def _literal(node: ast.AST | None) -> Any:
-    try:
-        return None if node is None else ast.literal_eval(node)
-    except (ValueError, TypeError, SyntaxError):
-        return None
 
 
 def _printed(node: ast.AST) -> Iterator[str]:

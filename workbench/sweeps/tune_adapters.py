@@ -11,6 +11,7 @@ import logging
 from pathlib import Path
 from typing import Any, Protocol
 
+from ray.tune import Callback
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
@@ -109,6 +110,15 @@ class StudyScheduler(FIFOScheduler):
 
     def __getstate__(self) -> dict[str, Any]:
         return {}
+
+
+class ResultRelease(Callback):
+    """Frees what Tune keeps of the results of trials that have ended: a run may have ten thousand."""
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Forget the results of a trial, which the driver has received."""
+        results = trial.run_metadata
+        results.last_result, results.metric_analysis, results.metric_n_steps = {}, {}, {}
 
 
 def _last_error(trial: Any) -> str:

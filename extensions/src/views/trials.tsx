@@ -75,10 +75,12 @@ function Table({ controller }: { controller: Controller }) {
     if (box.current) box.current.scrollTop = 0;
   }, [view.run, view.table]);
   const columns = columnsOf(table, view.table.columns);
-  // The best trial stays in sight, unless it is the first row anyway.
+  // The best trial stays in sight, above its place among the others.
   const isOutput = controller.form === "output";
   const best = table.best && !isOutput && table.rows[0]?.number !== table.best.number ? table.best : null;
-  const below = Math.max(0, table.total - table.offset - table.rows.length);
+  const rows = table.rows.filter((row) => row.number !== best?.number);
+  // What stands first leaves its place to the spacer, so that nothing jumps while the table is scrolled.
+  const below = Math.max(0, table.total - table.offset - rows.length);
   return (
     <div
       ref={box}
@@ -105,7 +107,7 @@ function Table({ controller }: { controller: Controller }) {
         ) : null}
         <tbody>
           <Spacer rows={table.offset} columns={columns.length + 2} />
-          {table.rows.map((row, index) => (
+          {rows.map((row, index) => (
             <Row key={row.number} row={row} columns={columns} controller={controller} index={table.offset + index} />
           ))}
           <Spacer rows={below} columns={columns.length + 2} />
