@@ -253,7 +253,7 @@ def test_without_a_measurement_it_says_how_to_get_one(store: Store) -> None:
     append(store, store.create_run(experiment(data="digits")), measured())
     with pytest.raises(ExperimentError, match=r"no measurement of this experiment.*workbench advise FILE"):
         evidence_of(store, experiment())
-    with pytest.raises(ExperimentError, match="a train function"):
+    with pytest.raises(ExperimentError, match="machines are recommended for models"):
         evidence_of(store, Experiment(
             name="own", train="package.module:function", search={"x": {"low": 0.0, "high": 1.0}},
             objectives=[{"metric": "loss", "goal": "minimize"}],
