@@ -123,6 +123,7 @@ def choose_with_ours(name: str, asked: dict[str, Any]) -> dict[str, Any]:
     raced = [event for event in tried if event.type == "candidate_tried"]
     reached = sum(event.reached_target for event in raced)
     expected = advice.choice.time_to_target_s
+    assert advice.choice.lr is not None
     return {
         "cell": Cell.of_plan(advice.choice.plan, advice.choice.lr).to_json(),
         "cost_s": cost_s,
