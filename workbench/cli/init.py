@@ -24,7 +24,7 @@ from workbench.cli.output import print_json
 def init(script: Path, path: Path | None, as_json: bool) -> None:
     """Write a first experiment file for a script, from its options."""
     from workbench.errors import ArgumentError
-    from workbench.runs.script_options import experiment_for
+    from workbench.runs.first_experiment import experiment_for
 
     text = experiment_for(script)
     path = script.with_suffix(".yaml") if path is None else path

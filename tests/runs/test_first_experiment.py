@@ -11,7 +11,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.command import expand
 from workbench.runs import script_help
 from workbench.runs.script_help import options_in_help
-from workbench.runs.script_options import experiment_for, metrics_of, options_of
+from workbench.runs.first_experiment import experiment_for, metrics_of, options_of
 
 ARGPARSE = """
 import argparse
