@@ -10,8 +10,8 @@ from workbench.errors import DataError
 from workbench.experiment import Experiment
 from workbench.experiment.command import expand
 from workbench.runs import script_help
-from workbench.runs.script_help import options_in_help
 from workbench.runs.first_experiment import experiment_for, metrics_of, options_of
+from workbench.runs.script_help import options_in_help
 
 ARGPARSE = """
 import argparse
