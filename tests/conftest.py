@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from collections.abc import Generator, Iterator
@@ -25,10 +26,13 @@ settings.load_profile("shared")
 
 
 def pytest_configure() -> None:
-    """Let Ctrl-C be what it is at a terminal, for this process and for all that tests start.
+    """Let this process, and all that tests start, depend on nothing but themselves.
 
-    Whoever starts the suite in the background has it ignore SIGINT, and every child would inherit that.
+    Ctrl-C is what it is at a terminal: where the suite is started in the background, every child would
+    ignore it. And Ray does not end workers because something else on the machine uses its memory; tests of
+    running out of memory start a head of their own that does.
     """
+    os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 (the name that Ray reads)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
