@@ -38,7 +38,15 @@ def probe(task: TrialTask, order: PlanProbe, report: Callable[[Event], bool]) ->
 
     Returns:
         How it ended; failed where no speed was reported.
+
+    Raises:
+        ExperimentError: If the experiment does not name the parameter that is the batch.
     """
+    if task.experiment.advise is None:
+        raise ExperimentError(
+            "its own steps cannot be measured from outside", field="train",
+            allowed="an experiment with model and data, or with advise: {batch: NAME}",
+        )  # fmt: skip
     experiment = in_words_of_plans(task.experiment)
     for num_done, plan in enumerate(order.plans, start=1):
         decided = task.plan | plan | PartialPlan.of(workers=task.num_workers)
@@ -88,8 +96,7 @@ def _run(task: TrialTask, meter: _SpeedMeter) -> Outcome:
 class _SpeedMeter:
     """The speeds that one start reports."""
 
-    def __init__(self, advise: OwnAdvice | None, micro_batch: int, longest_s: float) -> None:
-        assert advise is not None
+    def __init__(self, advise: OwnAdvice, micro_batch: int, longest_s: float) -> None:
         self._advise, self._micro_batch, self._longest_s = advise, micro_batch, longest_s
         self._began_s = time.monotonic()
         self._first_s: float | None = None
