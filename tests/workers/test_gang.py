@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import subprocess
@@ -16,7 +17,9 @@ from workbench.errors import ResourcesError
 from workbench.remote.code_origin import Origin
 from workbench.workers.admission import Request, Shape
 from workbench.workers.gang import Gang
-from workbench.workers.pool import connect_pool
+from workbench.workers.lease import Lease
+from workbench.workers.pool import START_ATTEMPTS, Pool, connect_pool
+from workbench.workers.worker_handles import start_worker
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("ray_head")]
 ONE = Request("run")
@@ -330,3 +333,21 @@ def test_a_pool_that_dies_takes_its_workers_along_and_another_opens(make_task, o
     assert progress.lost == "lost"
     gang.release()
     assert run(make_task("constant"), origin)[1].state == "complete"
+
+
+def test_a_lease_waits_for_another_node_where_its_own_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in the moment in which a node is lost, or Ray is shut down: no trial fails for that."""
+    gone = iter(["a" * 56] * START_ATTEMPTS)
+    monkeypatch.setattr(
+        "workbench.workers.idle_workers.start_worker",
+        lambda node_id, request: start_worker(next(gone, node_id), request),
+    )
+
+    async def lease() -> Lease:
+        pool = Pool()
+        found = await pool.lease(ONE)
+        await pool.release(found.lease_id, unhealthy=(0,))
+        return found
+
+    assert len(asyncio.run(lease()).workers) == 1
+    assert next(gone, None) is None

@@ -21,6 +21,7 @@ from typing import Any
 
 import ray
 from ray.actor import exit_actor
+from ray.exceptions import ActorUnschedulableError
 
 from workbench.errors import ResourcesError, RunError
 from workbench.head.attachment import NAMESPACE
@@ -50,6 +51,8 @@ TRIALS_PER_WORKER = 1000
 """How long a training may take to stop before its process is killed."""
 RELEASE_TIMEOUT_S = 2.0
 START_ATTEMPTS = 3
+NODE_GONE_S = 60.0
+"""How long a lease waits for workers on other nodes where its own is gone."""
 TICK_S = 0.1
 TOGETHER_S = 5.0
 OWNER_CHECK_S = 0.5
@@ -115,8 +118,8 @@ class Pool:
         check_feasible(request, self._nodes.known())
         self._between_trials.on_requested(request)
         await self._end_earlier_lease(request, owner)
-        problem: str | None = None
-        for _ in range(START_ATTEMPTS):
+        num_attempts, requested_s = 0, time.monotonic()
+        while True:
             waiting = _PendingRequest(request, owner, asyncio.get_running_loop().create_future())
             self._waiting.append(waiting)
             self._admit()
@@ -127,7 +130,13 @@ class Pool:
                 infos = tuple(worker.info for worker in workers if worker.info is not None)
                 return Lease(lease_id, tuple(worker.actor for worker in workers), infos)
             await self.release(lease_id)
-        raise RunError(f"workers do not start: {problem}", next_step="Read the logs of Ray's workers.")
+            if isinstance(problem, ActorUnschedulableError) and time.monotonic() - requested_s < NODE_GONE_S:
+                await asyncio.sleep(1.0)  # the node is gone: others may be there, or Ray is shutting down
+                continue
+            num_attempts += 1
+            if num_attempts == START_ATTEMPTS:
+                words = (str(problem) or type(problem).__name__).splitlines()[0]
+                raise RunError(f"workers do not start: {words}", next_step="Read the logs of Ray's workers.")
 
     async def _end_earlier_lease(self, request: Request, owner: Owner | None) -> None:
         """End what is leased to the trial: a new request follows a coordinator that died."""

@@ -80,7 +80,7 @@ def start_worker(node_id: str, request: Request) -> Any:
     )  # fmt: skip
 
 
-async def wait_until_ready(workers: Sequence[WorkerHandle]) -> str | None:
+async def wait_until_ready(workers: Sequence[WorkerHandle]) -> BaseException | None:
     """Wait until new workers answer; return what went wrong, or None."""
 
     async def wait_for(worker: WorkerHandle) -> None:
@@ -88,8 +88,7 @@ async def wait_until_ready(workers: Sequence[WorkerHandle]) -> str | None:
             worker.info = await asyncio.wait_for(result_of(worker.actor.info.remote()), START_TIMEOUT_S)
 
     results = await asyncio.gather(*(wait_for(worker) for worker in workers), return_exceptions=True)
-    errors = [result for result in results if isinstance(result, BaseException)]
-    return str(errors[0] or type(errors[0]).__name__).splitlines()[0] if errors else None
+    return next((result for result in results if isinstance(result, BaseException)), None)
 
 
 async def result_of(reference: Any) -> Any:
