@@ -11,12 +11,12 @@ from workbench.live_feed.trial_log import (
     TrialLogQuery,
     TrialLogReader,
     find_log,
-    log_path,
 )
+from workbench.runs.descriptions import log_file
 
 
 def log_of(folder: Path, text: str, rank: int = 0) -> Path:
-    path = log_path(folder, 3, rank)
+    path = log_file(folder, 3, rank)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     return path
@@ -68,7 +68,7 @@ def test_each_worker_has_its_log(tmp_path: Path) -> None:
     found = reader(tmp_path, rank=1).read()
     assert (found.ranks, found.lines) == ((0, 1), ("second",))
     artifacts = Artifacts.at(tmp_path)
-    assert find_log(artifacts, 3, 1) == log_path(tmp_path, 3, 1)
+    assert find_log(artifacts, 3, 1) == log_file(tmp_path, 3, 1)
     assert find_log(artifacts, 3, 2) is None
 
 

@@ -138,7 +138,7 @@ class _RandomStates:
     """The states of the global random generators while a data set is read."""
 
     def __init__(self, seed: int, epoch: int) -> None:
-        self._seed = int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])
+        self._seed = _seed_of(epoch, seed)
         self._states: tuple[Any, ...] | None = None
 
     @contextlib.contextmanager
@@ -174,6 +174,11 @@ def _prepare(source: Any, epoch: int, seed: int) -> None:
     """Let a sampler or a data set know the epoch, and seed a generator that it holds."""
     generator: Any = getattr(source, "generator", None)
     if hasattr(generator, "manual_seed"):
-        generator.manual_seed(int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0]))
+        generator.manual_seed(_seed_of(epoch, seed))
     if callable(getattr(source, "set_epoch", None)):
         source.set_epoch(epoch)
+
+
+def _seed_of(epoch: int, seed: int) -> int:
+    """Return the seed of what draws the samples of an epoch."""
+    return int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])

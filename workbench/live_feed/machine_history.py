@@ -171,9 +171,7 @@ def _node_series(
     rows = [(*point.values, *[None] * width)[:width] for _, point in points]
     values = np.array(rows, dtype=float)  # None becomes NaN
     times, values = _means(times, values, max_points)
-    columns = [
-        tuple(None if np.isnan(one) else round(float(one), 4) for one in column) for column in values.T
-    ]
+    columns = [tuple(_rounded(one) for one in column) for column in values.T]
     spans, num_lanes = _lanes(trials, created_unix_s)
     return NodeSeries(
         node=node, host=last.host, time_s=tuple(round(float(at), 1) for at in times), cpu=columns[0],

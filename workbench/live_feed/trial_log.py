@@ -64,7 +64,7 @@ class TrialLogReader:
         self.trial = trial
         self.query = query
         self._folder = folder
-        self._path = log_path(folder, trial, query.rank)
+        self._path = log_file(folder, trial, query.rank)
         self._begin()
 
     def _begin(self) -> None:
@@ -80,7 +80,7 @@ class TrialLogReader:
         lines = [*self._lines, *self._matching([self._rest] if self._rest else [])]
         return TrialLog(
             trial=self.trial, rank=self.query.rank, text=self.query.text, lines=_newest(lines),
-            ranks=_ranks(log_path(self._folder, self.trial, 0).parent), num_bytes=size,
+            ranks=_ranks(log_file(self._folder, self.trial, 0).parent), num_bytes=size,
             num_found=self._num_found + len(lines) - len(self._lines) if self.query.text else None,
             searched=1.0 if position >= size else position / size,
         )  # fmt: skip
@@ -121,12 +121,6 @@ class TrialLogReader:
                 yield shown[:MAX_LINE_CHARS]
 
 
-def log_path(folder: Path, trial: int, rank: int) -> Path:
-    """Return where the log of one worker of a trial is, below the folder of its run; it need not exist."""
-    first = log_file(folder, trial)
-    return first if rank == 0 else first.with_name(f"log-{rank}.txt")
-
-
 def find_log(artifacts: Artifacts, trial: int, rank: int) -> Path | bytes | None:
     """Return the file of a log on this machine, its content from the artifacts, or None without either.
 
@@ -138,7 +132,7 @@ def find_log(artifacts: Artifacts, trial: int, rank: int) -> Path | bytes | None
     Raises:
         ArtifactsError: If the artifacts do not respond.
     """
-    path = log_path(artifacts.working_folder, trial, rank)
+    path = log_file(artifacts.working_folder, trial, rank)
     if path.is_file():
         return path
     name = str(path.relative_to(artifacts.working_folder))

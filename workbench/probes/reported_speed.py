@@ -42,7 +42,8 @@ def probe(task: TrialTask, order: PlanProbe, report: Callable[[Event], bool]) ->
     Raises:
         ExperimentError: If the experiment does not name the parameter that is the batch.
     """
-    if task.experiment.advise is None:
+    advise = task.experiment.advise
+    if advise is None:
         raise ExperimentError(
             "its own steps cannot be measured from outside", field="train",
             allowed="an experiment with model and data, or with advise: {batch: NAME}",
@@ -53,7 +54,7 @@ def probe(task: TrialTask, order: PlanProbe, report: Callable[[Event], bool]) ->
         settings = resolve(experiment, task.params, decided=decided)
         micro_batch = settings.plan.micro_batch
         values = own_values(task.experiment, task.params, micro_batch, settings.lr)
-        meter = _SpeedMeter(task.experiment.advise, micro_batch, order.longest_s)
+        meter = _SpeedMeter(advise, micro_batch, order.longest_s)
         ended = _run(dataclasses.replace(task, params=values), meter)
         found = PlanMeasured(
             setting=order.setting,
@@ -72,7 +73,7 @@ def probe(task: TrialTask, order: PlanProbe, report: Callable[[Event], bool]) ->
         elif ended.reason == "oom":
             found = found.model_copy(update={"fits": False, "message": ended.message})
         else:
-            return _without_speed(ended, meter, task)
+            return _without_speed(ended, meter, task, advise)
         if report(found):
             return Outcome("stopped", num_done)
     return Outcome("complete", len(order.plans))
@@ -131,10 +132,8 @@ class _SpeedMeter:
         )
 
 
-def _without_speed(ended: Outcome, meter: _SpeedMeter, task: TrialTask) -> Outcome:
+def _without_speed(ended: Outcome, meter: _SpeedMeter, task: TrialTask, advise: OwnAdvice) -> Outcome:
     """Return the outcome of a start that reported no speed: why it failed, or that it should report one."""
-    advise = task.experiment.advise
-    assert advise is not None
     if ended.state == "failed" and not ended.is_unreported:
         return ended
     wanted = advise.speed or "samples_per_s or steps_per_s"

@@ -12,6 +12,7 @@ from workbench.actions import suggest
 from workbench.errors import Suggestion
 from workbench.events import RunState, TrialState
 from workbench.formatting import compact_duration, counted_noun, format_count
+from workbench.workers.trial_log import log_name
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -79,9 +80,9 @@ def first_traceback(history: History) -> Trial | None:
     return next((trial for trial in history.in_state("failed") if trial.traceback), None)
 
 
-def log_file(folder: Path, trial: int) -> Path:
-    """Return where the log of a trial is, below the folder of its run; it need not exist."""
-    return folder / "trials" / f"{trial:05d}" / "log.txt"
+def log_file(folder: Path, trial: int, rank: int = 0) -> Path:
+    """Return where the log of one worker of a trial is, below the folder of its run; it need not exist."""
+    return folder / "trials" / f"{trial:05d}" / log_name(rank)
 
 
 def plain(value: Any) -> Any:

@@ -86,11 +86,10 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         )
     )
     where = "search.optimizer" if "optimizer" in task.params else "training.optimizer"
-    if not experiment.makes_own_steps:  # else only the model knows them
-        check_objectives(experiment, metrics_of(experiment, datasets))
+    # Wrong objectives are refused before a model is built; of own steps only the model knows the metrics.
+    known = None if experiment.makes_own_steps else metrics_of(experiment, datasets)
     model = build_trial_model(experiment, task.params, settings, datasets)
-    metrics = metrics_of(experiment, datasets, model)
-    check_objectives(experiment, metrics)
+    metrics = metrics_of(experiment, datasets, model) if known is None else known
     mixes_samples = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
     strategy.setup(
         model,
@@ -247,7 +246,16 @@ def metrics_of(
         experiment: Names metrics, or leaves those that are usual for the task; the loss is always measured.
         datasets: The data.
         model: What is trained; own steps state their metrics when they evaluate two samples.
+
+    Raises:
+        ExperimentError: If an objective or a constraint names nothing that is measured.
     """
+    metrics = _metrics_of(experiment, datasets, model)
+    _check_objectives(experiment, metrics)
+    return metrics
+
+
+def _metrics_of(experiment: Experiment, datasets: Datasets, model: nn.Module | None) -> dict[str, AnyMetric]:
     if isinstance(model, OwnSteps):
         source = Source(datasets.validation, torch.device("cpu"))
         batch, _ = source.fetch(np.resize(np.arange(len(source)), _NUM_SET_UP_SAMPLES))
@@ -275,7 +283,7 @@ def _function(component: Component | None, field: str) -> Any:
     return functools.partial(found, **component.options)
 
 
-def check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -> None:
+def _check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -> None:
     """Refuse objectives and constraints that name nothing that is measured."""
     known = ["train_loss", *(f"val_{name}" for name in metrics)]
     for section, items in (("objectives", experiment.objectives), ("constraints", experiment.constraints)):

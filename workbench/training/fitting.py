@@ -25,7 +25,7 @@ from workbench.planning.settings import TrialSettings, fitted_of
 from workbench.strategies.group import Group
 from workbench.strategies.strategy import Worker
 from workbench.training import checkpoint
-from workbench.training.assembly import check_objectives, metrics_of, trial_settings
+from workbench.training.assembly import metrics_of, trial_settings
 from workbench.training.evaluation import Predictor, evaluate
 from workbench.training.loading import load_trial_data
 from workbench.training.outcome import Outcome, diverged, find_divergence
@@ -80,7 +80,6 @@ class _Fitting:
         self._report, self._settings = report, settings
         self._epochs = settings.training.epochs
         self._metrics = metrics_of(task.experiment, datasets)
-        check_objectives(task.experiment, self._metrics)
         self._worker = Worker(0, 1, torch.device("cpu"), Group(0, 1, torch.device("cpu"), None))
         self._validation = Source(datasets.validation, torch.device("cpu"))
         self._began_s = perf_counter()

@@ -13,6 +13,11 @@ import sys
 from pathlib import Path
 
 
+def log_name(rank: int) -> str:
+    """Return the name of the log of one worker of a trial, in the trial's folder."""
+    return "log.txt" if rank == 0 else f"log-{rank}.txt"
+
+
 class TrialLog:
     """Redirects what a process prints while a trial runs; one trial at a time."""
 

@@ -35,7 +35,7 @@ from workbench.workers.child_processes import end_child_processes
 from workbench.workers.log_watch import LogWatch
 from workbench.workers.report_thinning import NOTICE, ReportThinning
 from workbench.workers.trial_cleanup import TrialCleanup
-from workbench.workers.trial_log import TrialLog
+from workbench.workers.trial_log import TrialLog, log_name
 from workbench.workers.waiting_note import write_waiting_note
 
 if TYPE_CHECKING:
@@ -345,7 +345,7 @@ def _objectives(task: TrialTask) -> frozenset[str]:
 
 
 def _log_path(task: TrialTask) -> Path:
-    return task.artifacts.working_folder / ("log.txt" if task.rank == 0 else f"log-{task.rank}.txt")
+    return task.artifacts.working_folder / log_name(task.rank)
 
 
 def _fetch_log(task: TrialTask) -> None:
