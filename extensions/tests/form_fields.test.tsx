@@ -1,0 +1,146 @@
+import "./dom";
+import assert from "node:assert/strict";
+import { afterEach, beforeEach, mock, test } from "node:test";
+import { cleanup, fireEvent, render, screen } from "@testing-library/preact";
+import { SectionFields } from "../src/forms/fields";
+import { ListSection } from "../src/forms/list_section";
+import { SpacePart } from "../src/forms/space_part";
+import { buildField, buildForm, buildSection, buildState } from "./fake_kernel";
+import { enter, input } from "./form_inputs";
+
+beforeEach(() => mock.timers.enable({ apis: ["setTimeout", "setInterval"] }));
+afterEach(() => {
+  cleanup();
+  mock.timers.reset();
+});
+
+test("a field keeps what is typed until the kernel has acknowledged it", () => {
+  const section = buildSection("training", [buildField()]);
+  const { kernel, form } = buildForm({ sections: [section] });
+  const { rerender } = render(<SectionFields form={form} section={section} />);
+  enter(input("Epochs"), "5");
+  const { number } = kernel.last;
+  assert.deepEqual(kernel.messages("edit"), [
+    { type: "edit", changes: [["training.epochs", 5]], removals: [], label: "Set Epochs" },
+  ]);
+  kernel.emit(buildState({ revision: 2, answered: number - 1 }));
+  rerender(<SectionFields form={form} section={section} />);
+  assert.equal(input("Epochs").value, "5", "an earlier state does not replace it");
+  const accepted = buildSection("training", [buildField({ value: 6 })]);
+  kernel.emit(buildState({ revision: 3, answered: number, sections: [accepted] }));
+  rerender(<SectionFields form={form} section={accepted} />);
+  assert.equal(input("Epochs").value, "6", "the state that includes it does");
+});
+
+test("an empty field removes the setting", () => {
+  const section = buildSection("training", [buildField({ value: 3 })]);
+  const { kernel, form } = buildForm({ sections: [section] });
+  render(<SectionFields form={form} section={section} />);
+  enter(input("Epochs"), " ");
+  assert.deepEqual(kernel.messages("remove"), [{ type: "remove", path: "training.epochs" }]);
+});
+
+test("a problem is shown under its field, which is marked as invalid", () => {
+  const section = buildSection("training", [buildField(), buildField({ path: "training.lr", label: "Rate" })]);
+  const problems = [{ problem: "is -1", field: "training.epochs", allowed: "at least 1", next_step: null }];
+  const { form } = buildForm({ sections: [section], problems });
+  render(<SectionFields form={form} section={section} />);
+  const described = input("Epochs").getAttribute("aria-describedby")!.split(" ")[0];
+  assert.equal(document.getElementById(described)!.textContent, "Is -1. Allowed: at least 1.");
+  assert.deepEqual(
+    [input("Epochs"), input("Rate")].map((one) => one.getAttribute("aria-invalid")),
+    ["true", null],
+  );
+});
+
+test("a setting can be searched, which starts around its value", () => {
+  const section = buildSection("training", [buildField({ value: 8, low: 1 })]);
+  const { kernel, form } = buildForm({ sections: [section] });
+  const searched: string[] = [];
+  render(<SectionFields form={form} section={section} onSearch={(name) => searched.push(name)} />);
+  fireEvent.click(screen.getByRole("button", { name: "Search Epochs" }));
+  assert.deepEqual(kernel.messages("edit")[0].changes, [["search.epochs", { type: "int", low: 4, high: 16 }]]);
+  assert.deepEqual(searched, ["epochs"]);
+});
+
+test("items of a list are added and removed, but not below the minimum", () => {
+  const fields = [buildField({ path: "objectives.0.metric", label: "Metric", kind: "text", value: "loss" })];
+  const items = { num_items: 1, min_items: 1, next: { metric: "val_accuracy" } };
+  const section = buildSection("objectives", fields, { items });
+  const { kernel, form } = buildForm({ sections: [section], document: { objectives: [{ metric: "loss" }] } });
+  render(<ListSection form={form} section={section} list={items} />);
+  assert.equal(screen.queryByRole("button", { name: "Remove objective 1" }), null);
+  fireEvent.click(screen.getByRole("button", { name: "Add an objective" }));
+  assert.deepEqual(kernel.messages("edit")[0].changes, [
+    ["objectives", [{ metric: "loss" }, { metric: "val_accuracy" }]],
+  ]);
+});
+
+const SEARCH = {
+  lr: { low: 0.001, high: 0.1, log: true },
+  optimizer: { choices: ["sgd", "adamw"] },
+  momentum: { low: 0.8, high: 0.9, when: { optimizer: "sgd" } },
+};
+
+test("a row of the search space changes bounds, scale, kind and name, and can be removed", () => {
+  const { kernel, form } = buildForm({ document: { search: SEARCH } });
+  render(<SpacePart form={form} />);
+  enter(screen.getAllByLabelText("low")[0], "0.01");
+  fireEvent.click(screen.getByRole("checkbox", { name: "lr logarithmic" }));
+  fireEvent.change(screen.getByRole("combobox", { name: "Kind of lr" }), { target: { value: "choices" } });
+  assert.deepEqual(
+    kernel.messages("edit").map(({ changes, removals }) => [changes, removals]),
+    [
+      [
+        [
+          ["search.lr.low", 0.01],
+          ["search.lr.type", "float"],
+        ],
+        [],
+      ],
+      [[["search.lr.type", "float"]], ["search.lr.log"]],
+      [[["search.lr", { choices: [0.001, 0.1] }]], []],
+    ],
+  );
+  enter(input("Name of lr"), "rate");
+  assert.deepEqual(kernel.messages("rename"), [{ type: "rename", path: "search.lr", name: "rate" }]);
+  fireEvent.click(screen.getByRole("button", { name: "Remove lr" }));
+  assert.deepEqual(kernel.messages("remove"), [{ type: "remove", path: "search.lr" }]);
+});
+
+test("a condition lists the values of its parent, and is removed as a whole", () => {
+  const { kernel, form } = buildForm({ document: { search: SEARCH } });
+  render(<SpacePart form={form} />);
+  fireEvent.click(screen.getByRole("checkbox", { name: "adamw" }));
+  assert.deepEqual(kernel.messages("edit")[0].changes, [["search.momentum.when.optimizer", ["sgd", "adamw"]]]);
+  fireEvent.click(screen.getByRole("button", { name: "momentum no longer depends on optimizer" }));
+  assert.deepEqual(kernel.messages("edit")[1].removals, ["search.momentum.when"]);
+});
+
+test("keys on a handle of the slider are one change, sent after a pause", () => {
+  const { kernel, form } = buildForm({ document: { search: { lr: { low: 0, high: 0.4, type: "float" } } } });
+  render(<SpacePart form={form} />);
+  const handle = screen.getByRole("slider", { name: "Highest lr" });
+  fireEvent.keyDown(handle, { key: "ArrowLeft" });
+  fireEvent.keyDown(handle, { key: "ArrowLeft" });
+  assert.equal(kernel.messages("edit").length, 0);
+  mock.timers.tick(1000);
+  const [{ changes }] = kernel.messages("edit") as { changes: [string, number][] }[];
+  assert.equal(changes[0][0], "search.lr.high");
+  assert.ok(changes[0][1] < 0.4);
+});
+
+test("what would be sampled is drawn, and the query follows changes", () => {
+  const samples = {
+    num_samples: 10,
+    parameters: [
+      { name: "optimizer", kind: "choices" as const, choices: ["sgd", "adamw"], counts: [7, 3], exists_share: 1 },
+      { name: "momentum", kind: "range" as const, edges: [0.8, 0.9], counts: [7], exists_share: 0.7 },
+    ],
+  };
+  const { kernel, form } = buildForm({ document: { search: SEARCH } }, { samples });
+  const { container } = render(<SpacePart form={form} />);
+  mock.timers.tick(300);
+  assert.equal(kernel.last.topic, "samples");
+  assert.match(container.textContent!, /sgd70%.*exists in 70% of configurations/s);
+});
