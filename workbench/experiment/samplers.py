@@ -17,6 +17,7 @@ from workbench.registry import Registry
 SAMPLERS = Registry(
     "sampler",
     {
+        "auto": "workbench.experiment.samplers:Auto",
         "tpe": "workbench.experiment.samplers:TPE",
         "random": "workbench.experiment.samplers:RandomSearch",
         "grid": "workbench.experiment.samplers:Grid",
@@ -56,6 +57,16 @@ class SamplerOptions(BaseModel):
     learns_from_complete_only: ClassVar[bool] = False
     needs_every_limit: ClassVar[bool] = False
     """Whether each trial must report the same limits."""
+
+
+class Auto(SamplerOptions):
+    """The sampler that suits the space, the number of results and the objectives: the default.
+
+    One objective: a Gaussian process that costs some milliseconds a proposal, and TPE once there are too many
+    results for it. Several objectives: TPE.
+    """
+
+    factory = "workbench.study.samplers:make_auto"
 
 
 class TPE(SamplerOptions):

@@ -120,7 +120,7 @@ class EarlyStop(Section):
 class Sampler(Section):
     """The algorithm that proposes configurations."""
 
-    name: SamplerName = "tpe"
+    name: SamplerName = "auto"
     options: dict[str, JsonValue] = Field(
         default_factory=dict, description="More arguments of the sampler, by their Optuna names."
     )

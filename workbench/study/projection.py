@@ -14,7 +14,7 @@ import optuna
 from optuna.pruners import NopPruner
 from optuna.samplers import RandomSampler
 from optuna.storages import InMemoryStorage
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import TrialState, create_trial
 
 from workbench.experiment import Experiment
 from workbench.space import Params
@@ -55,7 +55,7 @@ class Projection:
         self._experiment = experiment
         self._metrics = [objective.metric for objective in experiment.objectives]
         self._running: dict[int, optuna.Trial] = {}
-        self._priors: list[FrozenTrial] = []
+        self._history = samplers.History()
         self._worst: list[float] | None = None
         self._storage = _Memory()
         with quiet():
@@ -86,7 +86,7 @@ class Projection:
             uses_sampler = sampled and (params is None or self._experiment.sampler.kind.keeps_notes)
             if uses_sampler:
                 self._study.sampler = samplers.make_sampler(
-                    self._experiment, configuration, self.parameters.always(), tuple(self._priors)
+                    self._experiment, configuration, self.parameters, self._history
                 )
             trial = self._study.ask()
             if uses_sampler:
@@ -144,6 +144,7 @@ class Projection:
             for limit, violation in violations.items():
                 trial.set_constraint(limit, violation)
             self._study.tell(trial, values, state)
+        self._history.finished.append(self._storage.get_trial(self._id(trial)))
 
     def _translate(self, outcome: Outcome) -> tuple[TrialState, list[float] | None]:
         if outcome.state == "complete":
@@ -181,5 +182,6 @@ class Projection:
                 constraints=outcome.violations(self._experiment.constraints),
             )
             self._study.add_trial(prior)
+        self._history.finished.append(prior)
         if complete:
-            self._priors.append(prior)
+            self._history.priors.append(prior)

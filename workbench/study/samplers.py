@@ -9,8 +9,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -35,8 +35,14 @@ from workbench.formatting import format_count
 from workbench.registry import load_object
 from workbench.space import Choice, Fixed
 from workbench.study.optuna_logging import quiet
+from workbench.study.parameters import Parameters
+
+if TYPE_CHECKING:
+    from workbench.study.gaussian_process import Kernel
 
 LARGEST_GRID = 100_000
+# With more results a Gaussian process would take longer to propose than many a trial takes to train.
+MAX_PROCESS_RESULTS = 200
 
 
 def stable_seed(*parts: int | str) -> int:
@@ -70,7 +76,7 @@ def check(experiment: Experiment) -> None:
         _check_grid(experiment)
     try:
         with quiet():
-            make_sampler(experiment, 0)
+            make_sampler(experiment, 0, Parameters(experiment.search))
     except ValueError as error:
         raise ExperimentError(
             f"these options cannot be combined: {error}",
@@ -162,6 +168,18 @@ class _KnowingNSGA3(_Knowing, NSGAIIISampler):
     pass
 
 
+@dataclass
+class History:
+    """What a study knows when it asks for a configuration."""
+
+    finished: list[FrozenTrial] = field(default_factory=list)
+    """The trials with a result, also those of earlier runs, in the order in which the results came."""
+    priors: list[FrozenTrial] = field(default_factory=list)
+    """Complete trials of earlier runs."""
+    kernels: dict[tuple[str, int], Kernel] = field(default_factory=dict)
+    """What was fitted to it, kept to save time only."""
+
+
 @dataclass(frozen=True)
 class SamplerRequest:
     """What a sampler is made for."""
@@ -170,25 +188,31 @@ class SamplerRequest:
     """The seed for this configuration."""
     experiment_seed: int
     """The seed of the experiment, the same for all configurations."""
-    searched: dict[str, BaseDistribution] | None = None
-    """The parameters of the space; None if conditions decide which exist."""
-    priors: tuple[FrozenTrial, ...] = ()
-    """Complete trials of earlier runs."""
+    parameters: Parameters
+    """The searched parameters."""
+    history: History
+    """What is known."""
+    num_objectives: int = 1
+
+    @property
+    def searched(self) -> dict[str, BaseDistribution] | None:
+        """The parameters of the space; None if conditions decide which exist."""
+        return self.parameters.always()
 
 
 def make_sampler(
     experiment: Experiment,
     configuration: int,
-    searched: dict[str, BaseDistribution] | None = None,
-    priors: tuple[FrozenTrial, ...] = (),
+    parameters: Parameters,
+    history: History | None = None,
 ) -> BaseSampler:
     """Make the sampler that proposes one configuration.
 
     Args:
         experiment: The experiment.
         configuration: Number of the configuration, from 0.
-        searched: The parameters of the space; None if conditions decide which exist.
-        priors: Complete trials of earlier runs, from which some samplers take their first distribution.
+        parameters: The searched parameters of its space.
+        history: What is known; None before the first trial.
 
     Returns:
         An Optuna sampler that has not seen any trial.
@@ -197,7 +221,34 @@ def make_sampler(
     seed = stable_seed("sampler", experiment.seed, configuration)
     given = experiment.sampler.options.items()
     options: dict[str, Any] = {name: value for name, value in given if value is not None}
-    return make(options, SamplerRequest(seed, experiment.seed, searched, priors))
+    return make(options, SamplerRequest(
+        seed, experiment.seed, parameters, history or History(), len(experiment.objectives)
+    ))  # fmt: skip
+
+
+def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make the sampler that suits the request; `describe_choice` says which and why."""
+    match _suited(request):
+        case "random":
+            return make_random(options, request)
+        case "tpe":
+            return make_tpe(options, request)
+        case "process":
+            from workbench.study.proposals import ProcessSampler  # imports SciPy's optimizers
+
+            return ProcessSampler(
+                request.parameters, seed=request.seed,
+                design_seed=stable_seed("design", request.experiment_seed),
+                finished=request.history.finished, kernels=request.history.kernels,
+            )  # fmt: skip
+
+
+def _suited(request: SamplerRequest) -> Literal["random", "tpe", "process"]:
+    if all(found.single() for found in request.parameters.searched.values()):
+        return "random"
+    if request.num_objectives > 1 or len(request.history.finished) > MAX_PROCESS_RESULTS:
+        return "tpe"
+    return "process"
 
 
 def make_random(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
@@ -235,8 +286,8 @@ def make_cmaes(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
         for name, found in request.searched.items()
         if not isinstance(found, CategoricalDistribution)
     }
-    if request.priors and not options.get("use_separable_cma"):
-        options["source_trials"] = list(request.priors)
+    if request.history.priors and not options.get("use_separable_cma"):
+        options["source_trials"] = list(request.history.priors)
     options["warn_independent_sampling"] = False
     return _known(CmaEsSampler, _KnowingCmaEs, request.seed, searched, options)
 
