@@ -58,7 +58,7 @@ class SearchTask:
         return accuracy, np.maximum.accumulate(seconds, axis=1)
 
     def regret(self, accuracy: float) -> float:
-        """Return how far an accuracy is from the best: 0 at the best of the random ones, 1 at their median."""
+        """Return how far an accuracy is from the best: 0 at the best random one, 1 at their median."""
         return (self.best - accuracy) / (self.best - self.median)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any
 
@@ -19,11 +20,14 @@ from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from scipy.special import log_ndtr
+from threadpoolctl import ThreadpoolController
 
 from workbench.study.encoding import Encoding
 from workbench.study.gaussian_process import GaussianProcess, Kernel, fit
 from workbench.study.parameters import Parameters
 
+# Threads cost small matrices more than they save; the libraries are looked up once.
+_ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
 # Results before the process is used, at least; more parameters need more.
 _MIN_RESULTS = 4
 # How many standard deviations above the mean a configuration is valued. Chosen by `bench-search`.
@@ -94,7 +98,8 @@ class ProcessSampler(BaseSampler):
             units = _spread_point(trial.number, num_columns, self._design_seed)
             points, exists = self._encoding.snap(units[None])
             return self._encoding.params(points[0], exists[0])
-        return self._encoding.params(*self._choose(values, running))
+        with _ON_ONE_THREAD():
+            return self._encoding.params(*self._choose(values, running))
 
     def sample_independent(
         self,
