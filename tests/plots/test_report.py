@@ -64,6 +64,7 @@ def test_the_page_gives_the_answer_first(recorded_page):
         "Best trials",
         "Failures",
         "Search space",
+        "Proposed by the sampler auto: configurations that cover the space evenly",
         "Reproduce this run",
         "Environment",
     ]

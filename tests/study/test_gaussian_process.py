@@ -42,7 +42,7 @@ def test_predictions_are_those_of_the_textbook(seed: int, length: float, noise: 
     scale = values @ inverse @ values / len(values)
     np.testing.assert_allclose(mean, cross.T @ inverse @ values, atol=1e-4)
     expected = scale * (1 - np.einsum("ij,ik,kj->j", cross, inverse, cross))
-    np.testing.assert_allclose(deviation**2, expected, atol=1e-4 * scale)
+    np.testing.assert_allclose(deviation**2, expected, atol=1e-4 * float(scale))
 
 
 @settings(max_examples=30)

@@ -13,8 +13,8 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tests.builders.studies import Drive, make_experiment
+from workbench.experiment.samplers import Auto
 from workbench.study.proposals import result_values
-from workbench.study.samplers import MAX_PROCESS_RESULTS
 
 SQUARE = {f"x{i}": {"low": 0.0, "high": 1.0} for i in range(3)}
 
@@ -96,7 +96,7 @@ def test_configurations_that_run_out_of_memory_are_avoided() -> None:
 
 def test_many_results_go_to_tpe() -> None:
     drive = Drive(make_experiment(search={"x": {"low": 0.0, "high": 1.0}}, sampler="random"))
-    for _ in range(MAX_PROCESS_RESULTS + 1):
+    for _ in range(Auto.max_process_results + 1):
         drive.train(lambda params, _: params["x"])
     auto = drive.experiment.replace(sampler="auto")
     tpe = drive.experiment.replace(sampler="tpe")

@@ -42,6 +42,11 @@ class SamplerOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+    @classmethod
+    def describe(cls, num_objectives: int) -> str | None:
+        """Describe which algorithm the sampler chose and why; None if it has no choice."""
+        return None
+
     factory: ClassVar[str]
     """`package.module:function` that takes the given options and a `SamplerRequest`, and returns Optuna's
     sampler."""
@@ -67,6 +72,18 @@ class Auto(SamplerOptions):
     """
 
     factory = "workbench.study.samplers:make_auto"
+    max_process_results: ClassVar[int] = 200
+    """With more results a Gaussian process would take longer to propose than many a trial takes to train."""
+
+    @classmethod
+    def describe(cls, num_objectives: int) -> str | None:
+        """Describe which algorithm it chose and why."""
+        if num_objectives > 1:
+            return "TPE, because there are several objectives"
+        return (
+            "configurations that cover the space evenly, then a Gaussian process, which finds good ones in "
+            f"few trials; TPE after {cls.max_process_results} results"
+        )
 
 
 class TPE(SamplerOptions):

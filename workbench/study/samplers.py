@@ -30,7 +30,7 @@ from pydantic import ValidationError
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.refusals import refusal
-from workbench.experiment.samplers import samplers_for
+from workbench.experiment.samplers import Auto, samplers_for
 from workbench.formatting import format_count
 from workbench.registry import load_object
 from workbench.space import Choice, Fixed
@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from workbench.study.gaussian_process import Kernel
 
 LARGEST_GRID = 100_000
-# With more results a Gaussian process would take longer to propose than many a trial takes to train.
-MAX_PROCESS_RESULTS = 200
 
 
 def stable_seed(*parts: int | str) -> int:
@@ -227,7 +225,7 @@ def make_sampler(
 
 
 def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
-    """Make the sampler that suits the request; `describe_choice` says which and why."""
+    """Make the sampler that suits the request, as `Auto.describe` says."""
     match _suited(request):
         case "random":
             return make_random(options, request)
@@ -246,7 +244,7 @@ def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
 def _suited(request: SamplerRequest) -> Literal["random", "tpe", "process"]:
     if all(found.single() for found in request.parameters.searched.values()):
         return "random"
-    if request.num_objectives > 1 or len(request.history.finished) > MAX_PROCESS_RESULTS:
+    if request.num_objectives > 1 or len(request.history.finished) > Auto.max_process_results:
         return "tpe"
     return "process"
 
