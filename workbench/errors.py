@@ -24,9 +24,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import Self
 
 PROBLEMS_VARIABLE = "WORKBENCH_PROBLEMS_AS_JSON"
 """Set for a command whose errors another process of ours reads: they are printed as one line of JSON."""

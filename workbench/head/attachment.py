@@ -19,6 +19,7 @@ from workbench.errors import RunError
 from workbench.head import local_head, ray_environment
 from workbench.head.installation import can_attach, runtime_environment
 from workbench.head.keeper import HeadFiles
+from workbench.head.ray_startup.sitecustomize import defer_grammar
 from workbench.resources import loaded_ray
 
 _LOGGER = logging.getLogger(__name__)
@@ -186,6 +187,7 @@ def _prepare_environment(files: HeadFiles) -> None:
 
 
 def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> None:
+    defer_grammar()
     import ray
     from ray import _raylet
     from ray._private import ray_constants, worker
