@@ -212,3 +212,28 @@ class RunError(WorkbenchError):
 
 class MissingDependencyError(WorkbenchError, ImportError):
     """An optional package is not installed; the message names the command that installs it."""
+
+
+_PARTS = {
+    "train": (
+        "cmaes", "pandas", "PIL", "pyarrow", "pynvml", "ray", "safetensors", "scipy", "sklearn",
+        "threadpoolctl", "torch",
+    ),
+    "lab": ("anywidget", "ipywidgets", "IPython", "jupyter_server", "jupyterlab", "tornado"),
+}  # fmt: skip
+
+
+def missing_part(error: ModuleNotFoundError) -> MissingDependencyError | None:
+    """Return the error of a library that a part of the workbench needs; None for any other library.
+
+    Args:
+        error: What Python raised.
+    """
+    library = (error.name or "").partition(".")[0]
+    part = next((name for name, libraries in _PARTS.items() if library in libraries), None)
+    if part is None:
+        return None
+    return MissingDependencyError(
+        f"this needs {library}, which is not installed",
+        next_step=f"Install it: pip install 'workbench[{part}]'",
+    )
