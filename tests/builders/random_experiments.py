@@ -42,7 +42,8 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "parameter_groups": st.sampled_from(
             [{}, {"bias|norm": {"weight_decay": 0.0}, "^body": {"frozen": True}}, {"x": {"lr_factor": 0.5}}]
         ),
-        "schedule": st.sampled_from(["constant", "cosine", "one_cycle"]),
+        "schedule": st.sampled_from(["constant", "one_cycle", "plateau", "my.rates:Slow"]),
+        "schedule_options": _JSON,
         "warmup_epochs": st.sampled_from(["auto", 0, 2.5]),
         "clip_norm": st.sampled_from([None, 0.5]),
         "average_decay": st.sampled_from([None, 0.99]),

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, JsonValue, PositiveFloat, model_val
 
 from workbench.errors import ExperimentError
 from workbench.experiment.parameter_groups import ParameterGroups
+from workbench.experiment.schedules import Schedule
 from workbench.experiment.setting_types import (
     Auto,
     Epochs,
@@ -60,8 +61,15 @@ class Training(Section):
         default_factory=dict,
         description="lr_factor, weight_decay or frozen for some parameters, by a pattern of their names.",
     )
-    schedule: Literal["constant", "cosine", "linear", "one_cycle"] = Field(
-        default="cosine", description="Schedule of the learning rate after warm-up."
+    schedule: Schedule = Field(
+        default="cosine",
+        description="Schedule of the learning rate after warm-up: constant, cosine, linear, one_cycle, "
+        "plateau, or package.module:Class of a torch scheduler.",
+    )
+    schedule_options: dict[str, JsonValue] = Field(
+        default_factory=dict,
+        description="Options of plateau, such as factor, patience and metric; of a custom schedule its "
+        "arguments, and interval: epoch or step.",
     )
     warmup_epochs: Annotated[float | Auto, unit("epochs")] = Field(
         default="auto", description="Epochs of warm-up, in which the learning rate rises from near 0."

@@ -20,9 +20,10 @@ NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints"})
 def components_of(experiment: Experiment) -> list[Component]:
     """Return all components that an experiment names."""
     found = [experiment.model, experiment.data, experiment.train, experiment.loss, *experiment.own_metrics]
-    searched = experiment.search.root.get("optimizer")
-    optimizers = [experiment.training.optimizer, *((searched.values() or []) if searched else [])]
-    found += [Component(name=str(name)) for name in optimizers if ":" in str(name)]
+    for setting in ("optimizer", "schedule"):
+        searched = experiment.search.root.get(setting)
+        named = [getattr(experiment.training, setting), *((searched.values() or []) if searched else [])]
+        found += [Component(name=str(name)) for name in named if ":" in str(name)]
     return [item for item in found if item is not None]
 
 

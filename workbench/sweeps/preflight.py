@@ -19,10 +19,12 @@ from workbench.data import DATASETS, check_options
 from workbench.data.options import existing_path
 from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.experiment import Component, Experiment, PlanSettings, Training
+from workbench.experiment.schedules import is_own_schedule
 from workbench.loggers.logger import check_logger
 from workbench.models import LOSSES, METRICS, MODELS
 from workbench.models.configurations import check_value, configuration_type
 from workbench.planning.batch_division import fixed_of, with_workers
+from workbench.planning.plan_resolution import field_of
 from workbench.planning.settings import resolve
 from workbench.registry import Registry
 from workbench.resources import inventory
@@ -233,6 +235,9 @@ def _check_configurations(experiment: Experiment) -> None:
         settings = resolve(experiment, experiment.search.sample(rng))
         if not experiment.makes_own_steps:
             _check_optimizer(settings.training.optimizer, experiment)
+        if is_own_schedule(settings.training.schedule):
+            field = field_of("training", "schedule", experiment.search.root)
+            _check_reference(Component(name=settings.training.schedule), field)
         if settings.plan.strategy not in STRATEGIES:
             raise unknown("plan.strategy", f"unknown strategy {settings.plan.strategy!r}", STRATEGIES.names())
 

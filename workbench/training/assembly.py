@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from workbench.data import Datasets
+from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment, Objective
 from workbench.models.adapters import build_model, load_loss, load_metrics
@@ -31,6 +33,7 @@ from workbench.strategies.strategy import StepSettings, Strategy, Worker
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.parameter_groups import freeze, grouped
+from workbench.training.schedules import Length, Schedule, schedule_of
 from workbench.training.source import Source
 from workbench.training.task import TrialTask
 
@@ -45,6 +48,7 @@ class Parts:
     worker: Worker
     settings: TrialSettings
     strategy: Strategy
+    schedule: Schedule
     profiler: StepProfiler
     train: Source
     validation: Source
@@ -90,6 +94,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     known = None if experiment.makes_own_steps else metrics_of(experiment, datasets)
     model = build_trial_model(experiment, task.params, settings, datasets)
     metrics = metrics_of(experiment, datasets, model) if known is None else known
+    schedule = _schedule(experiment, settings, len(datasets.train), metrics, worker)
     mixes_samples = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
     strategy.setup(
         model,
@@ -103,6 +108,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         worker=worker,
         settings=settings,
         strategy=strategy,
+        schedule=schedule,
         profiler=profiler,
         train=Source(datasets.train, device),
         validation=Source(datasets.validation, device),
@@ -110,6 +116,26 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         objectives=experiment.objectives,
         mixes_samples=mixes_samples,
     )
+
+
+def _schedule(
+    experiment: Experiment,
+    settings: TrialSettings,
+    num_samples: int,
+    metrics: Collection[str],
+    worker: Worker,
+) -> Schedule:
+    training = settings.training
+    steps_per_epoch = num_batches(num_samples, settings.plan.global_batch)
+    total_steps = steps_per_epoch * training.epochs
+    length = Length(
+        total_steps,
+        warmup_steps=min(settings.warmup_steps(steps_per_epoch), total_steps),
+        epochs=training.epochs,
+        evaluations=math.ceil(training.epochs / training.evaluate_every),
+    )
+    measured = ["train_loss", *(f"val_{name}" for name in metrics)]
+    return schedule_of(training, settings.lr, length, experiment.objectives, measured, worker.group)
 
 
 def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) -> TrialSettings:
