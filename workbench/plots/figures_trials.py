@@ -40,6 +40,7 @@ from workbench.plots.theme import (
     new_figure,
     short,
     show_message,
+    whole_ticks,
 )
 
 
@@ -238,7 +239,7 @@ def draw_pareto(data: ParetoData, hover: Callable[[int], str]) -> go.Figure:
         for name, points, mode, marker in (
             ("beaten", data.beaten, "markers", HOLLOW),
             ("violates a constraint", data.infeasible, "markers", CROSSED),
-            ("Pareto front", data.front, line, {"color": BLUE, "size": 10}),
+            ("Pareto front", data.front, line, {"color": BEST, "size": 10}),
         ):
             if points:
                 figure.add_scatter(
@@ -251,7 +252,7 @@ def draw_pareto(data: ParetoData, hover: Callable[[int], str]) -> go.Figure:
                     legendgroup=name,
                     showlegend=column == 1,
                     marker=marker,
-                    line={"color": BLUE, "width": 1.4, "dash": "dot"},
+                    line={"color": BEST, "width": 1.4, "dash": "dot"},
                     hovertemplate="trial %{customdata[0]}: %{x:.6g}, %{y:.6g}%{customdata[1]}<extra></extra>",
                     row=1,
                     col=column,
@@ -287,7 +288,8 @@ def draw_timeline(data: TimelineData, hover: Callable[[int], str]) -> go.Figure:
                 + ", attempts: %{customdata[2]}%{customdata[4]}<extra></extra>",
             )
     figure.update_xaxes(title_text=f"Time since the run began ({data.unit})", rangemode="tozero")
-    figure.update_yaxes(title_text="Trial", autorange="reversed", showgrid=False)
+    ticks = whole_ticks(bar.trial for bar in data.bars)
+    figure.update_yaxes(ticks, title_text="Trial", autorange="reversed", showgrid=False)
     figure.update_layout(barmode="overlay", height=min(max(180 + 9 * len(data.bars), 260), 560))
     return figure
 
