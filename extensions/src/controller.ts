@@ -87,6 +87,11 @@ export class Controller {
     this.show({ trial: add ? this.state.view.trial : trial, chart: { ...chart, chosen } });
   }
 
+  /** The table and the figures show the same trials. */
+  filterTrials(text: string): void {
+    this.show({ table: { ...this.state.view.table, text } });
+  }
+
   openDialog(dialog: DialogRequest | null): void {
     this.dialog = dialog;
     this.changed("data");

@@ -79,9 +79,9 @@ def throughput(run: RunData, **options: Any) -> go.Figure:
     return figure.update_yaxes(rangemode="tozero")
 
 
-def parallel(run: RunData) -> go.Figure:
-    """Draw every trial as a line through its parameters to its result."""
-    return draw_parallel(prepare_parallel(run), hover_of(run))
+def parallel(run: RunData, **options: Any) -> go.Figure:
+    """Draw every trial as a line through its parameters to its result; options as in `prepare_parallel`."""
+    return draw_parallel(prepare_parallel(run, **options), hover_of(run))
 
 
 def slices(run: RunData) -> go.Figure:
