@@ -47,6 +47,8 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "warmup_epochs": st.sampled_from(["auto", 0, 2.5]),
         "clip_norm": st.sampled_from([None, 0.5]),
         "average_decay": st.sampled_from([None, 0.99]),
+        "average_start": st.sampled_from([None, 0.75]),
+        "average_lr": st.sampled_from([None, 0.05]),
         "evaluate_every": st.integers(1, 3),
         "checkpoint_every": st.integers(1, 3),
         "checkpoint_after": st.none() | _SECONDS,

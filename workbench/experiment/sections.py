@@ -81,6 +81,17 @@ class Training(Section):
         default=None,
         description="Evaluate and keep a moving mean of the weights (EMA) with this decay; null for none.",
     )
+    average_start: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None,
+        description="Evaluate and keep the mean of the weights after each epoch from this part of the "
+        "training on (SWA), such as 0.75; null for none.",
+    )
+    average_lr: PositiveFloat | None = Field(
+        default=None,
+        title="Learning rate of averaged epochs",
+        description="Constant learning rate from average_start on, at the reference batch; null for the "
+        "schedule.",
+    )
     evaluate_every: Epochs = Field(default=1, description="Epochs between evaluations.")
     checkpoint_every: Epochs = Field(default=1, description="Epochs between checkpoints.")
     checkpoint_after: OptionalSeconds = Field(

@@ -6,6 +6,7 @@ parallelism; its running statistics are averaged before they are used or stored.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -27,6 +28,11 @@ class DataParallel(Single):
         super().train(mode)  # before, as it decides whose statistics the model holds
         if not mode:
             average_statistics(self._model, self._worker.group)
+
+    def renew_statistics(self, inputs: Iterable[Any]) -> None:
+        """Gather the mean statistics of all batches; see StatisticsRenewing.renew_statistics."""
+        super().renew_statistics(inputs)
+        average_statistics(self._model, self._worker.group)
 
     def state(self) -> dict[str, Any]:
         """Return model, optimizer and scaler; see Strategy.state."""
