@@ -10,7 +10,7 @@ export type Change = "run" | "view" | "data";
 
 /** A question to a person; which dialog shows it. */
 export type DialogRequest =
-  | { kind: "start" }
+  | { kind: "start"; path?: string }
   | { kind: "offer"; offer: Offer; trial: number | null }
   | { kind: "commands"; offers: Offer[]; title: string };
 

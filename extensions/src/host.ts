@@ -16,6 +16,10 @@ export interface Host {
   openSocket?(url: string): WebSocket;
   /** Opens a run in a tab of its own; absent: within the view. */
   openRun?(runId: string): void;
+  /** Opens a file of the server's folder; absent: there is no place for it. */
+  openFile?(path: string): void;
+  /** Opens a form in a new notebook, with the experiment of a file; absent: there are no notebooks. */
+  openForm?(path?: string): void;
   /** Tells a person something; absent: the view's own status line. */
   notify?(message: string, level: Level): void;
 }

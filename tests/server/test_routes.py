@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,13 +122,25 @@ class TestReading:
         assert caught.value.code == status
         assert b"Traceback" not in (caught.value.response.body if caught.value.response else b"")
 
-    async def test_experiment_files_below_the_folder_of_the_server_are_offered(self, jp_fetch, jp_root_dir):
+    async def test_experiments_and_notebooks_below_the_folder_are_offered_and_examples_after_them(
+        self, jp_fetch, jp_root_dir
+    ):
         (jp_root_dir / "mine").mkdir()
         document = {"train": "a.b:c", "objectives": [{"metric": "loss", "goal": "minimize"}]}
-        (jp_root_dir / "mine" / "sweep.yaml").write_text(Experiment(**document).to_yaml())
+        written = Experiment(**document).to_yaml()
+        (jp_root_dir / "mine" / "sweep.yaml").write_text(f"# The first one.\n{written}")
         (jp_root_dir / "other.yaml").write_text("a: 1\n")
+        (jp_root_dir / "a.ipynb").write_text('{"source": ["import workbench as wb"]}')
+        (jp_root_dir / "b.ipynb").write_text('{"source": ["import numpy"]}')
         found = json.loads((await jp_fetch("workbench", "api", "experiments")).body)
-        assert found == [{"path": "mine/sweep.yaml", "name": "sweep"}]
+        assert found[:2] == [
+            {"path": "a.ipynb", "name": "a", "help": "", "kind": "notebook"},
+            {"path": "mine/sweep.yaml", "name": "sweep", "help": "The first one.", "kind": "experiment"},
+        ]
+        assert {(file["name"], file["kind"]) for file in found[2:]} == {
+            (name, "example") for name in ("breast_cancer", "digits", "text")
+        }
+        assert all(Path(file["path"]).is_file() for file in found[2:])
 
 
 class TestLooking:

@@ -97,7 +97,9 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
         yield partial(_check_takes_worker, experiment)
     else:
         yield partial(_check_model, experiment)
-        yield partial(_check_data, experiment, on_this_machine)
+        if on_this_machine:
+            yield partial(_check_path, experiment)
+        yield partial(_check_data, experiment)
         yield partial(_check_named_functions, experiment)
         yield partial(check_loss_and_metrics, experiment)
         yield partial(_check_searched_parameters, experiment)
@@ -165,14 +167,19 @@ def _check_model(experiment: Experiment) -> None:
             check_value(experiment.model.name, name, value, field=f"model.{name}")
 
 
-def _check_data(experiment: Experiment, on_this_machine: bool) -> None:
+def _check_path(experiment: Experiment) -> None:
+    """Refuse data that is not there, also where another of its options is still missing."""
+    assert experiment.data is not None
+    path = experiment.data.options.get("path")
+    if not experiment.data.is_reference and isinstance(path, str):
+        existing_path(Path(path))
+
+
+def _check_data(experiment: Experiment) -> None:
     assert experiment.data is not None
     _check_component(experiment.data, DATASETS, "data")
     if not experiment.data.is_reference:
         check_options(experiment.data.name, experiment.data.options)
-        path = experiment.data.options.get("path")
-        if on_this_machine and isinstance(path, str):
-            existing_path(Path(path))
 
 
 def _check_named_functions(experiment: Experiment) -> None:

@@ -40,6 +40,8 @@ function activate(services: Services): void {
 /** What JupyterLab does for the view when a person asks for more than it shows. */
 function abilities({ app, labShell }: Services, settings: LiveSettings): Partial<Host> {
   return {
+    openFile: (path) => void app.commands.execute("docmanager:open", { path }),
+    openForm: (path) => void app.commands.execute(COMMANDS.form, path === undefined ? {} : { path }),
     openRun: labShell && ((run) => void app.commands.execute(COMMANDS.open, { run })),
     notify: (message, level) => {
       const isWanted = settings.current.notifications || level === "info";
