@@ -44,6 +44,8 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         ),
         "schedule": st.sampled_from(["constant", "one_cycle", "plateau", "my.rates:Slow"]),
         "schedule_options": _JSON,
+        "weights": st.sampled_from([None, "net.pt", {"path": "a/b", "strict": False, "skip": ["^head"]}]),
+        "adapter": st.sampled_from([None, {"method": "lora", "rank": 4, "targets": ["q"]}]),
         "warmup_epochs": st.sampled_from(["auto", 0, 2.5]),
         "clip_norm": st.sampled_from([None, 0.5]),
         "average_decay": st.sampled_from([None, 0.99]),

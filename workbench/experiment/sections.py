@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, JsonValue, PositiveFloat, model_val
 
 from workbench.errors import ExperimentError
 from workbench.experiment.parameter_groups import ParameterGroups
+from workbench.experiment.pretrained import Adapter, Weights
 from workbench.experiment.schedules import Schedule
 from workbench.experiment.setting_types import (
     Auto,
@@ -60,6 +61,14 @@ class Training(Section):
     parameter_groups: ParameterGroups = Field(
         default_factory=dict,
         description="lr_factor, weight_decay or frozen for some parameters, by a pattern of their names.",
+    )
+    weights: Weights = Field(
+        default=None,
+        description="Begin with the weights of a local file or folder: its path, or {path: P, skip: [head]}.",
+    )
+    adapter: Adapter = Field(
+        default=None,
+        description="Train low-rank additions to frozen weights: {method: lora, rank: 8}; needs peft.",
     )
     schedule: Schedule = Field(
         default="cosine",

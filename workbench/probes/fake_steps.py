@@ -104,7 +104,9 @@ class FakeTrial:
         group = Group() if is_whole else _PretendedGroup(settings.plan.workers)
         try:
             with FakeTensorMode(), LiveMemory() as live:
-                model = build_trial_model(self._experiment, self._params, settings, self._datasets)
+                model = build_trial_model(
+                    self._experiment, self._params, settings, self._datasets, pretrained=False
+                )
                 strategy = strategy_of(self._experiment, strategy_on(name, group.num_workers))(
                     self._step_settings()
                 )

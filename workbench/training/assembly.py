@@ -23,11 +23,14 @@ from workbench.experiment.schedules import averaged_from
 from workbench.models.adapters import build_model, load_loss, load_metrics
 from workbench.models.calls import call_model, loss_in
 from workbench.models.lazy_modules import has_lazy, make_fake, set_up_lazy
+from workbench.models.low_rank import add_adapter
 from workbench.models.metrics import AnyMetric, mean_over_samples
 from workbench.models.own_steps import OwnSteps, call_with_batch, metrics_by_name, total_loss
+from workbench.models.pretrained import load_pretrained
 from workbench.performance.flops import count_flops
 from workbench.performance.profiler import StepProfiler
 from workbench.plan import Hardware
+from workbench.planning.plan_resolution import field_of
 from workbench.planning.settings import TrialSettings, reference_lr, resolve
 from workbench.strategies import STRATEGIES
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
@@ -190,7 +193,12 @@ def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) ->
 
 
 def build_trial_model(
-    experiment: Experiment, params: Mapping[str, JsonValue], settings: TrialSettings, datasets: Datasets
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    settings: TrialSettings,
+    datasets: Datasets,
+    *,
+    pretrained: bool = True,
 ) -> torch.nn.Module:
     """Build the model of a trial, on the CPU; lazy modules get their shapes from samples of the data.
 
@@ -199,6 +207,7 @@ def build_trial_model(
         params: The configuration of the trial.
         settings: What follows from both.
         datasets: What the model must fit to.
+        pretrained: Whether to load the weights that the training begins with.
 
     Raises:
         WorkbenchError: If a name or a value is wrong.
@@ -223,7 +232,13 @@ def build_trial_model(
         )
 
     def prepared(model: nn.Module) -> nn.Module:
-        freeze(model, settings.training.parameter_groups)
+        training = settings.training
+        if pretrained and training.weights is not None:
+            path = field_of("training", "weights", params)
+            print(load_pretrained(model, training.weights, field=path).describe(training.weights.path))
+        if training.adapter is not None:
+            add_adapter(model, training.adapter, field=field_of("training", "adapter", params))
+        freeze(model, training.parameter_groups)
         return model
 
     model: nn.Module | None = None
