@@ -51,6 +51,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "average_decay": st.sampled_from([None, 0.99]),
         "average_start": st.sampled_from([None, 0.75]),
         "average_lr": st.sampled_from([None, 0.05]),
+        "find_unused_parameters": st.sampled_from(["auto", True, False]),
         "evaluate_every": st.integers(1, 3),
         "checkpoint_every": st.integers(1, 3),
         "checkpoint_after": st.none() | _SECONDS,

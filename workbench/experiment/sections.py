@@ -101,6 +101,11 @@ class Training(Section):
         description="Constant learning rate from average_start on, at the reference batch; null for the "
         "schedule.",
     )
+    find_unused_parameters: bool | Auto = Field(
+        default="auto",
+        description="Let several workers (ddp) look in each step for parameters that it does not use; auto: "
+        "if the first step does not use all of them.",
+    )
     evaluate_every: Epochs = Field(default=1, description="Epochs between evaluations.")
     checkpoint_every: Epochs = Field(default=1, description="Epochs between checkpoints.")
     checkpoint_after: OptionalSeconds = Field(

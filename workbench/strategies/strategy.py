@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -61,6 +61,8 @@ class StepSettings:
         group: Divides named parameters into the groups of the optimizer; None for a single group. The rate of
             a step is multiplied by the `lr_factor` of a group.
         average: Makes the mean of the weights that is evaluated and stored; None for the weights.
+        find_unused: Whether workers look in each step for parameters that it leaves without a gradient; auto:
+            if the first step leaves any.
         peak_lr: The learning rate of which schedules are parts.
         call: How a model is called with the inputs of a micro batch, which need not be one tensor.
     """
@@ -72,6 +74,7 @@ class StepSettings:
     mark: Callable[[str], None] = lambda part: None
     group: Callable[[Iterable[tuple[str, nn.Parameter]]], list[dict[str, Any]]] | None = None
     average: Callable[[nn.Module], WeightMean] | None = None
+    find_unused: bool | Literal["auto"] = "auto"
     peak_lr: float = 1.0
     call: Callable[[nn.Module, Any], Any] = nn.Module.__call__
 

@@ -10,9 +10,9 @@ from pathlib import Path
 from workbench.data.options import existing_path
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
+from workbench.experiment.module_inspection import find_source
 from workbench.experiment.pretrained import uses_adapter, weights_of
 from workbench.planning.plan_resolution import field_of
-from workbench.sweeps.module_inspection import find_source
 
 
 def check_beginning(experiment: Experiment) -> None:

@@ -130,6 +130,7 @@ def step_settings(
         clip_norm=training.clip_norm,
         recompute=settings.plan.recompute == "blocks",
         average=_average(training, num_batches(len(datasets.train), settings.plan.global_batch)),
+        find_unused=training.find_unused_parameters,
         peak_lr=settings.lr,
         group=functools.partial(grouped, groups=groups) if groups else None,
         call=call_of(experiment),
