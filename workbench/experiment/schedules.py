@@ -1,4 +1,4 @@
-"""How an experiment names the course of the learning rate: the known schedules, and the options of each.
+"""How an experiment names the course of the learning rate and the mean of weights at its end.
 
 Computing rates is left to planning and training; a schedule of another package checks its options itself.
 """
@@ -137,4 +137,32 @@ def check_schedule(training: Training) -> None:
             allowed="options of plateau, or of package.module:Class",
             next_step="Remove them; warmup_epochs sets the rise. Where the schedule is searched, search "
             "schedule_options, too, with when: {schedule: ...}.",
+        )  # fmt: skip
+
+
+def averaged_from(training: Training) -> int:
+    """Return the number of epochs before those at whose ends the weights are averaged.
+
+    Args:
+        training: The training section, with `average_start`.
+    """
+    assert training.average_start is not None
+    return min(int(training.average_start * training.epochs), training.epochs - 1)
+
+
+def check_averaging(training: Training) -> None:
+    """Refuse two means of the weights, and a rate for epochs that are not averaged.
+
+    Raises:
+        ExperimentError: If there are any.
+    """
+    if training.average_start is not None and training.average_decay is not None:
+        raise ExperimentError(
+            "weights are averaged over steps by average_decay or over epochs by average_start, not both",
+            field="training.average_start", next_step="Remove one of the two.",
+        )  # fmt: skip
+    if training.average_lr is not None and training.average_start is None:
+        raise ExperimentError(
+            "it is the rate of epochs that are averaged, and none are", field="training.average_lr",
+            next_step="Set average_start, or remove it.",
         )  # fmt: skip

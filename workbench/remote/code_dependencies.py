@@ -12,6 +12,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from workbench.experiment import Component, Experiment
+from workbench.experiment.pretrained import weights_of
 from workbench.remote.code_origin import is_installed
 
 NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints"})
@@ -42,6 +43,13 @@ def relative_data(experiment: Experiment) -> str | None:
     if not isinstance(path, str) or path.startswith("~") or "://" in path or Path(path).is_absolute():
         return None
     return path
+
+
+def relative_weights(experiment: Experiment) -> list[str]:
+    """Return the paths of pretrained weights that are relative to the folder of the run."""
+    return [
+        path for path in weights_of(experiment) if not path.startswith("~") and not Path(path).is_absolute()
+    ]
 
 
 def with_data_at(experiment: Experiment, path: Path) -> Experiment:

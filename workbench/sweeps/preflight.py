@@ -19,6 +19,7 @@ from workbench.data import DATASETS, check_options
 from workbench.data.options import existing_path
 from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.experiment import Component, Experiment, PlanSettings, Training
+from workbench.experiment.module_inspection import bound_names, find_source, parameters_of
 from workbench.experiment.schedules import is_own_schedule
 from workbench.loggers.logger import check_logger
 from workbench.models import LOSSES, METRICS, MODELS
@@ -31,9 +32,9 @@ from workbench.resources import inventory
 from workbench.space import Domain
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import capabilities_of
+from workbench.sweeps.beginning import check_beginning
 from workbench.sweeps.cluster import workers_field, workers_wanted
 from workbench.sweeps.measured_metrics import check_loss_and_metrics, check_what_is_reported
-from workbench.sweeps.module_inspection import bound_names, find_source, parameters_of
 from workbench.sweeps.program_checks import check_paths, check_program
 from workbench.sweeps.unknown_names import unknown
 from workbench.training.unusable_optimizers import why_unusable
@@ -100,6 +101,8 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
         if on_this_machine:
             yield partial(_check_path, experiment)
         yield partial(_check_data, experiment)
+        if on_this_machine:
+            yield partial(check_beginning, experiment)
         yield partial(_check_named_functions, experiment)
         yield partial(check_loss_and_metrics, experiment)
         yield partial(_check_searched_parameters, experiment)

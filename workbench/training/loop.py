@@ -22,7 +22,7 @@ from workbench.strategies.strategy import NoiseMeasuring, RateSetting
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
 from workbench.training.device import join_trial
-from workbench.training.evaluation import evaluate
+from workbench.training.evaluation import evaluate, renew_statistics
 from workbench.training.noise_meter import NoiseMeter
 from workbench.training.outcome import Outcome, diverged, find_divergence
 from workbench.training.source import WorkerBatch
@@ -198,13 +198,16 @@ class _Loop:
         parts = self._parts
         speeds = self._report_event({}, float(self._epochs_done))
         values = {"train_loss": self._window.epoch_mean()}
+        plan, worker = parts.settings.plan, parts.worker
         with self._window.paused():
+            batches = parts.train.batches(
+                global_batch=plan.global_batch, epoch=self._epochs_done - 1, seed=self._task.seed
+            )
+            renew_statistics(
+                parts.strategy, parts.train, batches, micro_batch=plan.micro_batch, worker=worker
+            )
             measured = evaluate(
-                parts.strategy,
-                parts.validation,
-                parts.metrics,
-                batch=parts.settings.plan.micro_batch,
-                worker=parts.worker,
+                parts.strategy, parts.validation, parts.metrics, batch=plan.micro_batch, worker=worker
             )
         values |= {f"val_{name}": value for name, value in measured.items()}
         self._values = values

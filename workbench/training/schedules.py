@@ -151,6 +151,27 @@ class _Computed:
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
+class ConstantAtTheEnd:
+    """A schedule that ends with steps of one rate, such as those whose weights are averaged."""
+
+    def __init__(self, schedule: Schedule, first_step: int, part: float) -> None:
+        """Continue another schedule.
+
+        Args:
+            schedule: The schedule until then.
+            first_step: The first step of the constant rate.
+            part: That rate, as a part of the peak rate.
+        """
+        self._schedule, self._first_step, self._part = schedule, first_step, part
+        self.after_step, self.after_epoch = schedule.after_step, schedule.after_epoch
+        self.after_evaluation = schedule.after_evaluation
+        self.state_dict, self.load_state_dict = schedule.state_dict, schedule.load_state_dict
+
+    def factor(self, step: int) -> float:
+        """Return the part that a step uses; see Schedule.factor."""
+        return self._part if step >= self._first_step else self._schedule.factor(step)
+
+
 class _RateHolder(Optimizer):
     """An optimizer with a rate and nothing to update."""
 
