@@ -177,6 +177,30 @@ def test_no_rate_is_decided_for_several_optimizers(search: dict[str, Any]) -> No
     assert "training.lr" not in choose(make_experiment(search=search)).open_fields
 
 
+class SetsItsRate:
+    def __init__(self, config: dict[str, Any]) -> None: ...
+
+    def configure(self) -> Any: ...
+
+    def step(self, batch: Any) -> Any: ...
+
+
+class TakesTheRate(SetsItsRate):
+    def configure(self, lr: float) -> Any: ...
+
+
+@pytest.mark.parametrize(("owner", "takes_rate"), [(SetsItsRate, False), (TakesTheRate, True)])
+@pytest.mark.parametrize("is_embedded", [False, True])
+def test_a_rate_that_does_not_reach_the_optimizers_is_not_recommended(
+    owner: type[Any], takes_rate: bool, is_embedded: bool
+) -> None:
+    if is_embedded:  # as one that a cell of a notebook defines
+        owner = type(owner.__name__, (owner,), {"__module__": "__main__"})
+    choices = choose(make_experiment(model=None, train=owner))
+    assert ("training.lr" in choices.open_fields) is takes_rate
+    assert choices.is_rate_open is takes_rate
+
+
 def trial(workers: int, micro_batch: int, step_time_s: float) -> PlanMeasured:
     """Return what a trial beside others showed."""
     return measure(workers, micro_batch, step_time_s).model_copy(update={"by_trial": 0})

@@ -81,7 +81,7 @@ def existing_path(path: Path, *, field: str = "data.path") -> Path:
     expanded = path.expanduser()
     if not expanded.exists():
         raise DataError(
-            f"{path} does not exist",
+            f"the path {path} does not exist",
             field=field,
             next_step=f"Relative paths start in {Path.cwd()}; write an absolute one if it lies elsewhere.",
         )

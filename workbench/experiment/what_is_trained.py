@@ -11,7 +11,7 @@ from workbench.experiment.own_advice import check_own_advice
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
 
-_OF_OPTIMIZERS = ("optimizer", "momentum", "weight_decay", "optimizer_options", "parameter_groups")
+_OF_OPTIMIZERS = ("optimizer", "momentum", "weight_decay", "optimizer_options", "parameter_groups", "adapter")
 _OF_PROGRAMS = ("stop_grace", "max_log_size")
 
 

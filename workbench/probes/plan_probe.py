@@ -343,7 +343,7 @@ def _watching_profiler(device: torch.device, peak: PeakMemory) -> StepProfiler:
 def _count_sample_flops(task: TrialTask, settings: TrialSettings) -> float:
     experiment = task.experiment
     datasets = load_trial_data(task.run_id, experiment)
-    model = build_trial_model(experiment, task.params, settings, datasets)
+    model = build_trial_model(experiment, task.params, settings, datasets, pretrained=False)
     source = Source(datasets.train, torch.device("cpu"))
     inputs, targets = source.fetch(np.arange(min(_COUNTED_SAMPLES, len(source))))
     return count_step_flops(experiment, datasets, model, inputs, targets) / num_samples(inputs)

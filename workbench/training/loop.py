@@ -18,12 +18,11 @@ from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.experiment.trial_value import TrialValue
-from workbench.planning.learning_rate import factor
 from workbench.strategies.strategy import NoiseMeasuring, RateSetting
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
 from workbench.training.device import join_trial
-from workbench.training.evaluation import evaluate
+from workbench.training.evaluation import evaluate, renew_statistics
 from workbench.training.noise_meter import NoiseMeter
 from workbench.training.outcome import Outcome, diverged, find_divergence
 from workbench.training.source import WorkerBatch
@@ -90,8 +89,6 @@ class _Loop:
             )
         self._peak_lr = settings.lr
         self._steps_per_epoch = num_batches(len(parts.train), settings.plan.global_batch)
-        self._total_steps = self._steps_per_epoch * settings.training.epochs
-        self._warmup_steps = min(settings.warmup_steps(self._steps_per_epoch), self._total_steps)
 
     def run(self) -> Outcome:
         """Train to the end or until a stop is requested, and return what the exported checkpoint reached."""
@@ -143,6 +140,7 @@ class _Loop:
                 self._noise.add(measured)
                 self._follow_noise()
             strategy.update(self._lr())
+            self._parts.schedule.after_step()
             self._step += 1
             self._steps_of_epoch += 1
             if window.add(loss, len(indices)):
@@ -152,12 +150,7 @@ class _Loop:
         return None
 
     def _lr(self) -> float:
-        return self._peak_lr * factor(
-            self._parts.settings.training.schedule,
-            self._step,
-            total_steps=self._total_steps,
-            warmup_steps=self._warmup_steps,
-        )
+        return self._peak_lr * self._parts.schedule.factor(self._step)
 
     def _follow_noise(self) -> None:
         """Update the rate of adascale at every measured step; other readings follow the clock."""
@@ -183,6 +176,7 @@ class _Loop:
 
     def _finish_epoch(self) -> Outcome | None:
         self._epochs_done += 1
+        self._parts.schedule.after_epoch()
         self._steps_of_epoch, self._epoch_so_far = 0, (0.0, 0)
         mean_loss = self._window.read().mean_loss
         self._noise.read()
@@ -204,16 +198,20 @@ class _Loop:
         parts = self._parts
         speeds = self._report_event({}, float(self._epochs_done))
         values = {"train_loss": self._window.epoch_mean()}
+        plan, worker = parts.settings.plan, parts.worker
         with self._window.paused():
+            batches = parts.train.batches(
+                global_batch=plan.global_batch, epoch=self._epochs_done - 1, seed=self._task.seed
+            )
+            renew_statistics(
+                parts.strategy, parts.train, batches, micro_batch=plan.micro_batch, worker=worker
+            )
             measured = evaluate(
-                parts.strategy,
-                parts.validation,
-                parts.metrics,
-                batch=parts.settings.plan.micro_batch,
-                worker=parts.worker,
+                parts.strategy, parts.validation, parts.metrics, batch=plan.micro_batch, worker=worker
             )
         values |= {f"val_{name}": value for name, value in measured.items()}
         self._values = values
+        self._parts.schedule.after_evaluation(values)
         is_best = self._value.report(values, step=self._step)
         if not self._value.follows_best:
             is_best = self._epochs_done == parts.settings.training.epochs
@@ -262,6 +260,7 @@ class _Loop:
                 "value": self._value.state(),
                 "values": self._values,
                 "noise": self._noise.state_dict(),
+                "schedule": self._parts.schedule.state_dict(),
                 "random": self._parts.worker.group.gather(checkpoint.random_states()),
             }
             path = ""
@@ -289,7 +288,9 @@ class _Loop:
         self._epoch_so_far = tuple(content["epoch_so_far"])
         self._values = content["values"]
         self._resume_value(content)
-        if "noise" in content:  # checkpoints of earlier versions lack it
+        if "schedule" in content:  # checkpoints of earlier versions lack it
+            self._parts.schedule.load_state_dict(content["schedule"])
+        if "noise" in content:
             self._noise.load_state_dict(content["noise"])
             self._follow_noise()
         rank = self._parts.worker.rank
