@@ -31,7 +31,10 @@ def find_packages() -> list[Found]:
     """Return what is found about Python, the workbench and the packages that it needs."""
     own = importlib.metadata.metadata("workbench")
     needed = [Requirement(text) for text in importlib.metadata.requires("workbench") or ()]
-    found = [_check_python(own.get("Requires-Python")), ("workbench", "fine", own["Version"], None)]
+    found = [
+        _check_python(own["Requires-Python"] if "Requires-Python" in own else None),
+        ("workbench", "fine", own["Version"], None),
+    ]
     found += _check_all([item for item in needed if item.marker is None], part=None)
     for part in _PARTS:
         found += _check_all([item for item in needed if _extra_of(item) == part], part=part)

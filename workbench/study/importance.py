@@ -9,7 +9,7 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Iterable, Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import optuna
@@ -94,10 +94,15 @@ def _decisive(goal: Literal["minimize", "maximize"], trials: Sequence[FrozenTria
     study.add_trials(trials)
     found = optuna.importance.get_param_importances(
         study,
-        evaluator=PedAnovaImportanceEvaluator(**{_QUANTILE: _share_of_good(len(trials))}),
+        evaluator=_evaluator(_share_of_good(len(trials))),
         normalize=False,
     )
     return {name: value for name, value in found.items() if math.isfinite(value)}
+
+
+def _evaluator(share_of_good: float) -> PedAnovaImportanceEvaluator:
+    options: dict[str, Any] = {_QUANTILE: share_of_good}
+    return PedAnovaImportanceEvaluator(**options)
 
 
 def _share_of_good(num_trials: int) -> float:
