@@ -32,7 +32,7 @@ def find_packages() -> list[Found]:
     own = importlib.metadata.metadata("workbench")
     needed = [Requirement(text) for text in importlib.metadata.requires("workbench") or ()]
     found = [
-        _check_python(own["Requires-Python"] if "Requires-Python" in own else None),
+        _check_python(own["Requires-Python"]),
         ("workbench", "fine", own["Version"], None),
     ]
     found += _check_all([item for item in needed if item.marker is None], part=None)
@@ -41,9 +41,9 @@ def find_packages() -> list[Found]:
     return found
 
 
-def _check_python(allowed: str | None) -> Found:
+def _check_python(allowed: str) -> Found:
     version, shown = platform.python_version(), f"{platform.python_version()}, {sys.executable}"
-    if allowed and not SpecifierSet(allowed).contains(version, prereleases=True):
+    if not SpecifierSet(allowed).contains(version, prereleases=True):
         return ("python", "broken", f"{shown}; needed is {allowed}", "Use another Python.")
     return ("python", "fine", shown, None)
 
