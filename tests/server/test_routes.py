@@ -92,6 +92,22 @@ class TestReading:
         assert any(line.endswith("Z run running") for line in lines)
         assert any("trial 1 failed (oom): ValueError: too wide" in line for line in lines)
 
+    async def test_figures_show_the_trials_that_a_filter_leaves(self, jp_fetch, run_id):
+        async def get(**params):
+            answer = await jp_fetch("workbench", "api", "runs", run_id, "figures", "timeline", params=params)
+            return json.loads(answer.body)
+
+        def trials(figure):
+            return {item[0] for trace in figure["data"] for item in trace.get("customdata", ())}
+
+        found = trials(await get())
+        assert len(found) > 1
+        assert trials(await get(filter=f"trial = {min(found)}", colour="lr")) == {min(found)}
+        for wrong in ({"filter": "nothing < 1"}, {"colour": "nothing"}):
+            with pytest.raises(HTTPClientError) as caught:
+                await get(**wrong)
+            assert caught.value.code in (400, 404)
+
     async def test_figures_are_plotly_documents(self, jp_fetch, run_id):
         found = json.loads((await jp_fetch("workbench", "api", "runs", run_id, "figures", "timeline")).body)
         assert found["data"]

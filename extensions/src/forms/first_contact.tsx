@@ -1,4 +1,4 @@
-// What a form offers whoever sees it for the first time: an example that is run with one button.
+// What a form offers those who see it for the first time: an example that is run with one button.
 import { capitalized, type FormProps } from "./text_field";
 
 /** Nothing once something was changed, or a run was started. */

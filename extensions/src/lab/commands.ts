@@ -27,7 +27,8 @@ export function addCommands(services: Services, faces: Faces): void {
     label: (args) => (args["isPalette"] ? "Open the workbench in a tab" : "Workbench"),
     caption: "Watch and steer training runs",
     icon: workbenchIcon,
-    execute: (args) => open(services, faces, textOf(args, "run"), args["state"] as Partial<ViewState>),
+    execute: (args) =>
+      open(services, faces, textOf(args, "run"), args["state"] as Partial<ViewState>, args["isBeside"] === true),
   });
   commands.addCommand(COMMANDS.showPanel, {
     label: (args) => (args["isPalette"] ? "Show the runs panel" : "Workbench Panel"),
@@ -62,8 +63,14 @@ export function addCommands(services: Services, faces: Faces): void {
 }
 
 /** Open a run or the list, in a tab of Lab, or of the browser where the application has no such tabs. */
-function open(services: Services, faces: Faces, run: string | null, state?: Partial<ViewState>): unknown {
-  if (services.labShell) return faces.tabs.open(run, state);
+function open(
+  services: Services,
+  faces: Faces,
+  run: string | null,
+  state?: Partial<ViewState>,
+  isBeside = false,
+): unknown {
+  if (services.labShell) return faces.tabs.open(run, state, isBeside);
   const hash = run === null ? "" : `#run=${encodeURIComponent(run)}`;
   window.open(`${faces.host.baseUrl}workbench${hash}`, run ?? "workbench");
   return null;

@@ -24,7 +24,8 @@ const plugin: JupyterFrontEndPlugin<void> = {
 
 function activate(services: Services): void {
   const settings = new LiveSettings();
-  offer(abilities(services, settings));
+  const revealRun = (run: string): boolean => tabs.reveal(run);
+  offer({ ...abilities(services, settings), revealRun });
   const host = labHost();
   const tabs = new Tabs(services, host, settings);
   const panel = services.labShell && new SidePanel(services, host, settings);
@@ -42,7 +43,7 @@ function abilities({ app, labShell }: Services, settings: LiveSettings): Partial
   return {
     openFile: (path) => void app.commands.execute("docmanager:open", { path }),
     openForm: (path) => void app.commands.execute(COMMANDS.form, path === undefined ? {} : { path }),
-    openRun: labShell && ((run) => void app.commands.execute(COMMANDS.open, { run })),
+    openRun: labShell && ((run, isBeside = false) => void app.commands.execute(COMMANDS.open, { run, isBeside })),
     notify: (message, level) => {
       const isWanted = settings.current.notifications || level === "info";
       if (isWanted) Notification.emit(message, level, { autoClose: SHOWN_FOR_MS[level] });
