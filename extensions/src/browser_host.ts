@@ -12,6 +12,7 @@ export function hostOf(baseUrl: string): Host {
         credentials: "same-origin",
         headers: { ...init.headers, "X-XSRFToken": cookie("_xsrf") },
       }),
+    ...window.workbenchHost,
   };
 }
 

@@ -90,7 +90,7 @@ function stairOf(curve: Curve, theme: Theme): Line {
     key: "best",
     label: "best so far",
     curve,
-    colour: theme.ink,
+    colour: theme.best,
     width: 1.3,
     opacity: 0.8,
     dashed: true,

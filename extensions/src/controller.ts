@@ -10,7 +10,7 @@ export type Change = "run" | "view" | "data";
 
 /** A question to a person; which dialog shows it. */
 export type DialogRequest =
-  | { kind: "start" }
+  | { kind: "start"; path?: string }
   | { kind: "offer"; offer: Offer; trial: number | null }
   | { kind: "commands"; offers: Offer[]; title: string };
 
@@ -69,15 +69,15 @@ export class Controller {
     this.changed("view");
   }
 
-  /** A run of the list: a panel shows it beside the list, a tab leaves it to a tab of its own. */
+  /** A run of the list is shown beside it, unless it has a tab of its own already. */
   selectRun(runId: string): void {
-    if (this.form === "panel") this.show({ run: runId });
-    else this.openRun(runId);
+    if (this.form === "panel" || !this.host.revealRun?.(runId)) this.show({ run: runId });
   }
 
+  /** Beside a panel and a notebook a run has a tab; a tab shows it itself. */
   openRun(runId: string): void {
-    if (this.host.openRun) this.host.openRun(runId);
-    else this.show({ run: runId });
+    if (this.form !== "wide" && this.host.openRun) this.host.openRun(runId);
+    else this.selectRun(runId);
   }
 
   /** Chooses a trial for the chart and shows it in full; `add` keeps those that were chosen before. */
@@ -85,6 +85,11 @@ export class Controller {
     const { chart } = this.state.view;
     const chosen = trial === null ? [] : add ? toggled(chart.chosen, trial) : [trial];
     this.show({ trial: add ? this.state.view.trial : trial, chart: { ...chart, chosen } });
+  }
+
+  /** The table and the figures show the same trials. */
+  filterTrials(text: string): void {
+    this.show({ table: { ...this.state.view.table, text } });
   }
 
   openDialog(dialog: DialogRequest | null): void {

@@ -7,8 +7,16 @@ export interface ClickedPoint {
   customdata?: unknown;
 }
 
+interface DrawnAxis {
+  /** From pixels of the plot to a place on the axis. */
+  p2d(pixel: number): number;
+  d2p(place: number): number;
+  _offset: number;
+}
+
 /** An element that plotly draws in. */
 export interface PlotlyElement extends HTMLElement {
+  _fullLayout?: { xaxis?: DrawnAxis; yaxis?: DrawnAxis };
   on?(event: "plotly_click", listener: (event: { points: ClickedPoint[] }) => void): void;
   removeAllListeners?(event: "plotly_click"): void;
 }

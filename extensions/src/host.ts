@@ -3,6 +3,13 @@
 /** info: an answer to somebody; the others: something that somebody may want to know, or not. */
 export type Level = "info" | "success" | "warning" | "error";
 
+declare global {
+  interface Window {
+    /** What the page around a widget can do, such as opening tabs. */
+    workbenchHost?: Partial<Host>;
+  }
+}
+
 export interface Host {
   /** Ends with "/". */
   baseUrl: string;
@@ -14,8 +21,14 @@ export interface Host {
   webSocketToken?: string;
   /** Opens a connection of another kind than a WebSocket. */
   openSocket?(url: string): WebSocket;
-  /** Opens a run in a tab of its own; absent: within the view. */
-  openRun?(runId: string): void;
+  /** Opens a run in a tab of its own, or shows the one that has it; absent: within the view. */
+  openRun?(runId: string, isBeside?: boolean): void;
+  /** Shows the tab that has a run, if there is one, and returns whether. */
+  revealRun?(runId: string): boolean;
+  /** Opens a file of the server's folder; absent: there is no place for it. */
+  openFile?(path: string): void;
+  /** Opens a form in a new notebook, with the experiment of a file; absent: there are no notebooks. */
+  openForm?(path?: string): void;
   /** Tells a person something; absent: the view's own status line. */
   notify?(message: string, level: Level): void;
 }

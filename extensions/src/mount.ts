@@ -6,6 +6,7 @@ import { formatPercent } from "./format";
 import type { Frame } from "./frames";
 import type { Host } from "./host";
 import { type Form } from "./subscription";
+import { sharePressedKeys } from "./shortcuts";
 import { State, type ViewState } from "./state";
 import { followTheme, readTheme, themeName } from "./theme";
 import { Transport } from "./transport";
@@ -70,8 +71,7 @@ class MountedView {
     this.root = document.createElement("div");
     this.root.className = `workbench workbench-${options.form}`;
     if (options.height) this.root.style.blockSize = `${options.height}px`;
-    // Single keys are commands in a notebook; here they are typed into fields.
-    if (options.form === "output") this.root.dataset.lmSuppressShortcuts = "true";
+    if (options.form === "output") this.endings.push(sharePressedKeys(this.root));
     element.append(this.root);
     this.controller = new Controller(this.state, options.host, options.form, (what) => this.changed(what));
     this.transport = new Transport({

@@ -58,6 +58,8 @@ export interface ViewState {
   trial: number | null;
   trialLog: Required<TrialLogQuery>;
   figure: string;
+  /** The parameter that colours the trials in figures; empty for none. */
+  figureColour: string;
   compared: string[];
   comparison: Required<Pick<ComparisonQuery, "metric" | "axis">> & { everything: boolean };
 }
@@ -86,6 +88,7 @@ export const FIRST_VIEW: ViewState = {
   trial: null,
   trialLog: { rank: 0, text: "" },
   figure: "",
+  figureColour: "",
   compared: [],
   comparison: { metric: "", axis: "time", everything: false },
 };
@@ -169,6 +172,7 @@ export class State {
     this.view = {
       ...this.view,
       trial: change.trial ?? null,
+      figureColour: "",
       chart: { ...this.view.chart, ...OF_ONE_RUN, ...change.chart },
       table: { ...FIRST_VIEW.table, ...change.table },
     };

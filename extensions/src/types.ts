@@ -217,11 +217,15 @@ export interface EndedAttempt {
   next_plan: Record<string, unknown>;
 }
 
-/** A file that a run can be started from. */
+/** A file to begin with: a run can be started from an experiment; a notebook can be opened. */
 export interface ExperimentFile {
-  /** Relative to the server's folder. */
+  /** Relative to the server's folder; of an example absolute. */
   path: string;
   name: string;
+  /** Its first comment. */
+  help?: string;
+  /** example: an experiment that comes with the workbench. */
+  kind?: "experiment" | "example" | "notebook";
 }
 
 /** The best value of one of several objectives. */

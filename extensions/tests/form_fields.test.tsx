@@ -4,6 +4,7 @@ import { afterEach, beforeEach, mock, test } from "node:test";
 import { cleanup, fireEvent, render, screen } from "@testing-library/preact";
 import { SectionFields } from "../src/forms/fields";
 import { ListSection } from "../src/forms/list_section";
+import { asSentence, capitalized } from "../src/forms/text_field";
 import { SpacePart } from "../src/forms/space_part";
 import { buildField, buildForm, buildSection, buildState } from "./fake_kernel";
 import { enter, input } from "./form_inputs";
@@ -51,6 +52,16 @@ test("a problem is shown under its field, which is marked as invalid", () => {
     [input("Epochs"), input("Rate")].map((one) => one.getAttribute("aria-invalid")),
     ["true", null],
   );
+});
+
+test("what a problem begins with is capitalised where it is a word, not where it is a name or a path", () => {
+  const problems = ["is -1", "missing", "houses.csv does not exist", "data/houses is empty"];
+  assert.deepEqual(problems.map(asSentence).map(capitalized), [
+    "Is -1.",
+    "Missing.",
+    "houses.csv does not exist.",
+    "data/houses is empty.",
+  ]);
 });
 
 test("a setting can be searched, which starts around its value", () => {

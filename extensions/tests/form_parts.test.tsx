@@ -138,11 +138,41 @@ test("the data is summarized: split, classes and samples", () => {
     needed_samples_per_s: 200,
     warnings: ["some rows are empty"],
   };
-  const { form } = buildForm({ document: { data: "digits" } }, { data });
-  const { container } = render(<DataPart form={form} />);
+  const { kernel, form } = buildForm({ document: { data: "digits" } });
+  const { container, rerender } = render(<DataPart form={form} />);
+  const answer = () => {
+    mock.timers.tick(300);
+    kernel.emit({ type: "answer", topic: "data", query: kernel.last.query, status: "done", result: data });
+    rerender(<DataPart form={form} />);
+  };
+  answer();
   assert.match(container.textContent!, /some rows are empty.*8 × 8.*2 times too slow.*train80/s);
   assert.match(container.textContent!, /zero60 · 75%/);
   assert.ok(screen.getByRole("rowheader", { name: "one" }));
+
+  kernel.emit(buildState({ revision: 2, document: { data: "text" } }));
+  rerender(<DataPart form={form} />);
+  assert.doesNotMatch(container.textContent!, /train80/, "an earlier summary never stands beside other data");
+  answer();
+  assert.match(container.textContent!, /train80/);
+  const problems = [{ problem: "the path a.csv does not exist", field: "data.path" }];
+  kernel.emit(buildState({ revision: 3, document: { data: "text" }, problems }));
+  rerender(<DataPart form={form} />);
+  assert.doesNotMatch(container.textContent!, /Contents|train80/, "nor beside data that is wrong");
+});
+
+test("an example is run with one button, as long as nothing was changed", () => {
+  const model = { get: () => "", on: () => undefined, off: () => undefined, send: () => undefined } as never;
+  const shown = { model, parts: PARTS, runId: "", themeName: "light", now: {} };
+  const example = { name: "digits", help: "handwritten digits." };
+  const { kernel, form } = buildForm({ example });
+  const { rerender } = render(<App form={form} {...shown} />);
+  fireEvent.click(screen.getByRole("button", { name: "Run an example" }));
+  assert.deepEqual(kernel.messages("preset"), [{ type: "preset", name: "digits" }]);
+  assert.equal(kernel.last.topic, "start");
+  rerender(<App form={form} {...shown} now={{}} />);
+  assert.equal(screen.getByRole("tab", { name: "Run" }).getAttribute("aria-selected"), "true");
+  assert.equal(screen.queryByRole("button", { name: "Run an example" }), null);
 });
 
 test("a model is chosen from the offered ones, and replaces a train function", () => {

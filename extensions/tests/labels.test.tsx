@@ -97,7 +97,7 @@ test("labels are changed from a menu, which Escape closes", () => {
   assert.equal(screen.queryByRole("button", { name: "Rename…" }), null);
   const more = screen.getByRole("button", { name: /^More/ });
   fireEvent.click(more);
-  assert.equal(document.activeElement, screen.getByRole("button", { name: "Rename…" }));
+  assert.equal(document.activeElement, screen.getByRole("button", { name: "Extend…" }));
   fireEvent.keyDown(document.activeElement!, { key: "Escape" });
   assert.equal(screen.queryByRole("button", { name: "Rename…" }), null);
   fireEvent.click(more);

@@ -99,10 +99,47 @@ test("the time that is left has an interval", () => {
 test("an action that needs input opens a dialog, and all commands can be listed", () => {
   const { controller } = buildController({ run: buildRun({ offers: [buildOffer("extend", "Extend")] }) });
   render(<Head controller={controller} />);
-  fireEvent.click(screen.getByRole("button", { name: /Extend/ }));
+  const choose = (name: RegExp) => {
+    fireEvent.click(screen.getByRole("button", { name: /More/ }));
+    fireEvent.click(screen.getByRole("button", { name }));
+  };
+  choose(/Extend/);
   assert.equal(controller.dialog?.kind, "offer");
-  fireEvent.click(screen.getByRole("button", { name: "Commands" }));
+  choose(/Commands/);
   assert.equal(controller.dialog?.kind, "commands");
+});
+
+test("the likeliest action stands alone, and in the output of a cell all others are a click away", () => {
+  const offers = [
+    buildOffer("set", "Change limits"),
+    buildOffer("stop", "Stop", true),
+    buildOffer("enqueue", "Add a trial"),
+    { ...buildOffer("rename", "Rename"), done_by: "store" as const },
+    { ...buildOffer("attach", "Follow"), done_by: "nobody" as const },
+  ];
+  const { controller } = buildController({ run: buildRun({ offers }) }, "output");
+  const opened: unknown[] = [];
+  controller.host.openRun = (...given) => void opened.push(given);
+  render(<Head controller={controller} />);
+  const names = () => screen.getAllByRole("button").map((one) => one.textContent);
+  assert.deepEqual(names(), ["Stop…", "Open beside", "More ▾"]);
+  fireEvent.click(screen.getByRole("button", { name: "Open beside" }));
+  assert.deepEqual(opened, [["a", true]]);
+  fireEvent.click(screen.getByRole("button", { name: /More/ }));
+  assert.deepEqual(names().slice(3), ["Change limits…", "Add a trial…", "Rename…", "Commands"]);
+  fireEvent.click(screen.getByRole("button", { name: "Add a trial…" }));
+  assert.equal(controller.dialog?.kind, "offer");
+});
+
+test("a run that is chosen is shown in the same tab, unless another tab has it", () => {
+  const { controller, state } = buildController();
+  const revealed: string[] = [];
+  controller.host.openRun = () => assert.fail("no further tab is opened");
+  controller.host.revealRun = (run) => run === "b" && revealed.push(run) > 0;
+  controller.selectRun("b");
+  assert.deepEqual([revealed, state.view.run], [["b"], "a"]);
+  controller.selectRun("c");
+  assert.equal(state.view.run, "c");
 });
 
 test("the table sorts the best values first, then the other way round", () => {
@@ -174,7 +211,6 @@ test("the list of runs selects in a panel, compares in a tab, and explains how t
   second.unmount();
   const empty = buildController({ runs: { items: [], total: 0 } });
   render(<Runs controller={empty.controller} />);
-  assert.ok(screen.getByText("workbench sweep experiment.yaml"));
   fireEvent.click(screen.getByRole("button", { name: "Start…" }));
   assert.equal(empty.controller.dialog?.kind, "start");
 });

@@ -16,7 +16,7 @@ from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
 from workbench.plan import Hardware, PartialPlan
 
-PLAIN = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none")
+PLAIN = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none", compile="none")
 GIB = 2**30
 
 
@@ -150,9 +150,11 @@ def test_a_spread_keeps_the_ends_and_no_more_than_asked(values: list[int], count
 
 def test_a_variant_that_was_measured_for_another_experiment_is_not_allowed_in_this_one() -> None:
     choices = choose(make_experiment(plan={"precision": "bf16", "strategy": "fsdp"}))
-    assert choices.allows(PartialPlan.of(precision="bf16", strategy="fsdp", recompute="none"))
+    assert choices.allows(PartialPlan.of(precision="bf16", strategy="fsdp", recompute="none", compile="none"))
     assert not choices.allows(PLAIN)
-    assert not choices.allows(PartialPlan.of(precision="bf16", strategy="ddp", recompute="none"))
+    assert not choices.allows(
+        PartialPlan.of(precision="bf16", strategy="ddp", recompute="none", compile="none")
+    )
 
 
 def test_what_was_measured_of_a_plan_counts_before_what_a_model_smooths() -> None:
@@ -175,6 +177,30 @@ def test_what_was_measured_of_a_plan_counts_before_what_a_model_smooths() -> Non
 )
 def test_no_rate_is_decided_for_several_optimizers(search: dict[str, Any]) -> None:
     assert "training.lr" not in choose(make_experiment(search=search)).open_fields
+
+
+class SetsItsRate:
+    def __init__(self, config: dict[str, Any]) -> None: ...
+
+    def configure(self) -> Any: ...
+
+    def step(self, batch: Any) -> Any: ...
+
+
+class TakesTheRate(SetsItsRate):
+    def configure(self, lr: float) -> Any: ...
+
+
+@pytest.mark.parametrize(("owner", "takes_rate"), [(SetsItsRate, False), (TakesTheRate, True)])
+@pytest.mark.parametrize("is_embedded", [False, True])
+def test_a_rate_that_does_not_reach_the_optimizers_is_not_recommended(
+    owner: type[Any], takes_rate: bool, is_embedded: bool
+) -> None:
+    if is_embedded:  # as one that a cell of a notebook defines
+        owner = type(owner.__name__, (owner,), {"__module__": "__main__"})
+    choices = choose(make_experiment(model=None, train=owner))
+    assert ("training.lr" in choices.open_fields) is takes_rate
+    assert choices.is_rate_open is takes_rate
 
 
 def trial(workers: int, micro_batch: int, step_time_s: float) -> PlanMeasured:

@@ -105,6 +105,7 @@ def open_page(page: Any, jupyter: Jupyter, run_id: str) -> None:
 def press(page: Any, name: str) -> Any:
     """Press a button of the run that asks a person, and return the dialog with all of it in sight."""
     offers = page.get_by_role("group", name="Actions for the run")
+    offers.get_by_role("button", name=re.compile("^More")).click()
     offers.get_by_role("button", name=f"{name}…", exact=True).click()
     return shown_in_full(page)
 
@@ -164,6 +165,24 @@ def test_a_cell_shows_curves_and_at_least_four_rows_of_trials(page, jupyter) -> 
     output = outputs.nth(0)
     output.get_by_role("region", name="Table of trials").evaluate("table => { table.scrollTop = 10_000; }")
     output.get_by_role("button", name="Trial 29", exact=True).last.wait_for()
+
+    # Shortcuts of JupyterLab work with the focus in the output; single keys, which delete cells, do not.
+    output.get_by_role("button", name=re.compile("^More")).focus()
+    page.keyboard.press("d")
+    page.keyboard.press("d")
+    page.keyboard.press("Alt+Shift+W")
+    page.locator("#workbench-panel .workbench-panel").wait_for(state="visible")
+    num_cells = "() => window.jupyterapp.shell.currentWidget.content.model.cells.length"
+    assert page.evaluate(num_cells) == len(cells)
+    # The run opens beside the notebook; again, and chosen in the list of that tab, it stays one tab.
+    for _ in range(2):
+        output.get_by_role("button", name="Open beside").click()
+    tab = page.locator(".jp-MainAreaWidget .workbench-wide")
+    tab.get_by_role("heading", name="many").wait_for()
+    tab.locator(".workbench-run:not(.workbench-chosen) .workbench-run-button").first.click()
+    tab.get_by_role("heading", name="many").wait_for(state="hidden")
+    assert output.is_visible()
+    assert tab.count() == 1
 
 
 def wait_for_snippet(page: Any, dialog: Any, snippet: Snippet) -> None:

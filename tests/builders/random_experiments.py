@@ -42,10 +42,16 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "parameter_groups": st.sampled_from(
             [{}, {"bias|norm": {"weight_decay": 0.0}, "^body": {"frozen": True}}, {"x": {"lr_factor": 0.5}}]
         ),
-        "schedule": st.sampled_from(["constant", "cosine", "one_cycle"]),
+        "schedule": st.sampled_from(["constant", "one_cycle", "plateau", "my.rates:Slow"]),
+        "schedule_options": _JSON,
+        "weights": st.sampled_from([None, "net.pt", {"path": "a/b", "strict": False, "skip": ["^head"]}]),
+        "adapter": st.sampled_from([None, {"method": "lora", "rank": 4, "targets": ["q"]}]),
         "warmup_epochs": st.sampled_from(["auto", 0, 2.5]),
         "clip_norm": st.sampled_from([None, 0.5]),
         "average_decay": st.sampled_from([None, 0.99]),
+        "average_start": st.sampled_from([None, 0.75]),
+        "average_lr": st.sampled_from([None, 0.05]),
+        "find_unused_parameters": st.sampled_from(["auto", True, False]),
         "evaluate_every": st.integers(1, 3),
         "checkpoint_every": st.integers(1, 3),
         "checkpoint_after": st.none() | _SECONDS,
@@ -58,6 +64,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "precision": st.sampled_from(["auto", "fp32", "bf16"]),
         "recompute": st.sampled_from(["auto", "none", "blocks"]),
         "strategy": st.sampled_from(["auto", "ddp", "fsdp"]),
+        "compile": st.sampled_from(["auto", "none", "default"]),
     },
     "budget": {
         "trials": st.none() | st.integers(1, 99),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,6 +16,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.alert_rules import AlertRule
 from workbench.experiment.setting_types import Section
 from workbench.forms import Draft
+from workbench.forms.presets import preset_path
 from workbench.forms.protocol import to_message
 from workbench.forms.state import state_of
 from workbench.runs import read_experiment
@@ -392,3 +394,20 @@ def test_a_wrong_objective_is_said_at_its_field_alone() -> None:
     assert fields_of(draft) == ["objectives.0.target"]
     draft.edit([], removals=["objectives.0"])
     assert fields_of(draft) == ["objectives"]
+
+
+def test_an_example_is_offered_until_something_is_changed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    draft = Draft()
+    offered = state_of(draft).example
+    assert offered is not None
+    draft.edit([("seed", 1)])
+    assert state_of(draft).example is None
+    assert state_of(Draft(draft.experiment)).example is None
+    draft.preset(offered.name)
+    assert draft.problems == []
+    assert draft.experiment.budget.time is not None  # it ends by itself
+    shutil.copy(preset_path("text"), tmp_path / f"{offered.name}.yaml")
+    assert state_of(Draft()).example is None  # the name now means another experiment

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -162,3 +163,17 @@ def test_a_constraint_has_a_field_for_each_bound() -> None:
     assert chosen(found["constraints.0.at_most"], kind="number", value=3.0, allows_none=True)
     assert chosen(found["constraints.0.at_least"], value=None, is_written=False)
     assert all(found[f"constraints.0.{name}"]["help"] for name in ("metric", "at_most", "at_least"))
+
+
+def test_the_target_is_chosen_from_the_columns_of_the_table_that_is_named(tmp_path: Path) -> None:
+    table = tmp_path / "houses.csv"
+    table.write_text("rooms,town\n3,Ulm\n")
+
+    def target(path: Path) -> dict[str, Any]:
+        return fields(DOCUMENT | {"data": {"name": "table", "path": str(path)}})["data.target"]
+
+    assert chosen(target(table), kind="choice", choices=["rooms", "town"])
+    table.write_text("rooms,garden,town\n3,1,Ulm\n")
+    assert chosen(target(table), choices=["rooms", "garden", "town"])
+    for unreadable in (tmp_path / "absent.csv", tmp_path / "houses.xls", tmp_path):
+        assert chosen(target(unreadable), kind="text", choices=None)

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from tests.builders.recorded_runs import record_run
+from workbench.errors import ExperimentError
+from workbench.experiment import Component
 from workbench.forms import Draft, answers
 from workbench.forms.answers import QueryContext
 from workbench.forms.protocol import to_message
@@ -180,3 +182,14 @@ def test_trees_are_described_as_they_have_no_layers(
     found = result(told)
     assert (found["layers"], found["problems"], found["memory"]) == ([], [], None)
     assert "1,000 in all" in found["words"]
+
+
+def test_data_is_summarized_as_it_is_written_whatever_else_is_wrong(context: QueryContext) -> None:
+    draft = context.draft
+    draft.edit([("search", {"lr": {"low": 2}})])
+    draft.edit([("data", {"name": "breast_cancer"})])
+    assert not draft.is_experiment
+    assert context.with_written_data().data == Component(name="breast_cancer")
+    draft.edit([("data", 3)])
+    with pytest.raises(ExperimentError, match="until the experiment is right"):
+        context.with_written_data()

@@ -170,6 +170,26 @@ def test_data_that_lay_elsewhere_stays_there_and_the_bundle_says_so(tmp_path: Pa
     )
 
 
+def test_weights_that_training_begins_with_are_copied_or_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "small.pt").write_text("x")
+    monkeypatch.chdir(tmp_path)
+    elsewhere = "/data/large.safetensors"
+    for number, (path, is_copied) in enumerate([("nets/small.pt", True), (elsewhere, False)]):
+        place = tmp_path / str(number)
+        place.mkdir()
+        training = {"weights": path, "adapter": {"rank": 2}}
+        run = wb.attach(record_run(place, training=training), store=str(place / "store.sqlite"))
+        folder = run.export(place / "best")
+        assert (folder / "code" / "nets" / "small.pt").exists() is is_copied
+        readme = (folder / "README.md").read_text()
+        assert ("begins with weights that are not in this folder: " + elsewhere in readme) is not is_copied
+        assert "'workbench[lora]'" in readme
+        assert (elsewhere in (folder / "retrain.sh").read_text()) is not is_copied
+
+
 def test_objects_from_a_notebook_travel_in_the_bundle(tmp_path: Path) -> None:
     def train(config: dict[str, Any], report: Any) -> float:
         return float(config["lr"])

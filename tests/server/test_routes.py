@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -91,6 +92,22 @@ class TestReading:
         assert any(line.endswith("Z run running") for line in lines)
         assert any("trial 1 failed (oom): ValueError: too wide" in line for line in lines)
 
+    async def test_figures_show_the_trials_that_a_filter_leaves(self, jp_fetch, run_id):
+        async def get(**params):
+            answer = await jp_fetch("workbench", "api", "runs", run_id, "figures", "timeline", params=params)
+            return json.loads(answer.body)
+
+        def trials(figure):
+            return {item[0] for trace in figure["data"] for item in trace.get("customdata", ())}
+
+        found = trials(await get())
+        assert len(found) > 1
+        assert trials(await get(filter=f"trial = {min(found)}", colour="lr")) == {min(found)}
+        for wrong in ({"filter": "nothing < 1"}, {"colour": "nothing"}):
+            with pytest.raises(HTTPClientError) as caught:
+                await get(**wrong)
+            assert caught.value.code in (400, 404)
+
     async def test_figures_are_plotly_documents(self, jp_fetch, run_id):
         found = json.loads((await jp_fetch("workbench", "api", "runs", run_id, "figures", "timeline")).body)
         assert found["data"]
@@ -121,13 +138,25 @@ class TestReading:
         assert caught.value.code == status
         assert b"Traceback" not in (caught.value.response.body if caught.value.response else b"")
 
-    async def test_experiment_files_below_the_folder_of_the_server_are_offered(self, jp_fetch, jp_root_dir):
+    async def test_experiments_and_notebooks_below_the_folder_are_offered_and_examples_after_them(
+        self, jp_fetch, jp_root_dir
+    ):
         (jp_root_dir / "mine").mkdir()
         document = {"train": "a.b:c", "objectives": [{"metric": "loss", "goal": "minimize"}]}
-        (jp_root_dir / "mine" / "sweep.yaml").write_text(Experiment(**document).to_yaml())
+        written = Experiment(**document).to_yaml()
+        (jp_root_dir / "mine" / "sweep.yaml").write_text(f"# The first one.\n{written}")
         (jp_root_dir / "other.yaml").write_text("a: 1\n")
+        (jp_root_dir / "a.ipynb").write_text('{"source": ["import workbench as wb"]}')
+        (jp_root_dir / "b.ipynb").write_text('{"source": ["import numpy"]}')
         found = json.loads((await jp_fetch("workbench", "api", "experiments")).body)
-        assert found == [{"path": "mine/sweep.yaml", "name": "sweep"}]
+        assert found[:2] == [
+            {"path": "a.ipynb", "name": "a", "help": "", "kind": "notebook"},
+            {"path": "mine/sweep.yaml", "name": "sweep", "help": "The first one.", "kind": "experiment"},
+        ]
+        assert {(file["name"], file["kind"]) for file in found[2:]} == {
+            (name, "example") for name in ("breast_cancer", "digits", "text")
+        }
+        assert all(Path(file["path"]).is_file() for file in found[2:])
 
 
 class TestLooking:

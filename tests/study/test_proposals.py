@@ -77,6 +77,20 @@ def test_limits_are_kept_away_from() -> None:
     assert min(value for value, cost in kept if cost <= 0.4) < 0.3**2 + 0.02
 
 
+def test_a_configuration_that_fails_is_not_tried_again() -> None:
+    drive = Drive(make_experiment(search=SQUARE))
+    failed: list[tuple[object, ...]] = []
+    for _ in range(25):
+        proposal = drive.ask()
+        if distance(proposal.params) < 0.1:
+            failed.append(tuple(proposal.params.values()))
+            drive.end(proposal.trial, "failed", reason="error")
+        else:
+            drive.report(proposal.trial, 1, loss=distance(proposal.params))
+            drive.end(proposal.trial)
+    assert len(set(failed)) == len(failed) < 20
+
+
 def test_configurations_that_run_out_of_memory_are_avoided() -> None:
     search = {"batch": {"low": 1, "high": 512, "log": True}, "x": {"low": 0.0, "high": 1.0}}
     drive = Drive(make_experiment(search=search))
@@ -120,7 +134,7 @@ def test_a_pruned_trial_counts_as_its_nearest_neighbours_at_its_last_rung(direct
     broken = _trial(TrialState.PRUNED, None, {})
     values = result_values([*complete, pruned, lost, broken], direction)
     np.testing.assert_allclose(values[:5], sign * np.array([0.5, 0.6, 0.7, 0.95, 0.6]))
-    assert math.isnan(values[5])
+    assert values[5] == np.median(values[:5])
     assert values[6] == values[:5].min()
 
 

@@ -44,6 +44,7 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({"data": {"name": "digits", "nope": 1}}, "data.nope", "allowed"),
     ({"data": {"name": "table", "target": "y"}}, "data.path", "path"),
     ({"data": {"name": "table", "target": "y", "path": "no_such.csv"}}, "data.path", "does not exist"),
+    ({"data": {"name": "table", "path": "no_such.csv"}}, "data.path", "the path no_such.csv does not exist"),
     ({"train": "json:dumps"}, "model", "Remove model or train"),
     ({"objectives": []}, "objectives", "at least 1"),
     ({"objectives": [{"goal": "maximize"}]}, "objectives.0.metric", "missing"),

@@ -18,6 +18,7 @@ from workbench.advisor.variants import Variant
 from workbench.errors import ExperimentError
 from workbench.events import RatesTested
 from workbench.experiment import Experiment, PlanSettings
+from workbench.experiment.module_inspection import method_parameters_of
 from workbench.plan import NAMES as PLAN_DIMENSIONS
 from workbench.plan import VARIANT, Dimension, Hardware, PartialPlan, PlanValue
 from workbench.planning.learning_rate import default_lr
@@ -239,6 +240,9 @@ class _Reader:
     def rates(self, optimizer: str) -> tuple[tuple[float, float], tuple[float, ...] | None]:
         """Return the range of rates at the reference batch, and the rates where they are listed."""
         domain = self._search.get("lr")
+        if not self._takes_rate():
+            usual = reference_lr(self._experiment.training)
+            return (usual, usual), None
         if domain is None or domain.when:  # where it exists only sometimes it stays the search's
             written = self._experiment.training.lr
             if written != "auto":
@@ -251,10 +255,18 @@ class _Reader:
         listed = tuple(sorted(float(value) for value in _values(domain)))  # type: ignore[arg-type]
         return (listed[0], listed[-1]), listed
 
+    def _takes_rate(self) -> bool:
+        """Return whether the rate reaches the optimizers: own steps may set theirs themselves."""
+        experiment = self._experiment
+        if not experiment.makes_own_steps or experiment.train is None:
+            return True
+        parameters = method_parameters_of(experiment.train, "configure")
+        return parameters is None or "lr" in parameters
+
     def _decides_rate(self) -> bool:
         """Return whether one rate suits everything that is still searched: each optimizer needs its own."""
         domain = self._search.get("lr")
-        return "optimizer" not in self._search and (domain is None or not domain.when)
+        return self._takes_rate() and "optimizer" not in self._search and (domain is None or not domain.when)
 
     def open_fields(self) -> Iterator[str]:
         """Yield the dotted paths of what is open."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+from typing_extensions import Self
 
 from workbench.data.splits import Datasets, Task
 from workbench.errors import DataError, ExperimentError
@@ -80,7 +81,7 @@ def existing_path(path: Path, *, field: str = "data.path") -> Path:
     expanded = path.expanduser()
     if not expanded.exists():
         raise DataError(
-            f"{path} does not exist",
+            f"the path {path} does not exist",
             field=field,
             next_step=f"Relative paths start in {Path.cwd()}; write an absolute one if it lies elsewhere.",
         )

@@ -43,7 +43,9 @@ class TableOptions(DatasetOptions):
     """
 
     path: Path = Field(description="A .csv, .tsv or .parquet file; text may be compressed (.csv.gz).")
-    target: str = Field(min_length=1, description="The column to predict.")
+    target: str = Field(
+        min_length=1, description="The column to predict.", json_schema_extra={"column_of": "path"}
+    )
     task: Literal["auto", "classification", "regression"] = Field(
         "auto",
         description="The task; auto treats text, booleans and few distinct whole numbers as classes.",
@@ -139,6 +141,28 @@ def read_table(path: Path, num_rows: int | None = None, *, only: str | None = No
     raise DataError(
         f"{path.name} has an unknown ending", field="data.path", allowed=[*SEPARATORS, *PARQUET_ENDINGS]
     )
+
+
+def columns_of(path: str) -> list[str]:
+    """Return the names of the columns of a table; none if it cannot be read.
+
+    Args:
+        path: A file as of `read_table`; ~ is the home folder.
+    """
+    try:
+        return _columns_of(*file_stamp(Path(path).expanduser()))
+    except (OSError, ValueError, WorkbenchError):  # loading it reports this
+        return []
+
+
+@functools.lru_cache(maxsize=32)
+def _columns_of(path: str, _size_bytes: int, _changed_ns: int) -> list[str]:
+    """Return the columns of one version of a file."""
+    if Path(path).suffix.lower() in PARQUET_ENDINGS:
+        from pyarrow import parquet
+
+        return list(parquet.read_schema(path).names)
+    return [str(name) for name in read_table(Path(path), 0).columns]
 
 
 def column_of(table: pd.DataFrame, name: str) -> pd.Series:

@@ -6,12 +6,15 @@ experiment is put together.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, PositiveFloat, model_validator
+from typing_extensions import Self
 
 from workbench.errors import ExperimentError
 from workbench.experiment.parameter_groups import ParameterGroups
+from workbench.experiment.pretrained import Adapter, Weights
+from workbench.experiment.schedules import Schedule
 from workbench.experiment.setting_types import (
     Auto,
     Epochs,
@@ -60,8 +63,23 @@ class Training(Section):
         default_factory=dict,
         description="lr_factor, weight_decay or frozen for some parameters, by a pattern of their names.",
     )
-    schedule: Literal["constant", "cosine", "linear", "one_cycle"] = Field(
-        default="cosine", description="Schedule of the learning rate after warm-up."
+    weights: Weights = Field(
+        default=None,
+        description="Begin with the weights of a local file or folder: its path, or {path: P, skip: [head]}.",
+    )
+    adapter: Adapter = Field(
+        default=None,
+        description="Train low-rank additions to frozen weights: {method: lora, rank: 8}; needs peft.",
+    )
+    schedule: Schedule = Field(
+        default="cosine",
+        description="Schedule of the learning rate after warm-up: constant, cosine, linear, one_cycle, "
+        "plateau, or package.module:Class of a torch scheduler.",
+    )
+    schedule_options: dict[str, JsonValue] = Field(
+        default_factory=dict,
+        description="Options of plateau, such as factor, patience and metric; of a custom schedule its "
+        "arguments, and interval: epoch or step.",
     )
     warmup_epochs: Annotated[float | Auto, unit("epochs")] = Field(
         default="auto", description="Epochs of warm-up, in which the learning rate rises from near 0."
@@ -72,6 +90,22 @@ class Training(Section):
     average_decay: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         default=None,
         description="Evaluate and keep a moving mean of the weights (EMA) with this decay; null for none.",
+    )
+    average_start: Annotated[float, Field(gt=0, lt=1)] | None = Field(
+        default=None,
+        description="Evaluate and keep the mean of the weights after each epoch from this part of the "
+        "training on (SWA), such as 0.75; null for none.",
+    )
+    average_lr: PositiveFloat | None = Field(
+        default=None,
+        title="Learning rate of averaged epochs",
+        description="Constant learning rate from average_start on, at the reference batch; null for the "
+        "schedule.",
+    )
+    find_unused_parameters: bool | Auto = Field(
+        default="auto",
+        description="Let several workers (ddp) look in each step for parameters that it does not use; auto: "
+        "if the first step does not use all of them.",
     )
     evaluate_every: Epochs = Field(default=1, description="Epochs between evaluations.")
     checkpoint_every: Epochs = Field(default=1, description="Epochs between checkpoints.")

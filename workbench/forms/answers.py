@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 from workbench.actions import is_jobs_address, write_for_panel
 from workbench.errors import ExperimentError, RunError, Suggestion
-from workbench.experiment import Experiment
+from workbench.experiment import Component, Experiment
 from workbench.forms.draft import Draft
 from workbench.forms.protocol import FormField
 from workbench.forms.results import (
@@ -75,6 +75,24 @@ class QueryContext:
             raise self.draft.problems[0]
         return self.draft.experiment
 
+    def with_written_data(self) -> Experiment:
+        """Return the last valid experiment with the data that is written now, whatever else is wrong.
+
+        Raises:
+            ExperimentError: If the data is not valid itself.
+        """
+        draft, written = self.draft, self.draft.document.get("data")
+        if draft.is_experiment or written == draft.experiment.model_dump(mode="json").get("data"):
+            return draft.experiment
+        wrong = ExperimentError("cannot be read until the experiment is right", field="data")
+        try:
+            data = Component.model_validate(written)
+        except ValueError as error:
+            raise wrong from error
+        if data.is_reference:  # its code may be embedded in the experiment
+            raise wrong
+        return draft.experiment.model_copy(update={"data": data})
+
     def models_of(self, run_id: str) -> Any:
         """Return the fitted models of an advice, which are fitted once."""
         from workbench.runs.what_if import models_of
@@ -118,7 +136,7 @@ def _data(context: QueryContext, _arguments: Arguments, _report: Report) -> Data
     from workbench.probes.data_summary import picture_data
 
     needed = _needed_samples_per_s(context)
-    found = picture_data(context.draft.experiment, needed_samples_per_s=needed)
+    found = picture_data(context.with_written_data(), needed_samples_per_s=needed)
     return DataSummary.model_validate(found)
 
 

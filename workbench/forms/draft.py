@@ -88,6 +88,7 @@ class Draft:
         self._undo: list[_Step] = []
         self._redo: list[_Step] = []
         self._listeners: list[Callable[[], None]] = []
+        self._begins_small = experiment is None
         self._take(self.experiment.model_dump(mode="json"))
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -133,6 +134,11 @@ class Draft:
     def is_saved(self) -> bool:
         """Whether the file at `saved_path` has the current content."""
         return self.is_experiment and self.experiment == self._saved
+
+    @property
+    def is_untouched(self) -> bool:
+        """Whether it is still the small experiment that a draft begins with where none is given."""
+        return self._begins_small and not self._undo and not self._redo
 
     @property
     def undo_label(self) -> str | None:

@@ -275,7 +275,9 @@ def _field(
     kind = _UNIT_KINDS.get(unit) or _KINDS.get(str(main.get("type")), "mapping")
     if listed and len(typed) == 1:
         kind = "choice"
-    choices = listed or _suggestions(path)
+    choices = listed or _suggestions(path) or _columns(schema.get("column_of"), values)
+    if "column_of" in schema and choices:
+        kind = "choice"
     value = values.get(name)
     default = schema.get("default")
     if kind == "text" and isinstance(value, Mapping):  # such as objectives.0.value, which reads this too
@@ -299,6 +301,16 @@ def _field(
         is_written=name in values,
         is_searched=section in _SEARCHABLE and isinstance(searched, Mapping) and parameter in searched,
     )
+
+
+def _columns(option: str | None, values: Mapping[str, Any]) -> list[str] | None:
+    """Return the columns of the table that another option names; None if there are none."""
+    named = values.get(option) if option else None
+    if not isinstance(named, str):
+        return None
+    from workbench.data.tables import columns_of
+
+    return columns_of(named) or None
 
 
 def _suggestions(path: str) -> list[str] | None:

@@ -10,6 +10,10 @@ from workbench.forms.protocol import NamedChoice
 
 _FOLDER = "search_spaces"
 _PACKAGE = Path(__file__).parents[1]
+# In a wheel they are in the package, in a checkout next to it.
+_SHIPPED = (_PACKAGE / _FOLDER, _PACKAGE.parent / _FOLDER)
+_EXAMPLE = "digits"
+_KINDS = ("model", "train", "command")
 _SUFFIXES = (".yaml", ".yml")
 _MAX_BYTES = 65_536
 _MAX_FILES = 100
@@ -23,18 +27,25 @@ def presets(folder: Path | None = None) -> dict[str, Path]:
             current folder.
     """
     here = Path.cwd() if folder is None else folder
-    found: dict[str, Path] = {}
-    # In a wheel they are in the package, in a checkout next to it.
-    for place in (here, here / _FOLDER, _PACKAGE / _FOLDER, _PACKAGE.parent / _FOLDER):
-        for path in _files(place):
-            if _help(path) is not None:
-                found.setdefault(path.stem, path)
-    return found
+    return _experiments(here, here / _FOLDER, *_SHIPPED)
+
+
+def shipped() -> dict[str, Path]:
+    """Return the experiment files that come with the workbench, by name."""
+    return _experiments(*_SHIPPED)
+
+
+def example(folder: Path | None = None) -> NamedChoice | None:
+    """Return the shipped preset that takes least time; None if a file of the user has its name."""
+    found, ours = presets(folder), shipped().get(_EXAMPLE)
+    if ours is None or found[_EXAMPLE] != ours:
+        return None
+    return NamedChoice(name=_EXAMPLE, help=first_comment(ours))
 
 
 def described(folder: Path | None = None) -> list[NamedChoice]:
     """Return the presets with their first comments; arguments as of `presets`."""
-    return [NamedChoice(name=name, help=_help(path)) for name, path in presets(folder).items()]
+    return [NamedChoice(name=name, help=first_comment(path)) for name, path in presets(folder).items()]
 
 
 def preset_path(name: str, folder: Path | None = None) -> Path:
@@ -49,6 +60,15 @@ def preset_path(name: str, folder: Path | None = None) -> Path:
     return found[name]
 
 
+def _experiments(*folders: Path) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for folder in folders:
+        for path in _files(folder):
+            if first_comment(path) is not None:
+                found.setdefault(path.stem, path)
+    return found
+
+
 def _files(folder: Path) -> list[Path]:
     try:
         return sorted(path for path in folder.iterdir() if path.suffix in _SUFFIXES)[:_MAX_FILES]
@@ -56,7 +76,7 @@ def _files(folder: Path) -> list[Path]:
         return []
 
 
-def _help(path: Path) -> str | None:
+def first_comment(path: Path) -> str | None:
     """Return the first comment of an experiment file; None if it is not an experiment."""
     try:
         found = path.stat()
@@ -71,7 +91,7 @@ def _read_help(path: Path, _changed_ns: int, _size_bytes: int) -> str | None:
     with path.open(encoding="utf-8", errors="replace") as file:
         lines = file.read(_MAX_BYTES).splitlines()
     keys = {line.partition(":")[0] for line in lines}
-    if "objectives" not in keys or not keys & {"model", "train"}:
+    if "objectives" not in keys or keys.isdisjoint(_KINDS):
         return None
     words = []
     for line in lines:

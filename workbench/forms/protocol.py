@@ -200,6 +200,9 @@ class FormState(Response):
     models: tuple[NamedChoice, ...]
     datasets: tuple[NamedChoice, ...]
     presets: tuple[NamedChoice, ...]
+    example: NamedChoice | None = Field(
+        default=None, description="A preset to run at once, as long as nothing has been changed."
+    )
 
 
 class Answer(Response):

@@ -10,7 +10,7 @@ from workbench.actions import is_jobs_address
 from workbench.errors import Problem, WorkbenchError
 from workbench.forms.draft import Draft
 from workbench.forms.fields import datasets, models, sections_of
-from workbench.forms.presets import described
+from workbench.forms.presets import described, example
 from workbench.forms.protocol import FormState, NamedChoice
 from workbench.runs.descriptions import plain
 
@@ -48,6 +48,7 @@ def state_of(draft: Draft, *, answered: int = 0, refusal: WorkbenchError | None 
         models=(*models(), *(NamedChoice(name=name, help="From this notebook.") for name in own_names)),
         datasets=tuple(datasets()),
         presets=tuple(described()),
+        example=example() if draft.is_untouched else None,
     )
 
 

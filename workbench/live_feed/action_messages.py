@@ -92,7 +92,11 @@ class SizeOfRun(_Response):
 
 
 class ExperimentFile(_Response):
-    """A file that a run can be started from."""
+    """A file to begin with: a run can be started from an experiment; a notebook can be opened."""
 
-    path: str = Field(description="Relative to the server's folder.")
+    path: str = Field(description="Relative to the server's folder; of an example absolute.")
     name: str
+    help: str = Field(default="", description="Its first comment.")
+    kind: Literal["experiment", "example", "notebook"] = Field(
+        default="experiment", description="example: an experiment that comes with the workbench."
+    )

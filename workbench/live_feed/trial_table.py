@@ -83,6 +83,23 @@ def trials_as_csv(tail: RunTail, query: TableQuery) -> str:
     return text.getvalue()
 
 
+def matching_trials(tail: RunTail, text: str) -> list[int]:
+    """Return the numbers of the trials that match a filter.
+
+    Args:
+        tail: The run, not locked.
+        text: The text of the filter.
+
+    Raises:
+        ArgumentError: If the filter cannot be read.
+    """
+    tail.catch_up()
+    with tail.lock:
+        history = tail.data.history
+        columns = _columns(history, tail.data.series.metrics)
+        return [trial.number for trial in _selected(history, columns, TableQuery(text=text))]
+
+
 def _selected(history: History, columns: list[TableColumn], query: TableQuery) -> list[Trial]:
     """Return the trials that match a query, in its order."""
     keys = [column.key for column in columns]

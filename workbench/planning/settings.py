@@ -15,6 +15,7 @@ from pydantic import JsonValue, ValidationError
 from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment, PlanSettings, Training
 from workbench.experiment.refusals import refusal
+from workbench.experiment.schedules import check_averaging, check_schedule
 from workbench.experiment.setting_types import Section
 from workbench.models.configurations import FittedConfiguration, configure
 from workbench.models.estimators import EstimatorConfiguration, is_estimator, is_from_library
@@ -145,6 +146,8 @@ def resolve(
         ExperimentError: If settings exclude each other; it names the dotted field.
     """
     training = _override(experiment.training, "training", params)
+    check_schedule(training)
+    check_averaging(training)
     plan = resolve_plan(
         training,
         _override(experiment.plan, "plan", params).decided | decided,

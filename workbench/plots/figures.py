@@ -63,6 +63,7 @@ from workbench.plots.theme import (
     new_figure,
     plain,
     show_message,
+    whole_ticks,
 )
 from workbench.plots.tooltips import hover_of
 
@@ -78,9 +79,9 @@ def throughput(run: RunData, **options: Any) -> go.Figure:
     return figure.update_yaxes(rangemode="tozero")
 
 
-def parallel(run: RunData) -> go.Figure:
-    """Draw every trial as a line through its parameters to its result."""
-    return draw_parallel(prepare_parallel(run), hover_of(run))
+def parallel(run: RunData, **options: Any) -> go.Figure:
+    """Draw every trial as a line through its parameters to its result; options as in `prepare_parallel`."""
+    return draw_parallel(prepare_parallel(run, **options), hover_of(run))
 
 
 def slices(run: RunData) -> go.Figure:
@@ -184,21 +185,23 @@ def draw_curves(data: CurvesData, *, title: str) -> go.Figure:
             y=floats(data.best_y),
             mode="lines",
             name="best so far",
-            line={"color": INK, "width": 1.8, "shape": "hv", "dash": "dot"},
+            line={"color": BEST, "width": 1.8, "shape": "hv", "dash": "dot"},
             hovertemplate="best so far %{y:.6g}<extra></extra>",
         )
     if data.target is not None:
         figure.add_hline(
             y=data.target,
-            line={"color": VERMILLION, "width": 1.2, "dash": "dash"},
+            line={"color": INK, "width": 1.2, "dash": "dash"},
             annotation={
                 "text": f"target {format_number(data.target)}",
-                "font": {"size": 12, "color": "#a84400"},
+                "font": {"size": 12, "color": INK},
                 "bgcolor": "rgba(255,255,255,0.8)",
             },
             annotation_position="top right" if data.goal == "maximize" else "bottom right",
         )
     figure.update_xaxes(title_text=data.x_title, rangemode="tozero")
+    if data.x_title in ("Step", "Epoch"):
+        figure.update_xaxes(whole_ticks([0, *(x for line in data.lines for x in line.x if x is not None)]))
     figure.update_yaxes(title_text=data.y_title, range=data.y_range)
     if data.num_cut:
         _note(figure, f"{data.num_cut} points lie outside the axis")

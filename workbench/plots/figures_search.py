@@ -25,6 +25,7 @@ from workbench.plots.theme import (
     new_figure,
     short,
     show_message,
+    whole_ticks,
 )
 
 _NOTHING = "No trial is complete yet."
@@ -45,7 +46,7 @@ def draw_best_by_trial(data: TrialValues, hover: Callable[[int], str]) -> go.Fig
         x=data.trials, y=data.best, mode="lines", name="best so far", hoverinfo="skip",
         line={"color": BEST, "width": 2, "shape": "hv"},
     )  # fmt: skip
-    figure.update_xaxes(title_text="Trial", tickformat="d", **_whole_ticks(data.trials))
+    figure.update_xaxes(whole_ticks(data.trials), title_text="Trial")
     return figure.update_yaxes(title_text=short(data.y_title, 60))
 
 
@@ -138,7 +139,3 @@ def _colours(data: PairsData, contour: bool) -> dict[str, Any]:
         return {"colorscale": colour_scale(data.goal), "colorbar": bar}
     bar |= {"tickvals": [0, 1], "ticktext": ["best", "worst"]}
     return {"colorscale": colour_scale("minimize"), "cmin": 0, "cmax": 1, "colorbar": bar}
-
-
-def _whole_ticks(numbers: tuple[int, ...]) -> dict[str, Any]:
-    return {"dtick": 1} if max(numbers) - min(numbers) <= 8 else {"nticks": 10}

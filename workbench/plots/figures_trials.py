@@ -13,10 +13,12 @@ from plotly.colors import sample_colorscale
 from plotly.subplots import make_subplots
 
 from workbench.formatting import format_number, format_percent
+from workbench.plots.colouring import SCALE, bar_of
 from workbench.plots.prepare_search import ImportanceData
 from workbench.plots.prepare_trials import (
     ParallelData,
     ParallelLine,
+    ParameterAxis,
     ParetoData,
     SliceData,
     SlicePanel,
@@ -27,7 +29,9 @@ from workbench.plots.theme import (
     BEST,
     BLUE,
     CROSSED,
+    FAINT,
     FILLED,
+    GRID,
     HOLLOW,
     INK,
     MUTED,
@@ -40,25 +44,27 @@ from workbench.plots.theme import (
     new_figure,
     short,
     show_message,
+    whole_ticks,
 )
 
 
 def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
     """Draw parallel coordinates as plain lines, which print and, unlike plotly's own, need no WebGL."""
     figure = new_figure("Parallel coordinates")
-    with_result = [line for line in data.lines if line.value is not None]
-    if not with_result or len(data.axes) < 2:
+    chosen = [line for line in data.lines if data.chosen is None or line.trial in data.chosen]
+    with_result = [line for line in chosen if line.value is not None]
+    if not any(line.value is not None for line in data.lines) or len(data.axes) < 2:
         return show_message(figure, "Nothing to compare: no complete trial, or no parameter that varies.")
-    scale = colour_scale(data.goal)
-    low, high = data.colour_range
+    scale = colour_scale(data.goal) if data.colour_axis is None else SCALE
     shades: dict[int, list[ParallelLine]] = {}
     for line in with_result:
-        share = (line.value - low) / (high - low) if line.value is not None and high > low else 1.0
-        shades.setdefault(round(9 * min(max(share, 0.0), 1.0)), []).append(line)
-    unfinished = [line for line in data.lines if line.value is None]
+        shades.setdefault(_shade_of(line, data), []).append(line)
+    others = [line for line in data.lines if data.chosen is not None and line.trial not in data.chosen]
+    _add_parallel_lines(figure, others, hover, GRID, 0.9, "not chosen")
+    unfinished = [line for line in chosen if line.value is None]
     _add_parallel_lines(figure, unfinished, hover, "#c9d0d6", 0.9, "pruned")
     for shade in sorted(shades, reverse=data.goal == "minimize"):
-        colour = str(sample_colorscale(scale, shade / 9)[0])
+        colour = FAINT if shade < 0 else str(sample_colorscale(scale, shade / 9)[0])
         _add_parallel_lines(figure, shades[shade], hover, colour, 1.6, "complete")
     best = [line for line in with_result if line.trial == data.best_trial]
     _add_parallel_lines(figure, best, hover, BEST, 3.2, f"best: trial {data.best_trial}", legend=True)
@@ -71,19 +77,45 @@ def draw_parallel(data: ParallelData, hover: Callable[[int], str]) -> go.Figure:
             _label(figure, short(text, 14), index, place, "right", -5)
         height = 1.06 if index % 2 == 0 or len(data.axes) < 6 else 1.13
         _label(figure, f"<b>{short(axis.name, 20)}</b>", index, height, "center", 0, colour=INK)
+    marker = {"color": [0], **_bar_of_lines(data)}
+    figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, showlegend=False, hoverinfo="skip")
+    figure.update_xaxes(visible=False, range=(-0.5, len(data.axes) - 0.85))
+    conditional = any(axis.conditional for axis in data.axes)
+    figure.update_yaxes(visible=False, range=(ABSENT - 0.06 if conditional else -0.06, 1.18))
+    figure.update_layout(margin_b=12, showlegend=True, meta={"axes": [_brushed(axis) for axis in data.axes]})
+    return figure
+
+
+def _shade_of(line: ParallelLine, data: ParallelData) -> int:
+    """Return the colour of a line as one of ten; negative where the parameter is not set."""
+    if data.colour_axis is not None:
+        place = line.positions[data.colour_axis]
+        return -1 if place is None else round(9 * place)
+    low, high = data.colour_range
+    share = (line.value - low) / (high - low) if line.value is not None and high > low else 1.0
+    return round(9 * min(max(share, 0.0), 1.0))
+
+
+def _bar_of_lines(data: ParallelData) -> dict[str, Any]:
+    if data.colour_axis is not None:
+        return bar_of(data.axes[data.colour_axis])
+    low, high = data.colour_range
     colour_bar = {
         "title": {"text": short(data.metric, 22), "side": "right", "font": {"size": 12, "color": MUTED}},
         "tickfont": {"size": 12, "color": MUTED},
         "thickness": 12,
         "outlinewidth": 0,
     }
-    marker = {"color": [low], "cmin": low, "cmax": high, "colorscale": scale, "colorbar": colour_bar}
-    figure.add_scatter(x=[None], y=[None], mode="markers", marker=marker, showlegend=False, hoverinfo="skip")
-    figure.update_xaxes(visible=False, range=(-0.5, len(data.axes) - 0.85))
-    conditional = any(axis.conditional for axis in data.axes)
-    figure.update_yaxes(visible=False, range=(ABSENT - 0.06 if conditional else -0.06, 1.18))
-    figure.update_layout(margin_b=12, showlegend=True)
-    return figure
+    return {"cmin": low, "cmax": high, "colorscale": colour_scale(data.goal), "colorbar": colour_bar}
+
+
+def _brushed(axis: ParameterAxis) -> dict[str, Any]:
+    """Return what a front end must know of an axis to select values on it."""
+    return {
+        "name": axis.name, "is_log": axis.scale == "log", "low": axis.low, "high": axis.high,
+        "is_whole": axis.is_whole,
+        "choices": [text for _, text in axis.ticks] if axis.scale == "category" else None,
+    }  # fmt: skip
 
 
 def _add_parallel_lines(
@@ -238,7 +270,7 @@ def draw_pareto(data: ParetoData, hover: Callable[[int], str]) -> go.Figure:
         for name, points, mode, marker in (
             ("beaten", data.beaten, "markers", HOLLOW),
             ("violates a constraint", data.infeasible, "markers", CROSSED),
-            ("Pareto front", data.front, line, {"color": BLUE, "size": 10}),
+            ("Pareto front", data.front, line, {"color": BEST, "size": 10}),
         ):
             if points:
                 figure.add_scatter(
@@ -251,7 +283,7 @@ def draw_pareto(data: ParetoData, hover: Callable[[int], str]) -> go.Figure:
                     legendgroup=name,
                     showlegend=column == 1,
                     marker=marker,
-                    line={"color": BLUE, "width": 1.4, "dash": "dot"},
+                    line={"color": BEST, "width": 1.4, "dash": "dot"},
                     hovertemplate="trial %{customdata[0]}: %{x:.6g}, %{y:.6g}%{customdata[1]}<extra></extra>",
                     row=1,
                     col=column,
@@ -287,7 +319,8 @@ def draw_timeline(data: TimelineData, hover: Callable[[int], str]) -> go.Figure:
                 + ", attempts: %{customdata[2]}%{customdata[4]}<extra></extra>",
             )
     figure.update_xaxes(title_text=f"Time since the run began ({data.unit})", rangemode="tozero")
-    figure.update_yaxes(title_text="Trial", autorange="reversed", showgrid=False)
+    ticks = whole_ticks(bar.trial for bar in data.bars)
+    figure.update_yaxes(ticks, title_text="Trial", autorange="reversed", showgrid=False)
     figure.update_layout(barmode="overlay", height=min(max(180 + 9 * len(data.bars), 260), 560))
     return figure
 

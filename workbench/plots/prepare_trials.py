@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -41,12 +41,18 @@ class ParameterAxis:
         scale: How values are laid out.
         ticks: Positions from 0 to 1, each with its label.
         conditional: Whether some configurations lack the parameter.
+        low: The number at 0; None on an axis of categories.
+        high: The number at 1.
+        is_whole: Whether its values are whole numbers.
     """
 
     name: str
     scale: Scale
     ticks: tuple[tuple[float, str], ...]
     conditional: bool = False
+    low: float | None = field(default=None, compare=False)
+    high: float | None = field(default=None, compare=False)
+    is_whole: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True)
@@ -66,6 +72,8 @@ class ParallelData:
         lines: Worst first, so that the best is drawn last; trials without a result before them.
         colour_range: Objective values at the ends of the colour scale.
         num_left_out: Complete and pruned trials that are not drawn, to keep the figure small.
+        chosen: The trials that stand out; None for all.
+        colour_axis: The axis that decides the colour of lines, by its place; None for the objective.
     """
 
     metric: str
@@ -75,6 +83,8 @@ class ParallelData:
     colour_range: tuple[float, float]
     best_trial: int | None
     num_left_out: int = 0
+    chosen: frozenset[int] | None = None
+    colour_axis: int | None = None
 
 
 @dataclass(frozen=True)
@@ -144,8 +154,16 @@ class TimelineData:
     bars: tuple[TimelineBar, ...]
 
 
-def prepare_parallel(run: RunData) -> ParallelData:
-    """Prepare parallel coordinates over the searched parameters, coloured by the first objective."""
+def prepare_parallel(
+    run: RunData, *, trials: Collection[int] | None = None, colour: str | None = None
+) -> ParallelData:
+    """Prepare parallel coordinates over the searched parameters.
+
+    Args:
+        run: The run.
+        trials: The trials that stand out; None for all.
+        colour: The parameter that decides the colour; None, or one that does not vary: the first objective.
+    """
     objective = run.experiment.objectives[0]
     ranked, pruned = run.history.ranked(), run.history.in_state("pruned")
     values = [trial.values[objective.metric] for trial in ranked]
@@ -167,6 +185,8 @@ def prepare_parallel(run: RunData) -> ParallelData:
         colour_range=_colour_range(values, objective.goal),
         best_trial=ranked[0].number if ranked else None,
         num_left_out=len(ranked) + len(pruned) - len(lines),
+        chosen=None if trials is None else frozenset(trials),
+        colour_axis=names.index(colour) if colour in names else None,
     )
 
 
@@ -311,7 +331,8 @@ class ParameterLayout:
         marks = _log_marks(low, high) if log else _linear_marks(low, high)
         marks = [mark for mark in marks if not whole or mark.is_integer()]
         ticks = tuple((self.place(mark), format_number(mark)) for mark in marks)
-        self.axis = ParameterAxis(self.name, "log" if log else "linear", ticks, conditional)
+        scale: Scale = "log" if log else "linear"
+        self.axis = ParameterAxis(self.name, scale, ticks, conditional, low, high, whole)
 
     def place(self, value: float) -> float:
         """Return where a number lies on the axis, from 0 to 1."""

@@ -20,7 +20,7 @@ WIDTH, HEIGHT = 640, 220
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 12, 24, 34
 _MAX_POINTS = 40
 # The colours of `theme`, which cannot be imported here because it loads plotly.
-_INK, _MUTED, _GRID, _FAINT, _BLUE, _ORANGE = "#1b1f24", "#57606a", "#e6e9ec", "#aab4be", "#0072b2", "#e69f00"
+_INK, _MUTED, _GRID, _FAINT, _BEST = "#1b1f24", "#57606a", "#e6e9ec", "#aab4be", "#c43c00"
 _FONT = "font-family=\"Inter,'Helvetica Neue',Helvetica,Arial,'DejaVu Sans',sans-serif\" font-size=\"11\""
 
 Point = tuple[float, float]
@@ -42,8 +42,8 @@ def curves_svg(data: CurvesData) -> str:
         return ""
     frame = _Frame(points, data)
     others = [frame.path(line, _FAINT, 1.0) for trial, line in lines.items() if trial != data.best_trial]
-    best = frame.path(lines.get(data.best_trial, []), _BLUE, 2.0) if data.best_trial is not None else ""
-    drawn = [*others, frame.path(stair, _ORANGE, 1.5), best, frame.target(data.target)]
+    best = frame.path(lines.get(data.best_trial, []), _BEST, 2.0) if data.best_trial is not None else ""
+    drawn = [*others, frame.path(stair, _BEST, 1.2, dashes="3 3"), best, frame.target(data.target)]
     title = f"{data.y_title}: curves of {len(lines)} of {data.num_trials} trials"
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" width="{WIDTH}" '
@@ -69,13 +69,15 @@ class _Frame:
         part = (min(max(y, self.y_low), self.y_high) - self.y_low) / (self.y_high - self.y_low)
         return HEIGHT - _BOTTOM - part * (HEIGHT - _TOP - _BOTTOM)
 
-    def path(self, line: Sequence[Point], colour: str, width: float) -> str:
+    def path(self, line: Sequence[Point], colour: str, width: float, dashes: str = "") -> str:
         if not line:
             return ""
         steps = "L".join(f"{self.across(x):.1f} {self.down(y):.1f}" for x, y in line)
         # A line of one point is seen only with a round end.
         ends = ' stroke-linecap="round"' if len(line) == 1 else ""
         close = "h0" if len(line) == 1 else ""
+        if dashes and len(line) > 1:
+            ends = f' stroke-dasharray="{dashes}"'
         return f'<path d="M{steps}{close}" stroke="{colour}" stroke-width="{width}"{ends}/>'
 
     def target(self, target: float | None) -> str:

@@ -95,6 +95,13 @@ def floats(values: Values) -> Any:
     return np.array([math.nan if value is None else value for value in values], dtype=np.float32)
 
 
+def whole_ticks(numbers: Iterable[float]) -> dict[str, Any]:
+    """Return an axis of whole numbers, such as trials and epochs: no tick stands between two."""
+    known = list(numbers)
+    is_short = not known or max(known) - min(known) <= 8
+    return {"tickformat": ",d", **({"dtick": 1} if is_short else {"nticks": 10})}
+
+
 def joined(columns: Iterable[Values]) -> Any:
     """Put columns one after another with a gap after each, so that many lines are one trace."""
     return floats(tuple(value for column in columns for value in (*column, None)))

@@ -5,7 +5,7 @@ Only for a process of its own; see `memory_estimate`.
 
 from __future__ import annotations
 
-import functools
+import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -33,10 +33,9 @@ from workbench.planning.settings import resolve
 from workbench.strategies.capabilities import capabilities_of, strategy_on
 from workbench.strategies.group import Group
 from workbench.strategies.strategy import MicroBatch, StepSettings, Worker
-from workbench.training.assembly import build_trial_model, call_of, loss_of, strategy_of
+from workbench.training.assembly import build_trial_model, step_settings, strategy_of
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
-from workbench.training.parameter_groups import grouped
 from workbench.training.source import Source
 
 _NEEDS_VALUES = (DataDependentOutputException, DynamicOutputShapeException, UnsupportedOperatorException)
@@ -81,7 +80,6 @@ class FakeTrial:
         )
         source = Source(self._datasets.train, _CPU)
         self._samples = source.fetch(np.arange(min(2, len(source))))
-        self._loss = loss_of(experiment, self._datasets)
 
     @property
     def num_train_samples(self) -> int:
@@ -106,7 +104,9 @@ class FakeTrial:
         group = Group() if is_whole else _PretendedGroup(settings.plan.workers)
         try:
             with FakeTensorMode(), LiveMemory() as live:
-                model = build_trial_model(self._experiment, self._params, settings, self._datasets)
+                model = build_trial_model(
+                    self._experiment, self._params, settings, self._datasets, pretrained=False
+                )
                 strategy = strategy_of(self._experiment, strategy_on(name, group.num_workers))(
                     self._step_settings()
                 )
@@ -146,19 +146,10 @@ class FakeTrial:
                 torch.distributed.destroy_process_group()
 
     def _step_settings(self) -> StepSettings:
-        settings = self._settings
-        groups = settings.training.parameter_groups
-        return StepSettings(
-            loss=self._loss,
-            # fp16 takes as many bytes, and its scaler would read values.
-            precision="fp32" if settings.plan.precision == "fp32" else "bf16",
-            clip_norm=settings.training.clip_norm,
-            recompute=settings.plan.recompute == "blocks",
-            average_decay=settings.training.average_decay,
-            peak_lr=settings.lr,
-            group=functools.partial(grouped, groups=groups) if groups else None,
-            call=call_of(self._experiment),
-        )
+        # fp16 takes as many bytes, and its scaler would read values.
+        precision = "fp32" if self._settings.plan.precision == "fp32" else "bf16"
+        settings = step_settings(self._experiment, self._settings, self._datasets)
+        return dataclasses.replace(settings, precision=precision, compiles=False)
 
     def _batch(self, micro_batch: int, num_micro_batches: int) -> list[MicroBatch]:
         def enlarge(part: Tensor) -> Tensor:

@@ -165,7 +165,7 @@ def _build(
 
     assert experiment.trained is not None
     try:
-        return build_trial_model(experiment, params, settings, datasets)
+        return build_trial_model(experiment, params, settings, datasets, pretrained=False)
     except WorkbenchError as error:
         section, _, name = (error.field or "").partition(".")
         written = section == "search" and name not in experiment.search.root

@@ -98,6 +98,7 @@ class _Measured:
     peak_bytes: int | None = None
     power_w: float | None = None
     state_bytes: int | None = None
+    compile_s: float | None = None
 
 
 class _Probe:
@@ -194,6 +195,7 @@ class _Probe:
             times=found[0],
             peak_bytes=peak_bytes,
             power_w=None if used_j is None else used_j / elapsed_s,
+            compile_s=steps.compile_s if parts.settings.plan.compile != "none" else None,
             state_bytes=num_bytes(strategy.state()) if strategy.capabilities.holds_whole_model else None,
         )
 
@@ -280,6 +282,7 @@ class _Probe:
                 "step_flops": step_flops,
                 "utilisation": used,
                 "power_w": found.power_w,
+                "compile_s": found.compile_s,
                 "state_bytes": found.state_bytes,
             }
         )
@@ -343,7 +346,7 @@ def _watching_profiler(device: torch.device, peak: PeakMemory) -> StepProfiler:
 def _count_sample_flops(task: TrialTask, settings: TrialSettings) -> float:
     experiment = task.experiment
     datasets = load_trial_data(task.run_id, experiment)
-    model = build_trial_model(experiment, task.params, settings, datasets)
+    model = build_trial_model(experiment, task.params, settings, datasets, pretrained=False)
     source = Source(datasets.train, torch.device("cpu"))
     inputs, targets = source.fetch(np.arange(min(_COUNTED_SAMPLES, len(source))))
     return count_step_flops(experiment, datasets, model, inputs, targets) / num_samples(inputs)

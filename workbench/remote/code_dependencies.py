@@ -12,6 +12,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 from workbench.experiment import Component, Experiment
+from workbench.experiment.pretrained import weights_of
 from workbench.remote.code_origin import is_installed
 
 NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints"})
@@ -20,9 +21,10 @@ NOT_CODE = frozenset({"__pycache__", ".git", ".venv", ".ipynb_checkpoints"})
 def components_of(experiment: Experiment) -> list[Component]:
     """Return all components that an experiment names."""
     found = [experiment.model, experiment.data, experiment.train, experiment.loss, *experiment.own_metrics]
-    searched = experiment.search.root.get("optimizer")
-    optimizers = [experiment.training.optimizer, *((searched.values() or []) if searched else [])]
-    found += [Component(name=str(name)) for name in optimizers if ":" in str(name)]
+    for setting in ("optimizer", "schedule"):
+        searched = experiment.search.root.get(setting)
+        named = [getattr(experiment.training, setting), *((searched.values() or []) if searched else [])]
+        found += [Component(name=str(name)) for name in named if ":" in str(name)]
     return [item for item in found if item is not None]
 
 
@@ -41,6 +43,13 @@ def relative_data(experiment: Experiment) -> str | None:
     if not isinstance(path, str) or path.startswith("~") or "://" in path or Path(path).is_absolute():
         return None
     return path
+
+
+def relative_weights(experiment: Experiment) -> list[str]:
+    """Return the paths of pretrained weights that are relative to the folder of the run."""
+    return [
+        path for path in weights_of(experiment) if not path.startswith("~") and not Path(path).is_absolute()
+    ]
 
 
 def with_data_at(experiment: Experiment, path: Path) -> Experiment:

@@ -14,7 +14,7 @@ from pathlib import Path
 from workbench.errors import DataError
 from workbench.experiment import Experiment
 from workbench.remote.code_archive import CodeArchive, pack
-from workbench.remote.code_dependencies import files_of, modules_of, relative_data
+from workbench.remote.code_dependencies import files_of, modules_of, relative_data, relative_weights
 from workbench.remote.generated_files import results_among
 from workbench.store.run_ids import words_of
 
@@ -48,25 +48,24 @@ def make_package(experiment: Experiment, folder: Path) -> JobPackage:
     for name, path in files_of(modules_of(experiment), [str(folder)]).items():
         if not path.is_relative_to(folder.absolute()):
             added[f"{MODULES_FOLDER}/{name}"] = path.read_bytes()
-    also = _data_of(experiment, folder)
+    path = relative_data(experiment)
+    also = [] if path is None else [_within(path, folder, "data.path")]
+    also += [_within(path, folder, "training.weights") for path in relative_weights(experiment)]
     archive = pack(folder, also=also, added=added, without=results_among)
     return JobPackage(archive, f"{words_of(experiment.name)}-{archive.identity[:10]}")
 
 
-def _data_of(experiment: Experiment, folder: Path) -> list[str]:
-    """Return the relative paths of the data, if it lies in the folder."""
-    path = relative_data(experiment)
-    if path is None:
-        return []  # a path of the cluster
+def _within(path: str, folder: Path, field: str) -> str:
+    """Return a relative path, if it lies in the folder; any other is a path of the cluster."""
     place = folder / path
     if not place.exists():
         raise DataError(
-            f"there is no {path} in {folder}", field="data.path",
+            f"there is no {path} in {folder}", field=field,
             next_step="Submit from the folder that contains it, or give a path that exists on the cluster.",
         )  # fmt: skip
     if not place.resolve().is_relative_to(folder.resolve()):
         raise DataError(
-            f"{path} lies outside {folder}, and only that folder is sent", field="data.path",
+            f"{path} lies outside {folder}, and only that folder is sent", field=field,
             next_step="Submit from a folder that contains it, or give a path that exists on the cluster.",
         )  # fmt: skip
-    return [place.resolve().relative_to(folder.resolve()).as_posix()]
+    return place.resolve().relative_to(folder.resolve()).as_posix()

@@ -34,6 +34,7 @@ from workbench.actions import suggest
 from workbench.artifacts import Artifacts
 from workbench.errors import RunError
 from workbench.experiment import Experiment, PlanSettings
+from workbench.experiment.pretrained import uses_adapter
 from workbench.experiment.trial_value import TrialValue, describe_value
 from workbench.formatting import format_number
 from workbench.history import History, Trial
@@ -291,6 +292,16 @@ def _warnings(trial: Trial, experiment: Experiment, contents: Contents, *, has_c
         parts.append(f"It imports code that is not in this folder: {', '.join(contents.missing_modules)}.")
     if contents.too_large:
         parts.append(f"It reads data that is too large for this folder: {', '.join(contents.too_large)}.")
+    if contents.missing_weights:
+        parts.append(
+            f"Training again begins with weights that are not in this folder: "
+            f"{', '.join(contents.missing_weights)}. `weights.safetensors` is whole without them."
+        )
+    if uses_adapter(experiment):
+        parts.append(
+            "The model has low-rank additions (LoRA), so that to build it takes peft: "
+            "pip install 'workbench[lora]'."
+        )
     if path is not None and relative_data(experiment) is None:
         parts.append(f"It reads data that is not in this folder: {path}.")
     if experiment.payloads():

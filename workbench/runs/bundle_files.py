@@ -10,8 +10,15 @@ from typing import TYPE_CHECKING
 
 from workbench.experiment import Experiment
 from workbench.experiment.command import arguments_of
+from workbench.experiment.pretrained import weights_of
 from workbench.formatting import format_bytes
-from workbench.remote.code_dependencies import files_of, modules_of, relative_data, with_data_at
+from workbench.remote.code_dependencies import (
+    files_of,
+    modules_of,
+    relative_data,
+    relative_weights,
+    with_data_at,
+)
 from workbench.remote.named_files import find_named_files
 
 if TYPE_CHECKING:
@@ -29,13 +36,14 @@ class Contents:
 
     missing_modules: list[str] = field(default_factory=list)
     too_large: list[str] = field(default_factory=list)
+    missing_weights: list[str] = field(default_factory=list)
     num_bytes_by_file: dict[str, int] = field(default_factory=dict)
     """The files that a function left, with their sizes."""
 
     @property
     def lacks(self) -> list[str]:
         """What the code needs and the bundle does not have."""
-        return [*self.missing_modules, *self.too_large]
+        return [*self.missing_modules, *self.too_large, *self.missing_weights]
 
     def describe_function(self, folder: str, *, is_program: bool) -> list[str]:
         """Return paragraphs about what a bundle of a function or a program holds, and what it cannot hold."""
@@ -78,6 +86,7 @@ def copy_code(experiment: Experiment, origin: Origin, place: Path, contents: Con
     tops = {name.partition("/")[0].removesuffix(".py") for name in code}
     contents.missing_modules = [name for name in named if name.partition(".")[0] not in tops]
     if experiment.trains_model:
+        _copy_weights(experiment, directory, place, contents)
         return _copy_data(experiment, directory, place)
     named_in = arguments_of(experiment.command) if experiment.command else []
     options = experiment.train.options.values() if experiment.train else ()
@@ -113,13 +122,29 @@ def _copy(files: Mapping[str, Path], place: Path) -> None:
         shutil.copyfile(path, place / name)
 
 
+def _copy_weights(experiment: Experiment, directory: Path, place: Path, contents: Contents) -> None:
+    """Copy the weights that training begins with, if they are small and in the folder of the run."""
+    for path in relative_weights(experiment):
+        files = _files_below(directory / path)
+        is_small = sum(file.stat().st_size for file in files) <= MAX_DATA_BYTES
+        if files and ".." not in Path(path).parts and is_small:
+            _copy({file.relative_to(directory).as_posix(): file for file in files}, place)
+        else:
+            contents.missing_weights.append(path)
+    contents.missing_weights += sorted({*weights_of(experiment)} - {*relative_weights(experiment)})
+
+
+def _files_below(source: Path) -> list[Path]:
+    return [item for item in [source, *source.rglob("*")] if item.is_file()]
+
+
 def _copy_data(experiment: Experiment, directory: Path, place: Path) -> Experiment:
     """Copy data from the folder in which the run was started, or refer to other data by its absolute path."""
     path = relative_data(experiment)
     if path is None:
         return experiment
     source = directory / path
-    files = [item for item in [source, *source.rglob("*")] if item.is_file()]
+    files = _files_below(source)
     is_small = sum(file.stat().st_size for file in files) <= MAX_DATA_BYTES
     if files and ".." not in Path(path).parts and is_small:
         _copy({file.relative_to(directory).as_posix(): file for file in files}, place)

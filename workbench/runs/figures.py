@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +25,13 @@ def draw(run: RunView, name: str, options: Mapping[str, Any]) -> Figure:
     Args:
         run: What it shows.
         name: Which figure.
-        options: What that figure takes.
+        options: What that figure takes; besides, `trials`, the numbers of those to show, and `colour`, the
+            parameter to colour them by.
 
     Raises:
-        UnknownNameError: If there is no such figure.
+        UnknownNameError: If there is no such figure, or no such parameter.
     """
+    from workbench.plots.colouring import COLOURED, colour_by, layout_of
     from workbench.plots.figures import FIGURES
 
     if name not in FIGURES:
@@ -38,19 +40,39 @@ def draw(run: RunView, name: str, options: Mapping[str, Any]) -> Figure:
             f"there is no figure {name!r}", field="figure", allowed=FIGURES,
             next_step=f"Did you mean {close[0]}?" if close else None,
         )  # fmt: skip
+    options = dict(options)
+    trials, colour = options.pop("trials", None), options.pop("colour", None)
+    if colour and name not in COLOURED:
+        raise UnknownNameError(f"{name} has no colours to choose", field="colour", allowed=COLOURED)
+    if name == "parallel":  # where the others stay, faint
+        data = data_of(run)
+        if colour:
+            layout_of(data, colour)
+        return FIGURES[name](data, trials=trials, colour=colour, **options)
     if name == "importance":
-        options = {"importance": _importance(run, run.events()), **options}
-    return FIGURES[name](data_of(run), **options)
+        options = {"importance": _importance(run, _of_trials(run.events(), trials)), **options}
+    data = data_of(run, trials)
+    figure = FIGURES[name](data, **options)
+    if colour:
+        colour_by(figure, data, colour)
+    return figure
 
 
-def data_of(run: RunView) -> RunData:
-    """Return what a run has come to, as the plots take it."""
+def data_of(run: RunView, trials: Collection[int] | None = None) -> RunData:
+    """Return what a run has come to, as the plots take it; of these trials only, if any are given."""
     from workbench.plots.run_data import RunData
 
     data = RunData(run.experiment)
     for rows in run.store.event_rows(run.run_id):
-        data.add_rows(rows)
+        data.add_rows([row for row in rows if trials is None or row[2] is None or row[2] in trials])
     return data
+
+
+def _of_trials(events: Sequence[Event], trials: Collection[int] | None) -> Sequence[Event]:
+    if trials is None:
+        return events
+    of = [(event, getattr(event, "trial", None)) for event in events]
+    return [event for event, trial in of if trial is None or trial in trials]
 
 
 def write_report(run: RunView, path: Path) -> Path:

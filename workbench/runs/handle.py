@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import Self
 
 from workbench.actions import action_of, check_arguments
 from workbench.runs.bundle import write_bundle
 from workbench.runs.controlled import ControlledRun
 from workbench.runs.figures import draw, write_report
+from workbench.runs.written_file import linked
 from workbench.store import Store
 
 if TYPE_CHECKING:
@@ -117,7 +120,7 @@ class Run(ControlledRun):
             path: A file in a folder that exists; None for `report.html` in the run's folder.
 
         Returns:
-            The path of the file.
+            The path of the file, which a notebook shows as a link.
 
         Raises:
             ArgumentError: If the folder of the file does not exist.
@@ -127,7 +130,8 @@ class Run(ControlledRun):
             >>> run.report("report.html").name
             'report.html'
         """
-        return write_report(self, self.folder / "report.html" if path is None else Path(path))
+        written = write_report(self, self.folder / "report.html" if path is None else Path(path))
+        return linked(written, self.run_id)
 
     def export(
         self, folder: str | Path, *, trial: int | None = None, force: bool = False, weights: bool = True
@@ -151,7 +155,7 @@ class Run(ControlledRun):
             >>> (folder / "weights.safetensors").exists()
             True
         """
-        return write_bundle(self, Path(folder), trial=trial, force=force, weights=weights)
+        return linked(write_bundle(self, Path(folder), trial=trial, force=force, weights=weights))
 
     def export_study(self, url: str, name: str | None = None) -> str:
         """Write the run as an Optuna study, for Optuna's dashboard and other tools.

@@ -25,6 +25,7 @@ from workbench.actions import (
     snippet_of,
 )
 from workbench.errors import PROBLEMS_VARIABLE, ArgumentError, RunError
+from workbench.forms.presets import first_comment, shipped
 from workbench.live_feed import action_messages
 from workbench.live_feed.action_messages import ActionSnippet, Done, ExperimentFile
 from workbench.live_feed.feed import Feed
@@ -38,6 +39,8 @@ _MAX_DEPTH = 3
 _BAD_INPUT = 2
 """The exit code of a command whose input was wrong."""
 _SUFFIXES = (".yaml", ".yml")
+_NOTEBOOK = ".ipynb"
+_MAX_READ = 65_536
 _SKIPPED = frozenset({"node_modules", "site-packages", "__pycache__"})
 
 
@@ -99,14 +102,21 @@ class ActionRunner:
         return ActionSnippet(**snippet_of(action.kind, run_id, arguments)._asdict())
 
     def experiments(self) -> list[ExperimentFile]:
-        """Return the experiment files below the server's folder, sorted by path."""
-        found = []
+        """Return what to begin with: the files below the server's folder, sorted, and then the examples."""
+        found, examples = [], {path.resolve(): name for name, path in shipped().items()}
         for path in sorted(self._files(self._root, _MAX_DEPTH)):
             if len(found) >= _MAX_FILES:
                 break
-            if _looks_like_experiment(path):
-                name = path.relative_to(self._root).as_posix()
-                found.append(ExperimentFile(path=name, name=path.stem))
+            name = path.relative_to(self._root).as_posix()
+            if path.suffix == _NOTEBOOK:
+                if _uses_workbench(path):
+                    found.append(ExperimentFile(path=name, name=path.stem, kind="notebook"))
+            elif (words := first_comment(path)) is not None:
+                kind = "experiment" if examples.pop(path, None) is None else "example"
+                found.append(ExperimentFile(path=name, name=path.stem, help=words, kind=kind))
+        for path, name in examples.items():
+            words = first_comment(path) or ""
+            found.append(ExperimentFile(path=str(path), name=name, help=words, kind="example"))
         return found
 
     def _files(self, folder: Path, depth: int) -> list[Path]:
@@ -120,7 +130,7 @@ class ActionRunner:
                 continue
             if entry.is_dir() and depth > 1:
                 found += self._files(entry, depth - 1)
-            elif entry.suffix in _SUFFIXES:
+            elif entry.suffix in (*_SUFFIXES, _NOTEBOOK):
                 found.append(entry)
         return found
 
@@ -145,7 +155,10 @@ class ActionRunner:
 
     def _start(self, action: Action, arguments: dict[str, Any]) -> Done:
         path, address = arguments["path"], arguments.get("address")
-        if not self._below_root(path).is_file():
+        if (
+            path not in {str(one.resolve()) for one in shipped().values()}
+            and not self._below_root(path).is_file()
+        ):
             raise ArgumentError(f"there is no file {path}", field="path")
         if address:
             check_address(address)
@@ -218,13 +231,12 @@ def _problem_of(verb: str, done: subprocess.CompletedProcess[str]) -> ArgumentEr
     return RunError(done.stderr.strip()[-500:] or f"workbench {verb} ended with exit code {done.returncode}")
 
 
-def _looks_like_experiment(path: Path) -> bool:
+def _uses_workbench(notebook: Path) -> bool:
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            keys = {line.partition(":")[0] for line in file.readlines(65_536) if line[:1].isalpha()}
+        with notebook.open(encoding="utf-8", errors="replace") as file:
+            return "import workbench" in file.read(_MAX_READ)
     except OSError:
         return False
-    return "objectives" in keys and bool(keys & {"model", "train"})
 
 
 def _done(run_id: str | None, action: Action, arguments: Mapping[str, Any], answer: str | None) -> Done:

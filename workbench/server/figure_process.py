@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import multiprocessing
 import tempfile
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError  # another class in Python 3.10
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -28,44 +30,50 @@ class FigureRenderer:
         self._pool: ProcessPoolExecutor | None = None
         self._timer: threading.Timer | None = None
         self._num_waiting = 0
-        self._drawn: dict[tuple[str, str, int], str] = {}
+        self._drawn: dict[tuple[str, str, str, int], str] = {}
 
-    def figure(self, run_id: str, name: str) -> str:
+    def figure(
+        self, run_id: str, name: str, *, trials: Collection[int] | None = None, colour: str = ""
+    ) -> str:
         """Return a figure as plotly's JSON.
 
         Args:
             run_id: The run, in full.
             name: The figure.
+            trials: The trials to show; None for all.
+            colour: The parameter to colour them by; empty for none.
 
         Raises:
             UnknownNameError: If there is no such figure.
             RunError: If it cannot be drawn.
         """
-        return self._draw(draw_figure, run_id, name)
+        options = {} if trials is None else {"trials": sorted(trials)}
+        options |= {"colour": colour} if colour else {}
+        return self._draw(draw_figure, run_id, name, json.dumps(options))
 
     def report(self, run_id: str) -> str:
         """Return the report of a run as HTML; errors as in `figure`."""
-        return self._draw(draw_report, run_id, "report")
+        return self._draw(draw_report, run_id, "report", "{}")
 
     def close(self) -> None:
         """End the process."""
         with self._lock:
             self._end(self._pool)
 
-    def _draw(self, draw: Callable[..., str], run_id: str, name: str) -> str:
+    def _draw(self, draw: Callable[..., str], run_id: str, name: str, options: str) -> str:
         store = self._feed.store
-        key = (run_id, name, store.run(run_id).last_seq)
+        key = (run_id, name, options, store.run(run_id).last_seq)
         with self._lock:
             if key in self._drawn:
                 return self._drawn[key]
-            pool, future = self._submit(draw, store.url, str(store.artifacts), run_id, name)
+            pool, future = self._submit(draw, store.url, str(store.artifacts), run_id, name, options)
         try:
             text = future.result(timeout=_TIMEOUT_S)
         except (BrokenProcessPool, CancelledError) as error:
             with self._lock:
                 self._end(pool)
             raise RunError(f"the process that drew {name} of {run_id} ended: try again") from error
-        except TimeoutError as error:
+        except FutureTimeoutError as error:
             with self._lock:
                 self._end(pool)
             raise RunError(f"{name} of {run_id} was not drawn within {_TIMEOUT_S:g} s") from error
@@ -116,16 +124,24 @@ def _one_process() -> ProcessPoolExecutor:
     return ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn"))
 
 
-def draw_figure(url: str, artifacts: str, run_id: str, name: str) -> str:
-    """Draw a figure in this process; arguments name the store, the run and the figure."""
+def draw_figure(url: str, artifacts: str, run_id: str, name: str, options: str) -> str:
+    """Draw a figure in this process.
+
+    Args:
+        url: The store.
+        artifacts: Its folder of files.
+        run_id: The run.
+        name: The figure.
+        options: `trials` and `colour` as JSON, as `Run.figure` takes them.
+    """
     from workbench.runs import attach
     from workbench.store import Store
 
     with Store.open(url, artifacts) as store:
-        return str(attach(run_id, store=store).figure(name).to_json())
+        return str(attach(run_id, store=store).figure(name, **json.loads(options)).to_json())
 
 
-def draw_report(url: str, artifacts: str, run_id: str, _name: str) -> str:
+def draw_report(url: str, artifacts: str, run_id: str, _name: str, _options: str) -> str:
     """Write a report in this process; arguments as in `draw_figure`."""
     from workbench.runs import attach
     from workbench.store import Store

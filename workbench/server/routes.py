@@ -20,7 +20,7 @@ from workbench.live_feed.protocol import (
     TrialDetail,
 )
 from workbench.live_feed.trial_detail import trial_detail
-from workbench.live_feed.trial_table import trials_as_csv
+from workbench.live_feed.trial_table import matching_trials, trials_as_csv
 from workbench.live_feed.updates import FrameBuilder, run_list
 from workbench.runs.comparison_table import find_named
 from workbench.server.handlers import RESOURCE, WorkbenchHandler, checked, find_run, translated
@@ -177,9 +177,15 @@ class FigureHandler(WorkbenchHandler):
     @authorized(action="read", resource=RESOURCE)
     @translated
     async def get(self, run_id: str, figure: str) -> None:
-        """Respond with a figure as plotly's JSON."""
+        """Respond with a figure as plotly's JSON; `filter` limits its trials, `colour` names a parameter."""
+        text, colour = (self.get_query_argument(name, "") for name in ("filter", "colour"))
         found = await self.in_thread(find_run, self.feed, run_id)
-        self.finish(await self.in_slow_thread(self.renderer.figure, found.run_id, figure))
+
+        def draw() -> str:
+            trials = matching_trials(self.feed.tail(found.run_id), text) if text.strip() else None
+            return self.renderer.figure(found.run_id, figure, trials=trials, colour=colour)
+
+        self.finish(await self.in_slow_thread(draw))
 
 
 class ReportHandler(WorkbenchHandler):

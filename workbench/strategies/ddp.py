@@ -6,15 +6,22 @@ parallelism; its running statistics are averaged before they are used or stored.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from workbench.errors import ExperimentError
 from workbench.strategies.capabilities import BUILT_IN
+from workbench.strategies.compiling import compiled
 from workbench.strategies.group import Group
 from workbench.strategies.single import Single
+from workbench.strategies.unused_parameters import leaves_unused
+
+_UNFINISHED = "Expected to have finished reduction"
+"""What torch writes where a step began before all gradients of the last one were exchanged."""
 
 
 class DataParallel(Single):
@@ -28,6 +35,11 @@ class DataParallel(Single):
         if not mode:
             average_statistics(self._model, self._worker.group)
 
+    def renew_statistics(self, inputs: Iterable[Any]) -> None:
+        """Gather the mean statistics of all batches; see StatisticsRenewing.renew_statistics."""
+        super().renew_statistics(inputs)
+        average_statistics(self._model, self._worker.group)
+
     def state(self) -> dict[str, Any]:
         """Return model, optimizer and scaler; see Strategy.state."""
         average_statistics(self._model, self._worker.group)
@@ -39,16 +51,60 @@ class DataParallel(Single):
 
     def _place(self, model: nn.Module) -> nn.Module:
         self._num_averaged = self._num_holders = self._worker.num_replicas
+        self._is_graph_known = self._settings.find_unused != "auto"
+        return self._distributed(model, find_unused=self._settings.find_unused is True)
+
+    def _compile(self, placed: nn.Module) -> nn.Module:
+        return placed  # what it calls is compiled: its own work depends on the step
+
+    def _distributed(self, model: nn.Module, *, find_unused: bool) -> DistributedDataParallel:
         return DistributedDataParallel(
-            model,
+            compiled(model) if self._settings.compiles else model,
             process_group=self._worker.group.torch_group(),
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,
+            find_unused_parameters=find_unused,
         )
 
+    def _forward(self, inputs: Any, targets: Any) -> Tensor:
+        placed = self._trained
+        if not isinstance(placed, DistributedDataParallel) or not placed.require_backward_grad_sync:
+            return super()._forward(inputs, targets)
+        if self._is_graph_known:
+            return self._synchronised(inputs, targets)
+        # The first exchange: to look for unused parameters in every step would cost each of them time.
+        self._is_graph_known = True
+        before = [buffer.clone() for buffer in self._model.buffers()]
+        loss = self._synchronised(inputs, targets)
+        unused = torch.tensor(float(leaves_unused(loss, self._parameters)), device=self._worker.device)
+        if self._worker.group.total(unused).item() == 0:
+            return loss
+        del loss
+        placed._remove_autograd_hooks()
+        with torch.no_grad():
+            for buffer, value in zip(self._model.buffers(), before, strict=True):
+                buffer.copy_(value)  # statistics of normalisation count this pass once
+        self._trained = self._distributed(self._model, find_unused=True)
+        return self._synchronised(inputs, targets)
+
+    def _synchronised(self, inputs: Any, targets: Any) -> Tensor:
+        try:
+            return super()._forward(inputs, targets)
+        except RuntimeError as error:
+            if _UNFINISHED not in str(error):
+                raise
+            raise ExperimentError(
+                "a step left parameters unused that earlier ones had used",
+                field="training.find_unused_parameters",
+                next_step="Set it to true, so that each step looks for them.",
+            ) from error  # fmt: skip
+
     def _exchange_gradients(self, now: bool) -> None:
-        # What DistributedDataParallel.no_sync does, without a context for each micro batch.
-        self._trained.require_backward_grad_sync = now  # type: ignore[assignment]
+        # What DistributedDataParallel.no_sync does, without a context for each micro batch. Gradients of
+        # parameters that only some micro batches use would be left out of an exchange after the last one.
+        placed = cast(DistributedDataParallel, self._trained)
+        is_dense = self._is_graph_known and not placed.find_unused_parameters
+        placed.require_backward_grad_sync = now or not (is_dense or self._is_alone)
 
 
 def average_statistics(model: nn.Module, group: Group) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from workbench.errors import ExperimentError
 from workbench.strategies.capabilities import BUILT_IN
+from workbench.strategies.compiling import compiled, forget_compiled
 from workbench.strategies.gradient_norms import WatchedBatch
 from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.strategy import MeasuredStep, OptimizerFactory, StepBatch, StepSettings, Worker
@@ -46,6 +47,8 @@ class Single:
                 allowed="none; or a model with blocks in a torch.nn.Sequential or ModuleList",
             )
         self._trained = self._place(self._model)
+        if self._settings.compiles:
+            self._trained = self._compile(self._trained)
         named = [item for item in model.named_parameters() if item[1].requires_grad]
         self._parameters = [parameter for _, parameter in named]
         if self._settings.group is None:
@@ -61,8 +64,8 @@ class Single:
         self._mean = self._begin_mean()
 
     def _begin_mean(self) -> WeightMean | None:
-        decay = self._settings.average_decay
-        return None if decay is None else WeightMean(self._model, decay)
+        begin = self._settings.average
+        return None if begin is None else begin(self._model)
 
     def forward_backward(self, batch: StepBatch) -> Tensor:
         """Compute the gradient of a step; see Strategy.forward_backward."""
@@ -128,13 +131,37 @@ class Single:
         if self._mean is not None:
             self._mean.show(not mode)
 
+    @property
+    def needs_statistics(self) -> bool:
+        """Whether batch normalisation lacks statistics; see StatisticsRenewing.needs_statistics."""
+        mean = self._mean
+        has_stale = mean is not None and mean.is_begun and not mean.keeps_statistics
+        return has_stale and bool(normalisations(self._model))
+
+    def renew_statistics(self, inputs: Iterable[Any]) -> None:
+        """Gather the mean statistics of all batches; see StatisticsRenewing.renew_statistics."""
+        found = normalisations(self._model)
+        kept = [(module, module.momentum, module.num_batches_tracked) for module in found]
+        for module in found:
+            module.num_batches_tracked = torch.zeros_like(cast(Tensor, module.num_batches_tracked))
+            module.reset_running_stats()
+            module.momentum = None  # the plain mean
+            module.train()
+        for batch in inputs:
+            self.predict(batch)
+        for module, momentum, num_batches in kept:
+            module.momentum, module.num_batches_tracked = momentum, num_batches
+            module.eval()
+
     def state(self) -> dict[str, Any]:
         """Return model, optimizer and scaler; see Strategy.state."""
         weights: dict[str, Any] = {"model": self._model.state_dict()}
         if self._mean is not None:
-            trained = _copied(self._model)
+            weights["averaged"] = self._mean.num_steps
+        if self._mean is not None and self._mean.is_begun:
+            weights["trained"] = _copied(self._model)
             self._mean.show(True)
-            weights = {"model": _copied(self._model), "trained": trained, "averaged": self._mean.num_steps}
+            weights["model"] = _copied(self._model)
             self._mean.show(False)
         return {
             **weights,
@@ -171,8 +198,14 @@ class Single:
     def close(self) -> None:
         """Drop the model, the gradients and the optimizer, and give the device its memory back."""
         del self._model, self._trained, self._parameters, self._optimizer, self._mean
+        if self._settings.compiles:
+            forget_compiled()
         if self._worker.device.type == "cuda":
             torch.cuda.empty_cache()
+
+    def _compile(self, placed: nn.Module) -> nn.Module:
+        """Return what is called in training in place of what `_place` returned."""
+        return compiled(placed)
 
     def _place(self, model: nn.Module) -> nn.Module:
         """Return what is called in training for a model on the device: the model itself, or around it."""
@@ -195,6 +228,16 @@ class Single:
         if self._dtype is None:
             return contextlib.nullcontext()
         return torch.autocast(self._worker.device.type, dtype=self._dtype)
+
+
+def normalisations(model: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    """Return the modules that keep statistics of the batches that they see in training."""
+    kind = nn.modules.batchnorm._BatchNorm
+    return [
+        item for item in model.modules()
+        if isinstance(item, kind) and item.running_mean is not None
+        and item.num_batches_tracked is not None
+    ]  # fmt: skip
 
 
 def _copied(model: nn.Module) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from workbench.strategies.capabilities import Capabilities
 from workbench.strategies.group import Group
+from workbench.strategies.weight_mean import WeightMean
 
 OptimizerFactory = Callable[[Iterable[Any]], Optimizer]
 """From parameters, or groups of parameters as torch takes them, to an optimizer."""
@@ -56,10 +57,13 @@ class StepSettings:
         precision: Type of the arithmetic: fp32, bf16 or fp16.
         clip_norm: Gradients are scaled down to at most this norm.
         recompute: Whether the activations of the model's blocks are computed again in the backward pass.
+        compiles: Whether torch.compile makes code for the model in the first step.
         mark: Called at the end of each part of a step with its name: data, forward, backward, update.
         group: Divides named parameters into the groups of the optimizer; None for a single group. The rate of
             a step is multiplied by the `lr_factor` of a group.
-        average_decay: Decay of the mean of the weights that is evaluated and stored; None for the weights.
+        average: Makes the mean of the weights that is evaluated and stored; None for the weights.
+        find_unused: Whether workers look in each step for parameters that it leaves without a gradient; auto:
+            if the first step leaves any.
         peak_lr: The learning rate of which schedules are parts.
         call: How a model is called with the inputs of a micro batch, which need not be one tensor.
     """
@@ -68,9 +72,11 @@ class StepSettings:
     precision: str = "fp32"
     clip_norm: float | None = None
     recompute: bool = False
+    compiles: bool = False
     mark: Callable[[str], None] = lambda part: None
     group: Callable[[Iterable[tuple[str, nn.Parameter]]], list[dict[str, Any]]] | None = None
-    average_decay: float | None = None
+    average: Callable[[nn.Module], WeightMean] | None = None
+    find_unused: bool | Literal["auto"] = "auto"
     peak_lr: float = 1.0
     call: Callable[[nn.Module, Any], Any] = nn.Module.__call__
 
@@ -193,6 +199,24 @@ class NoiseMeasuring(Protocol):
 
         Args:
             batch: This worker's micro batches; all of them have samples.
+        """
+        ...
+
+
+@runtime_checkable
+class StatisticsRenewing(Protocol):
+    """A strategy that may show weights to which statistics of batch normalisation do not fit; optional."""
+
+    @property
+    def needs_statistics(self) -> bool:
+        """Whether it shows such weights now, the same on every worker."""
+        ...
+
+    def renew_statistics(self, inputs: Iterable[Any]) -> None:
+        """Gather the statistics anew; every worker must call it, while the strategy is not training.
+
+        Args:
+            inputs: This worker's part of the training samples, in micro batches.
         """
         ...
 

@@ -19,6 +19,8 @@ from optuna.trial import TrialState, create_trial
 from workbench.experiment import Experiment
 from workbench.space import Params
 from workbench.study import samplers
+from workbench.study.knowledge import Knowledge, Result
+from workbench.study.limits import limits_of_new_trial, record_limits
 from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
 from workbench.study.pruners import make_pruner
@@ -55,7 +57,7 @@ class Projection:
         self._experiment = experiment
         self._metrics = [objective.metric for objective in experiment.objectives]
         self._running: dict[int, optuna.Trial] = {}
-        self._history = samplers.History()
+        self._knowledge = Knowledge()
         self._worst: list[float] | None = None
         self._storage = _Memory()
         with quiet():
@@ -86,7 +88,7 @@ class Projection:
             uses_sampler = sampled and (params is None or self._experiment.sampler.kind.keeps_notes)
             if uses_sampler:
                 self._study.sampler = samplers.make_sampler(
-                    self._experiment, configuration, self.parameters, self._history
+                    self._experiment, configuration, self.parameters, self._knowledge
                 )
             trial = self._study.ask()
             if uses_sampler:
@@ -141,10 +143,9 @@ class Projection:
             violations = {limit: violations[limit] for limit in limits if limit in violations}
         state, values = self._translate(outcome)
         with quiet():
-            for limit, violation in violations.items():
-                trial.set_constraint(limit, violation)
+            record_limits(self._experiment, violations, trial, self._storage, self._id(trial))
             self._study.tell(trial, values, state)
-        self._history.finished.append(self._storage.get_trial(self._id(trial)))
+        self._knowledge.results.append(Result(self._storage.get_trial(self._id(trial)), violations))
 
     def _translate(self, outcome: Outcome) -> tuple[TrialState, list[float] | None]:
         if outcome.state == "complete":
@@ -172,6 +173,7 @@ class Projection:
             reports: Pairs of rung and value of the objective, as reported then.
         """
         complete = outcome.state == "complete"
+        violations = outcome.violations(self._experiment.constraints)
         with quiet():
             prior = create_trial(
                 state=TrialState.COMPLETE if complete else TrialState.PRUNED,
@@ -179,9 +181,9 @@ class Projection:
                 params=self.parameters.to_optuna(params),
                 distributions=self.parameters.distributions(params),
                 intermediate_values={rung: value for rung, value in reports if math.isfinite(value)},
-                constraints=outcome.violations(self._experiment.constraints),
+                **limits_of_new_trial(self._experiment, violations),
             )
             self._study.add_trial(prior)
-        self._history.finished.append(prior)
+        self._knowledge.results.append(Result(prior, violations))
         if complete:
-            self._history.priors.append(prior)
+            self._knowledge.priors.append(prior)

@@ -23,7 +23,8 @@ from scipy.special import log_ndtr
 from threadpoolctl import ThreadpoolController
 
 from workbench.study.encoding import Encoding
-from workbench.study.gaussian_process import GaussianProcess, Kernel, fit
+from workbench.study.gaussian_process import GaussianProcess, fit
+from workbench.study.knowledge import Knowledge, Result
 from workbench.study.parameters import Parameters
 
 # Threads cost small matrices more than they save; the libraries are looked up once.
@@ -42,6 +43,7 @@ _NUM_KEPT = 16
 _SPREADS = (0.03, 0.1, 0.25)
 _CHANGED_SHARES = (0.15, 0.4, 1.0)
 _NEAREST = 3
+_KEPT = -1.0
 
 
 class ProcessSampler(BaseSampler):
@@ -57,8 +59,7 @@ class ProcessSampler(BaseSampler):
         *,
         seed: int,
         design_seed: int,
-        finished: Sequence[FrozenTrial],
-        kernels: dict[tuple[str, int], Kernel],
+        knowledge: Knowledge,
     ) -> None:
         """Prepare one proposal.
 
@@ -66,15 +67,13 @@ class ProcessSampler(BaseSampler):
             parameters: The searched parameters.
             seed: Seed of this proposal.
             design_seed: Seed of the first configurations, the same for all proposals of a study.
-            finished: The trials with a result, in the order in which the results came.
-            kernels: Hyper-parameters by what they model and the number of results; fitted ones are added, to
-                save time only.
+            knowledge: The results so far; what is fitted to them is added.
         """
         self._encoding = Encoding(parameters)
         self._random = np.random.default_rng(seed)
         self._design_seed = design_seed
-        self._finished = finished
-        self._kernels = kernels
+        self._results = knowledge.results
+        self._kernels = knowledge.kernels
         self._independent = RandomSampler(seed)
 
     def infer_relative_search_space(
@@ -87,14 +86,15 @@ class ProcessSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Propose a configuration."""
-        values = result_values(self._finished, study.direction)
+        values = result_values([result.trial for result in self._results], study.direction)
         running = [
             other for other in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             if other.number != trial.number
         ]  # fmt: skip
         num_columns = len(self._encoding.distributions)
         num_first = max(_MIN_RESULTS, 2 + math.ceil(num_columns / 2))
-        if np.isfinite(values).sum() < _MIN_RESULTS or len(self._finished) + len(running) < num_first:
+        num_complete = sum(result.trial.state == TrialState.COMPLETE for result in self._results)
+        if num_complete < _MIN_RESULTS or len(self._results) + len(running) < num_first:
             units = _spread_point(trial.number, num_columns, self._design_seed)
             points, exists = self._encoding.snap(units[None])
             return self._encoding.params(points[0], exists[0])
@@ -112,13 +112,14 @@ class ProcessSampler(BaseSampler):
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
     def _choose(self, values: np.ndarray, running: Sequence[FrozenTrial]) -> tuple[np.ndarray, np.ndarray]:
-        finished = [trial for trial, value in zip(self._finished, values, strict=True) if np.isfinite(value)]
-        located = [self._encoding.locate(trial.params) for trial in (*finished, *running)]
+        trials = [*(result.trial for result in self._results), *running]
+        located = [self._encoding.locate(trial.params) for trial in trials]
         tried, exists = np.array([point for point, _ in located]), np.array([found for _, found in located])
         features = self._encoding.features(tried, exists)
-        goal = self._model("goal", features, values[np.isfinite(values)])
+        goal = self._model("goal", features, values)
         limits = [
-            self._model(name, features, violations) for name, violations in violations_of(finished).items()
+            self._model(name, features, violations)
+            for name, violations in violations_of(self._results).items()
         ]
 
         def score(candidates: np.ndarray) -> np.ndarray:
@@ -128,7 +129,7 @@ class ProcessSampler(BaseSampler):
                 scores += limit.log_chance_at_most(0.0, candidates)
             return scores
 
-        best = np.argsort(-score(features[: len(finished)]), kind="stable")[:_NUM_STARTS]
+        best = np.argsort(-score(features[: len(values)]), kind="stable")[:_NUM_STARTS]
         return self._climb(score, tried[best], {row.tobytes() for row in features})
 
     def _model(self, name: str, features: np.ndarray, values: np.ndarray) -> _Model:
@@ -247,17 +248,18 @@ def _num_fitted(num_results: int) -> int:
 
 
 def result_values(trials: Sequence[FrozenTrial], direction: StudyDirection) -> np.ndarray:
-    """Return what each trial is worth, larger is better; NaN where it says nothing.
+    """Return what each trial is worth, larger is better.
 
     A pruned trial counts as the mean of the complete ones that were nearest to it where it stopped. One that
-    could not be trained (out of memory, diverged) counts as the worst.
+    could not be trained (out of memory, diverged) counts as the worst, and one that failed as the median,
+    because another cause than its configuration is possible.
 
     Args:
         trials: Trials with a result.
         direction: Direction of the objective.
 
     Returns:
-        Shape [trials].
+        Shape [trials]; NaN while no trial has reported.
     """
     sign = 1.0 if direction == StudyDirection.MAXIMIZE else -1.0
     complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
@@ -268,11 +270,11 @@ def result_values(trials: Sequence[FrozenTrial], direction: StudyDirection) -> n
             values[index] = sign * trial.value
         elif trial.state == TrialState.PRUNED and trial.intermediate_values:
             values[index] = sign * _expected_of(trial, complete)
-    if np.isfinite(values).any():
-        worst = np.nanmin(values)
-        for index, trial in enumerate(trials):
-            if trial.state == TrialState.PRUNED and not trial.intermediate_values:
-                values[index] = worst
+    known = values[np.isfinite(values)]
+    if len(known):
+        for index in np.flatnonzero(np.isnan(values)):
+            failed = trials[index].state == TrialState.FAIL
+            values[index] = np.median(known) if failed else known.min()
     return values
 
 
@@ -288,7 +290,7 @@ def _expected_of(pruned: FrozenTrial, complete: Sequence[FrozenTrial]) -> float:
     return fmean(value for _, _, value in compared) if compared else reached
 
 
-def violations_of(trials: Sequence[FrozenTrial]) -> dict[str, np.ndarray]:
-    """Return by how much each limit is broken in each trial; a limit that a trial does not name is kept."""
-    names = sorted({name for trial in trials for name in trial.constraints or {}})
-    return {name: np.array([(trial.constraints or {}).get(name, -1.0) for trial in trials]) for name in names}
+def violations_of(results: Sequence[Result]) -> dict[str, np.ndarray]:
+    """Return by how much each limit is broken in each result; a limit that it does not name is kept."""
+    names = sorted({name for result in results for name in result.violations})
+    return {name: np.array([result.violations.get(name, _KEPT) for result in results]) for name in names}

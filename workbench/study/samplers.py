@@ -7,10 +7,11 @@ configuration, so that what it proposes depends on the history alone.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import itertools
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -34,13 +35,14 @@ from workbench.experiment.samplers import Auto, samplers_for
 from workbench.formatting import format_count
 from workbench.registry import load_object
 from workbench.space import Choice, Fixed
+from workbench.study.knowledge import Knowledge
+from workbench.study.limits import limit_options
 from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
 
-if TYPE_CHECKING:
-    from workbench.study.gaussian_process import Kernel
-
 LARGEST_GRID = 100_000
+_GP_SINCE = {(False, False): (4, 0), (True, False): (4, 2), (False, True): (4, 4), (True, True): (4, 5)}
+"""The first Optuna whose gp handles limits, several objectives, or both."""
 
 
 def stable_seed(*parts: int | str) -> int:
@@ -70,6 +72,7 @@ def check(experiment: Experiment) -> None:
     """
     _check_options(experiment)
     _check_space(experiment)
+    _check_version(experiment)
     if experiment.sampler.kind.enumerates_grid:
         _check_grid(experiment)
     try:
@@ -116,6 +119,21 @@ def _check_space(experiment: Experiment) -> None:
             f"{name} needs at least {format_count(kind.min_parameters, 'parameter')} with several values "
             "in every configuration",
             field="sampler.name", allowed=allowed,
+        )  # fmt: skip
+
+
+def _check_version(experiment: Experiment) -> None:
+    """Refuse what Optuna's gp learned only in the course of Optuna 4."""
+    if not experiment.sampler.kind.needs_every_limit:
+        return
+    needed = _GP_SINCE[bool(experiment.constraints), len(experiment.objectives) > 1]
+    if tuple(int(part) for part in optuna.__version__.split(".")[:2]) < needed:
+        parts = {"limits": experiment.constraints, "several objectives": experiment.objectives[1:]}
+        what = " and ".join(name for name, found in parts.items() if found)
+        raise ExperimentError(
+            f"{experiment.sampler.name} handles {what} with Optuna {needed[0]}.{needed[1]} or newer; "
+            f"{optuna.__version__} is installed",
+            field="sampler.name", allowed="tpe", next_step="Choose tpe, or update Optuna.",
         )  # fmt: skip
 
 
@@ -166,18 +184,6 @@ class _KnowingNSGA3(_Knowing, NSGAIIISampler):
     pass
 
 
-@dataclass
-class History:
-    """What a study knows when it asks for a configuration."""
-
-    finished: list[FrozenTrial] = field(default_factory=list)
-    """The trials with a result, also those of earlier runs, in the order in which the results came."""
-    priors: list[FrozenTrial] = field(default_factory=list)
-    """Complete trials of earlier runs."""
-    kernels: dict[tuple[str, int], Kernel] = field(default_factory=dict)
-    """What was fitted to it, kept to save time only."""
-
-
 @dataclass(frozen=True)
 class SamplerRequest:
     """What a sampler is made for."""
@@ -188,9 +194,11 @@ class SamplerRequest:
     """The seed of the experiment, the same for all configurations."""
     parameters: Parameters
     """The searched parameters."""
-    history: History
+    knowledge: Knowledge
     """What is known."""
     num_objectives: int = 1
+    learns_limits: bool = False
+    """Whether every trial has the limits that the sampler reads."""
 
     @property
     def searched(self) -> dict[str, BaseDistribution] | None:
@@ -202,7 +210,7 @@ def make_sampler(
     experiment: Experiment,
     configuration: int,
     parameters: Parameters,
-    history: History | None = None,
+    knowledge: Knowledge | None = None,
 ) -> BaseSampler:
     """Make the sampler that proposes one configuration.
 
@@ -210,7 +218,7 @@ def make_sampler(
         experiment: The experiment.
         configuration: Number of the configuration, from 0.
         parameters: The searched parameters of its space.
-        history: What is known; None before the first trial.
+        knowledge: What is known; None before the first trial.
 
     Returns:
         An Optuna sampler that has not seen any trial.
@@ -219,8 +227,9 @@ def make_sampler(
     seed = stable_seed("sampler", experiment.seed, configuration)
     given = experiment.sampler.options.items()
     options: dict[str, Any] = {name: value for name, value in given if value is not None}
+    learns_limits = bool(experiment.constraints) or not experiment.sampler.kind.needs_every_limit
     return make(options, SamplerRequest(
-        seed, experiment.seed, parameters, history or History(), len(experiment.objectives)
+        seed, experiment.seed, parameters, knowledge or Knowledge(), len(experiment.objectives), learns_limits
     ))  # fmt: skip
 
 
@@ -237,14 +246,14 @@ def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
             return ProcessSampler(
                 request.parameters, seed=request.seed,
                 design_seed=stable_seed("design", request.experiment_seed),
-                finished=request.history.finished, kernels=request.history.kernels,
+                knowledge=request.knowledge,
             )  # fmt: skip
 
 
 def _suited(request: SamplerRequest) -> Literal["random", "tpe", "process"]:
     if all(found.single() for found in request.parameters.searched.values()):
         return "random"
-    if request.num_objectives > 1 or len(request.history.finished) > Auto.max_process_results:
+    if request.num_objectives > 1 or len(request.knowledge.results) > Auto.max_process_results:
         return "tpe"
     return "process"
 
@@ -268,13 +277,14 @@ def make_tpe(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     multivariate = options.setdefault("multivariate", True)
     grouped = options.setdefault("group", request.searched is None and multivariate)
     searched = request.searched if multivariate and not grouped else None
-    return _known(TPESampler, _KnowingTPE, request.seed, searched, options)
+    return _known(TPESampler, _KnowingTPE, request, searched, options)
 
 
 def make_gp(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     """Make Optuna's Gaussian-process sampler."""
-    options["warn_independent_sampling"] = False
-    return _known(GPSampler, _KnowingGP, request.seed, request.searched, options)
+    if "warn_independent_sampling" in inspect.signature(GPSampler).parameters:  # not in Optuna 4.0
+        options["warn_independent_sampling"] = False
+    return _known(GPSampler, _KnowingGP, request, request.searched, options)
 
 
 def make_cmaes(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
@@ -284,31 +294,32 @@ def make_cmaes(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
         for name, found in request.searched.items()
         if not isinstance(found, CategoricalDistribution)
     }
-    if request.history.priors and not options.get("use_separable_cma"):
-        options["source_trials"] = list(request.history.priors)
+    if request.knowledge.priors and not options.get("use_separable_cma"):
+        options["source_trials"] = list(request.knowledge.priors)
     options["warn_independent_sampling"] = False
-    return _known(CmaEsSampler, _KnowingCmaEs, request.seed, searched, options)
+    return _known(CmaEsSampler, _KnowingCmaEs, request, searched, options)
 
 
 def make_nsga2(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     """Make Optuna's NSGA-II sampler."""
-    return _known(NSGAIISampler, _KnowingNSGA2, request.seed, request.searched, options)
+    return _known(NSGAIISampler, _KnowingNSGA2, request, request.searched, options)
 
 
 def make_nsga3(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     """Make Optuna's NSGA-III sampler."""
-    return _known(NSGAIIISampler, _KnowingNSGA3, request.seed, request.searched, options)
+    return _known(NSGAIIISampler, _KnowingNSGA3, request, request.searched, options)
 
 
 def _known(
     plain: Callable[..., BaseSampler],
     knowing: Callable[..., _Knowing],
-    seed: int,
+    request: SamplerRequest,
     searched: dict[str, BaseDistribution] | None,
     options: dict[str, Any],
 ) -> BaseSampler:
+    options |= limit_options(plain) if request.learns_limits else {}
     if searched is None:
-        return plain(seed=seed, **options)
-    sampler = knowing(seed=seed, **options)
+        return plain(seed=request.seed, **options)
+    sampler = knowing(seed=request.seed, **options)
     sampler.searched = searched
     return sampler

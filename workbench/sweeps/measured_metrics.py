@@ -8,6 +8,7 @@ from __future__ import annotations
 from workbench.data import task_of
 from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment
+from workbench.experiment.schedules import followed_metric
 from workbench.models import LOSSES, METRICS, Task, default_metrics, fits_task
 from workbench.models.configurations import FittedConfiguration, configuration_type
 from workbench.models.estimators import is_from_library
@@ -72,6 +73,8 @@ def check_what_is_reported(experiment: Experiment) -> None:
     wanted += [
         (f"constraints.{index}.metric", item.metric) for index, item in enumerate(experiment.constraints)
     ]
+    followed = followed_metric(experiment.training)
+    wanted += [] if followed is None else [("training.schedule_options.metric", followed)]
     for field, metric in wanted:
         if metric not in reported:
             because = "" if task is None else f": the task of the data is {_TASK_NAMES[task]}"

@@ -19,19 +19,22 @@ from workbench.data import DATASETS, check_options
 from workbench.data.options import existing_path
 from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.experiment import Component, Experiment, PlanSettings, Training
+from workbench.experiment.module_inspection import bound_names, find_source, parameters_of
+from workbench.experiment.schedules import is_own_schedule
 from workbench.loggers.logger import check_logger
 from workbench.models import LOSSES, METRICS, MODELS
 from workbench.models.configurations import check_value, configuration_type
 from workbench.planning.batch_division import fixed_of, with_workers
+from workbench.planning.plan_resolution import field_of
 from workbench.planning.settings import resolve
 from workbench.registry import Registry
 from workbench.resources import inventory
 from workbench.space import Domain
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import capabilities_of
+from workbench.sweeps.beginning import check_beginning
 from workbench.sweeps.cluster import workers_field, workers_wanted
 from workbench.sweeps.measured_metrics import check_loss_and_metrics, check_what_is_reported
-from workbench.sweeps.module_inspection import bound_names, find_source, parameters_of
 from workbench.sweeps.program_checks import check_paths, check_program
 from workbench.sweeps.unknown_names import unknown
 from workbench.training.unusable_optimizers import why_unusable
@@ -95,7 +98,11 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
         yield partial(_check_takes_worker, experiment)
     else:
         yield partial(_check_model, experiment)
-        yield partial(_check_data, experiment, on_this_machine)
+        if on_this_machine:
+            yield partial(_check_path, experiment)
+        yield partial(_check_data, experiment)
+        if on_this_machine:
+            yield partial(check_beginning, experiment)
         yield partial(_check_named_functions, experiment)
         yield partial(check_loss_and_metrics, experiment)
         yield partial(_check_searched_parameters, experiment)
@@ -163,14 +170,19 @@ def _check_model(experiment: Experiment) -> None:
             check_value(experiment.model.name, name, value, field=f"model.{name}")
 
 
-def _check_data(experiment: Experiment, on_this_machine: bool) -> None:
+def _check_path(experiment: Experiment) -> None:
+    """Refuse data that is not there, also where another of its options is still missing."""
+    assert experiment.data is not None
+    path = experiment.data.options.get("path")
+    if not experiment.data.is_reference and isinstance(path, str):
+        existing_path(Path(path))
+
+
+def _check_data(experiment: Experiment) -> None:
     assert experiment.data is not None
     _check_component(experiment.data, DATASETS, "data")
     if not experiment.data.is_reference:
         check_options(experiment.data.name, experiment.data.options)
-        path = experiment.data.options.get("path")
-        if on_this_machine and isinstance(path, str):
-            existing_path(Path(path))
 
 
 def _check_named_functions(experiment: Experiment) -> None:
@@ -226,6 +238,9 @@ def _check_configurations(experiment: Experiment) -> None:
         settings = resolve(experiment, experiment.search.sample(rng))
         if not experiment.makes_own_steps:
             _check_optimizer(settings.training.optimizer, experiment)
+        if is_own_schedule(settings.training.schedule):
+            field = field_of("training", "schedule", experiment.search.root)
+            _check_reference(Component(name=settings.training.schedule), field)
         if settings.plan.strategy not in STRATEGIES:
             raise unknown("plan.strategy", f"unknown strategy {settings.plan.strategy!r}", STRATEGIES.names())
 
@@ -237,6 +252,8 @@ def _check_optimizer(optimizer: str, experiment: Experiment) -> None:
     if ":" in optimizer:
         _check_reference(Component(name=optimizer), field)
         return
+    if not _torch_optimizers():
+        return  # without torch: the machine that trains checks it again
     if optimizer.lower() not in _torch_optimizers():
         raise unknown(field, f"unknown optimizer {optimizer!r}", optimizers())
     reason = why_unusable(optimizer, has_own_model=experiment.model.is_reference)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import functools
+import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,22 +16,30 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from workbench.data import Datasets
+from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
-from workbench.experiment import Component, Experiment, Objective
+from workbench.experiment import Component, Experiment, Objective, Training
+from workbench.experiment.schedules import averaged_from
 from workbench.models.adapters import build_model, load_loss, load_metrics
 from workbench.models.calls import call_model, loss_in
 from workbench.models.lazy_modules import has_lazy, make_fake, set_up_lazy
+from workbench.models.low_rank import add_adapter
 from workbench.models.metrics import AnyMetric, mean_over_samples
 from workbench.models.own_steps import OwnSteps, call_with_batch, metrics_by_name, total_loss
+from workbench.models.pretrained import load_pretrained
 from workbench.performance.flops import count_flops
 from workbench.performance.profiler import StepProfiler
 from workbench.plan import Hardware
-from workbench.planning.settings import TrialSettings, resolve
+from workbench.planning.plan_resolution import field_of
+from workbench.planning.settings import TrialSettings, reference_lr, resolve
+from workbench.resources.compiler import check_compiler
 from workbench.strategies import STRATEGIES
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
+from workbench.strategies.weight_mean import EqualMean, MovingMean, WeightMean
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.parameter_groups import freeze, grouped
+from workbench.training.schedules import ConstantAtTheEnd, Length, Schedule, schedule_of
 from workbench.training.source import Source
 from workbench.training.task import TrialTask
 
@@ -45,6 +54,7 @@ class Parts:
     worker: Worker
     settings: TrialSettings
     strategy: Strategy
+    schedule: Schedule
     profiler: StepProfiler
     train: Source
     validation: Source
@@ -70,26 +80,18 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     datasets = load_trial_data(task.run_id, experiment, task.seed)
     settings = trial_settings(task, device, datasets)
     _seed(task.seed)
+    if settings.plan.compile != "none":
+        check_compiler(field_of("plan", "compile", task.params))
     profiler = profiler or StepProfiler(device.type)
-    groups = settings.training.parameter_groups
     strategy = strategy_of(experiment, settings.plan.strategy)(
-        StepSettings(
-            loss=loss_of(experiment, datasets),
-            precision=settings.plan.precision,
-            clip_norm=settings.training.clip_norm,
-            recompute=settings.plan.recompute == "blocks",
-            mark=profiler.mark,
-            average_decay=settings.training.average_decay,
-            peak_lr=settings.lr,
-            group=functools.partial(grouped, groups=groups) if groups else None,
-            call=call_of(experiment),
-        )
+        step_settings(experiment, settings, datasets, mark=profiler.mark)
     )
     where = "search.optimizer" if "optimizer" in task.params else "training.optimizer"
     # Wrong objectives are refused before a model is built; of own steps only the model knows the metrics.
     known = None if experiment.makes_own_steps else metrics_of(experiment, datasets)
     model = build_trial_model(experiment, task.params, settings, datasets)
     metrics = metrics_of(experiment, datasets, model) if known is None else known
+    schedule = _schedule(experiment, settings, len(datasets.train), metrics, worker)
     mixes_samples = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
     strategy.setup(
         model,
@@ -103,6 +105,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         worker=worker,
         settings=settings,
         strategy=strategy,
+        schedule=schedule,
         profiler=profiler,
         train=Source(datasets.train, device),
         validation=Source(datasets.validation, device),
@@ -110,6 +113,66 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         objectives=experiment.objectives,
         mixes_samples=mixes_samples,
     )
+
+
+def step_settings(
+    experiment: Experiment, settings: TrialSettings, datasets: Datasets, **others: Any
+) -> StepSettings:
+    """Return what a strategy must know about the steps of a trial.
+
+    Args:
+        experiment: The experiment.
+        settings: What follows from it for the trial.
+        datasets: What is trained on.
+        **others: Fields of the result that follow from neither.
+    """
+    training, groups = settings.training, settings.training.parameter_groups
+    return StepSettings(
+        loss=loss_of(experiment, datasets),
+        precision=settings.plan.precision,
+        clip_norm=training.clip_norm,
+        recompute=settings.plan.recompute == "blocks",
+        compiles=settings.plan.compile != "none",
+        average=_average(training, num_batches(len(datasets.train), settings.plan.global_batch)),
+        find_unused=training.find_unused_parameters,
+        peak_lr=settings.lr,
+        group=functools.partial(grouped, groups=groups) if groups else None,
+        call=call_of(experiment),
+        **others,
+    )
+
+
+def _average(training: Training, steps_per_epoch: int) -> Callable[[nn.Module], WeightMean] | None:
+    if training.average_decay is not None:
+        return functools.partial(MovingMean, decay=training.average_decay)
+    if training.average_start is None:
+        return None
+    first_step = averaged_from(training) * steps_per_epoch
+    return functools.partial(EqualMean, first_step=first_step, steps_per_epoch=steps_per_epoch)
+
+
+def _schedule(
+    experiment: Experiment,
+    settings: TrialSettings,
+    num_samples: int,
+    metrics: Collection[str],
+    worker: Worker,
+) -> Schedule:
+    training = settings.training
+    steps_per_epoch = num_batches(num_samples, settings.plan.global_batch)
+    total_steps = steps_per_epoch * training.epochs
+    length = Length(
+        total_steps,
+        warmup_steps=min(settings.warmup_steps(steps_per_epoch), total_steps),
+        epochs=training.epochs,
+        evaluations=math.ceil(training.epochs / training.evaluate_every),
+    )
+    measured = ["train_loss", *(f"val_{name}" for name in metrics)]
+    schedule = schedule_of(training, settings.lr, length, experiment.objectives, measured, worker.group)
+    if training.average_lr is None:
+        return schedule
+    part = training.average_lr / reference_lr(training)
+    return ConstantAtTheEnd(schedule, averaged_from(training) * steps_per_epoch, part)
 
 
 def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) -> TrialSettings:
@@ -135,7 +198,12 @@ def trial_settings(task: TrialTask, device: torch.device, datasets: Datasets) ->
 
 
 def build_trial_model(
-    experiment: Experiment, params: Mapping[str, JsonValue], settings: TrialSettings, datasets: Datasets
+    experiment: Experiment,
+    params: Mapping[str, JsonValue],
+    settings: TrialSettings,
+    datasets: Datasets,
+    *,
+    pretrained: bool = True,
 ) -> torch.nn.Module:
     """Build the model of a trial, on the CPU; lazy modules get their shapes from samples of the data.
 
@@ -144,6 +212,7 @@ def build_trial_model(
         params: The configuration of the trial.
         settings: What follows from both.
         datasets: What the model must fit to.
+        pretrained: Whether to load the weights that the training begins with.
 
     Raises:
         WorkbenchError: If a name or a value is wrong.
@@ -168,7 +237,13 @@ def build_trial_model(
         )
 
     def prepared(model: nn.Module) -> nn.Module:
-        freeze(model, settings.training.parameter_groups)
+        training = settings.training
+        if pretrained and training.weights is not None:
+            path = field_of("training", "weights", params)
+            print(load_pretrained(model, training.weights, field=path).describe(training.weights.path))
+        if training.adapter is not None:
+            add_adapter(model, training.adapter, field=field_of("training", "adapter", params))
+        freeze(model, training.parameter_groups)
         return model
 
     model: nn.Module | None = None

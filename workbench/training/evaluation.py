@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -11,7 +11,7 @@ import torch
 
 from workbench.models.calls import map_tensors, output_in
 from workbench.models.metrics import AnyMetric, Metric, WholeMetric
-from workbench.strategies.strategy import Worker
+from workbench.strategies.strategy import StatisticsRenewing, Strategy, Worker
 from workbench.training.source import Source, WorkerBatch
 
 
@@ -61,6 +61,30 @@ def evaluate(
         gathered = [each for part in worker.group.gather(kept) for each in part]
         values |= {name: metric.compute(gathered) for name, metric in whole.items()}
     return {name: values[name] for name in metrics}
+
+
+def renew_statistics(
+    strategy: Strategy, source: Source, batches: Iterable[np.ndarray], *, micro_batch: int, worker: Worker
+) -> None:
+    """Let batch normalisation see the training samples through the weights that are evaluated, if it has to.
+
+    Args:
+        strategy: Holds the model.
+        source: The training samples.
+        batches: Which of them make the batches of an epoch.
+        micro_batch: Samples that one worker takes at once.
+        worker: Which worker this is.
+    """
+    strategy.train(False)
+    if isinstance(strategy, StatisticsRenewing) and strategy.needs_statistics:
+        parts = (
+            WorkerBatch(
+                source, indices, micro_batch=micro_batch, replica=worker.replica,
+                num_replicas=worker.num_replicas,
+            )
+            for indices in batches
+        )  # fmt: skip
+        strategy.renew_statistics(inputs for part in parts for inputs, _, _ in part)
 
 
 def _finish(

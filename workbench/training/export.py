@@ -75,7 +75,7 @@ def read_model(
 
     datasets = load_trial_data(str(weights), experiment)
     settings = resolve(experiment, params, num_train_samples=len(datasets.train))
-    model = build_trial_model(experiment, params, settings, datasets)
+    model = build_trial_model(experiment, params, settings, datasets, pretrained=False)
     names = {plain_name(name): name for name in model.state_dict()}
     try:
         stored = {plain_name(name): value for name, value in load_file(weights).items()}

@@ -65,8 +65,19 @@ def fit(task: TrialTask, report: Report) -> Outcome:
         vocabulary_size=datasets.vocabulary_size,
     )
     settings = trial_settings(task, torch.device("cpu"), datasets)
+    _refuse_beginnings(settings)
     with threadpool_limits(limits=task.experiment.resources.cpus_per_worker):
         return _Fitting(task, configuration, datasets, settings, report).run()
+
+
+def _refuse_beginnings(settings: TrialSettings) -> None:
+    for name in ("weights", "adapter"):
+        if getattr(settings.training, name) is not None:
+            raise ExperimentError(
+                "a model that is fitted to all samples at once begins with nothing",
+                field=f"training.{name}",
+                next_step="Remove it.",
+            )
 
 
 class _Fitting:

@@ -18,12 +18,12 @@ from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.experiment.trial_value import TrialValue
-from workbench.planning.learning_rate import factor
+from workbench.strategies.compiling import num_compiled
 from workbench.strategies.strategy import NoiseMeasuring, RateSetting
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
 from workbench.training.device import join_trial
-from workbench.training.evaluation import evaluate
+from workbench.training.evaluation import evaluate, renew_statistics
 from workbench.training.noise_meter import NoiseMeter
 from workbench.training.outcome import Outcome, diverged, find_divergence
 from workbench.training.source import WorkerBatch
@@ -89,9 +89,10 @@ class _Loop:
                 next_step="Set plan.accumulation to 2 or more, or choose another rule.",
             )
         self._peak_lr = settings.lr
+        self._compiles = settings.plan.compile != "none"
+        self._num_compiled = num_compiled() if self._compiles else 0
+        self._compile_s: float | None = None
         self._steps_per_epoch = num_batches(len(parts.train), settings.plan.global_batch)
-        self._total_steps = self._steps_per_epoch * settings.training.epochs
-        self._warmup_steps = min(settings.warmup_steps(self._steps_per_epoch), self._total_steps)
 
     def run(self) -> Outcome:
         """Train to the end or until a stop is requested, and return what the exported checkpoint reached."""
@@ -124,6 +125,7 @@ class _Loop:
             start=self._steps_of_epoch,
         ):
             profiler.start_step()
+            began_s = perf_counter()
             measured_micro_batch = self._noise.micro_batch(self._step, len(indices))
             batch = WorkerBatch(
                 source,
@@ -143,21 +145,31 @@ class _Loop:
                 self._noise.add(measured)
                 self._follow_noise()
             strategy.update(self._lr())
+            self._parts.schedule.after_step()
             self._step += 1
             self._steps_of_epoch += 1
-            if window.add(loss, len(indices)):
+            is_due = window.add(loss, len(indices))
+            if self._compiles:
+                self._note_compiling(loss, began_s, len(indices))
+            if is_due:
                 ended = self._read_window()
                 if ended is not None:
                     return ended
         return None
 
+    def _note_compiling(self, loss: torch.Tensor, began_s: float, num_samples: int) -> None:
+        """Tell a step in which code was made from those whose speed counts."""
+        if num_compiled() == self._num_compiled:
+            return
+        loss.item()  # on a GPU the step may still be under way
+        elapsed_s = perf_counter() - began_s
+        self._num_compiled, self._compile_s = num_compiled(), (self._compile_s or 0.0) + elapsed_s
+        self._window.leave_out(elapsed_s, num_samples)
+        self._parts.profiler.close_window()
+        print(f"compiled in {elapsed_s:.1f} s, which the speed leaves out", flush=True)
+
     def _lr(self) -> float:
-        return self._peak_lr * factor(
-            self._parts.settings.training.schedule,
-            self._step,
-            total_steps=self._total_steps,
-            warmup_steps=self._warmup_steps,
-        )
+        return self._peak_lr * self._parts.schedule.factor(self._step)
 
     def _follow_noise(self) -> None:
         """Update the rate of adascale at every measured step; other readings follow the clock."""
@@ -183,6 +195,7 @@ class _Loop:
 
     def _finish_epoch(self) -> Outcome | None:
         self._epochs_done += 1
+        self._parts.schedule.after_epoch()
         self._steps_of_epoch, self._epoch_so_far = 0, (0.0, 0)
         mean_loss = self._window.read().mean_loss
         self._noise.read()
@@ -204,16 +217,20 @@ class _Loop:
         parts = self._parts
         speeds = self._report_event({}, float(self._epochs_done))
         values = {"train_loss": self._window.epoch_mean()}
+        plan, worker = parts.settings.plan, parts.worker
         with self._window.paused():
+            batches = parts.train.batches(
+                global_batch=plan.global_batch, epoch=self._epochs_done - 1, seed=self._task.seed
+            )
+            renew_statistics(
+                parts.strategy, parts.train, batches, micro_batch=plan.micro_batch, worker=worker
+            )
             measured = evaluate(
-                parts.strategy,
-                parts.validation,
-                parts.metrics,
-                batch=parts.settings.plan.micro_batch,
-                worker=parts.worker,
+                parts.strategy, parts.validation, parts.metrics, batch=plan.micro_batch, worker=worker
             )
         values |= {f"val_{name}": value for name, value in measured.items()}
         self._values = values
+        self._parts.schedule.after_evaluation(values)
         is_best = self._value.report(values, step=self._step)
         if not self._value.follows_best:
             is_best = self._epochs_done == parts.settings.training.epochs
@@ -229,6 +246,7 @@ class _Loop:
         """Close the window and return its speed as an event."""
         samples_per_s = self._window.close()
         noise = self._noise.moments()
+        compile_s, self._compile_s = self._compile_s, None
         return TrialReported(
             trial=self._task.trial,
             attempt=self._task.attempt,
@@ -237,6 +255,7 @@ class _Loop:
             elapsed_s=perf_counter() - self._started_s,
             values=values,
             samples_per_s=samples_per_s,
+            compile_s=compile_s,
             parts_s=self._parts.profiler.close_window(),
             gradient_signal_sqr=None if noise is None else noise.signal_sqr,
             gradient_noise=None if noise is None else noise.noise,
@@ -262,6 +281,7 @@ class _Loop:
                 "value": self._value.state(),
                 "values": self._values,
                 "noise": self._noise.state_dict(),
+                "schedule": self._parts.schedule.state_dict(),
                 "random": self._parts.worker.group.gather(checkpoint.random_states()),
             }
             path = ""
@@ -289,7 +309,9 @@ class _Loop:
         self._epoch_so_far = tuple(content["epoch_so_far"])
         self._values = content["values"]
         self._resume_value(content)
-        if "noise" in content:  # checkpoints of earlier versions lack it
+        if "schedule" in content:  # checkpoints of earlier versions lack it
+            self._parts.schedule.load_state_dict(content["schedule"])
+        if "noise" in content:
             self._noise.load_state_dict(content["noise"])
             self._follow_noise()
         rank = self._parts.worker.rank

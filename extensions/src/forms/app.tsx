@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import type { KernelModel } from "../kernel_socket";
 import { AdvicePart } from "./advice_part";
+import { FirstContact } from "./first_contact";
 import type { KernelConnection } from "./kernel_connection";
 import { DataPart } from "./data_part";
 import { Files } from "./files";
@@ -76,6 +77,7 @@ export function App(props: AppProps) {
         text={offersText ? { isShown: hasText, show: setHasText } : null}
       />
       <Notes form={form} />
+      {isWhole && !props.runId ? <FirstContact form={form} onRun={() => setChosen("run")} /> : null}
       <div class={offersText && hasText ? "workbench-form-beside" : ""} inert={isDisconnected}>
         <Part
           {...props}

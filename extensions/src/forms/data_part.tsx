@@ -5,13 +5,19 @@ import { fieldsOf, SectionFields } from "./fields";
 import { Fact } from "./model_part";
 import type { Json, Sample } from "./message_types";
 import type { DataSummary } from "./types";
-import { OutdatedNotice, AsyncResult } from "./async_result";
+import { AsyncResult } from "./async_result";
+import { problemsOf } from "./problems";
 import { Group, useQuery, type FormProps } from "./text_field";
 
 export function DataPart({ form }: FormProps) {
   const state = form.state!;
   const { data } = state.document;
-  useQuery(data ? JSON.stringify([state.is_experiment, data]) : null, () => form.query("data"));
+  const of = data ? JSON.stringify(data) : null;
+  const ask = () => form.query("data", { of });
+  // What is wrong stands under its field; nothing can be read until it is right.
+  const isWrong = problemsOf(state, "data").length > 0;
+  useQuery(of === null || isWrong ? null : JSON.stringify([state.is_experiment, of]), ask);
+  const answer = form.answer("data");
   const section = state.sections.find((one) => one.name === "data");
   return (
     <>
@@ -27,11 +33,10 @@ export function DataPart({ form }: FormProps) {
           <SectionFields form={form} section={section} />
         </Group>
       ) : null}
-      {data ? (
+      {data && !isWrong ? (
         <Group title="Contents">
-          <OutdatedNotice form={form} />
-          <AsyncResult answer={form.answer("data")} working="Reading the data …" onRetry={() => form.query("data")}>
-            {(result) => <Preview result={result} />}
+          <AsyncResult answer={answer} working="Reading the data …" onRetry={ask}>
+            {(result) => (answer?.resultArguments.of === of ? <Preview result={result} /> : null)}
           </AsyncResult>
         </Group>
       ) : null}

@@ -1,6 +1,7 @@
 // The form as an anywidget: it draws what the kernel says, and says what a person does.
 import { h, render as draw } from "preact";
 import type { KernelModel } from "../kernel_socket";
+import { sharePressedKeys } from "../shortcuts";
 import { followTheme, themeName } from "../theme";
 import { App } from "./app";
 import { KernelConnection } from "./kernel_connection";
@@ -22,8 +23,7 @@ interface Model extends KernelModel {
 function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   const root = document.createElement("div");
   root.className = "workbench workbench-form";
-  // Single keys are commands in a notebook; here they are typed into fields.
-  root.dataset.lmSuppressShortcuts = "true";
+  const endKeys = sharePressedKeys(root);
   el.append(root);
   const parts = model.get("parts");
   let drawing = 0;
@@ -52,6 +52,7 @@ function render({ model, el }: { model: Model; el: HTMLElement }): () => void {
   return () => {
     cancelAnimationFrame(drawing);
     endTheme();
+    endKeys();
     model.off("change:run_id", drawSoon);
     model.off("comm_live_update", lookAtKernel);
     form.close();

@@ -16,6 +16,8 @@ export interface QueryState<K extends Topic> {
   arguments: Mapping;
   progress: string;
   result: Results[K] | null;
+  /** Those of the query that had the result. */
+  resultArguments: Mapping;
   problem: Problem | null;
 }
 
@@ -89,9 +91,16 @@ export class KernelConnection {
 
   query(topic: Topic, given: Mapping = {}): void {
     const query = this.nextNumber();
-    const result = this.answer(topic)?.result ?? null;
+    const before = this.answer(topic);
     this.queryNumbers.set(topic, query);
-    this.queries.set(topic, { status: "working", arguments: given, progress: "", result, problem: null });
+    this.queries.set(topic, {
+      status: "working",
+      arguments: given,
+      progress: "",
+      result: before?.result ?? null,
+      resultArguments: before?.resultArguments ?? {},
+      problem: null,
+    });
     this.post({ type: "query", topic, query, arguments: given }, query);
     this.onChange();
   }
@@ -144,11 +153,13 @@ export class KernelConnection {
     // The answer to a later query of another view is as good: both show one experiment.
     if (latest !== undefined && query < latest) return;
     const before = this.answer(topic);
+    const fresh = (result as Results[Topic] | null | undefined) ?? null;
     this.queries.set(topic, {
       status,
       arguments: before?.arguments ?? {},
       progress: progress ?? "",
-      result: (result as Results[Topic] | null | undefined) ?? before?.result ?? null,
+      result: fresh ?? before?.result ?? null,
+      resultArguments: (fresh ? before?.arguments : before?.resultArguments) ?? {},
       problem: problem ?? null,
     });
     this.onChange();

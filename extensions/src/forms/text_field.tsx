@@ -129,8 +129,9 @@ export function ProblemText({ problem, withField = false }: { problem: Problem; 
   );
 }
 
+/** A text as it begins a sentence; a name or a path that it begins with stays as it is. */
 export function capitalized(text: string): string {
-  return text.charAt(0).toUpperCase() + text.slice(1);
+  return /^[a-z]+(?=[\s,;]|[.!?]?$)/.test(text) ? text.charAt(0).toUpperCase() + text.slice(1) : text;
 }
 
 export function asSentence(text: string): string {

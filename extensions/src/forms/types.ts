@@ -144,6 +144,8 @@ export interface FormState {
   models: NamedChoice[];
   datasets: NamedChoice[];
   presets: NamedChoice[];
+  /** A preset to run at once, as long as nothing has been changed. */
+  example?: NamedChoice | null;
 }
 
 /** A view has opened, or the kernel has come back. */

@@ -5,6 +5,7 @@ import type { ReadonlyPartialJSONObject } from "@lumino/coreutils";
 import type { Host } from "../host";
 import type { ViewState } from "../state";
 import type { Done, ExperimentFile, Problem, RunList } from "../types";
+import { openFormNotebook } from "./form_notebook";
 import { workbenchIcon } from "./icon";
 import { COMMANDS } from "./names";
 import type { SidePanel, Tabs } from "./panels";
@@ -26,7 +27,8 @@ export function addCommands(services: Services, faces: Faces): void {
     label: (args) => (args["isPalette"] ? "Open the workbench in a tab" : "Workbench"),
     caption: "Watch and steer training runs",
     icon: workbenchIcon,
-    execute: (args) => open(services, faces, textOf(args, "run"), args["state"] as Partial<ViewState>),
+    execute: (args) =>
+      open(services, faces, textOf(args, "run"), args["state"] as Partial<ViewState>, args["isBeside"] === true),
   });
   commands.addCommand(COMMANDS.showPanel, {
     label: (args) => (args["isPalette"] ? "Show the runs panel" : "Workbench Panel"),
@@ -47,15 +49,28 @@ export function addCommands(services: Services, faces: Faces): void {
       return run === null ? null : open(services, faces, run);
     },
   });
+  commands.addCommand(COMMANDS.form, {
+    label: (args) => (args["isPalette"] ? "Define an experiment in a form" : "Experiment Form"),
+    caption: "Define, advise, run and watch an experiment in a new notebook",
+    icon: workbenchIcon,
+    execute: (args) => openFormNotebook(services.app, textOf(args, "path") ?? undefined),
+  });
   for (const command of Object.values(COMMANDS)) {
     services.palette?.addItem({ command, category: CATEGORY, args: { isPalette: true } });
   }
   services.launcher?.add({ command: COMMANDS.open, category: "Other", rank: 1 });
+  services.launcher?.add({ command: COMMANDS.form, category: "Other", rank: 2 });
 }
 
 /** Open a run or the list, in a tab of Lab, or of the browser where the application has no such tabs. */
-function open(services: Services, faces: Faces, run: string | null, state?: Partial<ViewState>): unknown {
-  if (services.labShell) return faces.tabs.open(run, state);
+function open(
+  services: Services,
+  faces: Faces,
+  run: string | null,
+  state?: Partial<ViewState>,
+  isBeside = false,
+): unknown {
+  if (services.labShell) return faces.tabs.open(run, state, isBeside);
   const hash = run === null ? "" : `#run=${encodeURIComponent(run)}`;
   window.open(`${faces.host.baseUrl}workbench${hash}`, run ?? "workbench");
   return null;
@@ -76,7 +91,7 @@ async function start(host: Host, given: string | null): Promise<string | null> {
     const offered = await get<ExperimentFile[]>(host, "workbench/api/experiments");
     path = await choose(
       "Start a run",
-      offered.map((item) => item.path),
+      offered.filter((item) => item.kind !== "notebook").map((item) => item.path),
       "No experiment files were found.",
     );
   }

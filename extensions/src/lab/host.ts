@@ -10,6 +10,8 @@ let offered: Partial<Host> = {};
 /** Let every host made from now on do these things. */
 export function offer(services: Partial<Host>): void {
   offered = services;
+  // Widgets come with the kernel and know of JupyterLab only what is left for them.
+  window.workbenchHost = services;
 }
 
 /** Make a host out of Lab's own connection settings; every URL follows from the base URL in them. */

@@ -24,7 +24,8 @@ const plugin: JupyterFrontEndPlugin<void> = {
 
 function activate(services: Services): void {
   const settings = new LiveSettings();
-  offer(abilities(services, settings));
+  const revealRun = (run: string): boolean => tabs.reveal(run);
+  offer({ ...abilities(services, settings), revealRun });
   const host = labHost();
   const tabs = new Tabs(services, host, settings);
   const panel = services.labShell && new SidePanel(services, host, settings);
@@ -40,7 +41,9 @@ function activate(services: Services): void {
 /** What JupyterLab does for the view when a person asks for more than it shows. */
 function abilities({ app, labShell }: Services, settings: LiveSettings): Partial<Host> {
   return {
-    openRun: labShell && ((run) => void app.commands.execute(COMMANDS.open, { run })),
+    openFile: (path) => void app.commands.execute("docmanager:open", { path }),
+    openForm: (path) => void app.commands.execute(COMMANDS.form, path === undefined ? {} : { path }),
+    openRun: labShell && ((run, isBeside = false) => void app.commands.execute(COMMANDS.open, { run, isBeside })),
     notify: (message, level) => {
       const isWanted = settings.current.notifications || level === "info";
       if (isWanted) Notification.emit(message, level, { autoClose: SHOWN_FOR_MS[level] });

@@ -10,4 +10,5 @@ export const COMMANDS = {
   openRun: "workbench:open-run",
   showPanel: "workbench:show-panel",
   start: "workbench:start",
+  form: "workbench:new-form",
 } as const;

@@ -56,6 +56,7 @@ export class SidePanel {
 
 /** The tabs of the main area: the list of all runs, or one run each. */
 export class Tabs {
+  #numMade = 0;
   readonly #tracker = new WidgetTracker<MainAreaWidget<ViewWidget>>({ namespace: "workbench" });
   readonly #services: Services;
   readonly #host: Host;
@@ -73,15 +74,29 @@ export class Tabs {
   }
 
   /** Show a run, or the list of runs, in the tab that has it or in a new one. */
-  open(run: string | null, state: State = {}): MainAreaWidget<ViewWidget> {
-    let tab = this.#tracker.find(({ content }) => keyOf(content) === run);
+  open(run: string | null, state: State = {}, isBeside = false): MainAreaWidget<ViewWidget> {
+    let tab = this.#find(run);
     if (!tab) {
       tab = this.#make(run, state);
       void this.#tracker.add(tab);
     }
-    if (!tab.isAttached) this.#services.app.shell.add(tab, "main", { type: "Workbench" });
-    this.#services.app.shell.activateById(tab.id);
+    const { shell } = this.#services.app;
+    if (!tab.isAttached) {
+      shell.add(tab, "main", { type: "Workbench", ...(isBeside ? { mode: "split-right" } : {}) });
+    }
+    shell.activateById(tab.id);
     return tab;
+  }
+
+  /** Show the tab that has a run, if there is one, and return whether. */
+  reveal(run: string): boolean {
+    const tab = this.#find(run);
+    if (tab?.isAttached) this.#services.app.shell.activateById(tab.id);
+    return tab?.isAttached ?? false;
+  }
+
+  #find(run: string | null): MainAreaWidget<ViewWidget> | undefined {
+    return this.#tracker.find(({ content }) => keyOf(content) === run);
   }
 
   #make(run: string | null, state: State): MainAreaWidget<ViewWidget> {
@@ -92,17 +107,20 @@ export class Tabs {
     });
     content.node.dataset.run = run ?? "";
     const tab = new MainAreaWidget({ content });
-    tab.id = `workbench-${run ?? "all"}`;
+    tab.id = `workbench-${run ?? "all"}-${this.#numMade++}`;
     tab.title.label = run ?? "Workbench";
     tab.title.icon = workbenchIcon;
     tab.title.closable = true;
     tab.toolbar.hide();
-    content.stateChanged.connect(() => void this.#tracker.save(tab));
+    content.stateChanged.connect((_, shown) => {
+      if (keyOf(content) !== null && shown.run) tab.title.label = content.node.dataset.run = shown.run;
+      void this.#tracker.save(tab);
+    });
     return tab;
   }
 }
 
-/** The run that a tab was opened for; a tab stays that run's whatever is looked at in it. */
+/** The run that a tab has: what it was opened for, or what was chosen in it since; none for the list of all runs. */
 function keyOf(content: ViewWidget): string | null {
   return content.node.dataset.run || null;
 }

@@ -45,6 +45,8 @@ function Chosen({ controller, runId, chosen }: { controller: Controller; runId: 
 }
 
 /** Its text columns; all others hold numbers. */
+/** The state of a candidate that may still become better or worse. */
+const UNFINISHED = "under way";
 const TEXTS = new Set(["model", "state", "folds", "with"]);
 
 function Leaderboard({ columns, rows }: Pick<ChosenModel, "columns" | "rows">) {
@@ -63,7 +65,7 @@ function Leaderboard({ columns, rows }: Pick<ChosenModel, "columns" | "rows">) {
         </thead>
         <tbody>
           {rows.map((row, number) => (
-            <tr key={number} class={number === 0 ? "workbench-best" : undefined}>
+            <tr key={number} class={number === 0 && !row.includes(UNFINISHED) ? "workbench-best" : undefined}>
               {row.map((cell, at) => (
                 <td key={at} class={classOf(at)}>
                   <bdi>{cell}</bdi>

@@ -1,5 +1,7 @@
 // A figure that was built in Python, fetched from the server and drawn by plotly.
 import { useEffect, useRef, useState } from "preact/hooks";
+import { withRange } from "../brush";
+import { axesOf, followBrushes, withBrushes } from "../brushing";
 import type { Controller } from "../controller";
 import { loadPlotly, themed, trialOf, type Figure, type PlotlyElement } from "../figures";
 import { wordsOf } from "./actions";
@@ -17,9 +19,13 @@ interface FigureBoxProps {
   runId: string;
   name: string;
   live: boolean;
+  /** Which trials it shows, as in the filter of the table. */
+  filter?: string;
+  /** The parameter that decides the colours; empty for none. */
+  colour?: string;
 }
 
-export function FigureBox({ controller, runId, name, live }: FigureBoxProps) {
+export function FigureBox({ controller, runId, name, live, filter = "", colour = "" }: FigureBoxProps) {
   const element = useRef<PlotlyElement & HTMLDivElement>(null);
   const [figure, setFigure] = useState<Figure | null>(null);
   const [problem, setProblem] = useState("");
@@ -28,7 +34,11 @@ export function FigureBox({ controller, runId, name, live }: FigureBoxProps) {
 
   useEffect(() => {
     let gone = false;
-    const path = `runs/${encodeURIComponent(runId)}/figures/${encodeURIComponent(name)}`;
+    const query = new URLSearchParams({
+      ...(filter.trim() ? { filter } : {}),
+      ...(colour ? { colour } : {}),
+    }).toString();
+    const path = `runs/${encodeURIComponent(runId)}/figures/${encodeURIComponent(name)}${query ? `?${query}` : ""}`;
     const fetchFigure = async () => {
       if (controller.hidden) return;
       try {
@@ -46,7 +56,7 @@ export function FigureBox({ controller, runId, name, live }: FigureBoxProps) {
       gone = true;
       clearInterval(timer);
     };
-  }, [runId, name, live]);
+  }, [runId, name, live, filter, colour]);
 
   useEffect(() => {
     const target = element.current;
@@ -55,12 +65,13 @@ export function FigureBox({ controller, runId, name, live }: FigureBoxProps) {
     loadPlotly(controller.host.baseUrl).then(
       (plotly) => {
         if (gone) return;
-        const { data, layout } = themed(figure, theme, `${runId}/${name}`);
+        const shown = axesOf(figure).length ? withBrushes(figure, filter, theme.accent) : figure;
+        const { data, layout } = themed(shown, theme, `${runId}/${name}`);
         void plotly.react(target, data, layout, CONFIG).then(() => {
           target.removeAllListeners?.("plotly_click");
           target.on?.("plotly_click", ({ points }) => {
             const trial = trialOf(points);
-            if (trial !== null) controller.chooseTrial(trial);
+            if (trial !== null && !target.dataset.isBrushed) controller.chooseTrial(trial);
           });
         });
         setDrawn(true);
@@ -70,7 +81,23 @@ export function FigureBox({ controller, runId, name, live }: FigureBoxProps) {
     return () => {
       gone = true;
     };
-  }, [figure, theme]);
+  }, [figure, theme, filter]);
+
+  const axes = figure ? axesOf(figure) : [];
+  const isBrushed = axes.length > 0;
+  const current = useRef({ axes, filter });
+  current.current = { axes, filter };
+  useEffect(() => {
+    if (!isBrushed || !element.current) return;
+    return followBrushes(
+      element.current,
+      () => current.current.axes,
+      (axis, range) => {
+        const text = withRange(current.current.filter, axis, range);
+        if (text !== current.current.filter) controller.filterTrials(text);
+      },
+    );
+  }, [isBrushed]);
 
   useEffect(() => {
     const target = element.current;
@@ -87,7 +114,13 @@ export function FigureBox({ controller, runId, name, live }: FigureBoxProps) {
     <>
       {problem ? <p class="workbench-notice">{problem}</p> : null}
       {drawn || problem ? null : <Empty title="Drawing the figure …" />}
-      <div class="workbench-figure" ref={element} dir="ltr" role="figure" aria-label={titleOf(figure) ?? name} />
+      <div
+        class={`workbench-figure${isBrushed ? " workbench-brushed" : ""}`}
+        ref={element}
+        dir="ltr"
+        role="figure"
+        aria-label={titleOf(figure) ?? name}
+      />
     </>
   );
 }

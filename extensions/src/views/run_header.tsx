@@ -1,12 +1,11 @@
 // How a run stands, and what can be done with it.
 import type { Controller } from "../controller";
 import { formatCount, formatDuration, formatNumber, formatPercent } from "../format";
-import type { Offer, RunDetail } from "../types";
-import { doOffer } from "./actions";
+import type { RunDetail } from "../types";
 import { Empty, ProgressBar, StateMark } from "./components";
 import { Failures } from "./failures";
 import { Labels } from "./labels";
-import { Menu } from "./menu";
+import { Offers } from "./offers";
 
 const ACTIVE = new Set<RunDetail["state"]>(["waiting", "running", "stopping"]);
 const FAILED = new Set<RunDetail["state"]>(["failed", "lost"]);
@@ -75,7 +74,7 @@ function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) 
   const value = chosen ? chosen.value : run.best && objective ? run.best.values[objective.metric] : null;
   const source = chosen ? chosen.model : run.best ? `trial ${run.best.trial}` : null;
   return (
-    <dl class="workbench-facts">
+    <dl class={`workbench-facts${ACTIVE.has(run.state) ? " workbench-facts-live" : ""}`}>
       {run.kind === "advice" ? null : run.front && !chosen ? (
         <FrontFacts front={run.front} />
       ) : (
@@ -111,7 +110,7 @@ interface BestFactProps {
 
 function BestFact({ label = "best", metric, value, source }: BestFactProps) {
   return (
-    <div class="workbench-fact-best">
+    <div class="workbench-fact-best workbench-fact-long">
       <dt>
         {label} <bdi>{metric}</bdi>
       </dt>
@@ -141,7 +140,7 @@ function TimeLeft({ run, isBrief }: { run: RunDetail; isBrief: boolean }) {
   );
   const range = low === high ? null : `${low} to ${high}`;
   return (
-    <div title={range ?? undefined}>
+    <div class="workbench-fact-long" title={range ?? undefined}>
       <dt>time left</dt>
       <dd>
         <span class="workbench-number">{left}</span>
@@ -180,70 +179,5 @@ function Counts({ run }: { run: RunDetail }) {
         ))}
       </dd>
     </div>
-  );
-}
-
-function Offers({ controller, run }: { controller: Controller; run: RunDetail }) {
-  const done = controller.form === "output" ? [] : run.offers.filter((offer) => offer.done_by !== "nobody");
-  const buttons = done.filter((offer) => offer.done_by !== "store");
-  const further = done.filter((offer) => offer.done_by === "store");
-  const stop = controller.form === "output" ? run.offers.filter((offer) => offer.kind === "stop") : [];
-  return (
-    <div class="workbench-offers" role="group" aria-label="Actions for the run">
-      {[...stop, ...buttons].map((offer) => (
-        <OfferButton key={offer.kind} offer={offer} controller={controller} trial={null} />
-      ))}
-      {further.length ? (
-        <Menu label="More" title="Name, tags, notes, archive">
-          {(close) =>
-            further.map((offer) => (
-              <OfferButton key={offer.kind} offer={offer} controller={controller} trial={null} onDone={close} />
-            ))
-          }
-        </Menu>
-      ) : null}
-      {controller.host.openRun && controller.form !== "wide" ? (
-        <button type="button" title="In its own tab" onClick={() => controller.openRun(run.run_id)}>
-          Open
-        </button>
-      ) : null}
-      {run.offers.length ? (
-        <button
-          type="button"
-          class="workbench-quiet"
-          title="Use a terminal or Python instead"
-          onClick={() => controller.openDialog({ kind: "commands", offers: run.offers, title: run.name })}
-        >
-          Commands
-        </button>
-      ) : null}
-    </div>
-  );
-}
-
-interface OfferButtonProps {
-  offer: Offer;
-  controller: Controller;
-  trial: number | null;
-  onDone?(): void;
-}
-
-export function OfferButton({ offer, controller, trial, onDone }: OfferButtonProps) {
-  const asks = Boolean(offer.asks_first);
-  const choose = () => {
-    onDone?.();
-    if (asks) controller.openDialog({ kind: "offer", offer, trial });
-    else doOffer(controller, offer);
-  };
-  return (
-    <button
-      type="button"
-      class={offer.dangerous ? "workbench-danger" : undefined}
-      title={offer.done_by === "page" ? `Opens as a page; ${offer.command} writes it to a file` : offer.command}
-      onClick={choose}
-    >
-      {offer.label}
-      {asks && !offer.label.endsWith("…") ? "…" : ""}
-    </button>
   );
 }

@@ -4,7 +4,8 @@ import type { Controller } from "../controller";
 import { formatAge, formatCount } from "../format";
 import { FIRST_VIEW, type RunState } from "../state";
 import type { RunItem } from "../types";
-import { Code, Empty, ProgressBar, StateMark } from "./components";
+import { Empty, ProgressBar, StateMark } from "./components";
+import { FirstSteps } from "./first_steps";
 import { isFiltered, RunFilters } from "./run_filters";
 import { Sparkline } from "./sparkline";
 import { windowAround } from "./window";
@@ -15,17 +16,23 @@ const RUN_PX = 68;
 
 export function Runs({ controller }: { controller: Controller }) {
   const { runs, view } = controller.state;
+  // The primary action is then the example.
+  const hasNone = runs?.total === 0 && !isFiltered(view.runs);
   return (
     <section class="workbench-runs" aria-label="Runs">
       <header class="workbench-bar">
         <h2>Runs</h2>
         {runs ? <span class="workbench-muted workbench-number">{formatCount(runs.total)}</span> : null}
         <span class="workbench-gap" />
-        <button type="button" class="workbench-primary" onClick={() => controller.openDialog({ kind: "start" })}>
+        <button
+          type="button"
+          class={hasNone ? undefined : "workbench-primary"}
+          onClick={() => controller.openDialog({ kind: "start" })}
+        >
           Start…
         </button>
       </header>
-      <RunFilters controller={controller} />
+      {hasNone ? null : <RunFilters controller={controller} />}
       {runs?.total ? (
         <List controller={controller} />
       ) : (
@@ -75,12 +82,7 @@ function NoRuns(props: { controller: Controller; known: boolean; filtered: boole
       </Empty>
     );
   }
-  return (
-    <Empty title="No runs yet">
-      <p>Start one from an experiment file with the button above, or in a terminal:</p>
-      <Code label="command" text="workbench sweep experiment.yaml" />
-    </Empty>
-  );
+  return <FirstSteps controller={controller} />;
 }
 
 function Item({ item, controller }: { item: RunItem; controller: Controller }) {

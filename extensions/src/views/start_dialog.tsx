@@ -1,14 +1,21 @@
 // Starting a run from one of the experiment files that the server offers.
-import { useEffect, useState } from "preact/hooks";
+import { useState } from "preact/hooks";
 import type { Controller } from "../controller";
 import { parseSettings } from "../format";
-import type { ExperimentFile, Problem } from "../types";
+import type { Problem } from "../types";
 import { problemIn, useSnippet } from "./actions";
 import { Dialog, Empty, Field, ProblemNotice, TheSame } from "./components";
+import { labelOf, useFiles } from "./first_steps";
 
-export function StartDialog({ controller, onClose }: { controller: Controller; onClose(): void }) {
-  const [files, setFiles] = useState<ExperimentFile[] | null>(null);
-  const [path, setPath] = useState("");
+interface StartDialogProps {
+  controller: Controller;
+  /** The file that is chosen at first. */
+  path?: string;
+  onClose(): void;
+}
+
+export function StartDialog({ controller, path: given, onClose }: StartDialogProps) {
+  const [chosen, setPath] = useState(given);
   const [name, setName] = useState("");
   const [settings, setSettings] = useState("");
   const [address, setAddress] = useState("");
@@ -16,15 +23,8 @@ export function StartDialog({ controller, onClose }: { controller: Controller; o
   const [problem, setProblem] = useState<Problem | null>(null);
   const [busy, setBusy] = useState(false);
 
-  useEffect(() => {
-    controller.json<ExperimentFile[]>("experiments").then(
-      (found) => {
-        setFiles(found);
-        setPath(found[0]?.path ?? "");
-      },
-      (error: unknown) => setProblem(problemIn(error)),
-    );
-  }, []);
+  const files = useFiles(controller, setProblem)?.filter((file) => file.kind !== "notebook");
+  const path = chosen ?? files?.[0]?.path ?? "";
 
   const parsed = parseSettings(settings);
   const named = name.trim() ? { name: name.trim() } : {};
@@ -48,6 +48,11 @@ export function StartDialog({ controller, onClose }: { controller: Controller; o
     }
   };
 
+  const edit = () => {
+    controller.host.openForm?.(path);
+    onClose();
+  };
+
   return (
     <Dialog title="Start a run" onClose={onClose}>
       {files?.length === 0 ? (
@@ -56,12 +61,12 @@ export function StartDialog({ controller, onClose }: { controller: Controller; o
         </Empty>
       ) : (
         <form onSubmit={submit}>
-          <Field label="Experiment file">
+          <Field label="Experiment file" hint={files?.find((file) => file.path === path)?.help}>
             {(id) => (
               <select id={id} value={path} onChange={(event) => setPath(event.currentTarget.value)} disabled={!files}>
                 {files?.map((file) => (
                   <option key={file.path} value={file.path}>
-                    {file.path}
+                    {labelOf(file)}
                   </option>
                 ))}
               </select>
@@ -120,6 +125,11 @@ export function StartDialog({ controller, onClose }: { controller: Controller; o
             <button type="submit" class="workbench-primary" disabled={busy || !path}>
               {started ? "Started" : busy ? "Starting …" : "Start"}
             </button>
+            {controller.host.openForm ? (
+              <button type="button" disabled={!path} title="In a new notebook" onClick={edit}>
+                Edit in a form
+              </button>
+            ) : null}
             <button type="button" onClick={onClose}>
               {started ? "Close" : "Cancel"}
             </button>

@@ -3,7 +3,7 @@ import type { ComponentChildren } from "preact";
 import type { Controller } from "../controller";
 import { formatCount, formatDuration, formatNumber, formatRate, formatValue } from "../format";
 import type { TrialDetail } from "../types";
-import { OfferButton } from "./run_header";
+import { OfferButton } from "./offers";
 import { Empty, StateMark } from "./components";
 import { StepParts } from "./throughput";
 import { TrialLog } from "./trial_log";

@@ -60,15 +60,41 @@ def parameters_of(component: Component) -> list[str] | None:
             return list(inspect.signature(component.load()).parameters)
         except (TypeError, ValueError):
             return None
-    module_name, _, name = component.name.partition(":")
-    source = find_source(module_name)
-    if source is None or source.suffix != ".py":
-        return None
-    functions = [
-        node
-        for node in ast.parse(source.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.FunctionDef) and node.name == name
+    return _parameters_in(_statements_of(component), component.name.partition(":")[2])
+
+
+def method_parameters_of(component: Component, method: str) -> list[str] | None:
+    """Return the names of the parameters of a class's method; None as in `parameters_of`.
+
+    Args:
+        component: `module:Class`, or a class defined in this process.
+        method: Name of the method; one that is inherited is not found in source.
+    """
+    if component.payload_hash is not None:
+        if component.payload is None:
+            return None
+        try:
+            return list(inspect.signature(getattr(component.load(), method)).parameters)
+        except (AttributeError, TypeError, ValueError):
+            return None
+    name = component.name.partition(":")[2]
+    classes = [
+        node for node in _statements_of(component) if isinstance(node, ast.ClassDef) and node.name == name
     ]
+    return _parameters_in(classes[-1].body, method) if classes else None
+
+
+def _statements_of(component: Component) -> list[ast.stmt]:
+    """Return the statements of the module that a component names; none if it has no source."""
+    source = find_source(component.name.partition(":")[0])
+    if source is None or source.suffix != ".py":
+        return []
+    return ast.parse(source.read_text(encoding="utf-8")).body
+
+
+def _parameters_in(statements: list[ast.stmt], name: str) -> list[str] | None:
+    """Return the names of the parameters of the function of this name."""
+    functions = [node for node in statements if isinstance(node, ast.FunctionDef) and node.name == name]
     if not functions or functions[-1].decorator_list:
         return None
     arguments = functions[-1].args

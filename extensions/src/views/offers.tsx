@@ -1,0 +1,89 @@
+// What can be done with a run: one button for what is likeliest in its state, and a menu of all the rest.
+import type { Controller } from "../controller";
+import type { Offer, RunDetail } from "../types";
+import { doOffer } from "./actions";
+import { Menu } from "./menu";
+
+/** The first of these that is possible stands beside the menu. */
+const LIKELIEST: Offer["kind"][] = ["stop", "resume", "report"];
+
+export function Offers({ controller, run }: { controller: Controller; run: RunDetail }) {
+  const { host, form } = controller;
+  const done = run.offers.filter((offer) => offer.done_by !== "nobody");
+  const first = LIKELIEST.map((kind) => done.find((offer) => offer.kind === kind)).find(Boolean);
+  const rest = done.filter((offer) => offer !== first);
+  return (
+    <div class="workbench-offers" role="group" aria-label="Actions for the run">
+      {first ? <OfferButton offer={first} controller={controller} trial={null} /> : null}
+      {host.openRun && form !== "wide" ? <OpenButton controller={controller} run={run} /> : null}
+      {run.offers.length ? (
+        <Menu label="More" title="Everything else that can be done with this run">
+          {(close) => (
+            <>
+              {[false, true].map((isOfStore) => (
+                <div key={String(isOfStore)} class="workbench-menu-part">
+                  {rest
+                    .filter((offer) => (offer.done_by === "store") === isOfStore)
+                    .map((offer) => (
+                      <OfferButton key={offer.kind} offer={offer} controller={controller} trial={null} onDone={close} />
+                    ))}
+                </div>
+              ))}
+              <button
+                type="button"
+                title="Use a terminal or Python instead"
+                onClick={() => {
+                  close();
+                  controller.openDialog({ kind: "commands", offers: run.offers, title: run.name });
+                }}
+              >
+                Commands
+              </button>
+            </>
+          )}
+        </Menu>
+      ) : null}
+    </div>
+  );
+}
+
+/** In a notebook the run opens beside it, so that both are seen. */
+function OpenButton({ controller, run }: { controller: Controller; run: RunDetail }) {
+  const isBeside = controller.form === "output";
+  return (
+    <button
+      type="button"
+      title={isBeside ? "In a tab beside this notebook" : "In its own tab"}
+      onClick={() => controller.host.openRun?.(run.run_id, isBeside)}
+    >
+      {isBeside ? "Open beside" : "Open"}
+    </button>
+  );
+}
+
+interface OfferButtonProps {
+  offer: Offer;
+  controller: Controller;
+  trial: number | null;
+  onDone?(): void;
+}
+
+export function OfferButton({ offer, controller, trial, onDone }: OfferButtonProps) {
+  const asks = Boolean(offer.asks_first);
+  const choose = () => {
+    onDone?.();
+    if (asks) controller.openDialog({ kind: "offer", offer, trial });
+    else doOffer(controller, offer);
+  };
+  return (
+    <button
+      type="button"
+      class={offer.dangerous ? "workbench-danger" : undefined}
+      title={offer.done_by === "page" ? `Opens as a page; ${offer.command} writes it to a file` : offer.command}
+      onClick={choose}
+    >
+      {offer.label}
+      {asks && !offer.label.endsWith("…") ? "…" : ""}
+    </button>
+  );
+}

@@ -1,0 +1,84 @@
+"""Low-rank additions to the linear layers of a model (LoRA), made by peft: the model itself stays frozen.
+
+peft is loaded when an experiment has an adapter, and is not a dependency.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from torch import nn
+
+from workbench.errors import ExperimentError
+from workbench.experiment.pretrained import LowRankAdapter
+
+FIELD = "training.adapter"
+INSTALL = "Install it with: pip install 'workbench[lora]'"
+_SHOWN = 6
+
+
+def add_adapter(model: nn.Module, adapter: LowRankAdapter, *, field: str = FIELD) -> nn.Module:
+    """Add trained low-rank matrices to layers of a model, and freeze all else.
+
+    Args:
+        model: The model; it is changed, and keeps its class and how it is called.
+        adapter: What is added.
+        field: The dotted path in which the user wrote it.
+
+    Returns:
+        The model.
+
+    Raises:
+        ExperimentError: If peft is not installed, or the model has no such layers.
+    """
+    try:
+        from peft import (  # pyright: ignore[reportMissingImports]
+            LoraConfig,
+            inject_adapter_in_model,
+        )
+    except ImportError as error:
+        raise ExperimentError(
+            f"LoRA needs the package peft: {error}", field=field, next_step=INSTALL
+        ) from error
+    trained = [name for name, _ in model.named_parameters() if _fits(name, adapter.unfrozen)]
+    if adapter.unfrozen and not trained:
+        raise ExperimentError(
+            "fits no parameter", field=f"{field}.unfrozen",
+            allowed=_first([name for name, _ in model.named_parameters()]),
+        )  # fmt: skip
+    linear = [name for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    targets: Any = list(adapter.targets)
+    if adapter.targets == "auto":
+        chosen = [name for name in linear if f"{name}.weight" not in trained]
+        targets = "|".join(map(re.escape, chosen))
+        if not chosen:
+            raise ExperimentError("the model has no linear layer to add to", field=field)
+    if "" in linear:
+        raise ExperimentError("the model is a single layer, which cannot be added to", field=field)
+    config = LoraConfig(
+        r=adapter.rank, lora_alpha=adapter.alpha or 2 * adapter.rank, lora_dropout=adapter.dropout,
+        target_modules=targets,
+    )  # fmt: skip
+    try:
+        inject_adapter_in_model(config, model)
+    except ValueError as error:
+        raise ExperimentError(
+            f"peft refuses the layers {_first(adapter.targets)}: {error}",
+            field=f"{field}.targets",
+            allowed=_first(linear),
+        ) from error
+    by_name = dict(model.named_parameters())
+    for name in trained:
+        if name in by_name:  # a layer that was added to has other names
+            by_name[name].requires_grad_(True)
+    return model
+
+
+def _fits(name: str, patterns: tuple[str, ...]) -> bool:
+    return any(re.search(pattern, name) for pattern in patterns)
+
+
+def _first(names: Any) -> str:
+    names = [names] if isinstance(names, str) else list(names)
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")

@@ -1,0 +1,324 @@
+"""The course of the learning rate over a training: computed from the step, or chosen by a torch scheduler.
+
+A torch scheduler changes the rate of an optimizer that stands for the whole trial, so that rates of groups,
+phases and shards follow alike. Which schedule, and its options, is left to the experiment.
+"""
+
+from __future__ import annotations
+
+import inspect
+import io
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
+
+from workbench.errors import ExperimentError
+from workbench.experiment import Objective, Training
+from workbench.experiment.schedules import (
+    PLATEAU,
+    check_schedule,
+    followed_metric,
+    is_own_schedule,
+    own_options,
+    plateau_options,
+)
+from workbench.models import goal_of
+from workbench.planning import learning_rate
+from workbench.registry import load_object
+from workbench.strategies.group import Group
+from workbench.training.checkpoint import UNREADABLE
+
+_FIELD, _OPTIONS = "training.schedule", "training.schedule_options"
+_LENGTHS = ("total_steps", "num_training_steps", "T_max")
+"""Arguments of schedulers that mean the length of the training, which is filled in where it is not given."""
+_MAX_PATIENCE = 10
+
+
+@dataclass(frozen=True)
+class Length:
+    """How long a training is.
+
+    Attributes:
+        total_steps: Optimizer steps.
+        warmup_steps: Steps of the warm-up.
+        epochs: Passes over the data.
+        evaluations: How often it is evaluated.
+    """
+
+    total_steps: int
+    warmup_steps: int
+    epochs: int
+    evaluations: int
+
+
+class Schedule(Protocol):
+    """The part of the peak rate that a step uses."""
+
+    def factor(self, step: int) -> float:
+        """Return the part that a step uses; they are requested in order."""
+        ...
+
+    def after_step(self) -> None:
+        """Take note that a step was made."""
+        ...
+
+    def after_epoch(self) -> None:
+        """Take note that an epoch has ended."""
+        ...
+
+    def after_evaluation(self, values: dict[str, float]) -> None:
+        """Take note of what an evaluation measured; every worker must call it."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position, for a checkpoint."""
+        ...
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take over a position."""
+        ...
+
+
+def schedule_of(
+    training: Training, lr: float, length: Length, objectives: tuple[Objective, ...],
+    measured: Collection[str], group: Group,
+) -> Schedule:  # fmt: skip
+    """Return the schedule of a trial.
+
+    Args:
+        training: The training section, searched values in place.
+        lr: The peak rate.
+        length: How long the training is.
+        objectives: What the experiment wants; the first is what plateau follows by default.
+        measured: The names of the metrics that evaluations measure.
+        group: The workers; they follow the same values.
+
+    Raises:
+        ExperimentError: If the schedule does not exist, refuses its options, or follows what is not measured.
+    """
+    check_schedule(training)
+    is_own = is_own_schedule(training.schedule)
+    if training.schedule != PLATEAU and not is_own:
+        return _Computed(training.schedule, length)
+    holder = _RateHolder(lr)
+    metric = followed_metric(training)
+    if is_own:
+        scheduler, by_step = _own(training, holder, length, objectives)
+        takes_metric = isinstance(scheduler, ReduceLROnPlateau)
+        if metric is not None and not takes_metric:
+            raise ExperimentError(
+                f"{training.schedule} receives no metric", field=f"{_OPTIONS}.metric", next_step="Remove it."
+            )
+    else:
+        scheduler, by_step = _plateau(training, holder, length, objectives), False
+        takes_metric = True
+    followed = (metric or objectives[0].metric) if takes_metric else None
+    if followed is not None and followed not in measured:
+        raise ExperimentError(
+            f"{followed!r} is not measured, so the schedule cannot follow it",
+            field=f"{_OPTIONS}.metric", allowed=sorted(measured),
+        )  # fmt: skip
+    return _Driven(scheduler, holder, length, followed, by_step, group)
+
+
+class _Computed:
+    """A schedule that follows from the number of the step alone."""
+
+    def __init__(self, name: str, length: Length) -> None:
+        self._name: Any = name  # checked by the experiment
+        self._length = length
+
+    def factor(self, step: int) -> float:
+        length = self._length
+        return learning_rate.factor(
+            self._name, step, total_steps=length.total_steps, warmup_steps=length.warmup_steps
+        )
+
+    def after_step(self) -> None: ...
+
+    def after_epoch(self) -> None: ...
+
+    def after_evaluation(self, values: dict[str, float]) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+
+class ConstantAtTheEnd:
+    """A schedule that ends with steps of one rate, such as those whose weights are averaged."""
+
+    def __init__(self, schedule: Schedule, first_step: int, part: float) -> None:
+        """Continue another schedule.
+
+        Args:
+            schedule: The schedule until then.
+            first_step: The first step of the constant rate.
+            part: That rate, as a part of the peak rate.
+        """
+        self._schedule, self._first_step, self._part = schedule, first_step, part
+        self.after_step, self.after_epoch = schedule.after_step, schedule.after_epoch
+        self.after_evaluation = schedule.after_evaluation
+        self.state_dict, self.load_state_dict = schedule.state_dict, schedule.load_state_dict
+
+    def factor(self, step: int) -> float:
+        """Return the part that a step uses; see Schedule.factor."""
+        return self._part if step >= self._first_step else self._schedule.factor(step)
+
+
+class _RateHolder(Optimizer):
+    """An optimizer with a rate and nothing to update."""
+
+    def __init__(self, lr: float) -> None:
+        super().__init__([torch.zeros(1)], {"lr": lr})
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Do nothing: schedulers warn where no step was made before theirs."""
+
+    @property
+    def rate(self) -> float:
+        """The rate that the scheduler chose."""
+        return float(self.param_groups[0]["lr"])
+
+
+class _Driven:
+    """A scheduler of torch; a warm-up rises to the rate that it has at that time."""
+
+    def __init__(
+        self, scheduler: Any, holder: _RateHolder, length: Length, metric: str | None, by_step: bool,
+        group: Group,
+    ) -> None:  # fmt: skip
+        self._scheduler, self._holder, self._peak_lr = scheduler, holder, holder.defaults["lr"]
+        self._warmup_steps, self._metric, self._by_step = length.warmup_steps, metric, by_step
+        self._group = group
+        self._check_state()
+
+    def factor(self, step: int) -> float:
+        rise = (step + 1) / self._warmup_steps if step < self._warmup_steps else 1.0
+        return rise * (self._holder.rate / self._peak_lr)
+
+    def after_step(self) -> None:
+        if self._by_step and self._metric is None:
+            self._advance()
+
+    def after_epoch(self) -> None:
+        if not self._by_step and self._metric is None:
+            self._advance()
+
+    def after_evaluation(self, values: dict[str, float]) -> None:
+        if self._metric is not None:
+            # One worker decides: the metric of a model that draws at random may differ between them.
+            self._advance(self._group.broadcast(values[self._metric]))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"rate": self._holder.rate, "scheduler": self._scheduler.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        if not state:
+            raise ExperimentError(
+                "the checkpoint was made with another schedule", field=_FIELD,
+                next_step="Continue with the schedule that the training began with.",
+            )  # fmt: skip
+        self._holder.param_groups[0]["lr"] = state["rate"]
+        self._scheduler.load_state_dict(state["scheduler"])
+
+    def _advance(self, *metrics: float) -> None:
+        self._holder.step()
+        try:
+            self._scheduler.step(*metrics)
+        except (TypeError, ValueError) as error:
+            raise ExperimentError(
+                f"{type(self._scheduler).__name__} fails: {error}", field=_OPTIONS
+            ) from error
+
+    def _check_state(self) -> None:
+        """Refuse a scheduler whose position could not be read back from a checkpoint."""
+        buffer = io.BytesIO()
+        try:
+            torch.save(self._scheduler.state_dict(), buffer)
+            torch.load(io.BytesIO(buffer.getvalue()), weights_only=True)
+        except UNREADABLE as error:
+            raise ExperimentError(
+                f"the state of {type(self._scheduler).__name__} is more than numbers and texts, so that a "
+                "trial could not continue",
+                field=_FIELD,
+                next_step="Let its state_dict return numbers, texts, lists and mappings of these.",
+            ) from error
+
+
+def _plateau(
+    training: Training, holder: _RateHolder, length: Length, objectives: tuple[Objective, ...]
+) -> ReduceLROnPlateau:
+    options = plateau_options(training)
+    patience = options.patience
+    if patience is None:
+        patience = min(_MAX_PATIENCE, max(1, length.evaluations // 10))
+    return ReduceLROnPlateau(
+        holder,
+        mode=options.mode or _mode(options.metric or objectives[0].metric, objectives),
+        patience=patience,
+        factor=options.factor,
+        threshold=options.threshold,
+        threshold_mode=options.threshold_mode,
+        cooldown=options.cooldown,
+        min_lr=options.min_lr,
+    )
+
+
+def _mode(metric: str, objectives: tuple[Objective, ...]) -> Any:
+    """Return whether a metric has to fall or to rise."""
+    goal = next((item.goal for item in objectives if item.metric == metric), None)
+    if goal is None:
+        is_loss = metric in ("train_loss", "val_loss")
+        goal = "minimize" if is_loss else goal_of(metric.removeprefix("val_"))
+    if goal is None:
+        raise ExperimentError(
+            f"it is not known whether {metric} has to fall or to rise",
+            field=f"{_OPTIONS}.mode", allowed="min, max",
+        )  # fmt: skip
+    return "min" if goal == "minimize" else "max"
+
+
+def _own(
+    training: Training, holder: _RateHolder, length: Length, objectives: tuple[Objective, ...]
+) -> tuple[Any, bool]:
+    """Return a scheduler of another package, and whether it goes on at each step."""
+    ours, options = own_options(training)
+    make: Any = load_object(training.schedule, field=_FIELD)
+    if _is_plateau(make) and "mode" not in options:
+        options["mode"] = _mode(ours.metric or objectives[0].metric, objectives)
+    by_step = ours.interval == "step"
+    given = _with_length(make, options, length.total_steps if by_step else length.epochs)
+    try:
+        made = make(holder, **given)
+    except (TypeError, ValueError) as error:
+        raise ExperimentError(f"{training.schedule} refuses its options: {error}", field=_OPTIONS) from error
+    if not isinstance(made, LRScheduler):
+        raise ExperimentError(
+            f"{training.schedule} made an object of type {type(made).__name__}", field=_FIELD,
+            allowed="a subclass of torch.optim.lr_scheduler.LRScheduler, or a function that returns one",
+        )  # fmt: skip
+    if not math.isfinite(holder.rate):
+        raise ExperimentError(f"{training.schedule} begins with the rate {holder.rate}", field=_OPTIONS)
+    return made, by_step
+
+
+def _is_plateau(make: Any) -> bool:
+    return inspect.isclass(make) and issubclass(make, ReduceLROnPlateau)
+
+
+def _with_length(make: Any, options: dict[str, Any], length: int) -> dict[str, Any]:
+    """Return options with the length of the training where the schedule takes it and none is given."""
+    try:
+        known = inspect.signature(make).parameters
+    except (TypeError, ValueError):
+        return options
+    if "epochs" in options:  # another way to state it
+        return options
+    return {name: length for name in _LENGTHS if name in known} | options
