@@ -272,9 +272,8 @@ def result_values(trials: Sequence[FrozenTrial], direction: StudyDirection) -> n
             values[index] = sign * _expected_of(trial, complete)
     known = values[np.isfinite(values)]
     if len(known):
-        for index in np.flatnonzero(np.isnan(values)):
-            failed = trials[index].state == TrialState.FAIL
-            values[index] = np.median(known) if failed else known.min()
+        failed = np.array([trial.state == TrialState.FAIL for trial in trials])
+        values = np.where(np.isnan(values), np.where(failed, np.median(known), known.min()), values)
     return values
 
 
