@@ -16,10 +16,13 @@ import workbench.plan
 from workbench.experiment import PlanSettings
 from workbench.plan import DIMENSIONS, NAMES, SIZES, Hardware, PartialPlan, Plan
 
-PLAN = Plan(workers=2, micro_batch=32, accumulation=4, precision="bf16", strategy="ddp", recompute="blocks")
+PLAN = Plan(
+    workers=2, micro_batch=32, accumulation=4, precision="bf16", strategy="ddp", recompute="blocks",
+    compile="none",
+)  # fmt: skip
 STORED = {
     "workers": 2, "micro_batch": 32, "accumulation": 4, "global_batch": 256, "precision": "bf16",
-    "strategy": "ddp", "recompute": "blocks",
+    "strategy": "ddp", "recompute": "blocks", "compile": "none",
 }  # fmt: skip
 
 ANCHOR = "    @property\n    def global_batch(self) -> int:"
@@ -120,13 +123,13 @@ def test_a_plan_is_stored_with_its_global_batch_and_read_back() -> None:
 
 def test_a_plan_that_an_older_version_stored_has_the_defaults_of_what_it_lacks() -> None:
     older = {name: value for name, value in STORED.items() if name != "recompute"}
-    assert Plan.from_json(older) == Plan(2, 32, 4, "bf16", "ddp", "none")
+    assert Plan.from_json(older) == Plan(2, 32, 4, "bf16", "ddp", "none", "none")
 
 
 def test_what_a_newer_version_or_nobody_can_have_stored_is_left_out() -> None:
     strange: dict[str, Any] = {**STORED, "tensor": 4, "precision": "fp4", "workers": True, "micro_batch": 0}
     assert PartialPlan.from_json(strange).to_json() == {
-        "accumulation": 4, "strategy": "ddp", "recompute": "blocks",
+        "accumulation": 4, "strategy": "ddp", "recompute": "blocks", "compile": "none",
     }  # fmt: skip
     assert PartialPlan.from_json(strange).complete() is None
     with pytest.raises(ValueError, match="workers, micro_batch, accumulation"):

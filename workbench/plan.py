@@ -110,7 +110,7 @@ class Plan:
 
     Example:
         >>> plan = Plan(workers=2, micro_batch=32, accumulation=4, precision="bf16", strategy="ddp",
-        ...             recompute="none")
+        ...             recompute="none", compile="none")
         >>> plan.global_batch
         256
         >>> plan.describe()
@@ -161,6 +161,16 @@ class Plan:
         unmentioned="none",
         advised_for="memory",
         candidates=lambda hardware: ("none", "blocks"),
+    )
+    compile: str = _dimension(
+        "none",
+        "Whether torch.compile makes code for the model in the first step; needs a C++ compiler.",
+        choices=("none", "default"),
+        wording="compiled",
+        unmentioned="none",
+        advised_for="speed",
+        # Compiling may take longer than a whole training: it is compared where an experiment searches it.
+        candidates=lambda hardware: ("none",),
     )
 
     @property

@@ -65,7 +65,7 @@ def test_rows_say_what_was_measured_and_by_whom(store: Store) -> None:
     assert set(rows) == {"probe", "trial alone", "trial beside others"}
     assert {row.run_id for row in rows.values()} == {run_id}
     beside = rows["trial beside others"]
-    assert beside.plan == Plan(2, 32, 1, "fp32", "ddp", "none")
+    assert beside.plan == Plan(2, 32, 1, "fp32", "ddp", "none", "none")
     assert (beside.samples_per_s, beside.step_time_s) == (900.0, 64 / 900.0)
 
 

@@ -90,7 +90,7 @@ def test_the_time_until_another_driver_came_is_no_cost_of_a_restart() -> None:
 
 def test_earlier_measurements_of_the_same_plan_count_beside_those_of_the_run() -> None:
     def earlier(workers: int, speed: float) -> Speed:
-        plan = Plan(workers, 32, 1, "fp32", "ddp", "none")
+        plan = Plan(workers, 32, 1, "fp32", "ddp", "none", "none")
         event = PlanMeasured(setting="", plan=plan.to_json(), samples_per_s=speed)
         found = Speed.of("earlier", event)
         assert found is not None
@@ -105,7 +105,7 @@ def test_an_attempt_is_a_measurement_once_it_has_ended_and_reported_often_enough
     speeds = speeds_of(*attempt(2, 5.0, 1000.0, 1100.0, 1200.0))
     assert speeds.take_measured() == []
     speeds.apply(ended)
-    plan = Plan(2, 32, 1, "fp32", "ddp", "none")
+    plan = Plan(2, 32, 1, "fp32", "ddp", "none", "none")
     assert speeds.take_measured() == [AttemptSpeed(0, plan, 1100.0, (), False)]
     assert speeds.take_measured() == []
     assert speeds_of(*attempt(2, 5.0, 1000.0), ended).take_measured() == []

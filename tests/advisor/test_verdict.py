@@ -41,7 +41,7 @@ def conclude_after(train: Callable[[Callable[[float, float | None], bool]], bool
     measured = [
         PlanMeasured(
             setting="s", plan=plan.to_json(), workers_per_node=[1], num_train_samples=SAMPLES,
-            step_time_s=1e-3 + 1e-4 * plan.micro_batch,
+            step_time_s=1e-3 + 1e-4 * plan.micro_batch, compile_s=12.0,
         )
         for plan in PLANS
     ]  # fmt: skip
@@ -63,6 +63,7 @@ def test_where_no_candidate_came_to_an_evaluation_the_models_answer_and_say_so()
     assert advice.choice.written == "32 = 32 x 1 x 1"
     assert advice.choice.time_to_target_s is None
     assert any("no candidate reached its first evaluation" in text for text in advice.would_change)
+    assert any("compiling takes 12 s" in text for text in advice.measured)
     assert advice.choice.reasons[0] == "7,619 samples/s predicted by the model of step times"
 
 

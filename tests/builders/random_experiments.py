@@ -64,6 +64,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "precision": st.sampled_from(["auto", "fp32", "bf16"]),
         "recompute": st.sampled_from(["auto", "none", "blocks"]),
         "strategy": st.sampled_from(["auto", "ddp", "fsdp"]),
+        "compile": st.sampled_from(["auto", "none", "default"]),
     },
     "budget": {
         "trials": st.none() | st.integers(1, 99),

@@ -44,6 +44,7 @@ def test_what_nobody_says_has_a_plain_answer() -> None:
         "precision": "fp32",
         "strategy": "single",
         "recompute": "none",
+        "compile": "none",
     }
     assert (settings.lr, settings.warmup_epochs, settings.model) == (1e-3, 0.0, {})
 

@@ -206,7 +206,7 @@ def test_adascale_is_refused_where_nothing_can_be_measured(tmp_path: Path) -> No
 
 
 def divide(micro_batch: int, accumulation: int = 1, workers: int = 1) -> Plan:
-    return Plan(workers, micro_batch, accumulation, "fp32", "ddp", "none")
+    return Plan(workers, micro_batch, accumulation, "fp32", "ddp", "none", "none")
 
 
 def meter(plan: Plan, *, enabled: bool = True, mixes_samples: bool = False) -> NoiseMeter:

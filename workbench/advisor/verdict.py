@@ -20,7 +20,7 @@ from workbench.advisor.variants import plan_of, plan_with, read_plan, variant_of
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured, RatesTested
 from workbench.experiment import Experiment
-from workbench.formatting import format_count, format_rate
+from workbench.formatting import format_count, format_duration, format_rate
 from workbench.performance.goodput import efficiency
 from workbench.performance.noise import MAX_NOISE_SCALES
 from workbench.plan import Plan
@@ -196,6 +196,12 @@ def _measured(found: Findings) -> Iterator[str]:
     workers = ", ".join(map(str, counts))
     sizes = f"micro batches of {batches[0]} to {batches[-1]}"
     yield f"{count}: {sizes} on {workers} worker{'s' * (counts != [1])}"
+    compiling_s = [each.compile_s for each in found.knowledge.measured if each.compile_s is not None]
+    if compiling_s:
+        yield (
+            f"compiling takes {format_duration(max(compiling_s))} at the start of a trial, "
+            "which the times above leave out"
+        )
     if found.placements_s:
         packed_s, apart_s = found.placements_s["pack"], found.placements_s["spread"]
         where = "many" if found.placement == "spread" else "few"

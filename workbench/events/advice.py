@@ -27,7 +27,8 @@ class PlanMeasured(EventHeader):
         "size of a worker, versions. Only measurements of one setting belong to one model of step times."
     )
     plan: dict[str, JsonValue] = Field(
-        description="workers, micro_batch, accumulation, global_batch, precision, strategy, recompute."
+        description="workers, micro_batch, accumulation, global_batch, precision, strategy, recompute, "
+        "compile."
     )
     by_trial: int | None = Field(default=None, description="The trial that showed it; None for a probe.")
     beside_others: bool | None = Field(
@@ -52,6 +53,9 @@ class PlanMeasured(EventHeader):
     )
     utilisation: float | None = Field(default=None, description="Fraction of the device's peak rate in use.")
     power_w: float | None = Field(default=None, description="Mean of all devices in use, where metered.")
+    compile_s: float | None = Field(
+        default=None, description="Seconds of the first step, in which the model was compiled."
+    )
     state_bytes: int | None = Field(default=None, description="Size of a checkpoint of the training.")
 
 

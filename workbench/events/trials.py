@@ -33,7 +33,8 @@ class TrialPlanned(TrialEventHeader):
     type: Literal["trial_planned"] = "trial_planned"
     attempt: int = 0
     plan: dict[str, JsonValue] = Field(
-        description="workers, micro_batch, accumulation, global_batch, precision, strategy, recompute."
+        description="workers, micro_batch, accumulation, global_batch, precision, strategy, recompute, "
+        "compile."
     )
 
 
@@ -49,6 +50,10 @@ class TrialReported(TrialEventHeader):
     samples_per_s: float | None = None
     parts_s: dict[str, float] = Field(
         default_factory=dict, description="Seconds per step, by part: data, forward, backward, update."
+    )
+    compile_s: float | None = Field(
+        default=None,
+        description="Seconds of the steps in which the model was compiled, which the speed leaves out.",
     )
     gradient_signal_sqr: float | None = Field(
         default=None, description="|G|^2, the squared norm of the true gradient, smoothed over steps."

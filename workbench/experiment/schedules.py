@@ -24,9 +24,9 @@ NAMES = ("constant", "cosine", "linear", "one_cycle", PLATEAU)
 def _check_name(schedule: str) -> str:
     if schedule in NAMES or re.fullmatch(r"[^:\s]+:[^:\s]+", schedule):
         return schedule
+    names = ", ".join(map(repr, NAMES))
     raise ExperimentError(
-        f"unknown schedule {schedule!r}",
-        allowed=", ".join([*NAMES, "package.module:Class of a torch scheduler"]),
+        f"unknown schedule {schedule!r}", allowed=f"{names} or package.module:Class of a torch scheduler"
     )
 
 

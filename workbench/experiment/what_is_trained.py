@@ -103,6 +103,11 @@ def _check_own_steps(experiment: Experiment) -> None:
                 "own steps make their optimizers themselves", field=f"training.{name}",
                 next_step="Remove it, or pass it to the class: under train, beside its name.",
             )  # fmt: skip
+    if "compile" in experiment.search.root or experiment.plan.decided.get("compile") not in (None, "none"):
+        raise ExperimentError(
+            "own steps call their modules themselves", field="plan.compile", allowed="none",
+            next_step="Remove it, and call torch.compile in configure.",
+        )  # fmt: skip
     if experiment.plan.decided.get("strategy") not in (None, "single", "ddp"):
         raise ExperimentError(
             "own steps need the whole model on each worker",

@@ -47,7 +47,12 @@ def in_words_of_plans(experiment: Experiment) -> Experiment:
                 lr=rate, lr_rule="constant", reference_batch=max(1, round(_middle(search[BATCH])))
             ),
             "plan": PlanSettings(
-                workers=workers, accumulation=1, precision="fp32", strategy="ddp", recompute="none"
+                workers=workers,
+                accumulation=1,
+                precision="fp32",
+                strategy="ddp",
+                recompute="none",
+                compile="none",
             ),
         }
     )

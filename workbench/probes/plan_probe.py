@@ -98,6 +98,7 @@ class _Measured:
     peak_bytes: int | None = None
     power_w: float | None = None
     state_bytes: int | None = None
+    compile_s: float | None = None
 
 
 class _Probe:
@@ -194,6 +195,7 @@ class _Probe:
             times=found[0],
             peak_bytes=peak_bytes,
             power_w=None if used_j is None else used_j / elapsed_s,
+            compile_s=steps.compile_s if parts.settings.plan.compile != "none" else None,
             state_bytes=num_bytes(strategy.state()) if strategy.capabilities.holds_whole_model else None,
         )
 
@@ -280,6 +282,7 @@ class _Probe:
                 "step_flops": step_flops,
                 "utilisation": used,
                 "power_w": found.power_w,
+                "compile_s": found.compile_s,
                 "state_bytes": found.state_bytes,
             }
         )

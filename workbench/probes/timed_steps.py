@@ -40,6 +40,8 @@ class TimedSteps:
         """
         self._parts = parts
         self._peak = peak
+        self.compile_s: float | None = None
+        """Seconds of the first step."""
         self._batches = _full_batches(parts.train, parts.settings.plan.global_batch, seed)
 
     @property
@@ -120,7 +122,7 @@ class TimedSteps:
         self, indices: np.ndarray, *, lr: float | None = None, updates: bool = True
     ) -> dict[str, float]:
         """Make a step, wait for the device, and return the seconds of its parts."""
-        parts = self._parts
+        parts, began_s = self._parts, perf_counter()
         parts.profiler.start_step()
         batch = WorkerBatch(
             parts.train,
@@ -132,7 +134,10 @@ class TimedSteps:
         parts.strategy.forward_backward(batch)
         if updates:
             parts.strategy.update(parts.settings.lr if lr is None else lr)
-        return parts.profiler.close_window()
+        times_s = parts.profiler.close_window()
+        if self.compile_s is None:
+            self.compile_s = perf_counter() - began_s
+        return times_s
 
     def _continues(self, num_done: int, fewest: int, has_time: bool) -> bool:
         """Return whether all workers make one more step, and let them begin it together."""

@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from workbench.errors import ExperimentError
 from workbench.strategies.capabilities import BUILT_IN
+from workbench.strategies.compiling import compiled
 from workbench.strategies.group import Group
 from workbench.strategies.single import Single
 from workbench.strategies.unused_parameters import leaves_unused
@@ -53,9 +54,12 @@ class DataParallel(Single):
         self._is_graph_known = self._settings.find_unused != "auto"
         return self._distributed(model, find_unused=self._settings.find_unused is True)
 
+    def _compile(self, placed: nn.Module) -> nn.Module:
+        return placed  # what it calls is compiled: its own work depends on the step
+
     def _distributed(self, model: nn.Module, *, find_unused: bool) -> DistributedDataParallel:
         return DistributedDataParallel(
-            model,
+            compiled(model) if self._settings.compiles else model,
             process_group=self._worker.group.torch_group(),
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,

@@ -19,6 +19,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils import _pytree
 
 from workbench.strategies.capabilities import BUILT_IN
+from workbench.strategies.compiling import as_it_is, compile_forward
 from workbench.strategies.ddp import DataParallel
 
 MIN_BLOCK_PARAMETERS = 100_000
@@ -35,7 +36,7 @@ class FullySharded(DataParallel):
 
         Parameters that are gathered in inference mode could not be trained any more.
         """
-        with torch.no_grad(), self._autocast():
+        with torch.no_grad(), self._autocast(), as_it_is():
             return self._settings.call(self._model, inputs)
 
     def train(self, mode: bool) -> None:
@@ -111,6 +112,8 @@ class FullySharded(DataParallel):
         self._whole_parameters: list[Tensor] = []
         mesh = self._worker.group.mesh()
         for block in [*_blocks(model), model]:
+            if self._settings.compiles:
+                compile_forward(block)
             block.register_forward_hook(_register_dataclass)
             fully_shard(block, mesh=mesh)
         return model
@@ -127,8 +130,8 @@ class FullySharded(DataParallel):
 
     def _exchange_gradients(self, now: bool) -> None:
         if now != self._exchanges:  # the call visits every module of the model
-            assert isinstance(self._trained, FSDPModule)
-            self._trained.set_requires_gradient_sync(now)
+            assert isinstance(self._model, FSDPModule)
+            self._model.set_requires_gradient_sync(now)
             self._exchanges = now
 
 

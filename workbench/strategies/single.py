@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 
 from workbench.errors import ExperimentError
 from workbench.strategies.capabilities import BUILT_IN
+from workbench.strategies.compiling import compiled, forget_compiled
 from workbench.strategies.gradient_norms import WatchedBatch
 from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.strategy import MeasuredStep, OptimizerFactory, StepBatch, StepSettings, Worker
@@ -46,6 +47,8 @@ class Single:
                 allowed="none; or a model with blocks in a torch.nn.Sequential or ModuleList",
             )
         self._trained = self._place(self._model)
+        if self._settings.compiles:
+            self._trained = self._compile(self._trained)
         named = [item for item in model.named_parameters() if item[1].requires_grad]
         self._parameters = [parameter for _, parameter in named]
         if self._settings.group is None:
@@ -195,8 +198,14 @@ class Single:
     def close(self) -> None:
         """Drop the model, the gradients and the optimizer, and give the device its memory back."""
         del self._model, self._trained, self._parameters, self._optimizer, self._mean
+        if self._settings.compiles:
+            forget_compiled()
         if self._worker.device.type == "cuda":
             torch.cuda.empty_cache()
+
+    def _compile(self, placed: nn.Module) -> nn.Module:
+        """Return what is called in training in place of what `_place` returned."""
+        return compiled(placed)
 
     def _place(self, model: nn.Module) -> nn.Module:
         """Return what is called in training for a model on the device: the model itself, or around it."""

@@ -1,4 +1,4 @@
-"""What a training begins with, before anything runs: whether the weights and the library for adapters exist.
+"""What a training needs on its machine, before anything runs: weights, the library for adapters, a compiler.
 
 Whether the weights fit the model is found where it is built.
 """
@@ -13,15 +13,20 @@ from workbench.experiment import Experiment
 from workbench.experiment.module_inspection import find_source
 from workbench.experiment.pretrained import uses_adapter, weights_of
 from workbench.planning.plan_resolution import field_of
+from workbench.resources.compiler import check_compiler
 
 
 def check_beginning(experiment: Experiment) -> None:
-    """Refuse weights that do not exist, and adapters without peft.
+    """Refuse weights that do not exist, adapters without peft, and compiling without a compiler.
 
     Raises:
         DataError: If there is no such path.
-        ExperimentError: If peft is not installed.
+        ExperimentError: If peft is not installed, or no compiler.
     """
+    searched = experiment.search.root.get("compile")
+    wanted = [experiment.plan.decided.get("compile"), *((searched.values() or []) if searched else [])]
+    if "default" in wanted:
+        check_compiler(field_of("plan", "compile", experiment.search.root))
     for path in weights_of(experiment):
         existing_path(Path(path), field=field_of("training", "weights", experiment.search.root))
     if uses_adapter(experiment) and find_source("peft") is None:

@@ -32,6 +32,7 @@ from workbench.performance.profiler import StepProfiler
 from workbench.plan import Hardware
 from workbench.planning.plan_resolution import field_of
 from workbench.planning.settings import TrialSettings, reference_lr, resolve
+from workbench.resources.compiler import check_compiler
 from workbench.strategies import STRATEGIES
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
 from workbench.strategies.weight_mean import EqualMean, MovingMean, WeightMean
@@ -79,6 +80,8 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     datasets = load_trial_data(task.run_id, experiment, task.seed)
     settings = trial_settings(task, device, datasets)
     _seed(task.seed)
+    if settings.plan.compile != "none":
+        check_compiler(field_of("plan", "compile", task.params))
     profiler = profiler or StepProfiler(device.type)
     strategy = strategy_of(experiment, settings.plan.strategy)(
         step_settings(experiment, settings, datasets, mark=profiler.mark)
@@ -129,6 +132,7 @@ def step_settings(
         precision=settings.plan.precision,
         clip_norm=training.clip_norm,
         recompute=settings.plan.recompute == "blocks",
+        compiles=settings.plan.compile != "none",
         average=_average(training, num_batches(len(datasets.train), settings.plan.global_batch)),
         find_unused=training.find_unused_parameters,
         peak_lr=settings.lr,

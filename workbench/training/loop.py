@@ -18,6 +18,7 @@ from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
 from workbench.experiment.trial_value import TrialValue
+from workbench.strategies.compiling import num_compiled
 from workbench.strategies.strategy import NoiseMeasuring, RateSetting
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
@@ -88,6 +89,9 @@ class _Loop:
                 next_step="Set plan.accumulation to 2 or more, or choose another rule.",
             )
         self._peak_lr = settings.lr
+        self._compiles = settings.plan.compile != "none"
+        self._num_compiled = num_compiled() if self._compiles else 0
+        self._compile_s: float | None = None
         self._steps_per_epoch = num_batches(len(parts.train), settings.plan.global_batch)
 
     def run(self) -> Outcome:
@@ -121,6 +125,7 @@ class _Loop:
             start=self._steps_of_epoch,
         ):
             profiler.start_step()
+            began_s = perf_counter()
             measured_micro_batch = self._noise.micro_batch(self._step, len(indices))
             batch = WorkerBatch(
                 source,
@@ -143,11 +148,25 @@ class _Loop:
             self._parts.schedule.after_step()
             self._step += 1
             self._steps_of_epoch += 1
-            if window.add(loss, len(indices)):
+            is_due = window.add(loss, len(indices))
+            if self._compiles:
+                self._note_compiling(loss, began_s, len(indices))
+            if is_due:
                 ended = self._read_window()
                 if ended is not None:
                     return ended
         return None
+
+    def _note_compiling(self, loss: torch.Tensor, began_s: float, num_samples: int) -> None:
+        """Tell a step in which code was made from those whose speed counts."""
+        if num_compiled() == self._num_compiled:
+            return
+        loss.item()  # on a GPU the step may still be under way
+        elapsed_s = perf_counter() - began_s
+        self._num_compiled, self._compile_s = num_compiled(), (self._compile_s or 0.0) + elapsed_s
+        self._window.leave_out(elapsed_s, num_samples)
+        self._parts.profiler.close_window()
+        print(f"compiled in {elapsed_s:.1f} s, which the speed leaves out", flush=True)
 
     def _lr(self) -> float:
         return self._peak_lr * self._parts.schedule.factor(self._step)
@@ -227,6 +246,7 @@ class _Loop:
         """Close the window and return its speed as an event."""
         samples_per_s = self._window.close()
         noise = self._noise.moments()
+        compile_s, self._compile_s = self._compile_s, None
         return TrialReported(
             trial=self._task.trial,
             attempt=self._task.attempt,
@@ -235,6 +255,7 @@ class _Loop:
             elapsed_s=perf_counter() - self._started_s,
             values=values,
             samples_per_s=samples_per_s,
+            compile_s=compile_s,
             parts_s=self._parts.profiler.close_window(),
             gradient_signal_sqr=None if noise is None else noise.signal_sqr,
             gradient_noise=None if noise is None else noise.noise,

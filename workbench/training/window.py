@@ -41,7 +41,7 @@ class Window:
         self._num_epoch_samples = 0
         self._seen_epoch_sum = 0.0
         self._loss_sum = 0.0
-        self._num_samples = 0
+        self._num_samples = self._num_untimed = 0
         self._num_steps = 0
         self._steps_to_reading = 1
         self._started_s = perf_counter()
@@ -93,6 +93,11 @@ class Window:
         self._steps_to_reading = max(1, round(steps_to_reading))
         return Reading(self._loss_sum / max(self._num_samples, 1), due > 0, requested > 0)
 
+    def leave_out(self, elapsed_s: float, num_samples: int) -> None:
+        """Keep a step that was added, such as one of a warm-up, out of the speed."""
+        self._started_s += elapsed_s
+        self._num_untimed += num_samples
+
     def epoch_mean(self) -> float:
         """Return the mean loss over the samples of the epoch, as of the last reading."""
         return self._seen_epoch_sum / max(self._num_epoch_samples, 1)
@@ -101,15 +106,15 @@ class Window:
         """Return the sum of the losses of the epoch and its samples, as of the last reading."""
         return self._seen_epoch_sum, self._num_epoch_samples
 
-    def close(self) -> float:
+    def close(self) -> float | None:
         """Begin a new window.
 
         Returns:
-            Samples per second of the old one, over all workers.
+            Samples per second of the old one, over all workers; None where none were timed.
         """
-        now_s = perf_counter()
-        samples_per_s = self._num_samples / max(now_s - self._started_s, 1e-9)
-        self._loss_sum, self._num_samples, self._num_steps = 0.0, 0, 0
+        now_s, num_timed = perf_counter(), self._num_samples - self._num_untimed
+        samples_per_s = num_timed / max(now_s - self._started_s, 1e-9) if num_timed else None
+        self._loss_sum, self._num_samples, self._num_untimed, self._num_steps = 0.0, 0, 0, 0
         self._started_s = now_s
         return samples_per_s
 

@@ -1,0 +1,47 @@
+"""Code that torch.compile makes for the training of a model; evaluations use the model as it is.
+
+The compiled module shares the parameters of the model, whose names stay what they are. How long the first
+call takes is measured by training.
+"""
+
+from __future__ import annotations
+
+import importlib
+from contextlib import AbstractContextManager
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+
+def compiled(model: nn.Module) -> nn.Module:
+    """Return what is called in training in place of a model; the first call compiles it."""
+    return cast(nn.Module, _compile(model))
+
+
+def compile_forward(module: nn.Module) -> None:
+    """Compile what a module computes, and leave the hooks around it as they are."""
+    module.forward = _compile(module.forward)  # type: ignore[method-assign]
+
+
+def as_it_is() -> AbstractContextManager[Any]:
+    """Let compiled modules run as they were written for a while: evaluations would compile them again."""
+    return torch.compiler.set_stance("force_eager")
+
+
+def _compile(target: Any) -> Any:
+    # With more threads it starts processes that outlive the trial.
+    settings: Any = importlib.import_module("torch._inductor.config")
+    settings.compile_threads = 1
+    return torch.compile(target)
+
+
+def num_compiled() -> int:
+    """Return how often this process has compiled something: a new kind of batch may take it again."""
+    utils: Any = importlib.import_module("torch._dynamo.utils")
+    return int(utils.counters["stats"]["unique_graphs"])
+
+
+def forget_compiled() -> None:
+    """Drop all compiled code of this process, which refers to models."""
+    torch._dynamo.reset()
