@@ -114,7 +114,7 @@ def test_each_package_installs_without_node_and_runs_a_sweep(
 
     pip = [installed / "python", "-m", "pip", "install", "--quiet", "--constraint", ROOT / "constraints.txt"]
     for package, options in ((wheel, []), (sdist, ["--no-deps", "--force-reinstall"])):
-        run(*pip, *options, package)
+        run(*pip, *options, package if options else f"{package}[all]")
         assert not any((installed / name).exists() for name in ("node", "npm"))
         assert workbench.__version__ in run(installed / "workbench", "--version")
         run(installed / "workbench", "sweep", "small.yaml")

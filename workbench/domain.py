@@ -10,7 +10,7 @@ import itertools
 import math
 import random
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Literal, Self, assert_never, overload
+from typing import Annotated, Any, Literal, overload
 
 from pydantic import (
     ConfigDict,
@@ -23,6 +23,7 @@ from pydantic import (
     model_serializer,
     model_validator,
 )
+from typing_extensions import Self, assert_never
 
 from workbench.errors import ExperimentError
 from workbench.refusals import Checked

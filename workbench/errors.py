@@ -24,9 +24,10 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any
 
 from pydantic import BaseModel, ConfigDict
+from typing_extensions import Self
 
 PROBLEMS_VARIABLE = "WORKBENCH_PROBLEMS_AS_JSON"
 """Set for a command whose errors another process of ours reads: they are printed as one line of JSON."""
@@ -211,3 +212,28 @@ class RunError(WorkbenchError):
 
 class MissingDependencyError(WorkbenchError, ImportError):
     """An optional package is not installed; the message names the command that installs it."""
+
+
+_PARTS = {
+    "train": (
+        "cmaes", "pandas", "PIL", "pyarrow", "pynvml", "ray", "safetensors", "scipy", "sklearn",
+        "threadpoolctl", "torch",
+    ),
+    "lab": ("anywidget", "ipywidgets", "IPython", "jupyter_server", "jupyterlab", "tornado"),
+}  # fmt: skip
+
+
+def missing_part(error: ModuleNotFoundError) -> MissingDependencyError | None:
+    """Return the error of a library that a part of the workbench needs; None for any other library.
+
+    Args:
+        error: What Python raised.
+    """
+    library = (error.name or "").partition(".")[0]
+    part = next((name for name, libraries in _PARTS.items() if library in libraries), None)
+    if part is None:
+        return None
+    return MissingDependencyError(
+        f"this needs {library}, which is not installed",
+        next_step=f"Install it: pip install 'workbench[{part}]'",
+    )

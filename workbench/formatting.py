@@ -10,7 +10,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
+from datetime import datetime, timezone
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, TypeVar
 
@@ -193,7 +193,7 @@ def format_range(low: float, high: float, write: Callable[[float], str]) -> str:
 
 def format_time(unix_s: float) -> str:
     """Write a moment in UTC: `2026-11-22 18:52:07 UTC`."""
-    return datetime.fromtimestamp(unix_s, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return datetime.fromtimestamp(unix_s, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 def compact_duration(seconds: Any) -> Any:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.errors import ExperimentError, UnknownNameError
+from workbench.errors import ExperimentError, UnknownNameError, missing_part
 
 _KEPT_S = 5.0
 
@@ -30,6 +30,7 @@ def load_object(reference: str, *, field: str | None = None) -> Any:
 
     Raises:
         ExperimentError: If the text is not of this form, or the module or the name does not exist.
+        MissingDependencyError: If a module of the workbench needs a library that is not installed.
     """
     module_name, _, qualified_name = reference.partition(":")
     if not module_name or not qualified_name:
@@ -39,6 +40,8 @@ def load_object(reference: str, *, field: str | None = None) -> Any:
     try:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
+        if (part := missing_part(error)) is not None and module_name.startswith("workbench."):
+            raise part from error
         missing = error.name or module_name
         whose = "" if module_name.startswith(missing) else f", which {module_name!r} imports"
         raise ExperimentError(

@@ -9,10 +9,11 @@ from __future__ import annotations
 import random
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any
 
 from pydantic import ConfigDict, Field, JsonValue, RootModel, ValidationError, model_validator
 from pydantic_core import PydanticUndefined
+from typing_extensions import Self
 
 from workbench.domain import Choice, Domain, Fixed, Float, Int, WrittenDomain, describe, same_value
 from workbench.errors import ExperimentError

@@ -16,9 +16,9 @@ from workbench.head.installation import (
     PACKAGE,
     can_attach,
     code_version,
-    import_path,
     installation_id,
     ray_and_python,
+    ray_import_path,
     runtime_environment,
 )
 
@@ -65,7 +65,7 @@ def test_a_head_of_the_same_installation_starts_processes_without_a_detour() -> 
 def test_a_head_of_another_installation_starts_processes_of_this_one(other: dict[str, str]) -> None:
     assert runtime_environment(RECORD | other) == {
         "py_executable": sys.executable,
-        "env_vars": {"PYTHONPATH": import_path()},
+        "env_vars": {"PYTHONPATH": ray_import_path()},
     }
 
 

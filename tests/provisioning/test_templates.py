@@ -151,11 +151,17 @@ def test_a_package_that_cannot_be_installed_is_refused(package: str, said: str) 
 
 
 @pytest.mark.parametrize(
-    "package", ["workbench", "workbench[cluster]>=0.1,<2", "https://here/w-1-py3-none-any.whl"]
+    ("package", "installed"),
+    [
+        ("workbench", "workbench[train]"),
+        ("workbench>=0.1", "workbench[train]>=0.1"),
+        ("workbench[cluster]>=0.1,<2", "workbench[cluster]>=0.1,<2"),
+        ("https://here/w-1-py3-none-any.whl", "workbench[train] @ https://here/w-1-py3-none-any.whl"),
+    ],
 )
-def test_what_pip_finds_by_itself_is_not_copied(package: str) -> None:
+def test_what_pip_finds_by_itself_is_not_copied(package: str, installed: str) -> None:
     (document,) = read(written("aws", package))
-    assert shlex.quote(package) in document["setup_commands"][1]
+    assert shlex.quote(installed) in document["setup_commands"][1]
     assert set(document["file_mounts"]) == {"~/.workbench-token", "~/.pgpass"}
 
 
@@ -167,7 +173,7 @@ def test_a_wheel_is_copied_from_where_it_lies_whatever_folder_the_launcher_runs_
     monkeypatch.chdir(tmp_path)
     (document,) = read(written("aws", wheel.name))
     assert document["file_mounts"][f"~/{wheel.name}"] == str(wheel)
-    assert f" ~/{wheel.name} " in document["setup_commands"][1]
+    assert f" ~/{shlex.quote(wheel.name + '[train]')} " in document["setup_commands"][1]
 
 
 def test_ray_refuses_a_launcher_file_with_a_typing_error() -> None:

@@ -8,7 +8,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
+
+from typing_extensions import Self
 
 from workbench.plan import PartialPlan
 

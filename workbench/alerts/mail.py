@@ -5,9 +5,10 @@ from __future__ import annotations
 import smtplib
 import ssl
 from email.message import EmailMessage
-from typing import Literal, Self, cast
+from typing import Literal, cast
 
 from pydantic import Field, model_validator
+from typing_extensions import Self
 
 from workbench.alerts.sinks import Alert, Secret, Sink
 from workbench.errors import ExperimentError

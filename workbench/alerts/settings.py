@@ -18,9 +18,9 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from typing_extensions import Self
 
 from workbench.alerts.sinks import AnySink
 from workbench.errors import ExperimentError

@@ -11,9 +11,10 @@ import os
 import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, InstanceOf, model_validator
+from typing_extensions import Self
 
 from workbench.errors import ExperimentError, WorkbenchError
 from workbench.registry import Registry

@@ -11,9 +11,10 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from typing_extensions import Self
 
 from workbench.actions import suggest
 from workbench.automl_pipeline.candidate_results import candidates_of, describe_best, describe_counts

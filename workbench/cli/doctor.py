@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import os
-import platform
 import shutil
 import sys
 import time
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from workbench.store import RunRow, Store
 
 _LITTLE_DISK_BYTES = 2**30
-_PACKAGES = ("torch", "ray", "optuna", "plotly", "sqlalchemy", "pydantic", "numpy", "pandas", "scikit-learn")
 _OPTIONAL_PACKAGES = {
     "psycopg": "stores on PostgreSQL: pip install 'workbench[postgresql]'",
     "optuna-dashboard": "Optuna's own dashboard: pip install optuna-dashboard",
@@ -66,7 +64,7 @@ def doctor(as_json: bool) -> int:
     Exits with 1 if something is broken.
     """
     checks: list[Callable[[], list[Finding]]] = [
-        _check_python, _check_packages, _check_hardware, _check_torch, _check_store, _check_runs,
+        _check_packages, _check_hardware, _check_torch, _check_store, _check_runs,
         _check_ray, _check_exposure, _check_settings, _check_cache, _check_optional_tools,
     ]  # fmt: skip
     findings = [finding for check in checks for finding in check()]
@@ -103,20 +101,10 @@ def shutdown(as_json: bool) -> None:
         click.echo("no Ray head is running on this machine")
 
 
-def _check_python() -> list[Finding]:
-    return [Finding("python", "fine", f"{platform.python_version()}, {sys.executable}")]
-
-
 def _check_packages() -> list[Finding]:
-    from workbench import __version__
+    from workbench.cli.doctor_packages import find_packages
 
-    findings = [Finding("workbench", "fine", __version__)]
-    for name in _PACKAGES:
-        try:
-            findings.append(Finding(name, "fine", importlib.metadata.version(name)))
-        except importlib.metadata.PackageNotFoundError:
-            findings.append(Finding(name, "broken", "not installed", f"pip install {name}"))
-    return findings
+    return [Finding(*found) for found in find_packages()]
 
 
 def _check_hardware() -> list[Finding]:
@@ -156,7 +144,11 @@ def _check_gpus(found: Inventory) -> list[Finding]:
 
 def _check_torch() -> list[Finding]:
     """Check torch in a separate process: importing a broken installation may end the process."""
+    import importlib.util
     import subprocess
+
+    if importlib.util.find_spec("torch") is None:
+        return []  # reported with the packages
 
     program = (
         "import torch; n = torch.cuda.device_count(); "

@@ -16,7 +16,7 @@ from workbench.cli.exit_codes import INTERRUPTED, MEANINGS, exit_code_of
 from workbench.cli.lazy_groups import LazyGroup
 from workbench.cli.options import example, store_option
 from workbench.cli.output import print_error
-from workbench.errors import WorkbenchError
+from workbench.errors import WorkbenchError, missing_part
 
 COMMANDS = {
     "check": "workbench.cli.inspect:check",
@@ -70,8 +70,16 @@ class _Root(LazyGroup):
         try:
             return super().invoke(ctx)
         except WorkbenchError as error:
-            print_error(error)
-            return exit_code_of(error)
+            return _report(error)
+        except ModuleNotFoundError as error:
+            if (part := missing_part(error)) is None:
+                raise
+            return _report(part)
+
+
+def _report(error: WorkbenchError) -> int:
+    print_error(error)
+    return exit_code_of(error)
 
 
 @click.group(cls=_Root, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import time
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -129,6 +130,9 @@ def check(
 
 
 def _try_first_steps(experiment: Experiment) -> list[FirstStep]:
+    if experiment.trains_model and importlib.util.find_spec("torch") is None:
+        click.echo("torch is not installed here, so no first step was made", err=True)
+        return []
     from workbench.probes.first_step import try_first_steps
 
     return try_first_steps(experiment)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sysconfig
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 from pydantic import Field, model_validator
+from typing_extensions import Self
 
 from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.options import DatasetOptions, existing_path

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import re
+import sys
 from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
@@ -154,7 +155,7 @@ def check_pattern(pattern: str) -> str:
         )
     try:
         re.compile(pattern)
-        parsed: Any = importlib.import_module("re._parser")
+        parsed: Any = importlib.import_module("sre_parse" if sys.version_info < (3, 11) else "re._parser")
         parts = parsed.parse(pattern)
     except (re.error, OverflowError, RecursionError) as error:
         raise ExperimentError(f"{pattern!r} is not a regular expression: {error}") from error

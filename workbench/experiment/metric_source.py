@@ -6,9 +6,10 @@ Reading them is left to the training.
 from __future__ import annotations
 
 import re
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, field_validator, model_serializer, model_validator
+from typing_extensions import Self
 
 from workbench.errors import ExperimentError
 from workbench.experiment.command import check_path

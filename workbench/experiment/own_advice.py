@@ -5,9 +5,10 @@ How a speed is measured and what follows from it is left to the advisor.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, JsonValue, model_validator
+from typing_extensions import Self
 
 from workbench.domain import Domain
 from workbench.errors import ExperimentError

@@ -6,9 +6,10 @@ experiment is put together.
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, JsonValue, PositiveFloat, model_validator
+from typing_extensions import Self
 
 from workbench.errors import ExperimentError
 from workbench.experiment.parameter_groups import ParameterGroups

@@ -7,6 +7,7 @@ head starts and ends is left to `local_head`. Only `connect` imports ray.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 import socket
@@ -15,10 +16,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from workbench.actions import suggest
-from workbench.errors import RunError
+from workbench.errors import RunError, missing_part
 from workbench.head import local_head, ray_environment
 from workbench.head.installation import can_attach, runtime_environment
 from workbench.head.keeper import HeadFiles
+from workbench.head.ray_startup.sitecustomize import defer_grammar
 from workbench.resources import loaded_ray
 
 _LOGGER = logging.getLogger(__name__)
@@ -65,8 +67,10 @@ def connect(
     Raises:
         RunError: If the cluster cannot be reached, the local head cannot be started, or this process is
             attached to another cluster than `address`.
+        MissingDependencyError: If Ray is not installed.
     """
     os.environ.update(QUIET)
+    _check_installed()
     given = ray_environment.cluster_address(address)
     loaded = loaded_ray()
     if loaded is not None and loaded.is_initialized():
@@ -111,6 +115,14 @@ def attached(address: str | None = None) -> Iterator[None]:
             _num_attached -= 1
             if _num_attached == 0 and _attached_here and _is_attached():
                 loaded_ray().shutdown()
+
+
+def _check_installed() -> None:
+    """Refuse an installation that can submit runs but not drive them."""
+    if importlib.util.find_spec("ray") is None:
+        part = missing_part(ModuleNotFoundError(name="ray"))
+        assert part is not None
+        raise part
 
 
 def _is_attached() -> bool:
@@ -186,6 +198,7 @@ def _prepare_environment(files: HeadFiles) -> None:
 
 
 def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> None:
+    defer_grammar()
     import ray
     from ray import _raylet
     from ray._private import ray_constants, worker

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.errors import RunError
+from workbench.head.ray_startup.sitecustomize import FOLDER
 
 IN_USE_S = 15.0
 """A head that was used within this time may have runs; they mark it several times as often."""
@@ -59,6 +60,11 @@ def import_path() -> str:
     return os.pathsep.join(filter(None, (*source, os.environ.get("PYTHONPATH"))))
 
 
+def ray_import_path() -> str:
+    """Return the PYTHONPATH of a process of Ray, which starts faster with it."""
+    return os.pathsep.join(filter(None, (FOLDER, import_path())))
+
+
 def can_attach(record: Mapping[str, Any], idle_s: float) -> bool:
     """Return whether this process can attach to a local head; one that it cannot attach to is not in use.
 
@@ -90,4 +96,4 @@ def runtime_environment(record: Mapping[str, Any]) -> dict[str, Any] | None:
     is_same = os.path.dirname(record.get("python", sys.executable)) == os.path.dirname(sys.executable)
     if is_same and record.get("package", str(PACKAGE)) == str(PACKAGE):
         return None
-    return {"py_executable": sys.executable, "env_vars": {"PYTHONPATH": import_path()}}
+    return {"py_executable": sys.executable, "env_vars": {"PYTHONPATH": ray_import_path()}}

@@ -24,7 +24,7 @@ import platformdirs
 import psutil
 
 from workbench.errors import ExperimentError, RunError
-from workbench.head.installation import import_path
+from workbench.head.installation import ray_import_path
 from workbench.head.keeper import GRACE_S, START_TIMEOUT_S, HeadFiles
 from workbench.resources import loaded_ray
 
@@ -170,7 +170,7 @@ def start_keeper(files: HeadFiles, arguments: list[str]) -> None:
         keeper = subprocess.Popen(
             [sys.executable, "-m", "workbench.head.keeper", str(files.folder), idle_s, *arguments],
             stdin=subprocess.DEVNULL, stdout=log, stderr=log,
-            cwd=files.folder, env={**environment, "PYTHONPATH": import_path()}, start_new_session=True,
+            cwd=files.folder, env={**environment, "PYTHONPATH": ray_import_path()}, start_new_session=True,
         )  # fmt: skip
     threading.Thread(target=keeper.wait, name="head-reaper", daemon=True).start()
     deadline = time.monotonic() + START_TIMEOUT_S

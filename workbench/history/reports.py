@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic_core import from_json
+from typing_extensions import Self
 
 Floats = NDArray[np.float64]
 
@@ -144,9 +145,12 @@ def _columns_of(mappings: Sequence[Mapping[str, Any]]) -> dict[str, NumberColumn
 
 
 def _read_columns(payloads: Sequence[str]) -> Reports | None:
-    """Parse reports in columns; return None if a value is not a JSON number, such as NaN."""
-    import pyarrow as pa
-    from pyarrow import json
+    """Parse reports in columns; None without pyarrow, or if a value is not a JSON number, such as NaN."""
+    try:
+        import pyarrow as pa
+        from pyarrow import json
+    except ModuleNotFoundError:
+        return None
 
     text = "\n".join(payloads).encode()
     schema = pa.schema([("attempt", pa.int64()), *((name, pa.float64()) for name in _NUMBERS)])

@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Self, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from pydantic import BaseModel, Field, create_model, model_validator
+from typing_extensions import Self
 
 from workbench.errors import ExperimentError
 from workbench.models.configurations import (

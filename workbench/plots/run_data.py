@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
+
+from typing_extensions import Self
 
 from workbench.events import Event, from_json
 from workbench.experiment import Experiment

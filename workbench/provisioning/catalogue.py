@@ -6,7 +6,7 @@ import datetime
 import math
 import re
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Literal
 
 from pydantic import (
     BaseModel,
@@ -17,6 +17,7 @@ from pydantic import (
     ValidationError,
     model_validator,
 )
+from typing_extensions import Self
 
 from workbench.errors import ArgumentError, ExperimentError
 from workbench.experiment.refusals import findings

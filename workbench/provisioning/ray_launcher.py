@@ -93,7 +93,8 @@ def launcher_file(
         "cluster_synced_files": [],
         "setup_commands": [
             "chmod 600 ~/.workbench-token ~/.pgpass",
-            f"pip install torch=={versions()['torch']} {_quote_home(installed)} 'psycopg[binary]>=3.2'",
+            f"pip install torch=={versions()['torch']} {_quote_home(_with_training(installed))} "
+            "'psycopg[binary]>=3.2'",
             f"grep -q WORKBENCH_STORE ~/.bashrc || echo {shlex.quote(_exports(rental, 'auto'))} >> ~/.bashrc",
         ],
         "head_setup_commands": [],
@@ -125,6 +126,15 @@ def _wheel_of(package: str) -> Path | None:
             allowed="the path of a wheel (.whl), a URL, or a requirement such as workbench==0.1.0",
         )  # fmt: skip
     return None
+
+
+def _with_training(package: str) -> str:
+    """Return what pip installs so that a machine can train; extras that were written are left as they are."""
+    if "://" in package:
+        return package if "@" in package else f"workbench[train] @ {package}"
+    if package.endswith(".whl"):
+        return f"{package}[train]"
+    return package if "[" in package else re.sub(r"^[A-Za-z0-9._-]+", r"\g<0>[train]", package)
 
 
 def _instructions(rental: ClusterRequest, path: Path, token_file: str) -> str:

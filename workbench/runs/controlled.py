@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import Any, Self
+from typing import Any
 
 from pydantic import JsonValue
+from typing_extensions import Self
 
 from workbench.actions import stored_payload, suggest
 from workbench.errors import RunError

@@ -7,7 +7,9 @@ import time
 from collections.abc import Callable, Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
+
+from typing_extensions import Self
 
 from workbench.actions import suggest
 from workbench.errors import RunError, RunNotFoundError, StoreUnavailableError

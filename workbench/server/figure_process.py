@@ -8,6 +8,7 @@ import tempfile
 import threading
 from collections.abc import Callable, Collection
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError  # another class in Python 3.10
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 
@@ -72,7 +73,7 @@ class FigureRenderer:
             with self._lock:
                 self._end(pool)
             raise RunError(f"the process that drew {name} of {run_id} ended: try again") from error
-        except TimeoutError as error:
+        except FutureTimeoutError as error:
             with self._lock:
                 self._end(pool)
             raise RunError(f"{name} of {run_id} was not drawn within {_TIMEOUT_S:g} s") from error

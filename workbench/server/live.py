@@ -95,7 +95,7 @@ class LiveSocket(WebSocketMixin, WebSocketHandler, JupyterHandler):  # pyright: 
         threads: ThreadPoolExecutor = self.settings["workbench_threads"]
         loop = asyncio.get_running_loop()
         while True:
-            with contextlib.suppress(TimeoutError):
+            with contextlib.suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(self._woken.wait(), TICK_S)
             self._woken.clear()
             if self._session.unread_s > _PATIENCE_S:

@@ -77,6 +77,6 @@ def _narrate(feed: Feed, run_id: str, data: RunData) -> Iterator[bytes]:
         lines = []
         for _, event in data.add_rows(rows):
             if (text := narrator.line_of(event)) is not None:
-                at = datetime.datetime.fromtimestamp(event.time_unix_s, datetime.UTC)
+                at = datetime.datetime.fromtimestamp(event.time_unix_s, datetime.timezone.utc)
                 lines.append(f"{at:%Y-%m-%dT%H:%M:%SZ} {text}\n")
         yield "".join(lines).encode()

@@ -40,15 +40,20 @@ if TYPE_CHECKING:
 BUSY_TIMEOUT_S = 5.0
 _MIGRATION_TIMEOUT_S = 60.0
 _UNDECODABLE = "Could not decode to UTF-8"
-_DAMAGED_CODES = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
+# The codes of SQLite, for which Python 3.10 has no names, and its texts: there errors have no codes either.
+_DAMAGED_CODES = {11: "database disk image is malformed", 26: "file is not a database"}
 _PASSING_CODES = {
-    sqlite3.SQLITE_BUSY: "another process keeps the database locked",
-    sqlite3.SQLITE_LOCKED: "another process keeps the database locked",
-    sqlite3.SQLITE_FULL: "the disk is full",
-    sqlite3.SQLITE_IOERR: "the disk refuses to read or write",
-    sqlite3.SQLITE_CANTOPEN: "the database file cannot be opened",
-    sqlite3.SQLITE_READONLY: "the database file cannot be written",
-    sqlite3.SQLITE_NOMEM: "there is no memory left",
+    5: ("database is locked", "another process keeps the database locked"),
+    6: ("database table is locked", "another process keeps the database locked"),
+    7: ("out of memory", "there is no memory left"),
+    8: ("attempt to write a readonly database", "the database file cannot be written"),
+    10: ("disk I/O error", "the disk refuses to read or write"),
+    13: ("database or disk is full", "the disk is full"),
+    14: ("unable to open database file", "the database file cannot be opened"),
+}
+_CODE_OF_TEXT = {
+    **{text: code for code, text in _DAMAGED_CODES.items()},
+    **{text: code for code, (text, _) in _PASSING_CODES.items()},
 }
 
 
@@ -300,8 +305,7 @@ def _translate(error: SQLAlchemyError | OSError | sqlite3.Error, url: URL) -> St
         or (isinstance(error, OperationalError | InterfaceError) and not getattr(cause, "sqlstate", None))
     )
     if isinstance(cause, sqlite3.Error):
-        # The low byte is the error; what lies above distinguishes its kinds.
-        code = getattr(cause, "sqlite_errorcode", 0) & 0xFF
+        code = _code_of(cause)
         if code in _DAMAGED_CODES or _UNDECODABLE in str(cause):
             return StoreError(
                 f"{place} is damaged or not a store: {str(cause)[:200]}",
@@ -312,7 +316,7 @@ def _translate(error: SQLAlchemyError | OSError | sqlite3.Error, url: URL) -> St
             )
         if code in _PASSING_CODES:
             return StoreUnavailableError(
-                f"{place}: {_PASSING_CODES[code]} ({cause})",
+                f"{place}: {_PASSING_CODES[code][1]} ({cause})",
                 next_step="Check the disk, its free space and its permissions.",
             )
     elif isinstance(error, OSError):
@@ -327,3 +331,10 @@ def _translate(error: SQLAlchemyError | OSError | sqlite3.Error, url: URL) -> St
     elif is_lost:
         return StoreUnavailableError(f"{place} cannot be reached: {cause}")
     return StoreError(f"{place}: {cause}")
+
+
+def _code_of(error: sqlite3.Error) -> int:
+    """Return the code of SQLite: the low byte, as what lies above distinguishes its kinds; 0 if unknown."""
+    if (code := getattr(error, "sqlite_errorcode", None)) is not None:
+        return code & 0xFF
+    return next((code for text, code in _CODE_OF_TEXT.items() if str(error).startswith(text)), 0)

@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import Self
+
+from typing_extensions import Self
 
 from workbench.errors import StoreError
 from workbench.store import postgresql

@@ -11,10 +11,11 @@ import math
 import os
 import time
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.exc import IntegrityError
+from typing_extensions import Self
 
 from workbench.artifacts import Artifacts
 from workbench.errors import (

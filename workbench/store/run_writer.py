@@ -12,10 +12,11 @@ import time
 import uuid
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
+from typing_extensions import Self
 
 from workbench.errors import LeaseError, StoreError
 from workbench.events import Event, RunStateChanged, to_json

@@ -7,6 +7,7 @@ from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy import BigInteger, Column, Double, ForeignKey, Integer, MetaData, String, Table, Text
+from typing_extensions import Unpack
 
 SCHEMA_VERSION = "0003"
 # A name of our own: a database server may hold the tables of other programs that use alembic too.
@@ -90,10 +91,10 @@ energy = Table(
 
 def select_events(
     run_key: int, trial: int | None, types: Collection[str] | None
-) -> sa.Select[*tuple[Any, ...]]:
+) -> sa.Select[Unpack[tuple[Any, ...]]]:
     """Return what reads the next `chunk` events of a run behind the one numbered `after`, in their order."""
     c = events.c
-    query: sa.Select[*tuple[Any, ...]] = sa.select(c.seq, c.type, c.trial, c.time, c.payload)
+    query: sa.Select[Unpack[tuple[Any, ...]]] = sa.select(c.seq, c.type, c.trial, c.time, c.payload)
     query = query.where(c.run_key == run_key, c.seq > sa.bindparam("after"))
     if trial is not None:
         query = query.where(c.trial == trial)

@@ -18,6 +18,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from workbench.errors import ExperimentError, StoreError
 from workbench.experiment import Experiment
 from workbench.store.urls import hide_password, name_driver
+from workbench.study.limits import limits_of_new_trial
 from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
 from workbench.study.records import ConfigurationRecord, Outcome, TrialRecord, better
@@ -159,6 +160,7 @@ def _frozen(experiment: Experiment, parameters: Parameters, trial: TrialRecord) 
     outcome = trial.outcome(metrics)
     state = _state(outcome)
     params = trial.proposal.params
+    violations = outcome.violations(experiment.constraints) if outcome is not None else None
     frozen = create_trial(
         state=state,
         values=[outcome.values[metric] for metric in metrics]
@@ -168,7 +170,7 @@ def _frozen(experiment: Experiment, parameters: Parameters, trial: TrialRecord) 
         distributions=parameters.distributions(params),
         intermediate_values=dict(trial.reports),
         user_attrs=_user_attributes(trial),
-        constraints=outcome.violations(experiment.constraints) if outcome is not None else None,
+        **limits_of_new_trial(experiment, violations),
     )
     ended_unix_s = trial.ended.time_unix_s if trial.ended else None
     started_unix_s = trial.proposed_unix_s or ended_unix_s

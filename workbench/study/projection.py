@@ -19,6 +19,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 from workbench.experiment import Experiment
 from workbench.space import Params
 from workbench.study import samplers
+from workbench.study.limits import limits_of_new_trial, record_limits
 from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
 from workbench.study.pruners import make_pruner
@@ -141,8 +142,7 @@ class Projection:
             violations = {limit: violations[limit] for limit in limits if limit in violations}
         state, values = self._translate(outcome)
         with quiet():
-            for limit, violation in violations.items():
-                trial.set_constraint(limit, violation)
+            record_limits(self._experiment, violations, trial, self._storage, self._id(trial))
             self._study.tell(trial, values, state)
 
     def _translate(self, outcome: Outcome) -> tuple[TrialState, list[float] | None]:
@@ -171,6 +171,7 @@ class Projection:
             reports: Pairs of rung and value of the objective, as reported then.
         """
         complete = outcome.state == "complete"
+        violations = outcome.violations(self._experiment.constraints)
         with quiet():
             prior = create_trial(
                 state=TrialState.COMPLETE if complete else TrialState.PRUNED,
@@ -178,7 +179,7 @@ class Projection:
                 params=self.parameters.to_optuna(params),
                 distributions=self.parameters.distributions(params),
                 intermediate_values={rung: value for rung, value in reports if math.isfinite(value)},
-                constraints=outcome.violations(self._experiment.constraints),
+                **limits_of_new_trial(self._experiment, violations),
             )
             self._study.add_trial(prior)
         if complete:

@@ -7,6 +7,7 @@ configuration, so that what it proposes depends on the history alone.
 from __future__ import annotations
 
 import hashlib
+import inspect
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -34,9 +35,12 @@ from workbench.experiment.samplers import samplers_for
 from workbench.formatting import format_count
 from workbench.registry import load_object
 from workbench.space import Choice, Fixed
+from workbench.study.limits import limit_options
 from workbench.study.optuna_logging import quiet
 
 LARGEST_GRID = 100_000
+_GP_SINCE = {(False, False): (4, 0), (True, False): (4, 2), (False, True): (4, 4), (True, True): (4, 5)}
+"""The first Optuna whose gp handles limits, several objectives, or both."""
 
 
 def stable_seed(*parts: int | str) -> int:
@@ -66,6 +70,7 @@ def check(experiment: Experiment) -> None:
     """
     _check_options(experiment)
     _check_space(experiment)
+    _check_version(experiment)
     if experiment.sampler.kind.enumerates_grid:
         _check_grid(experiment)
     try:
@@ -112,6 +117,21 @@ def _check_space(experiment: Experiment) -> None:
             f"{name} needs at least {format_count(kind.min_parameters, 'parameter')} with several values "
             "in every configuration",
             field="sampler.name", allowed=allowed,
+        )  # fmt: skip
+
+
+def _check_version(experiment: Experiment) -> None:
+    """Refuse what Optuna's gp learned only in the course of Optuna 4."""
+    if not experiment.sampler.kind.needs_every_limit:
+        return
+    needed = _GP_SINCE[bool(experiment.constraints), len(experiment.objectives) > 1]
+    if tuple(int(part) for part in optuna.__version__.split(".")[:2]) < needed:
+        parts = {"limits": experiment.constraints, "several objectives": experiment.objectives[1:]}
+        what = " and ".join(name for name, found in parts.items() if found)
+        raise ExperimentError(
+            f"{experiment.sampler.name} handles {what} with Optuna {needed[0]}.{needed[1]} or newer; "
+            f"{optuna.__version__} is installed",
+            field="sampler.name", allowed="tpe", next_step="Choose tpe, or update Optuna.",
         )  # fmt: skip
 
 
@@ -174,6 +194,8 @@ class SamplerRequest:
     """The parameters of the space; None if conditions decide which exist."""
     priors: tuple[FrozenTrial, ...] = ()
     """Complete trials of earlier runs."""
+    learns_limits: bool = False
+    """Whether every trial has the limits that the sampler reads."""
 
 
 def make_sampler(
@@ -197,7 +219,8 @@ def make_sampler(
     seed = stable_seed("sampler", experiment.seed, configuration)
     given = experiment.sampler.options.items()
     options: dict[str, Any] = {name: value for name, value in given if value is not None}
-    return make(options, SamplerRequest(seed, experiment.seed, searched, priors))
+    learns_limits = bool(experiment.constraints) or not experiment.sampler.kind.needs_every_limit
+    return make(options, SamplerRequest(seed, experiment.seed, searched, priors, learns_limits))
 
 
 def make_random(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
@@ -219,13 +242,14 @@ def make_tpe(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     multivariate = options.setdefault("multivariate", True)
     grouped = options.setdefault("group", request.searched is None and multivariate)
     searched = request.searched if multivariate and not grouped else None
-    return _known(TPESampler, _KnowingTPE, request.seed, searched, options)
+    return _known(TPESampler, _KnowingTPE, request, searched, options)
 
 
 def make_gp(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     """Make Optuna's Gaussian-process sampler."""
-    options["warn_independent_sampling"] = False
-    return _known(GPSampler, _KnowingGP, request.seed, request.searched, options)
+    if "warn_independent_sampling" in inspect.signature(GPSampler).parameters:  # not in Optuna 4.0
+        options["warn_independent_sampling"] = False
+    return _known(GPSampler, _KnowingGP, request, request.searched, options)
 
 
 def make_cmaes(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
@@ -238,28 +262,29 @@ def make_cmaes(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     if request.priors and not options.get("use_separable_cma"):
         options["source_trials"] = list(request.priors)
     options["warn_independent_sampling"] = False
-    return _known(CmaEsSampler, _KnowingCmaEs, request.seed, searched, options)
+    return _known(CmaEsSampler, _KnowingCmaEs, request, searched, options)
 
 
 def make_nsga2(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     """Make Optuna's NSGA-II sampler."""
-    return _known(NSGAIISampler, _KnowingNSGA2, request.seed, request.searched, options)
+    return _known(NSGAIISampler, _KnowingNSGA2, request, request.searched, options)
 
 
 def make_nsga3(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     """Make Optuna's NSGA-III sampler."""
-    return _known(NSGAIIISampler, _KnowingNSGA3, request.seed, request.searched, options)
+    return _known(NSGAIIISampler, _KnowingNSGA3, request, request.searched, options)
 
 
 def _known(
     plain: Callable[..., BaseSampler],
     knowing: Callable[..., _Knowing],
-    seed: int,
+    request: SamplerRequest,
     searched: dict[str, BaseDistribution] | None,
     options: dict[str, Any],
 ) -> BaseSampler:
+    options |= limit_options(plain) if request.learns_limits else {}
     if searched is None:
-        return plain(seed=seed, **options)
-    sampler = knowing(seed=seed, **options)
+        return plain(seed=request.seed, **options)
+    sampler = knowing(seed=request.seed, **options)
     sampler.searched = searched
     return sampler

@@ -18,7 +18,8 @@ import time
 from collections import deque
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+
+from typing_extensions import Self
 
 from workbench.alerts import Delivery, GpuReading, NodeReading, Settings, payload_of, read_settings
 from workbench.artifacts import Artifacts

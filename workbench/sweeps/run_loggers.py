@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import contextlib
 from types import TracebackType
-from typing import Self
+
+from typing_extensions import Self
 
 from workbench.artifacts import Artifacts
 from workbench.errors import LeaseError, StoreError

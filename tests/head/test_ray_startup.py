@@ -1,0 +1,79 @@
+"""The processes of Ray do not compile a grammar that they do not use, and nobody notices that."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from workbench.head.ray_startup.sitecustomize import FOLDER
+
+GRAMMAR = """
+print("compiled")
+def is_valid_syntax(rule, text):
+    return (rule, text) == ("iri", "https://example.org")
+other = 7
+"""
+USE = """
+from {module} import is_valid_syntax
+print("imported", is_valid_syntax("iri", "https://example.org"), is_valid_syntax("iri", "x"))
+import {module} as module
+print(module.other, module.__spec__.name)
+"""
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """A folder with a package that takes long to import, and a `sitecustomize` of the user's."""
+    (tmp_path / "rfc3987_syntax").mkdir()
+    (tmp_path / "rfc3987_syntax" / "__init__.py").write_text(GRAMMAR)
+    (tmp_path / "sitecustomize.py").write_text("print('own', __name__)")
+    return tmp_path
+
+
+def lines_of(packages: Path, *arguments: str) -> list[str]:
+    path = os.pathsep.join((FOLDER, str(packages)))
+    done = subprocess.run(
+        [sys.executable, *arguments], env={**os.environ, "PYTHONPATH": path},
+        check=True, capture_output=True, text=True,
+    )  # fmt: skip
+    return done.stdout.splitlines()
+
+
+def test_the_grammar_is_compiled_when_it_is_first_used(packages: Path) -> None:
+    code = "import sys; from rfc3987_syntax import is_valid_syntax; print('imported')"
+    assert lines_of(packages, "-c", code) == ["own sitecustomize", "imported"]
+
+    assert lines_of(packages, "-c", USE.format(module="rfc3987_syntax")) == [
+        "own sitecustomize",
+        "compiled",
+        "imported True False",
+        "7 rfc3987_syntax",
+    ]
+
+
+def test_what_a_worker_starts_does_not_see_the_folder(packages: Path) -> None:
+    show = "import os, sys; print(os.environ['PYTHONPATH'], [x for x in sys.path if 'ray_startup' in x])"
+    for name, seen in (("default_worker.py", str(packages)), ("raylet.py", f"{FOLDER}:{packages}")):
+        (packages / name).write_text(show)
+        assert lines_of(packages, "-u", str(packages / name)) == ["own sitecustomize", f"{seen} []"]
+
+
+@pytest.mark.ray
+def test_no_worker_of_ray_has_the_grammar(ray_head: Path) -> None:
+    import ray
+
+    @ray.remote
+    def seen() -> tuple[bool, list[str], str]:
+        import jsonschema
+
+        parsers = [name for name in sys.modules if name.split(".")[0] == "lark"]
+        return "jsonschema" in sys.modules, parsers, os.environ.get("PYTHONPATH", "") + jsonschema.__name__
+
+    is_loaded, parsers, path = ray.get(seen.remote())
+    assert is_loaded
+    assert parsers == []
+    assert FOLDER not in path

@@ -1,0 +1,178 @@
+"""`pip install workbench` without its parts checks and submits experiments, shows runs and exports them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.builders.recorded_runs import EXPERIMENT, append, begin, trial_events
+from workbench.cli.doctor_packages import find_packages
+from workbench.experiment import Experiment
+from workbench.store import Store
+
+REFUSE = """
+import sys
+
+ABSENT = {absent!r}
+
+class _Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ABSENT:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, _Absent())
+
+import importlib.metadata
+import importlib.util
+found, version = importlib.util.find_spec, importlib.metadata.version
+def find_spec(name, package=None):
+    return None if name.partition(".")[0] in ABSENT else found(name, package)
+def version_of(name):
+    if name.lower().replace("-", "_").replace(".", "_") in ABSENT | {distributions!r}:
+        raise importlib.metadata.PackageNotFoundError(name)
+    return version(name)
+importlib.util.find_spec, importlib.metadata.version = find_spec, version_of
+"""
+FILE = """
+name: small
+train: small_function:train
+objectives: [{metric: loss, goal: minimize}]
+search: {lr: {low: 0.001, high: 0.1, log: true}}
+budget: {trials: 2}
+"""
+Run = Callable[..., tuple[int, str, str]]
+
+
+def normalized(name: str) -> str:
+    return name.lower().replace("-", "_").replace(".", "_")
+
+
+def needed_by(name: str) -> set[str]:
+    """Return what pip installs with a distribution: it, and what it needs without any extra."""
+    found: set[str] = set()
+    waiting = [name]
+    while waiting:
+        one = normalized(waiting.pop())
+        if one in found:
+            continue
+        found.add(one)
+        try:
+            texts = importlib.metadata.requires(one) or []
+        except importlib.metadata.PackageNotFoundError:
+            continue
+        needed = map(Requirement, texts)
+        waiting += [
+            item.name for item in needed if item.marker is None or item.marker.evaluate({"extra": ""})
+        ]
+    return found
+
+
+@pytest.fixture
+def light(tmp_path: Path) -> Run:
+    """Run a command where only the packages can be imported that a light installation has."""
+    kept = needed_by("workbench")
+    modules = importlib.metadata.packages_distributions()
+    absent = {
+        module for module, owners in modules.items() if not any(normalized(owner) in kept for owner in owners)
+    }
+    assert {"torch", "ray", "jupyterlab", "pandas", "pyarrow", "sklearn", "scipy"}.isdisjoint(
+        {*modules} - absent
+    )
+    owners = {normalized(owner) for module in absent for owner in modules[module]}
+    (tmp_path / "startup").mkdir()
+    startup = REFUSE.format(absent=absent, distributions=owners)
+    (tmp_path / "startup" / "sitecustomize.py").write_text(startup)
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{tmp_path / 'startup'}:{Path(__file__).parents[1]}",
+        "WORKBENCH_HOME": str(tmp_path / "home"),
+        "WORKBENCH_STORE": str(tmp_path / "store.sqlite"),
+        "WORKBENCH_CACHE": str(tmp_path / "cache"),
+    }
+    (tmp_path / "code").mkdir()
+
+    def run(*words: object) -> tuple[int, str, str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "workbench", *map(str, words)], cwd=tmp_path / "code", env=environment,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        return done.returncode, done.stdout, done.stderr
+
+    return run
+
+
+@pytest.fixture
+def run_id(tmp_path: Path) -> str:
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**EXPERIMENT))
+        append(store, run_id, [*begin(-10), *trial_events(0, at_s=-9), *trial_events(1, at_s=-5, lr=0.1)])
+    return run_id
+
+
+def test_runs_are_looked_at_and_exported(light: Run, run_id: str, tmp_path: Path) -> None:
+    assert run_id in light("list")[1]
+    assert json.loads(light("show", run_id, "--json")[1])["run_id"] == run_id
+    assert light("compare", run_id, run_id)[0] == 0
+    code, _, problem = light("report", run_id, "--to", tmp_path / "report.html")
+    assert (code, problem) == (0, "")
+    assert "val_accuracy" in (tmp_path / "report.html").read_text()
+    code, _, problem = light("export", run_id, "--to", tmp_path / "best", "--without-weights")
+    assert (code, problem) == (0, "")
+    assert (tmp_path / "best").is_dir()
+
+
+def test_experiments_are_checked_and_submitted(light: Run, tmp_path: Path) -> None:
+    experiment = tmp_path / "code" / "small.yaml"
+    experiment.write_text(FILE)
+    function = "def train(config, report):\n    report(step=1, loss=1.0)\n"
+    (tmp_path / "code" / "small_function.py").write_text(function)
+    code, out, problem = light("check", "small.yaml")
+    assert (code, problem) == (0, "")
+    assert "is valid" in out
+
+    (tmp_path / "code" / "net.yaml").write_text(json.dumps(EXPERIMENT))
+    code, out, problem = light("check", "net.yaml")
+    assert code == 0, problem
+    assert "no first step was made" in problem
+
+    code, _, problem = light("submit", "small.yaml", "--address", "http://127.0.0.1:9")
+    assert code != 0
+    assert "127.0.0.1:9" in problem, "the experiment was ready to be sent"
+
+
+def test_what_needs_a_part_names_it(light: Run, run_id: str, tmp_path: Path) -> None:
+    (tmp_path / "code" / "net.yaml").write_text(json.dumps(EXPERIMENT))
+    for words in (("sweep", "net.yaml"), ("advise", "net.yaml"), ("resume", run_id)):
+        code, _, problem = light(*words)
+        assert code != 0
+        assert "this needs ray, which is not installed" in problem, words
+        assert "pip install 'workbench[train]'" in problem
+
+    findings = {item["subject"]: item for item in json.loads(light("doctor", "--json")[1])["findings"]}
+    assert findings["workbench[train]"]["fix"] == "pip install 'workbench[train]'"
+    assert findings["workbench[lab]"]["state"] == "missing"
+    assert "torch devices" not in findings
+
+
+def test_the_doctor_names_what_is_out_of_range(monkeypatch: pytest.MonkeyPatch) -> None:
+    versions = importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name == "scipy":
+            raise importlib.metadata.PackageNotFoundError(name)
+        return {"torch": "2.8.0+cu128", "optuna": "3.6.1"}.get(name) or versions(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", version)
+    broken = {subject: (text, fix) for subject, state, text, fix in find_packages() if state == "broken"}
+
+    assert broken["torch"] == ("2.8.0+cu128 is installed; needed is >=2.9", "pip install 'torch>=2.9'")
+    assert broken["optuna"] == ("3.6.1 is installed; needed is <6,>=4.0", "pip install 'optuna<6,>=4.0'")
+    assert broken["scipy"][0].startswith("not installed; needed is >=")

@@ -1,0 +1,1 @@
+"""A folder that the local Ray head puts first on the PYTHONPATH of its processes; see its `sitecustomize`."""

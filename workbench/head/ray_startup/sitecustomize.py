@@ -1,0 +1,75 @@
+"""Spare each process of Ray the 0.8 s in which `rfc3987_syntax` compiles its grammar of URLs.
+
+Ray imports jsonschema in every process, and jsonschema imports that package where it is installed, as it is
+beside Jupyter. Here a stand-in takes its place, which imports the real one when its function is first called.
+
+Python runs a module of this name at its start, before it runs anything else. This one then runs the module of
+the same name that it hides, if there is one, and takes its folder off the path of what a worker starts. It
+imports nothing but the standard library.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import threading
+from importlib.machinery import PathFinder
+from types import ModuleType
+from typing import Any
+
+FOLDER = os.path.dirname(os.path.abspath(__file__))
+_GRAMMAR = "rfc3987_syntax"
+_LOCK = threading.RLock()
+
+
+class _StandIn(ModuleType):
+    """Has the function that jsonschema imports; everything else comes from the real module."""
+
+    def is_valid_syntax(self, *arguments: Any, **options: Any) -> bool:
+        return self._real().is_valid_syntax(*arguments, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self._real(), name)
+
+    def _real(self) -> ModuleType:
+        with _LOCK:
+            if sys.modules.get(_GRAMMAR) is self:
+                del sys.modules[_GRAMMAR]
+            return importlib.import_module(_GRAMMAR)
+
+
+def defer_grammar() -> None:
+    """Let the next import of `rfc3987_syntax` return at once, where it is installed and not yet imported."""
+    if _GRAMMAR in sys.modules or (spec := importlib.util.find_spec(_GRAMMAR)) is None:
+        return
+    module = _StandIn(_GRAMMAR)
+    module.__spec__ = spec
+    module.__path__ = list(spec.submodule_search_locations or ())
+    sys.modules[_GRAMMAR] = module
+
+
+def _run_hidden() -> None:
+    sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != FOLDER]
+    spec = PathFinder.find_spec("sitecustomize", sys.path)
+    if spec is None or spec.loader is None:
+        return
+    sys.modules["sitecustomize"] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+
+
+def _spare_children_of_workers() -> None:
+    """Clean PYTHONPATH in a worker: what a trial starts is no process of Ray."""
+    program = next((word for word in sys.orig_argv[1:] if word.endswith(".py")), "")
+    if os.path.basename(program) == "default_worker.py":
+        entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+        os.environ["PYTHONPATH"] = os.pathsep.join(entry for entry in entries if entry != FOLDER)
+
+
+if __name__ == "sitecustomize":
+    defer_grammar()
+    _spare_children_of_workers()
+    _run_hidden()
