@@ -61,9 +61,9 @@ slow: env  ## Run the tests that take longer than a minute each.
 gpu:  ## Run the tests that need a GPU, in the environment of PYTHON; Ray is not needed.
 	$(PYTHON) -m pytest --override-ini addopts= -m gpu $$(grep -rl --include='test_*.py' 'mark\.gpu' tests)
 
-bridges: env  ## Install the frameworks that have a bridge, and test these.
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,bridges]'
-	$(BIN)/python -m pytest -rs tests/bridges
+bridges: env  ## Install the frameworks that have a bridge, and peft, and test these.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,bridges,lora]'
+	$(BIN)/python -m pytest -rs tests/bridges tests/training/test_low_rank.py
 
 compat: env  ## Install the lowest and the newest versions that are allowed, and run the core of the suite with them.
 	$(BIN)/python -m tests.compat low $(COMPAT)
