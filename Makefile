@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # runs and tests start hundreds of processes that import the package
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check docs front-end format slow gpu bridges compat cluster-demo faults bench bench-advisor bench-choice clean
+.PHONY: help env demo test check docs front-end format slow gpu bridges compat cluster-demo faults bench bench-advisor bench-choice bench-search clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -61,9 +61,9 @@ slow: env  ## Run the tests that take longer than a minute each.
 gpu:  ## Run the tests that need a GPU, in the environment of PYTHON; Ray is not needed.
 	$(PYTHON) -m pytest --override-ini addopts= -m gpu $$(grep -rl --include='test_*.py' 'mark\.gpu' tests)
 
-bridges: env  ## Install the frameworks that have a bridge, and test these.
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,bridges]'
-	$(BIN)/python -m pytest -rs tests/bridges
+bridges: env  ## Install the frameworks that have a bridge, and peft, and test these.
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,bridges,lora]'
+	$(BIN)/python -m pytest -rs tests/bridges tests/training/test_low_rank.py
 
 compat: env  ## Install the lowest and the newest versions that are allowed, and run the core of the suite with them.
 	$(BIN)/python -m tests.compat low $(COMPAT)
@@ -87,6 +87,10 @@ bench: env  ## Measure the workbench and its rivals side by side; results go to 
 
 bench-advisor: env  ## Predict and choose from public measurements, compared with rivals (two minutes).
 	$(BIN)/python -m tests.benchmarks advisor_step_time advisor_batch advisor_budget
+
+bench-search: env  ## Search public trainings with our sampler and Optuna's (hours with the slow one).
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'
+	$(BIN)/python -m tests.benchmarks search
 
 bench-choice: env  ## Advise on small tasks, compared with brute force, Ray Tune and Lightning (an hour, on an idle machine).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'

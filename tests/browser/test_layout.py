@@ -20,6 +20,7 @@ from tests.builders.recorded_runs import (
     begin,
     finish,
     finished_run,
+    record_run,
     trial_events,
 )
 from tests.services.jupyter_lab import ROOT, TOKEN, Jupyter, run_all
@@ -264,6 +265,36 @@ def test_runs_of_every_kind_fit_and_say_what_is_so(page, jupyter, width) -> None
         assert too_wide == [], (run_id, width)
     page.get_by_role("button", name="Trial 0", exact=True).last.click()
     page.get_by_role("complementary", name="Trial 0").get_by_text(re.compile("x 1 worker,")).wait_for()
+
+
+PLACE_ON_AXIS = """(figure, [axis, place]) => {
+    const { xaxis, yaxis } = figure._fullLayout;
+    const box = figure.getBoundingClientRect();
+    return [box.left + xaxis._offset + xaxis.d2p(axis), box.top + yaxis._offset + yaxis.d2p(place)];
+}"""
+
+
+def test_a_drag_along_an_axis_selects_trials_for_the_table_and_the_figures(page, jupyter) -> None:
+    run_id = record_run(jupyter.store_url, name="brushed")
+    open_page(page, jupyter, run_id)
+    page.get_by_role("tab", name="Analysis").click()
+    page.get_by_label("Figure", exact=True).select_option("parallel")
+    figure = page.get_by_role("figure", name="Parallel coordinates")
+    figure.locator(".scatterlayer path").first.wait_for(state="attached", timeout=60_000)
+    # The second axis is that of the width, with 8 at its lower and 16 at its upper end.
+    x, low = figure.evaluate(PLACE_ON_AXIS, [1, 0.5])
+    _, high = figure.evaluate(PLACE_ON_AXIS, [1, 1.05])
+    page.mouse.move(x, low)
+    page.mouse.down()
+    page.mouse.move(x, (low + high) / 2)
+    page.mouse.move(x, high)
+    page.mouse.up()
+    field = page.get_by_label("Filter trials")
+    wait_until(lambda: page.wait_for_timeout(50) or field.input_value() == "width != 8")
+    assert page.get_by_role("complementary").count() == 0, "the end of a drag opens no trial"
+    page.get_by_role("tab", name="Curves").click()
+    shown = page.locator(".workbench-trials .workbench-number").first
+    wait_until(lambda: page.wait_for_timeout(50) or shown.inner_text() == "4")
 
 
 def test_machines_of_a_run_say_in_words_what_is_wrong_with_them(page, jupyter) -> None:

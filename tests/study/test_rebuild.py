@@ -17,6 +17,7 @@ from workbench.events import PriorTrialAdded, TrialEnqueued, TrialProposed, from
 from workbench.study import Study
 
 OPTIONS: dict[str, dict[str, Any]] = {
+    "auto": {},
     "tpe": {"n_startup_trials": 3},
     "random": {},
     "grid": {},

@@ -39,7 +39,7 @@ def test_every_proposal_is_a_configuration_of_the_space() -> None:
         "layers": {"choices": [[8], [8, 8], {"wide": True}, 1, True]},
         "fixed": 3,
     }
-    for name in ("tpe", "random", "qmc", "gp", "cmaes", "nsga2", "nsga3"):
+    for name in ("auto", "tpe", "random", "qmc", "gp", "cmaes", "nsga2", "nsga3"):
         drive = Drive(make_experiment(search=search, sampler=name))
         num_trials = 12 if name == "gp" else 25
         seen = [drive.train(lambda params, _: params["rate"]).params for _ in range(num_trials)]

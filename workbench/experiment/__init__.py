@@ -269,11 +269,11 @@ class Experiment(BaseModel):
                 document[key] = {**({} if _names_another(key, value, before) else before), **value}
             else:
                 document[key] = value
-        from workbench.experiment.stored import read_stored
+        from workbench.experiment.stored import read_document
 
         # Where a sampler that is not installed was read, it is kept.
         keeps = "sampler" not in settings and "early_stop" not in settings
-        changed = read_stored(document) if keeps else Experiment(**document)
+        changed = read_document(document) if keeps else Experiment(**document)
         return changed.with_payloads(self.payloads())
 
     def payloads(self) -> dict[str, bytes]:

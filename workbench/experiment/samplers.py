@@ -17,6 +17,7 @@ from workbench.registry import Registry
 SAMPLERS = Registry(
     "sampler",
     {
+        "auto": "workbench.experiment.samplers:Auto",
         "tpe": "workbench.experiment.samplers:TPE",
         "random": "workbench.experiment.samplers:RandomSearch",
         "grid": "workbench.experiment.samplers:Grid",
@@ -41,6 +42,11 @@ class SamplerOptions(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
+    @classmethod
+    def describe(cls, num_objectives: int) -> str | None:
+        """Describe which algorithm the sampler chose and why; None if it has no choice."""
+        return None
+
     factory: ClassVar[str]
     """`package.module:function` that takes the given options and a `SamplerRequest`, and returns Optuna's
     sampler."""
@@ -56,6 +62,28 @@ class SamplerOptions(BaseModel):
     learns_from_complete_only: ClassVar[bool] = False
     needs_every_limit: ClassVar[bool] = False
     """Whether each trial must report the same limits."""
+
+
+class Auto(SamplerOptions):
+    """The sampler that suits the space, the number of results and the objectives: the default.
+
+    One objective: a Gaussian process that costs some milliseconds a proposal, and TPE once there are too many
+    results for it. Several objectives: TPE.
+    """
+
+    factory = "workbench.study.samplers:make_auto"
+    max_process_results: ClassVar[int] = 200
+    """With more results a Gaussian process would take longer to propose than many a trial takes to train."""
+
+    @classmethod
+    def describe(cls, num_objectives: int) -> str | None:
+        """Describe which algorithm it chose and why."""
+        if num_objectives > 1:
+            return "TPE, because there are several objectives"
+        return (
+            "configurations that cover the space evenly, then a Gaussian process, which finds good ones in "
+            f"few trials; TPE after {cls.max_process_results} results"
+        )
 
 
 class TPE(SamplerOptions):

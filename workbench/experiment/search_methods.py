@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 from typing_extensions import Self
 
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment.pruners import PRUNERS, SHARED_SETTINGS, PrunerOptions, readers_of
 from workbench.experiment.samplers import SAMPLERS, SamplerOptions
 from workbench.experiment.setting_types import Epochs, ExactInt, Section
@@ -121,7 +121,7 @@ class EarlyStop(Section):
 class Sampler(Section):
     """The algorithm that proposes configurations."""
 
-    name: SamplerName = "tpe"
+    name: SamplerName = "auto"
     options: dict[str, JsonValue] = Field(
         default_factory=dict, description="More arguments of the sampler, by their Optuna names."
     )
@@ -130,6 +130,14 @@ class Sampler(Section):
     def kind(self) -> type[SamplerOptions]:
         """The type of the sampler: its options, and what it can handle."""
         return SAMPLERS.load(self.name, field="sampler.name")
+
+    def describe(self, num_objectives: int) -> str:
+        """Describe in a sentence how configurations are proposed, also where the sampler is not installed."""
+        try:
+            choice = self.kind.describe(num_objectives)
+        except WorkbenchError:
+            choice = None
+        return f"Proposed by the sampler {self.name}" + (f": {choice}." if choice else ".")
 
     @model_validator(mode="before")
     @classmethod

@@ -17,17 +17,40 @@ from workbench.experiment.search_methods import EarlyStop, Sampler
 from workbench.experiment.setting_types import Section
 from workbench.registry import Registry
 
+# The sampler of stored experiments that name none: the default when they were stored.
+_UNWRITTEN_SAMPLER = "tpe"
 
-def read_stored(written: str | Mapping[str, Any]) -> Experiment:
+
+def write_stored(experiment: Experiment) -> str:
+    """Return the JSON of an experiment as the store keeps it.
+
+    It names the sampler even if that is the default, which has been another one before.
+    """
+    document = experiment.model_dump(mode="json")
+    return json.dumps({"sampler": {"name": experiment.sampler.name}} | document)
+
+
+def read_stored(written: str) -> Experiment:
     """Read an experiment that was valid when it was stored.
 
     Args:
-        written: Its JSON, or the document that this holds.
+        written: Its JSON.
 
     Raises:
         ExperimentError: If this version cannot read it, for any other reason than a missing package.
     """
-    document: Mapping[str, Any] = json.loads(written) if isinstance(written, str) else written
+    return read_document({"sampler": _UNWRITTEN_SAMPLER} | json.loads(written))
+
+
+def read_document(document: Mapping[str, Any]) -> Experiment:
+    """Read an experiment that was valid where its sampler and pruner are installed.
+
+    Args:
+        document: Its settings.
+
+    Raises:
+        ExperimentError: If this version cannot read it, for any other reason than a missing package.
+    """
     absent = _absent_sections(document)
     found = Experiment(**{key: value for key, value in document.items() if key not in absent})
     return found.model_copy(update=absent) if absent else found

@@ -21,7 +21,7 @@ Note = Callable[[str], None]
 _NUM_ON_LOG_SCALE = 16
 """How many values stand for a logarithmic range of multiples."""
 _LARGEST = {"s": 50, "eta": 1000}
-_METHODS = {"grid": "grid", "random": "random", "bayes": "tpe"}
+_METHODS = {"grid": "grid", "random": "random", "bayes": "auto"}
 _KEYS = ("name", "program", "method", "metric", "parameters", "early_terminate", "run_cap",
          "command")  # fmt: skip
 HOMELESS = {

@@ -91,7 +91,11 @@ def space(run: RunData) -> list[str]:
             f"{_cell(describe_condition(domain.when) if domain.when else 'always')}</tr>"
         )
     heads = [("Parameter", ""), ("Values", ""), ("Scale", ""), ("Active when", "")]
-    return ["<h2>Search space</h2>", table(heads, rows, None)] if rows else []
+    if not rows:
+        return []
+    sampler, num_objectives = run.experiment.sampler, len(run.experiment.objectives)
+    proposed = f"<p>{text(sampler.describe(num_objectives))}</p>"
+    return ["<h2>Search space</h2>", proposed, table(heads, rows, None)]
 
 
 def environment(run: RunData) -> list[str]:

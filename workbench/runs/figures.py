@@ -41,7 +41,8 @@ def draw(run: RunView, name: str, options: Mapping[str, Any]) -> Figure:
             next_step=f"Did you mean {close[0]}?" if close else None,
         )  # fmt: skip
     options = dict(options)
-    trials, colour = options.pop("trials", None), options.pop("colour", None)
+    given, colour = options.pop("trials", None), options.pop("colour", None)
+    trials = None if given is None else frozenset(given)
     if colour and name not in COLOURED:
         raise UnknownNameError(f"{name} has no colours to choose", field="colour", allowed=COLOURED)
     if name == "parallel":  # where the others stay, faint

@@ -26,7 +26,7 @@ from workbench.errors import (
     StoreUnavailableError,
 )
 from workbench.experiment import Experiment
-from workbench.experiment.stored import read_stored
+from workbench.experiment.stored import read_stored, write_stored
 from workbench.store.connection import Database, connect, translated
 from workbench.store.notifications import Notifications
 from workbench.store.objects import read_objects, write_objects
@@ -109,7 +109,7 @@ class RunCatalogue:
         now = time.time()
         ticks = count_ticks(now)
         row = {
-            "name": experiment.name, "experiment": experiment.model_dump_json(),
+            "name": experiment.name, "experiment": write_stored(experiment),
             "experiment_hash": experiment.hash(), "created_unix_s": now, "state": "waiting",
             "changed_unix_s": now, "last_seq": 0, "last_command": 0,
         }  # fmt: skip

@@ -23,7 +23,12 @@ from workbench.space import Choice, Fixed, Float, Int, Params, Space, same_value
 
 
 class Parameters:
-    """The searched parameters of a space, each with its Optuna distribution."""
+    """The searched parameters of a space, each with its Optuna distribution.
+
+    Attributes:
+        space: The space.
+        searched: Distributions of the searched parameters by name, parents before children.
+    """
 
     def __init__(self, space: Space) -> None:
         """Translate a space.
@@ -31,17 +36,17 @@ class Parameters:
         Args:
             space: The search space of an experiment.
         """
-        self._space = space
+        self.space = space
         self._order = space.order()
         self._keys = {
             name: _keys(domain) for name, domain in space.root.items() if isinstance(domain, Choice)
         }
-        self._distributions = {
+        self.searched = {
             name: self._distribution(name) for name in self._order if not isinstance(space.root[name], Fixed)
         }
 
     def _distribution(self, name: str) -> BaseDistribution:
-        match self._space.root[name]:
+        match self.space.root[name]:
             case Float() as domain:
                 return FloatDistribution(domain.low, domain.high, log=domain.log, step=domain.step)
             case Int() as domain:
@@ -51,9 +56,9 @@ class Parameters:
 
     def always(self) -> dict[str, BaseDistribution] | None:
         """Return the distributions with several values; None if conditions decide which exist."""
-        if any(domain.when for domain in self._space.root.values()):
+        if any(domain.when for domain in self.space.root.values()):
             return None
-        return {name: found for name, found in sorted(self._distributions.items()) if not found.single()}
+        return {name: found for name, found in sorted(self.searched.items()) if not found.single()}
 
     def suggest(self, trial: optuna.Trial) -> Params:
         """Let the sampler of the trial's study choose a configuration.
@@ -66,9 +71,9 @@ class Parameters:
         """
         params: Params = {}
         for name in self._order:
-            if not self._space.exists(name, params):
+            if not self.space.exists(name, params):
                 continue
-            domain, distribution = self._space.root[name], self._distributions.get(name)
+            domain, distribution = self.space.root[name], self.searched.get(name)
             if isinstance(domain, Fixed):
                 params[name] = domain.value
             elif isinstance(distribution, FloatDistribution):
@@ -86,13 +91,13 @@ class Parameters:
 
     def distributions(self, params: Mapping[str, JsonValue]) -> dict[str, BaseDistribution]:
         """Return the distributions of those parameters of a configuration that are searched."""
-        return {name: self._distributions[name] for name in params if name in self._distributions}
+        return {name: self.searched[name] for name in params if name in self.searched}
 
     def to_optuna(self, params: Mapping[str, JsonValue]) -> dict[str, CategoricalChoiceType]:
         """Return the searched parameters of a configuration with their values in Optuna."""
         translated: dict[str, CategoricalChoiceType] = {}
         for name in self.distributions(params):
-            domain, value = self._space.root[name], params[name]
+            domain, value = self.space.root[name], params[name]
             if isinstance(domain, Choice):
                 found = [same_value(value, choice) for choice in domain.choices]
                 translated[name] = self._keys[name][found.index(True)]

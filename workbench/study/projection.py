@@ -14,11 +14,12 @@ import optuna
 from optuna.pruners import NopPruner
 from optuna.samplers import RandomSampler
 from optuna.storages import InMemoryStorage
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.trial import TrialState, create_trial
 
 from workbench.experiment import Experiment
 from workbench.space import Params
 from workbench.study import samplers
+from workbench.study.knowledge import Knowledge, Result
 from workbench.study.limits import limits_of_new_trial, record_limits
 from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
@@ -56,7 +57,7 @@ class Projection:
         self._experiment = experiment
         self._metrics = [objective.metric for objective in experiment.objectives]
         self._running: dict[int, optuna.Trial] = {}
-        self._priors: list[FrozenTrial] = []
+        self._knowledge = Knowledge()
         self._worst: list[float] | None = None
         self._storage = _Memory()
         with quiet():
@@ -87,7 +88,7 @@ class Projection:
             uses_sampler = sampled and (params is None or self._experiment.sampler.kind.keeps_notes)
             if uses_sampler:
                 self._study.sampler = samplers.make_sampler(
-                    self._experiment, configuration, self.parameters.always(), tuple(self._priors)
+                    self._experiment, configuration, self.parameters, self._knowledge
                 )
             trial = self._study.ask()
             if uses_sampler:
@@ -144,6 +145,7 @@ class Projection:
         with quiet():
             record_limits(self._experiment, violations, trial, self._storage, self._id(trial))
             self._study.tell(trial, values, state)
+        self._knowledge.results.append(Result(self._storage.get_trial(self._id(trial)), violations))
 
     def _translate(self, outcome: Outcome) -> tuple[TrialState, list[float] | None]:
         if outcome.state == "complete":
@@ -182,5 +184,6 @@ class Projection:
                 **limits_of_new_trial(self._experiment, violations),
             )
             self._study.add_trial(prior)
+        self._knowledge.results.append(Result(prior, violations))
         if complete:
-            self._priors.append(prior)
+            self._knowledge.priors.append(prior)

@@ -11,7 +11,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
@@ -31,12 +31,14 @@ from pydantic import ValidationError
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.experiment.refusals import refusal
-from workbench.experiment.samplers import samplers_for
+from workbench.experiment.samplers import Auto, samplers_for
 from workbench.formatting import format_count
 from workbench.registry import load_object
 from workbench.space import Choice, Fixed
+from workbench.study.knowledge import Knowledge
 from workbench.study.limits import limit_options
 from workbench.study.optuna_logging import quiet
+from workbench.study.parameters import Parameters
 
 LARGEST_GRID = 100_000
 _GP_SINCE = {(False, False): (4, 0), (True, False): (4, 2), (False, True): (4, 4), (True, True): (4, 5)}
@@ -75,7 +77,7 @@ def check(experiment: Experiment) -> None:
         _check_grid(experiment)
     try:
         with quiet():
-            make_sampler(experiment, 0)
+            make_sampler(experiment, 0, Parameters(experiment.search))
     except ValueError as error:
         raise ExperimentError(
             f"these options cannot be combined: {error}",
@@ -190,27 +192,33 @@ class SamplerRequest:
     """The seed for this configuration."""
     experiment_seed: int
     """The seed of the experiment, the same for all configurations."""
-    searched: dict[str, BaseDistribution] | None = None
-    """The parameters of the space; None if conditions decide which exist."""
-    priors: tuple[FrozenTrial, ...] = ()
-    """Complete trials of earlier runs."""
+    parameters: Parameters
+    """The searched parameters."""
+    knowledge: Knowledge
+    """What is known."""
+    num_objectives: int = 1
     learns_limits: bool = False
     """Whether every trial has the limits that the sampler reads."""
+
+    @property
+    def searched(self) -> dict[str, BaseDistribution] | None:
+        """The parameters of the space; None if conditions decide which exist."""
+        return self.parameters.always()
 
 
 def make_sampler(
     experiment: Experiment,
     configuration: int,
-    searched: dict[str, BaseDistribution] | None = None,
-    priors: tuple[FrozenTrial, ...] = (),
+    parameters: Parameters,
+    knowledge: Knowledge | None = None,
 ) -> BaseSampler:
     """Make the sampler that proposes one configuration.
 
     Args:
         experiment: The experiment.
         configuration: Number of the configuration, from 0.
-        searched: The parameters of the space; None if conditions decide which exist.
-        priors: Complete trials of earlier runs, from which some samplers take their first distribution.
+        parameters: The searched parameters of its space.
+        knowledge: What is known; None before the first trial.
 
     Returns:
         An Optuna sampler that has not seen any trial.
@@ -220,7 +228,34 @@ def make_sampler(
     given = experiment.sampler.options.items()
     options: dict[str, Any] = {name: value for name, value in given if value is not None}
     learns_limits = bool(experiment.constraints) or not experiment.sampler.kind.needs_every_limit
-    return make(options, SamplerRequest(seed, experiment.seed, searched, priors, learns_limits))
+    return make(options, SamplerRequest(
+        seed, experiment.seed, parameters, knowledge or Knowledge(), len(experiment.objectives), learns_limits
+    ))  # fmt: skip
+
+
+def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
+    """Make the sampler that suits the request, as `Auto.describe` says."""
+    match _suited(request):
+        case "random":
+            return make_random(options, request)
+        case "tpe":
+            return make_tpe(options, request)
+        case "process":
+            from workbench.study.proposals import ProcessSampler  # imports SciPy's optimizers
+
+            return ProcessSampler(
+                request.parameters, seed=request.seed,
+                design_seed=stable_seed("design", request.experiment_seed),
+                knowledge=request.knowledge,
+            )  # fmt: skip
+
+
+def _suited(request: SamplerRequest) -> Literal["random", "tpe", "process"]:
+    if all(found.single() for found in request.parameters.searched.values()):
+        return "random"
+    if request.num_objectives > 1 or len(request.knowledge.results) > Auto.max_process_results:
+        return "tpe"
+    return "process"
 
 
 def make_random(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
@@ -259,8 +294,8 @@ def make_cmaes(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
         for name, found in request.searched.items()
         if not isinstance(found, CategoricalDistribution)
     }
-    if request.priors and not options.get("use_separable_cma"):
-        options["source_trials"] = list(request.priors)
+    if request.knowledge.priors and not options.get("use_separable_cma"):
+        options["source_trials"] = list(request.knowledge.priors)
     options["warn_independent_sampling"] = False
     return _known(CmaEsSampler, _KnowingCmaEs, request, searched, options)
 

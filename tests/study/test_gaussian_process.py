@@ -1,0 +1,90 @@
+"""The Gaussian process gives what the textbook's formulas give."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from workbench.study import gaussian_process
+from workbench.study.gaussian_process import GaussianProcess, Kernel, fit
+
+
+def draw(seed: int, num: int = 12) -> tuple[np.ndarray, np.ndarray]:
+    """Draw features of three groups, the last of two features, and standardised values."""
+    random = np.random.default_rng(seed)
+    values = random.standard_normal(num)
+    return random.random((num, 4)), (values - values.mean()) / values.std()
+
+
+GROUPS = np.array([0, 1, 2, 2])
+
+
+def covariance(first: np.ndarray, second: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Return Matérn 5/2 as the textbook writes it (Rasmussen and Williams, equation 4.17)."""
+    differences = (first[:, None, :] - second[None, :, :]) / lengths[GROUPS]
+    r = np.sqrt((differences**2).sum(-1))
+    return (1 + math.sqrt(5) * r + 5 * r**2 / 3) * np.exp(-math.sqrt(5) * r)
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 1000), length=st.floats(0.2, 3.0), noise=st.floats(1e-4, 0.5))
+def test_predictions_are_those_of_the_textbook(seed: int, length: float, noise: float) -> None:
+    features, values = draw(seed)
+    places = np.random.default_rng(seed + 1).random((5, 4))
+    lengths = length * np.array([1.0, 2.0, 0.5])
+    process = GaussianProcess(Kernel(np.log(lengths), math.log(noise)), GROUPS, features, values)
+    mean, deviation = process.predict(places)
+    inverse = np.linalg.inv(covariance(features, features, lengths) + noise * np.eye(len(values)))
+    cross = covariance(features, places, lengths)
+    scale = values @ inverse @ values / len(values)
+    np.testing.assert_allclose(mean, cross.T @ inverse @ values, atol=1e-4)
+    expected = scale * (1 - np.einsum("ij,ik,kj->j", cross, inverse, cross))
+    np.testing.assert_allclose(deviation**2, expected, atol=1e-4 * float(scale))
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 1000), shift=st.floats(-1.0, 1.0))
+def test_the_slope_of_the_posterior_is_that_of_small_differences(seed: int, shift: float) -> None:
+    features, values = draw(seed)
+    distances = np.stack(
+        [
+            ((features[:, None, group == GROUPS] - features[None, :, group == GROUPS]) ** 2).sum(-1).ravel()
+            for group in range(3)
+        ]
+    )
+    theta = np.array([-0.5, 0.2, 0.1, -3.0]) + shift
+    slope = gaussian_process._loss(theta, distances, values, 0.0)[1]
+    for index in range(4):
+        ends = []
+        for sign in (-1, 1):
+            moved = theta.copy()
+            moved[index] += sign * 1e-5
+            ends.append(gaussian_process._loss(moved, distances, values, 0.0)[0])
+        assert math.isclose((ends[1] - ends[0]) / 2e-5, slope[index], rel_tol=1e-3, abs_tol=1e-4)
+
+
+def test_a_parameter_without_effect_gets_a_long_length_scale() -> None:
+    features = np.random.default_rng(0).random((40, 3))
+    values = np.sin(6 * features[:, 0])
+    kernel = fit(features, np.arange(3), (values - values.mean()) / values.std())
+    assert kernel.log_lengths[0] < kernel.log_lengths[1:].min() - 1.0
+    assert kernel.log_noise < math.log(1e-3)
+
+
+def test_noise_and_signal_are_separated() -> None:
+    random = np.random.default_rng(0)
+    features = random.random((60, 1))
+    values = np.sin(6 * features[:, 0]) + 0.5 * random.standard_normal(60)
+    kernel = fit(features, np.array([0]), (values - values.mean()) / values.std())
+    assert math.log(0.05) < kernel.log_noise
+
+
+def test_places_that_were_observed_twice_can_be_modelled() -> None:
+    features = np.full((6, 2), 0.5)
+    process = GaussianProcess(
+        Kernel(np.zeros(2), math.log(1e-9)), np.arange(2), features, np.linspace(-1, 1, 6)
+    )
+    assert np.isfinite(process.predict(np.random.default_rng(0).random((3, 2)))).all()

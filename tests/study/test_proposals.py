@@ -1,0 +1,145 @@
+"""What `auto` proposes: near the best, nothing twice, within the limits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import optuna
+import pytest
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
+
+from tests.builders.studies import Drive, make_experiment
+from workbench.experiment.samplers import Auto
+from workbench.study.proposals import result_values
+
+SQUARE = {f"x{i}": {"low": 0.0, "high": 1.0} for i in range(3)}
+
+
+def distance(params: Mapping[str, Any], _rung: int = 1) -> float:
+    return sum((params[name] - 0.7) ** 2 for name in SQUARE)
+
+
+def best_of(sampler: str, curve: Callable[[Mapping[str, Any], int], float], seed: int, num: int) -> float:
+    """Return the smallest value of a search."""
+    drive = Drive(make_experiment(search=SQUARE, sampler=sampler, seed=seed))
+    return min(curve(drive.train(curve).params, 1) for _ in range(num))
+
+
+def test_it_finds_a_minimum_that_random_search_and_tpe_do_not() -> None:
+    ours = [best_of("auto", distance, seed, 25) for seed in range(4)]
+    assert max(ours) < 0.002
+    assert np.mean(ours) < 0.1 * np.mean([best_of("tpe", distance, seed, 25) for seed in range(4)])
+    assert np.mean(ours) < 0.1 * np.mean([best_of("random", distance, seed, 25) for seed in range(4)])
+
+
+def test_it_maximizes_where_the_goal_says_so() -> None:
+    drive = Drive(make_experiment(search=SQUARE, objectives=[{"metric": "loss", "goal": "maximize"}]))
+    found = [drive.train(lambda params, _: -distance(params)).params for _ in range(25)]
+    assert min(map(distance, found)) < 0.002
+
+
+def test_running_configurations_are_not_proposed_again() -> None:
+    drive = Drive(make_experiment(search=SQUARE))
+    for _ in range(12):
+        drive.train(distance)
+    points = np.array([list(drive.ask().params.values()) for _ in range(8)])
+    gaps = np.linalg.norm(points[:, None] - points[None], axis=-1)[np.triu_indices(8, 1)]
+    assert gaps.min() > 1e-3
+
+
+def test_a_small_space_is_tried_whole_before_anything_is_repeated() -> None:
+    search = {"a": {"choices": ["x", "y", "z"]}, "b": {"low": 1, "high": 4}}
+    drive = Drive(make_experiment(search=search))
+    seen = {str(drive.train(lambda params, _: params["b"]).params) for _ in range(12)}
+    assert len(seen) >= 11  # the first ones are drawn without looking at each other
+    for _ in range(4):
+        seen.add(str(drive.train(lambda params, _: params["b"]).params))
+    assert len(seen) == 12
+
+
+def test_limits_are_kept_away_from() -> None:
+    """The best lies at x0 = 0.7, but only x0 <= 0.4 keeps the limit."""
+    limit = {"metric": "cost", "at_most": 0.4}
+    drive = Drive(make_experiment(search=SQUARE, constraints=[limit]))
+    kept = []
+    for _ in range(25):
+        proposal = drive.ask()
+        cost = proposal.params["x0"]
+        assert isinstance(cost, float)
+        drive.report(proposal.trial, 1, loss=distance(proposal.params), cost=cost)
+        drive.end(proposal.trial)
+        kept.append((distance(proposal.params), cost))
+    assert sum(cost <= 0.45 for _, cost in kept[10:]) > 10
+    assert min(value for value, cost in kept if cost <= 0.4) < 0.3**2 + 0.02
+
+
+def test_a_configuration_that_fails_is_not_tried_again() -> None:
+    drive = Drive(make_experiment(search=SQUARE))
+    failed: list[tuple[object, ...]] = []
+    for _ in range(25):
+        proposal = drive.ask()
+        if distance(proposal.params) < 0.1:
+            failed.append(tuple(proposal.params.values()))
+            drive.end(proposal.trial, "failed", reason="error")
+        else:
+            drive.report(proposal.trial, 1, loss=distance(proposal.params))
+            drive.end(proposal.trial)
+    assert len(set(failed)) == len(failed) < 20
+
+
+def test_configurations_that_run_out_of_memory_are_avoided() -> None:
+    search = {"batch": {"low": 1, "high": 512, "log": True}, "x": {"low": 0.0, "high": 1.0}}
+    drive = Drive(make_experiment(search=search))
+    failed = []
+    for _ in range(24):
+        proposal = drive.ask()
+        batch = proposal.params["batch"]
+        assert isinstance(batch, int)
+        failed.append(batch > 100)
+        if failed[-1]:
+            drive.end(proposal.trial, "failed", reason="oom")
+        else:
+            drive.report(proposal.trial, 1, loss=-math.log(batch))
+            drive.end(proposal.trial)
+    assert sum(failed[12:]) <= 6
+
+
+def test_many_results_go_to_tpe() -> None:
+    drive = Drive(make_experiment(search={"x": {"low": 0.0, "high": 1.0}}, sampler="random"))
+    for _ in range(Auto.max_process_results + 1):
+        drive.train(lambda params, _: params["x"])
+    auto = drive.experiment.replace(sampler="auto")
+    tpe = drive.experiment.replace(sampler="tpe")
+    proposed = []
+    for experiment in (auto, tpe):
+        other = Drive(experiment)
+        other.events = drive.events
+        proposal = other.rebuilt().ask()
+        assert proposal is not None
+        proposed.append(proposal.params)
+    assert proposed[0] == proposed[1]
+
+
+@pytest.mark.parametrize("direction", [StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE])
+def test_a_pruned_trial_counts_as_its_nearest_neighbours_at_its_last_rung(direction: StudyDirection) -> None:
+    sign = 1 if direction == StudyDirection.MAXIMIZE else -1
+    complete = [_trial(TrialState.COMPLETE, last, {1: at_one}) for at_one, last in
+                [(0.1, 0.5), (0.2, 0.6), (0.3, 0.7), (0.8, 0.95)]]  # fmt: skip
+    pruned = _trial(TrialState.PRUNED, None, {1: 0.15})
+    lost = _trial(TrialState.FAIL, None, {1: 0.15})
+    broken = _trial(TrialState.PRUNED, None, {})
+    values = result_values([*complete, pruned, lost, broken], direction)
+    np.testing.assert_allclose(values[:5], sign * np.array([0.5, 0.6, 0.7, 0.95, 0.6]))
+    assert values[5] == np.median(values[:5])
+    assert values[6] == values[:5].min()
+
+
+def _trial(state: TrialState, value: float | None, reports: dict[int, float]) -> FrozenTrial:
+    return create_trial(
+        state=state, value=value, intermediate_values=reports, params={"x": 0.5},
+        distributions={"x": optuna.distributions.FloatDistribution(0, 1)},
+    )  # fmt: skip

@@ -1,0 +1,33 @@
+"""What a study knows when it asks a sampler for a configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from optuna.trial import FrozenTrial
+
+if TYPE_CHECKING:
+    from workbench.study.gaussian_process import Kernel
+
+
+@dataclass(frozen=True)
+class Result:
+    """A configuration that has ended."""
+
+    trial: FrozenTrial
+    violations: Mapping[str, float]
+    """By how much it breaks each limit; at most 0 if the limit is kept."""
+
+
+@dataclass
+class Knowledge:
+    """Everything that has ended, in this run and in earlier ones."""
+
+    results: list[Result] = field(default_factory=list)
+    """In the order in which they came."""
+    priors: list[FrozenTrial] = field(default_factory=list)
+    """Complete trials of earlier runs."""
+    kernels: dict[tuple[str, int], Kernel] = field(default_factory=dict)
+    """What was fitted to the first results, by the quantity and their number; kept to save time only."""

@@ -1,0 +1,295 @@
+"""Propose configurations by a Gaussian process: the sampler behind `auto` where it is the better choice.
+
+Each proposal is a function of the results so far, the proposals that are still running, and a seed. It
+costs some milliseconds: hyper-parameters are fitted again only when there are 15 % more results.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState
+from scipy.special import log_ndtr
+from threadpoolctl import ThreadpoolController
+
+from workbench.study.encoding import Encoding
+from workbench.study.gaussian_process import GaussianProcess, fit
+from workbench.study.knowledge import Knowledge, Result
+from workbench.study.parameters import Parameters
+
+# Threads cost small matrices more than they save; the libraries are looked up once.
+_ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
+# Results before the process is used, at least; more parameters need more.
+_MIN_RESULTS = 4
+# How many standard deviations above the mean a configuration is valued. Chosen by `bench-search`.
+_OPTIMISM = 2.0
+_GROWTH = 1.15
+# Candidates: drawn anywhere and around the best results, then varied in rounds.
+_NUM_RANDOM = 512
+_NUM_LOCAL = 255
+_NUM_STARTS = 5
+_NUM_ROUNDS = 4
+_NUM_KEPT = 16
+_SPREADS = (0.03, 0.1, 0.25)
+_CHANGED_SHARES = (0.15, 0.4, 1.0)
+_NEAREST = 3
+_KEPT = -1.0
+
+
+class ProcessSampler(BaseSampler):
+    """Proposes where a Gaussian process expects the best, or knows too little.
+
+    The first configurations cover the space evenly. Running configurations count as if they had given what is
+    expected of them, so that none is proposed twice.
+    """
+
+    def __init__(
+        self,
+        parameters: Parameters,
+        *,
+        seed: int,
+        design_seed: int,
+        knowledge: Knowledge,
+    ) -> None:
+        """Prepare one proposal.
+
+        Args:
+            parameters: The searched parameters.
+            seed: Seed of this proposal.
+            design_seed: Seed of the first configurations, the same for all proposals of a study.
+            knowledge: The results so far; what is fitted to them is added.
+        """
+        self._encoding = Encoding(parameters)
+        self._random = np.random.default_rng(seed)
+        self._design_seed = design_seed
+        self._results = knowledge.results
+        self._kernels = knowledge.kernels
+        self._independent = RandomSampler(seed)
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Return all searched parameters; those that do not exist are not proposed."""
+        return dict(self._encoding.distributions)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Propose a configuration."""
+        values = result_values([result.trial for result in self._results], study.direction)
+        running = [
+            other for other in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+            if other.number != trial.number
+        ]  # fmt: skip
+        num_columns = len(self._encoding.distributions)
+        num_first = max(_MIN_RESULTS, 2 + math.ceil(num_columns / 2))
+        num_complete = sum(result.trial.state == TrialState.COMPLETE for result in self._results)
+        if num_complete < _MIN_RESULTS or len(self._results) + len(running) < num_first:
+            units = _spread_point(trial.number, num_columns, self._design_seed)
+            points, exists = self._encoding.snap(units[None])
+            return self._encoding.params(points[0], exists[0])
+        with _ON_ONE_THREAD():
+            return self._encoding.params(*self._choose(values, running))
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Draw a parameter that has a single value."""
+        return self._independent.sample_independent(study, trial, param_name, param_distribution)
+
+    def _choose(self, values: np.ndarray, running: Sequence[FrozenTrial]) -> tuple[np.ndarray, np.ndarray]:
+        trials = [*(result.trial for result in self._results), *running]
+        located = [self._encoding.locate(trial.params) for trial in trials]
+        tried, exists = np.array([point for point, _ in located]), np.array([found for _, found in located])
+        features = self._encoding.features(tried, exists)
+        goal = self._model("goal", features, values)
+        limits = [
+            self._model(name, features, violations)
+            for name, violations in violations_of(self._results).items()
+        ]
+
+        def score(candidates: np.ndarray) -> np.ndarray:
+            mean, deviation = goal.process.predict(candidates)
+            scores = mean + _OPTIMISM * deviation
+            for limit in limits:
+                scores += limit.log_chance_at_most(0.0, candidates)
+            return scores
+
+        best = np.argsort(-score(features[: len(values)]), kind="stable")[:_NUM_STARTS]
+        return self._climb(score, tried[best], {row.tobytes() for row in features})
+
+    def _model(self, name: str, features: np.ndarray, values: np.ndarray) -> _Model:
+        """Model one quantity from its values at the first rows; the others are still running."""
+        num_fitted = _num_fitted(len(values))
+        if (name, num_fitted) not in self._kernels:
+            standard = _Scale.of(values[:num_fitted]).standardize(values[:num_fitted])
+            kernel = fit(features[:num_fitted], self._encoding.groups, standard)
+            self._kernels[name, num_fitted] = kernel
+        kernel, scale = self._kernels[name, num_fitted], _Scale.of(values)
+        known, standard = features[: len(values)], scale.standardize(values)
+        process = GaussianProcess(kernel, self._encoding.groups, known, standard)
+        if len(features) > len(values):
+            expected = process.predict(features[len(values) :])[0]
+            process = GaussianProcess(
+                kernel, self._encoding.groups, features, np.concatenate([standard, expected])
+            )
+        return _Model(process, scale)
+
+    def _climb(
+        self, score: Callable[[np.ndarray], np.ndarray], starts: np.ndarray, tried: set[bytes]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the configuration of the highest score that was found; a new one if there is any."""
+        random, columns = self._random, starts.shape[1]
+        near = np.repeat(starts, math.ceil(_NUM_LOCAL / len(starts)), axis=0)
+        spread = random.choice(_SPREADS, size=(len(near), 1))
+        share = random.choice(_CHANGED_SHARES, size=(len(near), 1))
+        units = np.vstack([random.random((_NUM_RANDOM, columns)), self._vary(near, spread, share)])
+        best = self._judge(score, units, tried)
+        for part in range(_NUM_ROUNDS):
+            spread = np.array([[_SPREADS[1] / 2**part]])
+            units = self._vary(np.repeat(best.points, _NUM_KEPT, axis=0), spread, np.array([[0.5]]))
+            best = self._judge(score, units, tried, best)
+        return best.points[0], best.exists[0]
+
+    def _judge(
+        self,
+        score: Callable[[np.ndarray], np.ndarray],
+        units: np.ndarray,
+        tried: set[bytes],
+        before: _Candidates | None = None,
+    ) -> _Candidates:
+        """Return the candidates of the highest scores, best first, among new points and those before."""
+        points, exists = self._encoding.snap(units)
+        features = self._encoding.features(points, exists)
+        scores = score(features)
+        scores[[row.tobytes() in tried for row in features]] = -np.inf
+        if before is not None:
+            points = np.concatenate([before.points, points])
+            exists = np.concatenate([before.exists, exists])
+            scores = np.concatenate([before.scores, scores])
+        best = np.argsort(-scores, kind="stable")[:_NUM_KEPT]
+        return _Candidates(points[best], exists[best], scores[best])
+
+    def _vary(self, units: np.ndarray, spread: np.ndarray, share: np.ndarray) -> np.ndarray:
+        """Change a share of the columns of each point, at least one: ranges by a step, choices by a draw."""
+        random = self._random
+        changes = random.random(units.shape) < share
+        changes[np.arange(len(units)), random.integers(0, units.shape[1], len(units))] = True
+        moved = np.clip(units + spread * random.standard_normal(units.shape), 0.0, 1.0)
+        moved = np.where(self._encoding.is_choice, random.random(units.shape), moved)
+        return np.where(changes, moved, units)
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    points: np.ndarray
+    exists: np.ndarray
+    scores: np.ndarray
+
+
+@dataclass(frozen=True)
+class _Scale:
+    """How values are brought to mean 0 and standard deviation 1."""
+
+    mean: float
+    deviation: float
+
+    @classmethod
+    def of(cls, values: np.ndarray) -> _Scale:
+        return cls(float(values.mean()), max(float(values.std()), 1e-12))
+
+    def standardize(self, values: np.ndarray) -> np.ndarray:
+        return (values - self.mean) / self.deviation
+
+
+@dataclass(frozen=True)
+class _Model:
+    process: GaussianProcess
+    scale: _Scale
+
+    def log_chance_at_most(self, bound: float, features: np.ndarray) -> np.ndarray:
+        """Return the logarithm of the probability that the quantity is at most `bound`."""
+        mean, deviation = self.process.predict(features)
+        return log_ndtr((self.scale.standardize(np.array(bound)) - mean) / deviation)
+
+
+def _spread_point(index: int, num_columns: int, seed: int) -> np.ndarray:
+    """Return one point of a sequence that covers the unit cube evenly, moved by a random shift.
+
+    Source: M. Roberts, The unreasonable effectiveness of quasirandom sequences, 2018.
+    """
+    root = 2.0
+    for _ in range(50):  # the root of x^(d + 1) = x + 1
+        root = (1.0 + root) ** (1.0 / (num_columns + 1))
+    steps = root ** -np.arange(1.0, num_columns + 1)
+    return (np.random.default_rng(seed).random(num_columns) + (index + 1) * steps) % 1.0
+
+
+def _num_fitted(num_results: int) -> int:
+    """Return how many results the hyper-parameters are fitted to; few numbers, so that few fits suffice."""
+    fitted = following = _MIN_RESULTS
+    while following <= num_results:
+        fitted, following = following, max(following + 2, int(following * _GROWTH))
+    return fitted
+
+
+def result_values(trials: Sequence[FrozenTrial], direction: StudyDirection) -> np.ndarray:
+    """Return what each trial is worth, larger is better.
+
+    A pruned trial counts as the mean of the complete ones that were nearest to it where it stopped. One that
+    could not be trained (out of memory, diverged) counts as the worst, and one that failed as the median,
+    because another cause than its configuration is possible.
+
+    Args:
+        trials: Trials with a result.
+        direction: Direction of the objective.
+
+    Returns:
+        Shape [trials]; NaN while no trial has reported.
+    """
+    sign = 1.0 if direction == StudyDirection.MAXIMIZE else -1.0
+    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
+    values = np.full(len(trials), math.nan)
+    for index, trial in enumerate(trials):
+        if trial.state == TrialState.COMPLETE:
+            assert trial.value is not None
+            values[index] = sign * trial.value
+        elif trial.state == TrialState.PRUNED and trial.intermediate_values:
+            values[index] = sign * _expected_of(trial, complete)
+    known = values[np.isfinite(values)]
+    if len(known):
+        failed = np.array([trial.state == TrialState.FAIL for trial in trials])
+        values = np.where(np.isnan(values), np.where(failed, np.median(known), known.min()), values)
+    return values
+
+
+def _expected_of(pruned: FrozenTrial, complete: Sequence[FrozenTrial]) -> float:
+    """Return what a pruned trial would have reached: what the nearest complete ones at its last rung did."""
+    rung = max(pruned.intermediate_values)
+    reached = pruned.intermediate_values[rung]
+    compared = sorted(
+        (abs(trial.intermediate_values[rung] - reached), trial.number, trial.value)
+        for trial in complete
+        if rung in trial.intermediate_values and trial.value is not None
+    )[:_NEAREST]
+    return fmean(value for _, _, value in compared) if compared else reached
+
+
+def violations_of(results: Sequence[Result]) -> dict[str, np.ndarray]:
+    """Return by how much each limit is broken in each result; a limit that it does not name is kept."""
+    names = sorted({name for result in results for name in result.violations})
+    return {name: np.array([result.violations.get(name, _KEPT) for result in results]) for name in names}
