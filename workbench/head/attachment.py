@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import threading
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -208,20 +209,37 @@ def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> 
     ray_constants.ENABLE_RAY_CLUSTER = os.environ.get(_LOOPBACK) != "0"
     raylet: Any = _raylet  # a compiled module without types
     raylet.Config.initialize("")
-    raylet.AuthenticationTokenLoader.instance().reset_cache()
+    _load_token(raylet.AuthenticationTokenLoader.instance())
     ray_environment.drop_job_folder()
     # Ray prints its raylet's messages about dead workers even with log_to_driver=False.
     worker.print_to_stdstream = _log_message
     try:
-        ray.init(
-            address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR,
-            configure_logging=True, runtime_env=runtime_environment,
-        )  # fmt: skip
+        with warnings.catch_warnings():
+            # Some versions of Ray announce a default of later ones whenever a process attaches.
+            warnings.filterwarnings("ignore", ".*accelerator visible devices", FutureWarning)
+            ray.init(
+                address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR,
+                configure_logging=True, runtime_env=runtime_environment,
+            )  # fmt: skip
     except (ConnectionError, RuntimeError, ValueError, RayError) as error:
         raise RunError(
             f"cannot attach to Ray at {address}: {str(error).splitlines()[0]}",
             next_step=suggest("doctor", lead="To check the local head"),
         ) from error
+
+
+def _load_token(loader: Any) -> None:
+    """Let Ray read the token; its first versions with tokens report that on the standard error."""
+    loader.reset_cache()
+    kept = os.dup(2)
+    silent = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(silent, 2)
+        loader.has_token()
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.close(silent)
 
 
 def _log_message(message: dict[str, Any], ignore_prefix: bool) -> None:
