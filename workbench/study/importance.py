@@ -6,10 +6,9 @@ decisive, so its results are kept only where they exceed what shuffled results g
 
 from __future__ import annotations
 
-import inspect
 import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 import optuna
@@ -29,11 +28,6 @@ _CHANCE = 0.98
 _NUM_GOOD = 8
 _MIN_GOOD, _MAX_GOOD = 0.1, 0.5
 _MAX_TRIALS = 400
-_QUANTILE = next(  # renamed in Optuna 4.7
-    name
-    for name in ("target_quantile", "baseline_quantile")
-    if name in inspect.signature(PedAnovaImportanceEvaluator).parameters
-)
 
 Importance = dict[str, tuple[float, float, float]]
 """Per parameter its share, and the ends of the 90 % interval; share and lower end are 0 for a parameter that
@@ -101,8 +95,7 @@ def _decisive(goal: Literal["minimize", "maximize"], trials: Sequence[FrozenTria
 
 
 def _evaluator(share_of_good: float) -> PedAnovaImportanceEvaluator:
-    options: dict[str, Any] = {_QUANTILE: share_of_good}
-    return PedAnovaImportanceEvaluator(**options)
+    return PedAnovaImportanceEvaluator(target_quantile=share_of_good)
 
 
 def _share_of_good(num_trials: int) -> float:

@@ -7,7 +7,6 @@ configuration, so that what it proposes depends on the history alone.
 from __future__ import annotations
 
 import hashlib
-import inspect
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -41,8 +40,6 @@ from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
 
 LARGEST_GRID = 100_000
-_GP_SINCE = {(False, False): (4, 0), (True, False): (4, 2), (False, True): (4, 4), (True, True): (4, 5)}
-"""The first Optuna whose gp handles limits, several objectives, or both."""
 
 
 def stable_seed(*parts: int | str) -> int:
@@ -72,7 +69,6 @@ def check(experiment: Experiment) -> None:
     """
     _check_options(experiment)
     _check_space(experiment)
-    _check_version(experiment)
     if experiment.sampler.kind.enumerates_grid:
         _check_grid(experiment)
     try:
@@ -119,21 +115,6 @@ def _check_space(experiment: Experiment) -> None:
             f"{name} needs at least {format_count(kind.min_parameters, 'parameter')} with several values "
             "in every configuration",
             field="sampler.name", allowed=allowed,
-        )  # fmt: skip
-
-
-def _check_version(experiment: Experiment) -> None:
-    """Refuse what Optuna's gp learned only in the course of Optuna 4."""
-    if not experiment.sampler.kind.needs_every_limit:
-        return
-    needed = _GP_SINCE[bool(experiment.constraints), len(experiment.objectives) > 1]
-    if tuple(int(part) for part in optuna.__version__.split(".")[:2]) < needed:
-        parts = {"limits": experiment.constraints, "several objectives": experiment.objectives[1:]}
-        what = " and ".join(name for name, found in parts.items() if found)
-        raise ExperimentError(
-            f"{experiment.sampler.name} handles {what} with Optuna {needed[0]}.{needed[1]} or newer; "
-            f"{optuna.__version__} is installed",
-            field="sampler.name", allowed="tpe", next_step="Choose tpe, or update Optuna.",
         )  # fmt: skip
 
 
@@ -282,8 +263,7 @@ def make_tpe(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
 
 def make_gp(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
     """Make Optuna's Gaussian-process sampler."""
-    if "warn_independent_sampling" in inspect.signature(GPSampler).parameters:  # not in Optuna 4.0
-        options["warn_independent_sampling"] = False
+    options["warn_independent_sampling"] = False
     return _known(GPSampler, _KnowingGP, request, request.searched, options)
 
 
