@@ -192,7 +192,7 @@ def test_a_search_space_is_built_changed_and_undone_by_clicks(page, kernel) -> N
     open_form(page, kernel)
     first = kernel.draft.hash
     show(page, "Search space")
-    row(page, "momentum").get_by_role("checkbox", name="adamw").check()
+    row(page, "momentum").get_by_role("checkbox", name="adamw").click()
     until(page, lambda: search_of(kernel)["momentum"]["when"] == {"optimizer": ["sgd", "adamw"]})
     row(page, "dropout").get_by_label("When dropout exists").select_option("width")
     until(page, lambda: search_of(kernel)["dropout"]["when"] == {"width": 8})
