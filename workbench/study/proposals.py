@@ -16,21 +16,18 @@ from typing import Any
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, RandomSampler
 from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from scipy.special import log_ndtr
 from threadpoolctl import ThreadpoolController
 
-from workbench.study.encoding import Encoding
+from workbench.study.design import DesignSampler
 from workbench.study.gaussian_process import GaussianProcess, fit
 from workbench.study.knowledge import Knowledge, Result
 from workbench.study.parameters import Parameters
 
 # Threads cost small matrices more than they save; the libraries are looked up once.
 _ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
-# Results before the process is used, at least; more parameters need more.
-_MIN_RESULTS = 4
 # How many standard deviations above the mean a configuration is valued. Chosen by `bench-search`.
 _OPTIMISM = 2.0
 _GROWTH = 1.15
@@ -46,41 +43,24 @@ _NEAREST = 3
 _KEPT = -1.0
 
 
-class ProcessSampler(BaseSampler):
+class ProcessSampler(DesignSampler):
     """Proposes where a Gaussian process expects the best, or knows too little.
 
-    The first configurations cover the space evenly. Running configurations count as if they had given what is
-    expected of them, so that none is proposed twice.
+    Running configurations count as if they had given what is expected of them: none is proposed twice.
     """
 
-    def __init__(
-        self,
-        parameters: Parameters,
-        *,
-        seed: int,
-        design_seed: int,
-        knowledge: Knowledge,
-    ) -> None:
+    def __init__(self, parameters: Parameters, seed: int, knowledge: Knowledge) -> None:
         """Prepare one proposal.
 
         Args:
             parameters: The searched parameters.
             seed: Seed of this proposal.
-            design_seed: Seed of the first configurations, the same for all proposals of a study.
-            knowledge: The results so far; what is fitted to them is added.
+            knowledge: The results so far, some of them complete; what is fitted to them is added.
         """
-        self._encoding = Encoding(parameters)
+        super().__init__(parameters, seed)
         self._random = np.random.default_rng(seed)
-        self._design_seed = design_seed
         self._results = knowledge.results
         self._kernels = knowledge.kernels
-        self._independent = RandomSampler(seed)
-
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """Return all searched parameters; those that do not exist are not proposed."""
-        return dict(self._encoding.distributions)
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -91,31 +71,14 @@ class ProcessSampler(BaseSampler):
             other for other in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             if other.number != trial.number
         ]  # fmt: skip
-        num_columns = len(self._encoding.distributions)
-        num_first = max(_MIN_RESULTS, 2 + math.ceil(num_columns / 2))
-        num_complete = sum(result.trial.state == TrialState.COMPLETE for result in self._results)
-        if num_complete < _MIN_RESULTS or len(self._results) + len(running) < num_first:
-            units = _spread_point(trial.number, num_columns, self._design_seed)
-            points, exists = self._encoding.snap(units[None])
-            return self._encoding.params(points[0], exists[0])
         with _ON_ONE_THREAD():
-            return self._encoding.params(*self._choose(values, running))
-
-    def sample_independent(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """Draw a parameter that has a single value."""
-        return self._independent.sample_independent(study, trial, param_name, param_distribution)
+            return self.encoding.params(*self._choose(values, running))
 
     def _choose(self, values: np.ndarray, running: Sequence[FrozenTrial]) -> tuple[np.ndarray, np.ndarray]:
         trials = [*(result.trial for result in self._results), *running]
-        located = [self._encoding.locate(trial.params) for trial in trials]
+        located = [self.encoding.locate(trial.params) for trial in trials]
         tried, exists = np.array([point for point, _ in located]), np.array([found for _, found in located])
-        features = self._encoding.features(tried, exists)
+        features = self.encoding.features(tried, exists)
         goal = self._model("goal", features, values)
         limits = [
             self._model(name, features, violations)
@@ -137,15 +100,15 @@ class ProcessSampler(BaseSampler):
         num_fitted = _num_fitted(len(values))
         if (name, num_fitted) not in self._kernels:
             standard = _Scale.of(values[:num_fitted]).standardize(values[:num_fitted])
-            kernel = fit(features[:num_fitted], self._encoding.groups, standard)
+            kernel = fit(features[:num_fitted], self.encoding.groups, standard)
             self._kernels[name, num_fitted] = kernel
         kernel, scale = self._kernels[name, num_fitted], _Scale.of(values)
         known, standard = features[: len(values)], scale.standardize(values)
-        process = GaussianProcess(kernel, self._encoding.groups, known, standard)
+        process = GaussianProcess(kernel, self.encoding.groups, known, standard)
         if len(features) > len(values):
             expected = process.predict(features[len(values) :])[0]
             process = GaussianProcess(
-                kernel, self._encoding.groups, features, np.concatenate([standard, expected])
+                kernel, self.encoding.groups, features, np.concatenate([standard, expected])
             )
         return _Model(process, scale)
 
@@ -173,8 +136,8 @@ class ProcessSampler(BaseSampler):
         before: _Candidates | None = None,
     ) -> _Candidates:
         """Return the candidates of the highest scores, best first, among new points and those before."""
-        points, exists = self._encoding.snap(units)
-        features = self._encoding.features(points, exists)
+        points, exists = self.encoding.snap(units)
+        features = self.encoding.features(points, exists)
         scores = score(features)
         scores[[row.tobytes() in tried for row in features]] = -np.inf
         if before is not None:
@@ -190,7 +153,7 @@ class ProcessSampler(BaseSampler):
         changes = random.random(units.shape) < share
         changes[np.arange(len(units)), random.integers(0, units.shape[1], len(units))] = True
         moved = np.clip(units + spread * random.standard_normal(units.shape), 0.0, 1.0)
-        moved = np.where(self._encoding.is_choice, random.random(units.shape), moved)
+        moved = np.where(self.encoding.is_choice, random.random(units.shape), moved)
         return np.where(changes, moved, units)
 
 
@@ -227,21 +190,9 @@ class _Model:
         return log_ndtr((self.scale.standardize(np.array(bound)) - mean) / deviation)
 
 
-def _spread_point(index: int, num_columns: int, seed: int) -> np.ndarray:
-    """Return one point of a sequence that covers the unit cube evenly, moved by a random shift.
-
-    Source: M. Roberts, The unreasonable effectiveness of quasirandom sequences, 2018.
-    """
-    root = 2.0
-    for _ in range(50):  # the root of x^(d + 1) = x + 1
-        root = (1.0 + root) ** (1.0 / (num_columns + 1))
-    steps = root ** -np.arange(1.0, num_columns + 1)
-    return (np.random.default_rng(seed).random(num_columns) + (index + 1) * steps) % 1.0
-
-
 def _num_fitted(num_results: int) -> int:
     """Return how many results the hyper-parameters are fitted to; few numbers, so that few fits suffice."""
-    fitted = following = _MIN_RESULTS
+    fitted = following = 4
     while following <= num_results:
         fitted, following = following, max(following + 2, int(following * _GROWTH))
     return fitted

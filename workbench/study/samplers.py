@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,7 +25,7 @@ from optuna.samplers import (
     RandomSampler,
     TPESampler,
 )
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 from pydantic import ValidationError
 
 from workbench.errors import ExperimentError
@@ -34,12 +35,15 @@ from workbench.experiment.samplers import Auto, samplers_for
 from workbench.formatting import format_count
 from workbench.registry import load_object
 from workbench.space import Choice, Fixed
+from workbench.study.design import DesignSampler
 from workbench.study.knowledge import Knowledge
 from workbench.study.limits import limit_options
 from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
 
 LARGEST_GRID = 100_000
+# Complete results before a Gaussian process says anything.
+MIN_PROCESS_RESULTS = 4
 
 
 def stable_seed(*parts: int | str) -> int:
@@ -171,6 +175,8 @@ class SamplerRequest:
 
     seed: int
     """The seed for this configuration."""
+    configuration: int
+    """Number of this configuration, from 0."""
     experiment_seed: int
     """The seed of the experiment, the same for all configurations."""
     parameters: Parameters
@@ -210,7 +216,8 @@ def make_sampler(
     options: dict[str, Any] = {name: value for name, value in given if value is not None}
     learns_limits = bool(experiment.constraints) or not experiment.sampler.kind.needs_every_limit
     return make(options, SamplerRequest(
-        seed, experiment.seed, parameters, knowledge or Knowledge(), len(experiment.objectives), learns_limits
+        seed, configuration, experiment.seed, parameters, knowledge or Knowledge(),
+        len(experiment.objectives), learns_limits,
     ))  # fmt: skip
 
 
@@ -221,21 +228,24 @@ def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
             return make_random(options, request)
         case "tpe":
             return make_tpe(options, request)
+        case "design":
+            return DesignSampler(request.parameters, stable_seed("design", request.experiment_seed))
         case "process":
             from workbench.study.proposals import ProcessSampler  # imports SciPy's optimizers
 
-            return ProcessSampler(
-                request.parameters, seed=request.seed,
-                design_seed=stable_seed("design", request.experiment_seed),
-                knowledge=request.knowledge,
-            )  # fmt: skip
+            return ProcessSampler(request.parameters, request.seed, request.knowledge)
 
 
-def _suited(request: SamplerRequest) -> Literal["random", "tpe", "process"]:
+def _suited(request: SamplerRequest) -> Literal["random", "tpe", "design", "process"]:
     if all(found.single() for found in request.parameters.searched.values()):
         return "random"
     if request.num_objectives > 1 or len(request.knowledge.results) > Auto.max_process_results:
         return "tpe"
+    num_parameters = sum(not found.single() for found in request.parameters.searched.values())
+    num_complete = sum(result.trial.state == TrialState.COMPLETE for result in request.knowledge.results)
+    num_known = request.configuration + len(request.knowledge.priors)
+    if num_complete < MIN_PROCESS_RESULTS or num_known < 2 + math.ceil(num_parameters / 2):
+        return "design"
     return "process"
 
 

@@ -27,24 +27,25 @@ _LOCK = threading.RLock()
 class _StandIn(ModuleType):
     """Has the function that jsonschema imports; what else the package has comes from the real module.
 
-    Pickling looks for a name in every module: a name that the package does not mention is not a reason to
-    import it.
+    Pickling looks for a name in every module: only one that the package defines is a reason to import it.
     """
 
     def is_valid_syntax(self, *arguments: Any, **options: Any) -> bool:
         return self._real().is_valid_syntax(*arguments, **options)
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or not self._mentions(name):
+        if name.startswith("__") or not self._defines(name):
             raise AttributeError(name)
         return getattr(self._real(), name)
 
-    def _mentions(self, name: str) -> bool:
+    def _defines(self, name: str) -> bool:
+        import re  # most processes have no use for it here
+
         files = (entry for folder in self.__path__ for entry in os.scandir(folder))
         for file in files:
             if file.name.endswith(".py"):
                 with open(file.path, encoding="utf-8") as source:
-                    if name in source.read():
+                    if re.search(rf"^(?:def |class )?{re.escape(name)}\b", source.read(), re.MULTILINE):
                         return True
         return False
 

@@ -1,0 +1,65 @@
+"""The first configurations of `auto`, which cover the space evenly and need no result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler, RandomSampler
+from optuna.trial import FrozenTrial
+
+from workbench.study.encoding import Encoding
+from workbench.study.parameters import Parameters
+
+
+class DesignSampler(BaseSampler):
+    """Proposes one point of a sequence that covers the space evenly."""
+
+    def __init__(self, parameters: Parameters, seed: int) -> None:
+        """Prepare one proposal.
+
+        Args:
+            parameters: The searched parameters.
+            seed: Seed of the sequence, the same for all proposals of a study.
+        """
+        self.encoding = Encoding(parameters)
+        self._seed = seed
+        self._independent = RandomSampler(seed)
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        """Return all searched parameters; those that do not exist are not proposed."""
+        return dict(self.encoding.distributions)
+
+    def sample_relative(
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
+    ) -> dict[str, Any]:
+        """Propose a configuration."""
+        units = _spread_point(trial.number, len(self.encoding.distributions), self._seed)
+        points, exists = self.encoding.snap(units[None])
+        return self.encoding.params(points[0], exists[0])
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        """Draw a parameter that has a single value."""
+        return self._independent.sample_independent(study, trial, param_name, param_distribution)
+
+
+def _spread_point(index: int, num_columns: int, seed: int) -> np.ndarray:
+    """Return one point of a sequence that covers the unit cube evenly, moved by a random shift.
+
+    Source: M. Roberts, The unreasonable effectiveness of quasirandom sequences, 2018.
+    """
+    root = 2.0
+    for _ in range(50):  # the root of x^(d + 1) = x + 1
+        root = (1.0 + root) ** (1.0 / (num_columns + 1))
+    steps = root ** -np.arange(1.0, num_columns + 1)
+    return (np.random.default_rng(seed).random(num_columns) + (index + 1) * steps) % 1.0
