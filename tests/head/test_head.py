@@ -75,7 +75,7 @@ def test_the_token_belongs_to_us_and_only_its_owner_reads_it(ray_head):
 def test_the_address_of_another_cluster_is_refused_by_an_attached_process(ray_head):
     import ray
 
-    attached_to = ray.get_runtime_context().gcs_address  # of whichever test attached this process first
+    attached_to = ray.get_runtime_context().gcs_address
     attachment.connect(attached_to)
     host, _, port = attached_to.rpartition(":")
     with pytest.raises(
@@ -130,7 +130,10 @@ def test_all_ports_of_ray_are_on_loopback(ray_head):
     assert {address.removeprefix("::ffff:") for address in listening} <= {"127.0.0.1", "::1"}
 
 
-def test_a_head_survives_its_starter_and_shutdown_leaves_nothing(home):
+def test_a_head_survives_its_starter_and_shutdown_leaves_nothing(ray_head, home):
+    import ray
+
+    attached_to = ray.get_runtime_context().gcs_address
     run_python(CONNECT, home)
     known = local_head.status()
     assert known is not None
@@ -142,6 +145,7 @@ def test_a_head_survives_its_starter_and_shutdown_leaves_nothing(home):
     assert not processes_of(known.temp_dir, known.pid)
     assert not Path(known.temp_dir).exists()
     assert local_head.shutdown() is False
+    assert ray.get_runtime_context().gcs_address == attached_to, "it was no other cluster's business"
 
 
 @pytest.mark.slow

@@ -65,7 +65,7 @@ def keep_alive() -> None:
 
 
 def shutdown() -> bool:
-    """End the local head and all its processes; this process is detached from it first.
+    """End the local head and all its processes; a process that is attached to it is detached first.
 
     Returns:
         Whether there was one.
@@ -75,7 +75,8 @@ def shutdown() -> bool:
         found = status_of(files)
         if found is not None:
             ray = loaded_ray()
-            if ray is not None and ray.is_initialized():
+            is_attached = ray is not None and ray.is_initialized()
+            if is_attached and ray.get_runtime_context().gcs_address == found.address:
                 ray.shutdown()  # Ray ends a process that outlives its head
             end_keeper(found)
         clean_up(files)
