@@ -75,12 +75,15 @@ def shutdown() -> bool:
         found = status_of(files)
         if found is not None:
             ray = loaded_ray()
-            is_attached = ray is not None and ray.is_initialized()
-            if is_attached and ray.get_runtime_context().gcs_address == found.address:
+            if ray is not None and ray.is_initialized() and _uses(ray, found):
                 ray.shutdown()  # Ray ends a process that outlives its head
             end_keeper(found)
         clean_up(files)
     return found is not None
+
+
+def _uses(ray: Any, head: HeadStatus) -> bool:
+    return bool(ray.get_runtime_context().gcs_address == head.address)
 
 
 def end_keeper(found: HeadStatus) -> None:
