@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -106,6 +107,22 @@ def test_configurations_that_run_out_of_memory_are_avoided() -> None:
             drive.report(proposal.trial, 1, loss=-math.log(batch))
             drive.end(proposal.trial)
     assert sum(failed[12:]) <= 6
+
+
+def test_a_rebuilt_study_proposes_the_same_although_later_results_change_what_pruned_ones_count_as() -> None:
+    drive = Drive(make_experiment(search=SQUARE))
+    for number in range(24):
+        proposal = drive.ask()
+        drive.report(proposal.trial, 1, loss=2 * distance(proposal.params))
+        if number % 2:
+            drive.end(proposal.trial, "pruned")
+        else:
+            drive.report(proposal.trial, 2, loss=distance(proposal.params))
+            drive.end(proposal.trial)
+        rebuilt, live = drive.rebuilt().ask(), copy.deepcopy(drive.study).ask()
+        assert rebuilt is not None
+        assert live is not None
+        assert rebuilt.params == live.params
 
 
 def test_many_results_go_to_tpe() -> None:

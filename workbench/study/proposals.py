@@ -40,7 +40,7 @@ _NUM_KEPT = 16
 _SPREADS = (0.03, 0.1, 0.25)
 _CHANGED_SHARES = (0.15, 0.4, 1.0)
 _NEAREST = 3
-_KEPT = -1.0
+_KEPT = -1.0  # the violation of a limit that a result does not name
 
 
 class ProcessSampler(DesignSampler):
@@ -72,16 +72,21 @@ class ProcessSampler(DesignSampler):
             if other.number != trial.number
         ]  # fmt: skip
         with _ON_ONE_THREAD():
-            return self.encoding.params(*self._choose(values, running))
+            return self.encoding.params(*self._choose(values, running, study.direction))
 
-    def _choose(self, values: np.ndarray, running: Sequence[FrozenTrial]) -> tuple[np.ndarray, np.ndarray]:
+    def _choose(
+        self, values: np.ndarray, running: Sequence[FrozenTrial], direction: StudyDirection
+    ) -> tuple[np.ndarray, np.ndarray]:
         trials = [*(result.trial for result in self._results), *running]
         located = [self.encoding.locate(trial.params) for trial in trials]
         tried, exists = np.array([point for point, _ in located]), np.array([found for _, found in located])
         features = self.encoding.features(tried, exists)
-        goal = self._model("goal", features, values)
+        num_fitted = _num_fitted(len(values))
+        # As it was with these results alone: later ones change what earlier pruned trials count as.
+        fitted = result_values([result.trial for result in self._results[:num_fitted]], direction)
+        goal = self._model("goal", features, values, fitted)
         limits = [
-            self._model(name, features, violations)
+            self._model(name, features, violations, violations[:num_fitted])
             for name, violations in violations_of(self._results).items()
         ]
 
@@ -95,14 +100,13 @@ class ProcessSampler(DesignSampler):
         best = np.argsort(-score(features[: len(values)]), kind="stable")[:_NUM_STARTS]
         return self._climb(score, tried[best], {row.tobytes() for row in features})
 
-    def _model(self, name: str, features: np.ndarray, values: np.ndarray) -> _Model:
+    def _model(self, name: str, features: np.ndarray, values: np.ndarray, fitted: np.ndarray) -> _Model:
         """Model one quantity from its values at the first rows; the others are still running."""
-        num_fitted = _num_fitted(len(values))
-        if (name, num_fitted) not in self._kernels:
-            standard = _Scale.of(values[:num_fitted]).standardize(values[:num_fitted])
-            kernel = fit(features[:num_fitted], self.encoding.groups, standard)
-            self._kernels[name, num_fitted] = kernel
-        kernel, scale = self._kernels[name, num_fitted], _Scale.of(values)
+        key = (name, len(fitted))
+        if key not in self._kernels:
+            standard = _Scale.of(fitted).standardize(fitted)
+            self._kernels[key] = fit(features[: len(fitted)], self.encoding.groups, standard)
+        kernel, scale = self._kernels[key], _Scale.of(values)
         known, standard = features[: len(values)], scale.standardize(values)
         process = GaussianProcess(kernel, self.encoding.groups, known, standard)
         if len(features) > len(values):
