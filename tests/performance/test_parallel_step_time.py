@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.divided_plans import true_step_s
 from workbench.performance.parallel_plans import ModelShape, ParallelPlan, put_in_columns
 from workbench.performance.parallel_step_law import PARAMETERS, ParallelStepLaw
 from workbench.performance.parallel_step_time import MeasuredStep, predict_steps
@@ -24,23 +25,6 @@ TWO_WAYS = [
     for replicas, stages, tensor in ((2, 2, 1), (2, 1, 4), (1, 2, 4), (1, 4, 2), (2, 2, 2))
     for batch in (1, 4)
 ]
-
-
-def true_step_s(plan: ParallelPlan) -> float:
-    """Made differently from the law under test: small kernels reach little of a device's speed."""
-    shape = plan.shape
-    layers, hidden = shape.layers or 1, shape.hidden or 1
-    tokens = plan.micro_batch * 1024
-    operations = 72.0 * tokens * hidden**2 / plan.tensor
-    layer_s = operations / 1.5e14 * (1.0 + 3e9 / operations) + 4e-4
-    if plan.tensor > 1:
-        layer_s += 4.0 * (3e-5 * math.log2(plan.tensor) + tokens * hidden * 2.0 / 1e11)
-    head_s = 6.0 * tokens * hidden * 51_200 / plan.tensor / 1.5e14
-    slowest_s = layers / plan.stages * layer_s + head_s
-    weights = (12.0 * layers * hidden**2 / plan.stages + 51_200.0 * hidden) / plan.tensor
-    ring_s = 2.0 * (plan.replicas - 1) / plan.replicas * 2.0 * weights / 1e11
-    whole_s = layers * layer_s + head_s
-    return (plan.accumulation - 1) * slowest_s + whole_s + ring_s + weights * 2e-11
 
 
 MEASURED = [MeasuredStep(plan, true_step_s(plan)) for plan in ONE_WAY]

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.builders.divided_plans import true_peak_gb
 from workbench.performance.parallel_plans import ModelShape, ParallelPlan, put_in_columns
 from workbench.performance.plan_memory import PARAMETERS, MeasuredPeak, log_peak, predict_memory
 
@@ -21,26 +22,6 @@ PLANS = [
     for batch, accumulation in ((1, 16), (2, 8), (8, 2))
     for zero in (0, 1)
 ]  # fmt: skip
-
-
-def true_peak_gb(plan: ParallelPlan) -> float:
-    """Bytes counted part by part, stage by stage, the fullest stage being the peak."""
-    shape = plan.shape
-    layers, hidden, wide = shape.layers or 1, shape.hidden or 1, shape.feed_forward or 1
-    words, tokens = shape.vocabulary or 1, plan.micro_batch * (shape.sequence or 1)
-    held = layers / plan.stages
-    table = words * hidden
-    per_parameter = 8.0 + (12.0 / plan.replicas if plan.zero else 12.0)
-    kept = tokens * held * (20.0 * hidden + 8.0 * wide) / plan.tensor
-    logits = 10.0 * tokens * words / plan.tensor
-    block = 4.0 * hidden**2 + 3.0 * hidden * wide
-    peaks = []
-    for stage in range(plan.stages):
-        ends = (stage == 0) + (stage == plan.stages - 1)
-        state = (held * block + ends * table) / plan.tensor * per_parameter
-        in_flight = min(plan.accumulation, plan.stages - stage)
-        peaks.append(state + kept * in_flight + logits * (stage == plan.stages - 1))
-    return max(peaks) / 1e9 + 0.6
 
 
 MEASURED = [MeasuredPeak(plan, true_peak_gb(plan)) for plan in PLANS]

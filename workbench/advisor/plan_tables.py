@@ -19,8 +19,9 @@ from workbench.performance.parallel_step_time import MeasuredStep, predict_steps
 from workbench.performance.plan_memory import MeasuredPeak, MemoryPrediction, predict_memory
 from workbench.performance.step_time import Prediction
 
-MOST = 1_000_000_000
+MAX_COUNT = 10_000_000
 """The largest number of anything that a plan counts."""
+_MAX_MEASURED = 1e6
 
 SHAPE = tuple(field.name for field in fields(ModelShape))
 DIMENSIONS = ("replicas", "stages", "tensor")
@@ -30,8 +31,8 @@ def _count(cell: str) -> int | None:
     if not cell:
         return None
     number = positive_whole_number(cell)
-    if number > MOST:
-        raise ValueError(f"a whole number from 1 to {MOST:,}")
+    if number > MAX_COUNT:
+        raise ValueError(f"a whole number from 1 to {MAX_COUNT:,}")
     return number
 
 
@@ -39,8 +40,15 @@ def _micro_batch(cell: str) -> float | None:
     if not cell:
         return None
     number = positive_number(cell)
-    if not 1.0 / MOST <= number <= MOST:
-        raise ValueError(f"a number greater than 0 and at most {MOST:,}")
+    if not 1.0 / MAX_COUNT <= number <= MAX_COUNT:
+        raise ValueError(f"a number greater than 0 and at most {MAX_COUNT:,}")
+    return number
+
+
+def _measured(cell: str) -> float:
+    number = positive_number(cell)
+    if not 1.0 / _MAX_MEASURED <= number <= _MAX_MEASURED:
+        raise ValueError("a number from 0.000001 to 1,000,000")
     return number
 
 
@@ -132,7 +140,7 @@ def read_measured_steps(path: Path) -> list[MeasuredStep]:
         path,
         lambda row: MeasuredStep(plan_of(row), row["step_time_s"]),
         *PLAN,
-        Column("step_time_s", positive_number),
+        Column("step_time_s", _measured),
     )
     return _check_not_empty(path, read)
 
@@ -147,27 +155,26 @@ def predict_divided_steps(measured: Path, points: Path) -> tuple[list[ParallelPl
     return plans, predict_steps(read_measured_steps(measured), plans)
 
 
+def read_measured_peaks(path: Path) -> list[MeasuredPeak]:
+    """Read measured peaks: the columns of `PLAN` that are known, and memory_gb.
+
+    Raises:
+        DataError: As `read_plans`, or if there is no row.
+    """
+    read = read_objects(
+        path, lambda row: MeasuredPeak(plan_of(row), row["memory_gb"]), *PLAN, Column("memory_gb", _measured)
+    )
+    return _check_not_empty(path, read)
+
+
 def predict_peaks(measured: Path, points: Path) -> tuple[list[ParallelPlan], list[MemoryPrediction]]:
-    """Predict the memory of the plans in one file from measured peaks in another.
-
-    Args:
-        measured: A CSV file with the columns of `PLAN` that are known, and memory_gb.
-        points: A CSV file with these columns of other plans or models.
-
-    Returns:
-        The plans of `points`, and a prediction each.
+    """Predict the memory of the plans in one file from measured peaks in another; a prediction a plan.
 
     Raises:
         DataError: If a file cannot be understood, or nothing was measured.
     """
     plans = read_plans(points)
-    peaks = read_objects(
-        measured,
-        lambda row: MeasuredPeak(plan_of(row), row["memory_gb"]),
-        *PLAN,
-        Column("memory_gb", positive_number),
-    )
-    return plans, predict_memory(_check_not_empty(measured, peaks), plans)
+    return plans, predict_memory(read_measured_peaks(measured), plans)
 
 
 def _check_not_empty(path: Path, rows: list[Any]) -> list[Any]:

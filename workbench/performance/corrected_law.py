@@ -26,7 +26,7 @@ _on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
 _ROWS_TO_FIT = 400
 _ROWS_TO_ADAPT = 250
 # No plan is timed or weighed more exactly.
-_LEAST_DEVIATION = 0.008
+_MIN_DEVIATION = 0.008
 # What a law leaves over where nothing is known of it.
 _PLAIN = 0.05
 _ROUNDS = 2
@@ -145,7 +145,7 @@ class CorrectedLaw:
         of_parameters = np.sum((unexplained @ self._parameter_covariance) * unexplained, axis=1)
         variance = np.maximum(of_misfit, self._sizes[-1] ** 2) + of_parameters
         deviations = np.sqrt(variance) * self._trust
-        return logs + shared @ self._weights, np.maximum(deviations, _LEAST_DEVIATION)
+        return logs + shared @ self._weights, np.maximum(deviations, _MIN_DEVIATION)
 
     def _covariance(self, sizes: Array, rows: NDArray[np.int_]) -> Array:
         found = np.diag((sizes[-1] * self._noise_factors[rows]) ** 2)

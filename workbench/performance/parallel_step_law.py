@@ -22,6 +22,7 @@ from __future__ import annotations
 import numpy as np
 
 from workbench.performance.corrected_law import Array, Belief, Columns
+from workbench.performance.step_law import p_norm
 
 # What a factor is believed to be, relative to the matrix products: the mean and deviation of its logarithm.
 _BELIEFS = {
@@ -111,8 +112,7 @@ class ParallelStepLaw:
         move = value["move"] * _bytes_moved(plans, value["scores"]) / _bytes_moved(reference, value["scores"])
         computing = multiply + move * (undivided + (1.0 - undivided) / tensor)
         num_layers = plans["layers"] / reference["layers"]
-        power = 1.0 + value["sharpness"]
-        layers = (computing**power + (value["launch"] * num_layers) ** power) ** (1.0 / power)
+        layers = p_norm(computing, value["launch"] * num_layers, 1.0 + value["sharpness"])
         across = np.where(tensor > plans["workers_per_node"], value["tensor_across"], 1.0)
         exchanged = 2.0 * (tensor - 1.0) / tensor * _values(plans) / _values(reference) * across
         exchange = value["tensor_exchange"] * exchanged + value["tensor_wait"] * np.log2(tensor)

@@ -37,6 +37,7 @@ from workbench.performance.corrected_law import (
     order_of,
 )
 from workbench.performance.parallel_plans import ParallelPlan, Range, model_of, put_in_columns
+from workbench.performance.step_law import p_norm
 
 MAX_ROWS = 1500
 _GB = 1e9
@@ -175,8 +176,7 @@ def log_peak(parameters: Array, plans: Columns) -> Array:
     in_flight = np.minimum(plans["accumulation"], stages)
     first = state + kept * in_flight + np.where(is_divided, 0.0, logits)
     last = state + kept * layers / stages / held + logits * value["logits_of_last"]
-    larger, power = np.maximum(first, last), 1.0 + value["sharpness"]
-    joined = larger * ((first / larger) ** power + (last / larger) ** power) ** (1.0 / power)
+    joined = p_norm(first, last, 1.0 + value["sharpness"])
     return np.log(value["constant"] + np.where(is_divided, joined, first))
 
 
