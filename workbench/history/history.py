@@ -20,6 +20,7 @@ from workbench.events import (
     AlertCleared,
     AlertDelivered,
     AlertRaised,
+    AttachmentSaved,
     AttemptEnded,
     CheckpointSaved,
     CheckpointsDeleted,
@@ -124,6 +125,7 @@ class History:
                 | TrialPlanned()
                 | TrialReported()
                 | CheckpointSaved()
+                | AttachmentSaved()
                 | AttemptEnded()
                 | TrialResized()
                 | ResizeMeasured()
