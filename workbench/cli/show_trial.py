@@ -86,9 +86,11 @@ def _print_trial(run: Run, trial: Trial) -> None:
         facts.add_row("hosts", ", ".join(dict.fromkeys(trial.hosts)))
     if (log := log_file(run.folder, trial.number)).exists():
         facts.add_row("log", Text(str(log)))
-    for saved in trial.attachments:
+    for name, saved in {saved.name: saved for saved in trial.attachments}.items():
+        others = sum(each.name == name for each in trial.attachments) - 1
+        more = f" and {others} earlier" if others else ""
         path = run.folder / attachment_file(trial.number, saved.file)
-        facts.add_row(saved.kind, Text(f"{saved.name}, step {saved.step}: {path}"))
+        facts.add_row(saved.kind, Text(f"{name}, step {saved.step}{more}: {path}"))
     console.print(facts)
     if trial.message:
         console.print()

@@ -17,6 +17,8 @@ MAX_BYTES = 8 * 2**20
 """Size of all pictures of the page."""
 MAX_ROWS = 50
 _LONGEST_TEXT = 4000
+_SMALL = 160
+"""Pictures of fewer pixels are shown larger, each pixel as a square."""
 
 
 def attached(run: RunData, read: Callable[[AttachmentSaved], bytes] | None) -> list[str]:
@@ -60,7 +62,8 @@ def _shown(saved: AttachmentSaved, content: bytes) -> str:
         # In an <img> no script of an SVG runs, and nothing is loaded.
         media_type = MEDIA_TYPES.get(saved.file.rpartition(".")[2], "image/png")
         source = f"data:{media_type};base64,{base64.b64encode(content).decode()}"
-        return f'<img class="attached" alt="{text(saved.name)}" src="{source}">'
+        is_small = content.startswith(b"\x89PNG") and int.from_bytes(content[16:20], "big") < _SMALL
+        return f'<img class="attached{" small" if is_small else ""}" alt="{text(saved.name)}" src="{source}">'
     if saved.kind == "text":
         return f"<pre>{text(content.decode(errors='replace')[:_LONGEST_TEXT])}</pre>"
     found = read_table(content)

@@ -5,6 +5,9 @@ import { formatCount, formatValue } from "../format";
 import type { AttachedFile, TrialDetail } from "../types";
 import { saveAs, wordsOf } from "./actions";
 
+/** Pictures of fewer pixels are shown larger, each pixel as a square. */
+const SMALL_PX = 160;
+
 interface Table {
   columns: string[];
   rows: unknown[][];
@@ -70,7 +73,7 @@ function Series({ controller, trial, name, files }: SeriesProps) {
             }}
           />
         ) : null}
-        <span class="workbench-gap" />
+        {files.length > 1 ? null : <span class="workbench-gap" />}
         <button type="button" class="workbench-quiet" onClick={() => saveAs(controller, path, shown.file)}>
           Download
         </button>
@@ -99,7 +102,14 @@ function Shown({ controller, path, file }: { controller: Controller; path: strin
   // While the next one is read, the one before stays.
   if (!content) return <p class="workbench-muted">Reading …</p>;
   if (content.kind === "problem") return <p class="workbench-muted">{content.text}</p>;
-  if (content.kind === "image") return <img src={content.text} alt={`${file.name}, step ${file.step}`} />;
+  if (content.kind === "image")
+    return (
+      <img
+        src={content.text}
+        alt={`${file.name}, step ${file.step}`}
+        onLoad={({ currentTarget: at }) => at.classList.toggle("workbench-small", at.naturalWidth < SMALL_PX)}
+      />
+    );
   if (content.kind === "table") return <Rows name={file.name} table={JSON.parse(content.text) as Table} />;
   return (
     <pre tabIndex={0} role="group" aria-label={file.name}>
