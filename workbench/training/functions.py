@@ -123,17 +123,18 @@ class _Reporter:
         if self._folder is not None:
             self._folder.close()
 
-    def __call__(self, step: int, **metrics: Any) -> bool:
+    def __call__(self, step: int | None = None, **metrics: Any) -> bool:
         """Report metrics at a step.
 
         Args:
-            step: The progress of the training: a whole number that never decreases.
+            step: The progress of the training: a whole number that never decreases; None for the one after
+                the last report's. A function that continues from its folder must state it.
             **metrics: Numbers by name.
 
         Returns:
             Whether the trial should stop: the function should return soon.
         """
-        return self._take(step, metrics)
+        return self._take(self._step + 1 if step is None else step, metrics)
 
     def _take(self, step: Any, metrics: Mapping[str, Any], *, returned: bool = False) -> bool:
         self._step = self._check_step(step)
@@ -246,6 +247,8 @@ class _Reporter:
                 f"{step!r} is not a valid step after step {self._step}",
                 field="report.step",
                 allowed=f"a whole number from {self._step} upwards",
+                next_step="Write the metrics by name: report(step=3, loss=0.5), or report(loss=0.5) to count "
+                "the reports.",
             )
         return step
 
