@@ -47,12 +47,14 @@ export interface AttachedFile {
   size_bytes: number;
 }
 
-/** The best trial of a run so far. */
+/** The best trial of a run so far, with the mean values of its configuration where that is repeated. */
 export interface Best {
   trial: number;
   /** NaN and infinities are strings. */
   values: Record<string, number | string>;
   params: Record<string, unknown>;
+  /** Over how many trials the values are means. */
+  num_repeats?: number;
 }
 
 /** The best value so far, as a step function. */
@@ -650,6 +652,8 @@ export interface TrialRow {
   state: "waiting" | "running" | "complete" | "pruned" | "stopped" | "failed";
   reason: "oom" | "diverged" | "error" | "lost" | "timeout" | "storage" | null;
   is_best: boolean;
+  /** Over how many trials of its configuration the values of the best are means. */
+  num_repeats?: number;
   /** One per column. */
   cells: (number | boolean | string | null)[];
 }

@@ -57,14 +57,14 @@ def text(name: str, content: str = "x") -> Attachment:
 def test_a_function_attaches_pictures_tables_and_texts(tmp_path: Path) -> None:
     def train(config: dict[str, Any], report: Callable[..., bool]) -> dict[str, Any]:
         report(step=1, score=0.5, image=np.zeros((2, 2)), table=[{"word": "a"}])
-        report(step=2, sample="once upon a time")
+        report(sample="once upon a time")
         return {"score": 0.7, "last": "the end"}
 
     take = Recorder()
     ended = run_trial(order(tmp_path, train), take)
     assert (ended.state, ended.values) == ("complete", {"score": 0.7}), ended.traceback
     found = [(one.step, one.name, one.kind) for one in take.saved]
-    assert found == [(1, "image", "image"), (1, "table", "table"), (2, "sample", "text"), (2, "last", "text")]
+    assert found == [(1, "image", "image"), (1, "table", "table"), (1, "sample", "text"), (1, "last", "text")]
     reports = [event for event in take.events if isinstance(event, TrialReported)]
     assert [report.values for report in reports] == [{"score": 0.5}, {"score": 0.7}]
     contents = {one.name: (tmp_path / one.file).read_bytes() for one in take.saved}
@@ -127,6 +127,21 @@ def test_those_that_arrive_fast_wait_and_the_last_is_written_at_the_end(tmp_path
     keeper.close()
     assert take.saved[-1].step == 9_999
     assert (tmp_path / take.saved[-1].file).read_text() == "9999"
+
+
+def test_what_a_function_attached_last_is_there_although_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
+        for step in range(100):
+            report(step=step, sample=f"step {step}")
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(kept, "INTERVAL_S", 1e9)
+    take = Recorder()
+    ended = run_trial(order(tmp_path, train), take)
+    assert ended.message == "RuntimeError: broken"
+    assert (tmp_path / take.saved[-1].file).read_text() == "step 99"
 
 
 def test_too_many_names_and_too_many_bytes_are_left_out_with_one_note_each(

@@ -308,6 +308,9 @@ class TrialRow(_Response):
     state: TrialState
     reason: Reason | None
     is_best: bool
+    num_repeats: int = Field(
+        default=1, description="Over how many trials of its configuration the values of the best are means."
+    )
     cells: tuple[float | int | bool | str | None, ...] = Field(description="One per column.")
 
 

@@ -122,20 +122,24 @@ class _Reporter:
         return self._folder.open()
 
     def close_folder(self) -> None:
-        """Store what the function left in its folder."""
+        """Store what the function left in its folder, and what it attached last."""
+        self._attachments.close()
         if self._folder is not None:
             self._folder.close()
 
-    def __call__(self, step: int, **metrics: Any) -> bool:
+    def __call__(self, step: int | None = None, **metrics: Any) -> bool:
         """Report metrics at a step.
 
         Args:
-            step: The progress of the training: a whole number that never decreases.
+            step: The progress of the training: a whole number that never decreases; None for the one after
+                the last report's. A function that continues from its folder must state it.
             **metrics: Numbers by name; also pictures, tables and texts, which are kept with the trial.
 
         Returns:
             Whether the trial should stop: the function should return soon.
         """
+        if step is None:  # what is only to be looked at belongs to the last report
+            step = self._step + any(_as_float(value) is not None for value in metrics.values())
         return self._take(step, metrics)
 
     def _take(self, step: Any, metrics: Mapping[str, Any], *, returned: bool = False) -> bool:
@@ -196,7 +200,6 @@ class _Reporter:
 
     def finish(self) -> None:
         """Leave the other workers, once the function has returned here."""
-        self._attachments.close()
         if self._ranks is None:
             return
         self._ranks.leave(wait_s=STOPPED_S if self._stop else LEAVE_S)
@@ -283,6 +286,8 @@ class _Reporter:
                 f"{step!r} is not a valid step after step {self._step}",
                 field="report.step",
                 allowed=f"a whole number from {self._step} upwards",
+                next_step="Write the metrics by name: report(step=3, loss=0.5), or report(loss=0.5) to count "
+                "the reports.",
             )
         return step
 
