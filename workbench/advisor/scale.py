@@ -56,8 +56,9 @@ class Scale:
         parts_s: Seconds of the parts of a step on one worker.
         exchange_s: Seconds that workers wait for gradients, on `exchange_workers` of them; None if not known.
         exchange_workers: How many workers that was measured on.
-        overhead: Time that is not parallel, relative to computing, at the most workers that were measured;
-            None where any would explain the efficiency.
+        measured_up_to: The most workers that were measured.
+        overhead: Time that is not parallel, relative to computing, on that many workers; None where any would
+            explain the efficiency.
         overhead_allowed: How much of it the wanted efficiency allows there; None for any.
         pays_up_to: The most workers of which every number up to it reaches the wanted efficiency.
         bends_at: The workers to which one more adds less than half a worker; None if not reached.
@@ -68,6 +69,7 @@ class Scale:
     parts_s: dict[str, float]
     exchange_s: float | None
     exchange_workers: int | None
+    measured_up_to: int
     overhead: float | None
     overhead_allowed: float | None
     pays_up_to: int
@@ -104,13 +106,14 @@ def scale_of(measured: Sequence[PlanMeasured], efficiency: float) -> Scale:
         curve.append(
             ScalePoint(
                 workers, step.value, workers * alone_s / step.value, alone_s / step.value,
-                alone_s / step.high, alone_s / step.low, workers in timed, servers, used,
+                *((alone_s / step.high, alone_s / step.low) if workers > 1 else (1.0, 1.0)),
+                workers in timed, servers, used,
             )
         )  # fmt: skip
     largest = curve[max(timed) - 1] if len(curve) >= max(timed) else curve[-1]
     paying = [point.workers for point in curve if point.efficiency >= efficiency]
     return Scale(
-        micro_batch, dict(timed[1].parts_s), *(exchange or (None, None)),
+        micro_batch, dict(timed[1].parts_s), *(exchange or (None, None)), largest.workers,
         _overhead(largest.workers, min(1.0, largest.efficiency)), _overhead(largest.workers, efficiency),
         next(count for count in counts if count + 1 not in paying),
         _bend(curve), tuple(curve),

@@ -54,8 +54,8 @@ def what_if_scale(run_id: str, efficiency: float, servers: bool, as_json: bool) 
     click.echo(f"\nAt {found.micro_batch} samples each, {reach}. The curve {bend}.")
     if found.overhead is not None and found.overhead_allowed is not None:
         click.echo(
-            f"Relative to computing, {found.overhead:.1%} of a step is not parallel; "
-            f"{efficiency:.0%} would allow {found.overhead_allowed:.1%}."
+            f"On {found.measured_up_to} workers {found.overhead:.1%} of computing is not parallel; "
+            f"an efficiency of {efficiency:.0%} would allow {found.overhead_allowed:.1%}."
         )
     if servers and found.exchange_s is None:
         print_note(
