@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import subprocess
 import sys
@@ -113,10 +114,14 @@ def run_rank(
     return run(case, Path(folder), stop_at=stop_at, **order)
 
 
-@pytest.mark.parametrize(
-    "case", [case.needed for case in CASES if case.name in ("lightning", "transformers")]
-)
+def load_libraries(rank: int, num_workers: int, meeting: str, names: tuple[str, ...]) -> None:
+    for name in names:
+        importlib.import_module(name)
+
+
+@pytest.mark.parametrize("case", [case.needed for case in CASES if case.name in DISTRIBUTED])
 def test_two_workers_train_together_stop_together_and_continue(case: Case, tmp_path: Path) -> None:
+    run_together(load_libraries, 2, case.packages)  # takes a minute on a busy machine, nothing waits for it
     stopped = run_together(run_rank, 2, case.name, str(tmp_path), 2, False)
     assert [ended.state for ended, _ in stopped] == ["stopped", "stopped"], stopped[0][0].traceback
     assert [each.step for each in stopped[0][1]] == [1, 2]
