@@ -1,8 +1,8 @@
 """How much each searched parameter decides, and what of that chance alone could do.
 
 PED-ANOVA compares the best of the trials with all of them. With few trials some parameter always looks
-decisive, so its results are kept only where they exceed what shuffled results give. Optuna's implementation is
-imported when there are enough trials: it imports scikit-learn, which takes seconds.
+decisive, so its results are kept only where they exceed what shuffled results give. Optuna's implementation
+is imported when there are enough trials: it imports scikit-learn, which takes seconds.
 """
 
 from __future__ import annotations
