@@ -37,6 +37,10 @@ class SettingsChanged(EventHeader):
 
     type: Literal["settings_changed"] = "settings_changed"
     settings: dict[str, JsonValue] = Field(description="New values by dotted path, such as budget.trials.")
+    waited_s: float = Field(
+        default=0.0,
+        description="Time that users waited for the first driver, to be counted as time of the run.",
+    )
 
 
 class CommandHandled(EventHeader):

@@ -20,6 +20,7 @@ from workbench.events import (
     AlertCleared,
     AlertDelivered,
     AlertRaised,
+    AttachmentSaved,
     AttemptEnded,
     CheckpointSaved,
     CheckpointsDeleted,
@@ -76,6 +77,8 @@ class History:
         self.ended_unix_s: float | None = None
         self._configurations: set[int] = set()
         self.active_before_s = 0.0
+        self.waited_s = 0.0
+        """How long users waited for the first driver, as far as that counts as time of the run."""
         self._driven_s = 0.0
 
     @classmethod
@@ -101,7 +104,8 @@ class History:
             case ModelChosen():
                 self.result = event.result
             case SettingsChanged():
-                self.in_force = change(self.in_force, event.settings)
+                self.in_force = change(self.in_force, event.settings) if event.settings else self.in_force
+                self.waited_s += event.waited_s
             case ReplayPlanned():
                 self._plan_replay(event)
             case TrialProposed():
@@ -124,6 +128,7 @@ class History:
                 | TrialPlanned()
                 | TrialReported()
                 | CheckpointSaved()
+                | AttachmentSaved()
                 | AttemptEnded()
                 | TrialResized()
                 | ResizeMeasured()
@@ -192,11 +197,14 @@ class History:
         return [trial for trial in self.trials.values() if trial.state in states]
 
     def active_s(self, now_unix_s: float) -> float:
-        """Return how long the run has been driven, in seconds, without the time between drivers."""
+        """Return how long the run has been driven, in seconds, without the time between drivers.
+
+        The time for which users waited for the first driver is included where it counts.
+        """
         if not self.drivers:
             return 0.0
         until = now_unix_s if self.ended_unix_s is None else self.ended_unix_s
-        return self.active_before_s + max(0.0, until - self.drivers[-1].time_unix_s)
+        return self.waited_s + self.active_before_s + max(0.0, until - self.drivers[-1].time_unix_s)
 
     def num_configurations(self) -> int:
         """Return how many configurations have been proposed."""
@@ -235,6 +243,18 @@ class History:
             return is_partial, sign * mean, number, abs(trial.values[objective.metric] - mean), trial.number
 
         return sorted((trial for trial in complete if self.is_feasible(trial)), key=key)
+
+    def repeats_of(self, trial: Trial) -> list[Trial]:
+        """Return the complete trials of a trial's configuration, by number."""
+        return [each for each in self.in_state("complete") if each.configuration == trial.configuration]
+
+    def mean_values(self, trial: Trial) -> dict[str, float]:
+        """Return the means of a complete trial's values over the complete repeats of its configuration."""
+        repeats = self.repeats_of(trial)
+        known = {
+            name: [each.values[name] for each in repeats if name in each.values] for name in trial.values
+        }
+        return {name: math.fsum(values) / len(values) for name, values in known.items()}
 
     def why_no_best(self) -> str | None:
         """Return a sentence on why there is no best trial; None if there is one."""

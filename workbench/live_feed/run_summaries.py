@@ -117,7 +117,10 @@ def run_detail(tail: RunTail) -> RunDetail:
         progress=_part(row, history), owner=_owner(row), counts=counts,
         num_configurations=history.num_configurations(),
         chosen=chosen_model(history), candidates=candidates(history),
-        best=best and Best(trial=best.number, values=plain(best.values), params=best.params),
+        best=best and Best(
+            trial=best.number, values=plain(history.mean_values(best)), params=best.params,
+            num_repeats=len(history.repeats_of(best)),
+        ),
         front=_front(history) if has_front else None,
         failures=tuple(
             Failure(
@@ -166,7 +169,7 @@ def _best_words(history: History) -> str | None:
         return None
     if len(history.objectives) > 1:
         return f"{format_count(len(history.front()), 'trial')} on the front"
-    return f"{metric} {format_value(best.values[metric])}"
+    return f"{metric} {format_value(history.mean_values(best)[metric])}"
 
 
 def _bare(row: RunRow) -> RunItem:
