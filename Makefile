@@ -86,7 +86,7 @@ bench: env  ## Measure the workbench and its rivals side by side; results go to 
 	$(BIN)/python -m tests.benchmarks
 
 bench-advisor: env  ## Predict and choose from public measurements, compared with rivals (two minutes).
-	$(BIN)/python -m tests.benchmarks advisor_step_time advisor_batch advisor_budget
+	$(BIN)/python -m tests.benchmarks advisor_step_time advisor_plans advisor_batch advisor_budget
 
 bench-search: env  ## Search public trainings with our sampler and Optuna's (hours with the slow one).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'

@@ -9,6 +9,7 @@ from workbench.cli.options import example
 
 QUESTIONS = {
     "step-time": "workbench.cli.what_if_step_time:step_time",
+    "memory": "workbench.cli.what_if_memory:memory",
     "plan": "workbench.cli.what_if_plan:what_if_plan",
     "batch": "workbench.cli.what_if_batch:what_if_batch",
     "budget": "workbench.cli.what_if_budget:what_if_budget",
@@ -23,5 +24,5 @@ QUESTIONS = {
 def what_if() -> None:
     """Predict from measurements, without training.
 
-    Other plans, step times, the best batch size, a learning rate, or the next run.
+    Other plans, step times, memory, the best batch size, a learning rate, or the next run.
     """
