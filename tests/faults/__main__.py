@@ -4,9 +4,9 @@ On one machine victims take turns: the driver, a coordinator, a worker, the pool
 the whole cluster at once are killed; each of the first four is frozen for up to two leases, the driver also
 until somebody has resumed its run. On a `cluster` a node is lost, falls silent, is cut off, or comes for a
 while, the store is away for up to a minute, or the head is started again; in every other round or so a second
-fault happens meanwhile. Where the `clock` is set, it jumps by an hour, for good or for a while. In its
-`storage` a disk is full for a while, and checkpoints and files of the store are removed. The moment of each is
-drawn over the whole course of a sweep.
+fault happens meanwhile. The `clock` of a machine jumps by an hour, for good or for a while. In its `storage`
+a disk is full for a while, and checkpoints and files of the store are removed. The moment of each is drawn
+over the whole course of a sweep.
 
 Other campaigns have options of their own: `trials` (what trials do to their process), `storm` (many
 commands and runs at once), `leases` (frozen writers and clocks that jump), `damage` (files that
