@@ -257,3 +257,16 @@ def test_events_that_are_gone_are_missed_by_their_writer(sqlite_path: str, exper
                 StoreError, match=r"has lost events of run .* ends at event 1, and 3 were stored"
             ):
                 writer.append(Noted(level="info", message="refused"))
+
+
+def test_a_process_that_comes_while_the_log_is_gone_waits_until_it_is_saved(
+    sqlite_path: str, experiment: Experiment
+) -> None:
+    with Store.open(sqlite_path) as store:
+        run_id = store.create_run(experiment)
+        with store.writer(run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=1.0) as writer:
+            writer.append(Noted(level="info", message="1"))
+            log_of(sqlite_path).unlink()
+            with Store.open(sqlite_path) as late:  # the heartbeat of the writer notices
+                assert len(late.events(run_id)) == 1
+            assert not writer.lost

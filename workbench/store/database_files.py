@@ -10,6 +10,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import sqlite3
+import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,9 @@ from workbench.errors import StoreError, StoreUnavailableError
 
 logger = logging.getLogger(__name__)
 
-_LOG = "write-ahead log"
+_FILES = "the database and its log"
+_PATIENCE_S = 6.0
+"""How long to wait for others to save a log that was removed; a driver notices within three seconds."""
 
 
 def watch_files(engine: Engine, path: Path) -> None:
@@ -32,7 +36,7 @@ def watch_files(engine: Engine, path: Path) -> None:
         path: The file of the database.
     """
     _watch_database(engine, path)
-    _watch_log(engine, path.with_name(f"{path.name}-wal"))
+    _watch_log(engine, path)
 
 
 def _watch_database(engine: Engine, path: Path) -> None:
@@ -56,38 +60,50 @@ def _watch_database(engine: Engine, path: Path) -> None:
     event.listen(engine, "checkout", check)
 
 
-def _watch_log(engine: Engine, log: Path) -> None:
+def _watch_log(engine: Engine, path: Path) -> None:
+    log, index = path.with_name(f"{path.name}-wal"), path.with_name(f"{path.name}-shm")
+    has_saved = threading.Event()
+
+    def is_replaced(info: dict[Any, Any]) -> bool:
+        """Return whether a connection uses another log than the one that others find."""
+        found = _identify(path), _identify(log)
+        if info.get(_FILES, found)[0] != found[0]:
+            return False  # the database is elsewhere, and its log with it
+        if info.get(_FILES, (None, None))[1] is None:  # the database had no log when it was opened
+            info[_FILES] = found
+        return info[_FILES] != found
+
+    def wait_until_saved(*_: object) -> None:
+        # The index of a log that was removed would be believed: those who still have the log open save it.
+        until_s = time.monotonic() + _PATIENCE_S
+        while index.exists() and not log.exists() and not has_saved.is_set() and time.monotonic() < until_s:
+            time.sleep(0.05)
+
     def remember(connection: sqlite3.Connection, record: Any) -> None:
         with contextlib.suppress(sqlite3.Error):  # reported when it is used
             connection.execute("PRAGMA schema_version").fetchone()  # opens the log
-        record.info[_LOG] = _identify(log)
+        record.info[_FILES] = _identify(path), _identify(log)
 
     def check_when_taken(connection: sqlite3.Connection, record: Any, _proxy: object) -> None:
-        if not _is_replaced(record.info, log):
+        if not is_replaced(record.info):
             return
         if not log.exists():
             _save(connection, log)
+            has_saved.set()
         raise DisconnectionError(f"{log} was replaced")  # the pool connects again
 
     def check_before_commit(connection: Connection) -> None:
-        if _is_replaced(connection.info, log):
+        if is_replaced(connection.info):
             connection.connection.rollback()  # where a commit is refused, SQLAlchemy leaves that to us
             raise StoreUnavailableError(
                 f"{log} was removed while it was open",
                 next_step="Leave the files beside a store alone while it is used.",
             )
 
+    event.listen(engine, "do_connect", wait_until_saved)
     event.listen(engine, "connect", remember)
     event.listen(engine, "checkout", check_when_taken)
     event.listen(engine, "commit", check_before_commit)
-
-
-def _is_replaced(info: dict[Any, Any], log: Path) -> bool:
-    """Return whether a connection uses another log than the one that others find."""
-    found = _identify(log)
-    if info.get(_LOG) is None:  # the database had no log when it was opened
-        info[_LOG] = found
-    return info[_LOG] != found
 
 
 def _save(connection: sqlite3.Connection, log: Path) -> None:
