@@ -37,6 +37,16 @@ export interface AdviceCard {
   settings: string[];
 }
 
+/** A picture, a table or a text that a trial reported. */
+export interface AttachedFile {
+  name: string;
+  kind: "image" | "table" | "text";
+  step: number;
+  /** The name of its file. */
+  file: string;
+  size_bytes: number;
+}
+
 /** The best trial of a run so far, with the mean values of its configuration where that is repeated. */
 export interface Best {
   trial: number;
@@ -607,6 +617,7 @@ export interface TrialDetail {
   resizes: string[];
   /** As 'PID on HOST'. */
   workers: string[];
+  attachments?: AttachedFile[];
   offers: Offer[];
 }
 

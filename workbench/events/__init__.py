@@ -22,6 +22,7 @@ from workbench.events.proposals import PriorTrialAdded, ReplayPlanned, TrialEnqu
 from workbench.events.runs import CommandHandled, DriverStarted, Noted, RunStateChanged, SettingsChanged
 from workbench.events.states import FINISHED_RUN_STATES, FINISHED_TRIAL_STATES, Reason, RunState, TrialState
 from workbench.events.trials import (
+    AttachmentSaved,
     AttemptEnded,
     CheckpointSaved,
     CheckpointsDeleted,
@@ -42,6 +43,7 @@ __all__ = [
     "AlertDelivered",
     "AlertRaised",
     "AlertsArmed",
+    "AttachmentSaved",
     "AttemptEnded",
     "CandidateTried",
     "CheckpointSaved",
@@ -87,6 +89,7 @@ Event = (
     | TrialPlanned
     | TrialReported
     | CheckpointSaved
+    | AttachmentSaved
     | CheckpointsDeleted
     | AttemptEnded
     | TrialResized

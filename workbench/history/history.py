@@ -21,6 +21,7 @@ from workbench.events import (
     AlertCleared,
     AlertDelivered,
     AlertRaised,
+    AttachmentSaved,
     AttemptEnded,
     CheckpointSaved,
     CheckpointsDeleted,
@@ -134,6 +135,7 @@ class History:
                 | TrialPlanned()
                 | TrialReported()
                 | CheckpointSaved()
+                | AttachmentSaved()
                 | AttemptEnded()
                 | TrialResized()
                 | ResizeMeasured()

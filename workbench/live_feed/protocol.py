@@ -19,6 +19,7 @@ from workbench.errors import Problem
 from workbench.events import Reason, RunState, TrialState
 from workbench.experiment.changing import Setting
 from workbench.live_feed.action_messages import Json, Name, Offer
+from workbench.live_feed.attached import AttachedFile
 from workbench.live_feed.chosen_model import Candidates, ChosenModel
 from workbench.live_feed.machine_history import MachinesHistory
 from workbench.live_feed.machines import MachinesStatus
@@ -354,6 +355,7 @@ class TrialDetail(_Response):
     setbacks: tuple[EndedAttempt, ...]
     resizes: tuple[str, ...]
     workers: tuple[str, ...] = Field(description="As 'PID on HOST'.")
+    attachments: tuple[AttachedFile, ...] = ()
     offers: tuple[Offer, ...]
 
 

@@ -85,6 +85,16 @@ def log_file(folder: Path, trial: int, rank: int = 0) -> Path:
     return folder / "trials" / f"{trial:05d}" / log_name(rank)
 
 
+def attachment_file(trial: int, file: str) -> str:
+    """Return the name, among the files of a run, of what a trial attached to its reports.
+
+    Args:
+        trial: Number of the trial.
+        file: The name of the file, or its path below the folder of the trial.
+    """
+    return f"trials/{trial:05d}/attachments/{file.rpartition('/')[2]}"
+
+
 def plain(value: Any) -> Any:
     """Return a document that strict readers of JSON take: what is no finite number is text."""
     if isinstance(value, float) and not math.isfinite(value):
