@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # runs and tests start hundreds of processes that import the package
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check docs front-end format slow gpu bridges compat cluster-demo faults bench bench-advisor bench-choice bench-search clean
+.PHONY: help env demo test check docs front-end format slow gpu bridges compat cluster-demo faults bench bench-advisor bench-choice bench-scripts bench-search clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -81,16 +81,21 @@ faults: env  ## Use thousands of wrong inputs, kill every process during sweeps,
 	$(BIN)/python -m tests.faults storm
 	$(BIN)/python -m tests.faults machine
 	$(BIN)/python -m tests.faults cluster
+	$(BIN)/python -m tests.faults clock
+	$(BIN)/python -m tests.faults storage
 
 bench: env  ## Measure the workbench and its rivals side by side; results go to tests/benchmarks/results.
 	$(BIN)/python -m tests.benchmarks
 
 bench-advisor: env  ## Predict and choose from public measurements, compared with rivals (two minutes).
-	$(BIN)/python -m tests.benchmarks advisor_step_time advisor_batch advisor_budget
+	$(BIN)/python -m tests.benchmarks advisor_step_time advisor_plans advisor_batch advisor_budget
 
 bench-search: env  ## Search public trainings with our sampler and Optuna's (hours with the slow one).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'
 	$(BIN)/python -m tests.benchmarks search pruning
+
+bench-scripts: env  ## Start a script as a trial, compared with a plain agent, Ray Tune and our function (ten minutes).
+	$(BIN)/python -m tests.benchmarks script_start
 
 bench-choice: env  ## Advise on small tasks, compared with brute force, Ray Tune and Lightning (an hour, on an idle machine).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'

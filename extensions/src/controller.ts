@@ -134,6 +134,13 @@ export class Controller {
     saveFile(await response.blob(), name);
   }
 
+  /** What a file of the REST interface holds; a refusal is thrown with the server's words. */
+  async file(path: string): Promise<Blob> {
+    const response = await this.host.request(`workbench/api/${path}`);
+    if (!response.ok) throw new ActionError(problemOf(await response.text(), response.status));
+    return response.blob();
+  }
+
   /** Asks the REST interface; a refusal is thrown with the server's words. */
   async json<T>(path: string, init?: RequestInit): Promise<T> {
     const response = await this.host.request(`workbench/api/${path}`, init);

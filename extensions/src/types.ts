@@ -37,12 +37,24 @@ export interface AdviceCard {
   settings: string[];
 }
 
-/** The best trial of a run so far. */
+/** A picture, a table or a text that a trial reported. */
+export interface AttachedFile {
+  name: string;
+  kind: "image" | "table" | "text";
+  step: number;
+  /** The name of its file. */
+  file: string;
+  size_bytes: number;
+}
+
+/** The best trial of a run so far, with the mean values of its configuration where that is repeated. */
 export interface Best {
   trial: number;
   /** NaN and infinities are strings. */
   values: Record<string, number | string>;
   params: Record<string, unknown>;
+  /** Over how many trials the values are means. */
+  num_repeats?: number;
 }
 
 /** The best value so far, as a step function. */
@@ -605,6 +617,7 @@ export interface TrialDetail {
   resizes: string[];
   /** As 'PID on HOST'. */
   workers: string[];
+  attachments?: AttachedFile[];
   offers: Offer[];
 }
 
@@ -639,6 +652,8 @@ export interface TrialRow {
   state: "waiting" | "running" | "complete" | "pruned" | "stopped" | "failed";
   reason: "oom" | "diverged" | "error" | "lost" | "timeout" | "storage" | null;
   is_best: boolean;
+  /** Over how many trials of its configuration the values of the best are means. */
+  num_repeats?: number;
   /** One per column. */
   cells: (number | boolean | string | null)[];
 }

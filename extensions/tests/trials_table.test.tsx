@@ -50,6 +50,18 @@ test("the best trial stands first in sight, but not twice", () => {
   assert.equal(screen.getAllByRole("button", { name: "Trial 2" }).length, 1);
 });
 
+test("of repeated trials the mean stands above them, and each of the best configuration is marked", () => {
+  const table = buildTable();
+  table.rows = table.rows.map((row, index) => ({ ...row, is_best: index < 2 }));
+  table.best = { ...table.rows[1], num_repeats: 2 };
+  const { controller } = buildController({ run: buildRun(), table });
+  render(<Trials controller={controller} />);
+  assert.equal(screen.getAllByRole("button", { name: "Trial 2" }).length, 2, "its own values stand in their place");
+  assert.ok(within(screen.getAllByRole("row")[1]).getByText("mean of 2"));
+  assert.equal(screen.getAllByText("mean of 2").length, 1);
+  assert.equal(screen.getAllByRole("img", { name: "best" }).length, 3);
+});
+
 test("the best come first by one button, and the table is saved as it is filtered", async () => {
   const { controller, state, requests, reply } = buildController({ run: buildRun(), table: buildTable() });
   const { rerender } = render(<Trials controller={controller} />);

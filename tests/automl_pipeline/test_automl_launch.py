@@ -35,8 +35,8 @@ def test_the_time_counts_from_the_call_but_some_is_left_to_try_in(
         for waited_s, left_s in ((20, 40), (59, launch.MIN_TRIAL_TIME_S)):
             launch.start(found, began_s=monotonic() - waited_s)
             last = store.commands(found.run.run_id)[-1]
-            assert last.kind == "set"
-            assert last.arguments["budget.time"] == pytest.approx(left_s, abs=2)
+            assert last.kind == "count_wait"
+            assert last.arguments["seconds"] == pytest.approx(60 - left_s, abs=2)
 
 
 def test_a_run_that_was_too_short_for_any_model_answers_with_the_simplest_guess(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ BENCHMARKS = (
     "gang_start",
     "sweep_overhead",
     "advisor_step_time",
+    "advisor_plans",
     "advisor_batch",
     "advisor_budget",
     "advisor_choice",

@@ -116,7 +116,7 @@ def train_lightning(config: dict[str, Any], report: Any, folder: Path, worker: A
     trainer.fit(Line(), loader, loader, ckpt_path=callback.resume_from)
 
 
-def train_transformers(config: dict[str, Any], report: Any, folder: Path) -> None:
+def train_transformers(config: dict[str, Any], report: Any, folder: Path, worker: Any = None) -> None:
     import torch
     import transformers
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 
 from tests.bridges import bridged_functions
 from tests.bridges.bridged_functions import NUM_STEPS
+from tests.services.process_group import run_together
 from workbench.bridges import Bridge
 from workbench.errors import ArgumentError, MissingDependencyError
 from workbench.events import Event, TrialEnded, TrialReported
@@ -46,6 +48,7 @@ CASES = (
     Case("keras", ("keras",), "val_loss"),
     Case("jax", ("jax", "optax"), "loss"),
 )
+DISTRIBUTED = ("lightning", "transformers")
 each_bridge = pytest.mark.parametrize("case", [case.needed for case in CASES])
 
 
@@ -101,6 +104,35 @@ def test_a_killed_trial_continues_where_it_was(case: Case, tmp_path: Path) -> No
     assert made == [3, 4]
     _, whole = run(case, tmp_path / "whole")
     assert reports[-1].values[case.metric] == pytest.approx(whole[-1].values[case.metric], rel=1e-4)
+
+
+def run_rank(
+    rank: int, num_workers: int, meeting: str, name: str, folder: str, stop_at: int | None, resume: bool
+) -> tuple[TrialEnded, list[TrialReported]]:
+    case = next(case for case in CASES if case.name == name)
+    order: dict[str, Any] = {"rank": rank, "num_workers": num_workers, "meeting": meeting, "resume": resume}
+    return run(case, Path(folder), stop_at=stop_at, **order)
+
+
+def load_libraries(rank: int, num_workers: int, meeting: str, names: tuple[str, ...]) -> None:
+    for name in names:
+        importlib.import_module(name)
+
+
+@pytest.mark.parametrize("case", [case.needed for case in CASES if case.name in DISTRIBUTED])
+def test_two_workers_train_together_stop_together_and_continue(case: Case, tmp_path: Path) -> None:
+    run_together(load_libraries, 2, case.packages)  # takes a minute on a busy machine, nothing waits for it
+    stopped = run_together(run_rank, 2, case.name, str(tmp_path), 2, False)
+    assert [ended.state for ended, _ in stopped] == ["stopped", "stopped"], stopped[0][0].traceback
+    assert [each.step for each in stopped[0][1]] == [1, 2]
+    resumed = run_together(run_rank, 2, case.name, str(tmp_path), None, True)
+    assert [ended.state for ended, _ in resumed] == ["complete", "complete"], resumed[0][0].traceback
+    made = [each for each in resumed[0][1] if not each.told_again]
+    assert [each.step for each in made] == [3, 4]
+    # Twice two steps an epoch instead of four: another training, but one that has divided the samples.
+    _, alone = run(case, tmp_path / "alone")
+    assert made[-1].values[case.metric] < stopped[0][1][0].values[case.metric]
+    assert made[-1].values[case.metric] != pytest.approx(alone[-1].values[case.metric], rel=1e-6)
 
 
 def test_half_a_checkpoint_is_no_checkpoint(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import socket
@@ -10,6 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from workbench.events import (
+    AttachmentSaved,
     CheckpointSaved,
     DriverStarted,
     Event,
@@ -132,3 +134,25 @@ def finished_run(url: str, **changes: object) -> str:
         events += trial_events(4, at_s=5, state="failed", reason="error")
         append(store, run_id, [*events, *finish(9)])
     return run_id
+
+
+HOSTILE = "<img src=x onerror=alert(1)><script>alert(1)</script>"
+SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script><rect width="9" height="9"/></svg>'
+
+
+def attach(store: Store, run_id: str, trial: int) -> dict[str, str]:
+    """Attach a hostile picture, table and text to a trial, and return their files by name."""
+    rows = {"columns": [HOSTILE], "rows": [[HOSTILE]], "num_rows": 9}
+    contents = {"picture": ("image", "svg", SVG), "words": ("table", "json", json.dumps(rows).encode()),
+                "sample": ("text", "txt", HOSTILE.encode())}  # fmt: skip
+    events, files = [], {}
+    for number, (name, (kind, suffix, content)) in enumerate(contents.items()):
+        files[name] = f"0-{number:05d}-{name}.{suffix}"
+        store.artifacts_of(run_id).write(f"trials/{trial:05d}/attachments/{files[name]}", content)
+        saved = {"trial": trial, "step": 40, "name": name, "kind": kind, "size_bytes": len(content)}
+        file = f"attachments/{files[name]}"
+        events.append(
+            AttachmentSaved.model_validate({**saved, "file": file, "time_unix_s": START_UNIX_S + 8})
+        )
+    append(store, run_id, events)
+    return files

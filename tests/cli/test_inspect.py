@@ -289,6 +289,11 @@ def test_commands_that_read_load_nothing_heavy(shell: Shell, words: list[str]) -
     run_without("torch ray optuna plotly pandas alembic numpy", words, may_fail=words[0] == "follow")
 
 
+def test_a_report_of_a_few_trials_needs_no_statistics(shell: Shell) -> None:
+    record_run(shell.folder)
+    run_without("torch ray sklearn scipy pandas", ["report", "last"])
+
+
 def test_a_reader_that_goes_away_is_no_error(shell: Shell) -> None:
     with Store.open(str(shell.folder / "store.sqlite")) as store:
         run_id = store.create_run(Experiment(**json.loads(_experiment_text())))

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from tests.builders.recorded_runs import record_run
+import json
+
+from tests.builders.recorded_runs import attach, record_run
 from tests.services.shell import Shell
 from workbench.store import Store
 
@@ -67,3 +69,17 @@ def test_a_trial_as_json_names_the_line_that_failed(shell: Shell) -> None:
     assert shown["traceback"].endswith("ValueError: too wide")
     trials = shell.json("show", run_id)["trials"]
     assert [trial["failed_at"] for trial in trials] == [None, None, None, "x.py:1", "x.py:1"]
+
+
+def test_what_a_trial_attached_is_named_with_its_file(shell: Shell) -> None:
+    run_id = record_run(shell.folder)
+    with Store.open(str(shell.folder / "store.sqlite")) as store:
+        files = attach(store, run_id, 1)
+        folder = store.folder(run_id)
+
+    out = "".join(shell("show", run_id, "--trial", "1")[1].split())
+
+    for name, file in files.items():
+        assert f"{name},step40:{folder}/trials/00001/attachments/{file}" in out
+    shown = json.loads(shell("show", run_id, "--trial", "1", "--json")[1])
+    assert [each["kind"] for each in shown["attachments"]] == ["image", "table", "text"]

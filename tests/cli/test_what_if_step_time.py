@@ -63,3 +63,61 @@ def test_nothing_heavy_is_loaded(files: tuple[str, str]) -> None:
     words = ["what-if", "step-time", "--json", "--measured", files[0], "--points", files[1]]
     out = run_without("torch ray pandas optuna scipy", words)
     assert len(json.loads(out)["points"]) == 3
+
+
+ONE_WAY = """replicas,stages,tensor,micro_batch,accumulation,step_time_s
+4,1,1,1,4,0.40
+4,1,1,4,4,1.30
+2,1,1,1,4,0.40
+1,4,1,1,4,0.19
+1,4,1,4,4,0.60
+1,2,1,1,4,0.26
+1,1,4,1,4,0.17
+1,1,4,4,4,0.42
+1,1,2,1,4,0.25
+"""
+
+
+def test_plans_that_divide_in_two_ways_are_predicted_from_one(shell: Shell, tmp_path: Path) -> None:
+    measured, points = tmp_path / "measured.csv", tmp_path / "points.csv"
+    measured.write_text(ONE_WAY)
+    points.write_text("stages,tensor,gpus,accumulation,micro_batch\n2,2,4,4,1\n2,2,4,16,1\n2,2,4,4,64\n")
+    words = ["what-if", "step-time", "--measured", str(measured), "--points", str(points)]
+    usual, long, wide = shell.json(*words)["points"]
+    # Between the plans that divide as far in one way.
+    assert 0.12 < usual["step_time_s"] < 0.26
+    assert 3.0 < long["step_time_s"] / usual["step_time_s"] < 4.0
+    assert [each["extrapolated"] for each in (usual, long, wide)] == [False, True, True]
+    code, out, _ = shell(*words)
+    assert code == 0
+    assert [word for word in ("replicas", "stages", "tensor", "accumulation") if word not in out] == []
+
+
+@pytest.mark.parametrize(
+    ("row", "problem"),
+    [
+        ("3,2,4,1", "column gpus: 3 GPUs cannot be divided into 2 stages x 4 tensor parts"),
+        ("8,2,4,0", "column accumulation: '0' is refused"),
+        ("8,2,4,99999999999", "column accumulation: '99999999999' is refused"),
+        ("8,-2,4,1", "column stages: '-2' is refused"),
+    ],
+)
+def test_divided_plans_that_cannot_be_are_refused(
+    shell: Shell, tmp_path: Path, row: str, problem: str
+) -> None:
+    measured, points = tmp_path / "measured.csv", tmp_path / "points.csv"
+    measured.write_text(ONE_WAY)
+    points.write_text(f"gpus,stages,tensor,accumulation\n{row}\n")
+    code, out, err = shell(
+        "what-if", "step-time", "--measured", str(measured), "--points", str(points), "--json"
+    )
+    assert (code, out) == (2, "")
+    assert f"points.csv, line 2, {problem}" in " ".join(err.split())
+
+
+def test_divided_plans_need_a_measurement(shell: Shell, tmp_path: Path) -> None:
+    measured = tmp_path / "measured.csv"
+    measured.write_text(ONE_WAY.splitlines()[0])
+    code, _, err = shell("what-if", "step-time", "--measured", str(measured), "--points", str(measured))
+    assert code == 2
+    assert "holds no measurement" in err

@@ -411,3 +411,22 @@ def test_an_example_is_offered_until_something_is_changed(
     assert draft.experiment.budget.time is not None  # it ends by itself
     shutil.copy(preset_path("text"), tmp_path / f"{offered.name}.yaml")
     assert state_of(Draft()).example is None  # the name now means another experiment
+
+
+def test_what_the_advisor_may_choose_is_set_renamed_and_removed_again() -> None:
+    draft = Draft(
+        Experiment(
+            train="json:dumps",
+            objectives=[{"metric": "loss", "goal": "minimize"}],
+            search={"batch-size": {"choices": [8, 32]}, "lr": {"low": 0.1, "high": 1.0}},
+        )
+    )
+    draft.edit([("advise.batch", "batch-size")])
+    draft.edit([("advise.lr", "lr")])
+    draft.rename("search.batch-size", "samples")
+    assert (fields_of(draft), draft.experiment.advise.batch) == ([], "samples")  # type: ignore[union-attr]
+    draft.edit([("advise.batch", "rate")])
+    assert fields_of(draft) == ["advise.batch"]
+    draft.edit([], removals=["advise.batch", "advise.lr"])
+    assert fields_of(draft) == []
+    assert "advise" not in draft.document

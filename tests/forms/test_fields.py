@@ -158,6 +158,18 @@ def test_what_a_train_function_reports_is_not_guessed() -> None:
     assert found["objectives"]["fields"][0]["choices"] == []
 
 
+def test_what_the_advisor_may_choose_of_a_program_is_chosen_among_its_parameters() -> None:
+    assert not [path for path in fields(DOCUMENT) if path.startswith("advise.")]
+    program = {"command": "python x.py {args}", "search": {"batch-size": {"choices": [8, 32]}, "lr": 0.1}}
+    found = fields(program | {"advise": {"batch": "batch-size"}})
+    assert chosen(found["advise.batch"], kind="text", choices=["batch-size", "lr"], value="batch-size")
+    assert chosen(found["advise.lr"], choices=["batch-size", "lr"], allows_none=True)
+    assert chosen(found["advise.workers"], kind="switch", default=False)
+    assert "ms/step" in found["advise.unit"]["choices"]
+    assert all(field["help"] for path, field in found.items() if path.startswith("advise."))
+    assert chosen(fields({"train": "json:dumps"})["advise.batch"], choices=[], is_written=False)
+
+
 def test_a_constraint_has_a_field_for_each_bound() -> None:
     found = fields(DOCUMENT | {"constraints": [{"metric": "train_loss", "at_most": 3.0}]})
     assert chosen(found["constraints.0.at_most"], kind="number", value=3.0, allows_none=True)

@@ -16,6 +16,7 @@ from workbench.history import History
 from workbench.live_feed.available_actions import offers_of_run
 from workbench.live_feed.feed import Feed
 from workbench.live_feed.protocol import Subscription, TableQuery
+from workbench.live_feed.run_summaries import run_detail
 from workbench.live_feed.run_tail import RunTail
 from workbench.live_feed.trial_table import trial_table, trials_as_csv
 from workbench.live_feed.updates import FrameBuilder
@@ -76,6 +77,30 @@ def test_what_is_wrong_with_a_filter_stays_until_the_filter_changes(tmp_path: Pa
         assert read_frame(frame).head.get("problem") is None
     finally:
         feed.close()
+
+
+def test_with_repeats_the_best_configuration_is_marked_not_its_luckiest_trial(tmp_path: Path) -> None:
+    values = [(0.5, 0.99), (0.8, 0.9)]
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        run_id = store.create_run(Experiment(**(EXPERIMENT | {"repeats": 2})))
+        append(store, run_id, begin())
+        for configuration, of_it in enumerate(values):
+            for repeat, accuracy in enumerate(of_it):
+                events = trial_events(2 * configuration + repeat, at_s=1.0, accuracy=accuracy)
+                update = {"configuration": configuration, "repeat": repeat}
+                append(store, run_id, [events[0].model_copy(update=update), *events[1:]])
+        tail = RunTail(store, run_id)
+        tail.catch_up()
+        table = trial_table(tail, TableQuery(sort="rank"))
+        marked = [row.number for row in table.rows if row.is_best]
+        assert sorted(marked) == [2, 3]
+        assert [row.number for row in table.rows][:2] == marked, "the best come first"
+        place = [column.key for column in table.columns].index("value:val_accuracy")
+        assert table.best is not None
+        assert (table.best.cells[place], table.best.num_repeats) == (pytest.approx(0.85), 2)
+        best = run_detail(tail).best
+        assert best is not None
+        assert (best.values["val_accuracy"], best.num_repeats) == (pytest.approx(0.85), 2)
 
 
 def test_the_best_trials_come_first_and_the_best_always(tail: RunTail) -> None:

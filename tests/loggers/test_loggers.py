@@ -5,18 +5,34 @@ from __future__ import annotations
 import importlib.util
 import threading
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from tests.services.waiting import wait_until
-from workbench.errors import ExperimentError
+from workbench.attachments import Attachment, attachment_of
+from workbench.errors import ArtifactsError, ExperimentError
 from workbench.experiment import Experiment
 from workbench.loggers import LOGGERS, Forwarding, LoggedRun, TrialLogger
 from workbench.sweeps.preflight import find_problems
 
 RUN = {"run_id": "digits-1", "name": "digits", "experiment": {"objectives": [{"metric": "loss"}]}}
+
+
+def _attached(name: str, value: Any) -> Attachment:
+    found = attachment_of(name, value)
+    assert found is not None
+    return found
+
+
+ATTACHED = (
+    _attached("picture", np.zeros((4, 6), np.uint8)),
+    _attached("words", [{"word": "a|b", "share": 0.5}, {"word": "c", "share": None}]),
+    _attached("sample", "once upon a time"),
+)
 
 
 class Kept(TrialLogger):
@@ -36,6 +52,9 @@ class Kept(TrialLogger):
     def report(self, trial: int, step: int, values: Mapping[str, float]) -> None:
         self.calls.append(("report", trial, step, values))
 
+    def attach(self, trial: int, step: int, attachment: Attachment) -> None:
+        self.calls.append(("attach", trial, step, attachment.name))
+
     def end(self, trial: int, state: str) -> None:
         self.calls.append(("end", trial, state))
 
@@ -53,14 +72,22 @@ def forward(folder: Path, *names: str, params: Mapping[str, Any] | None = None, 
     forwarding.put("begin", 3, params or {"lr": 0.1, "kind": "sgd", "layers": [1, 2]})
     for step in (1, 2):
         forwarding.put("report", 3, step, {"loss": 1.0 / step, "speed": float("nan")})
+    for attachment in ATTACHED:
+        forwarding.attach(3, 2, partial(lambda found: found, attachment))
+    forwarding.attach(3, 2, _is_gone)
     forwarding.put("end", 3, "pruned")
     return forwarding
+
+
+def _is_gone() -> Attachment:
+    raise ArtifactsError("its file was deleted in favour of others")
 
 
 def test_a_logger_receives_what_happens_in_its_order(kept: type[Kept], tmp_path: Path) -> None:
     forwarding = forward(tmp_path, "kept", params={"lr": 0.1})
     forwarding.close(30)
-    assert [call[0] for call in kept.calls] == ["begin", "report", "report", "end"]
+    assert [call[0] for call in kept.calls] == ["begin", *["report"] * 2, *["attach"] * 3, "end"]
+    assert kept.calls[3] == ("attach", 3, 2, "picture")
     assert kept.calls[0] == ("begin", 3, {"lr": 0.1})
     assert kept.calls[-1] == ("end", 3, "pruned")
     assert forwarding.problems() == []
@@ -96,6 +123,12 @@ def test_tensorboard_reads_scalars_and_configuration(tmp_path: Path) -> None:
     found = accumulators.EventAccumulator(str(tmp_path / "tensorboard" / "trial-3"))
     found.Reload()
     assert [(each.step, each.value) for each in found.Scalars("loss")] == [(1, 1.0), (2, 0.5)]
+    [picture] = found.Images("picture")
+    assert (picture.step, picture.encoded_image_string) == (2, ATTACHED[0].content)
+    texts = {tag: found.Tensors(tag)[0].tensor_proto.string_val[0].decode() for tag in found.Tags()["tensors"]
+             if "text" in tag}  # fmt: skip
+    assert texts["sample/text_summary"] == "once upon a time"
+    assert "| a/b | 0.5 |" in texts["words/text_summary"]
     started = found.SummaryMetadata("_hparams_/session_start_info")
     assert started.plugin_data.plugin_name == "hparams"
 
@@ -111,6 +144,9 @@ def test_mlflow_has_a_run_for_each_trial(tmp_path: Path, monkeypatch: pytest.Mon
     [found] = client.search_runs([client.get_experiment_by_name("digits").experiment_id])
     assert found.data.params == {"lr": "0.1", "kind": "sgd", "layers": "[1, 2]"}
     assert found.data.metrics == {"loss": 0.5}
+    files = [each.path for folder in ("picture", "words", "sample")
+             for each in client.list_artifacts(found.info.run_id, folder)]  # fmt: skip
+    assert files == ["picture/00000002.png", "words/00000002.json", "sample/00000002.txt"]
     assert (found.info.run_name, found.info.status) == ("digits-1 trial 3", "KILLED")
 
 
@@ -121,6 +157,9 @@ def test_wandb_writes_a_run_for_each_trial(tmp_path: Path, monkeypatch: pytest.M
     forwarding.close(120)
     assert forwarding.problems() == []
     assert list(tmp_path.glob("wandb/offline-run-*-digits-1-3/*.wandb"))
+    [picture] = tmp_path.glob("wandb/offline-run-*-digits-1-3/files/media/images/*.png")
+    assert picture.read_bytes() == ATTACHED[0].content
+    assert len(list(tmp_path.glob("wandb/offline-run-*-digits-1-3/files/media/table/*.json"))) == 2
 
 
 def experiment(*names: str) -> Experiment:

@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import base64
+import html
 import re
 from html.parser import HTMLParser
 
 import pytest
 
 from tests.builders.advice import EXPERIMENT, advice, events
-from workbench.events import AdviceGiven, Noted, TrialProposed
+from tests.builders.recorded_runs import HOSTILE, SVG, attach, record_run
+from workbench.events import AdviceGiven, AttachmentSaved, Noted, TrialProposed
 from workbench.experiment import Experiment
 from workbench.history import History
 from workbench.plots.figures import javascript
 from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.report import report_html
+from workbench.store import Store
 
 VOID = {"meta", "br", "link", "img"}
 
@@ -187,3 +191,28 @@ def test_what_an_advice_says_is_escaped():
     page = without_plotly(report_html(EXPERIMENT, found))
     Outline(page)
     assert not [raw for raw in ("<img", "<b>", "<script>alert") if raw in page]
+
+
+def test_what_the_best_trial_attached_is_part_of_the_page_and_runs_nothing(tmp_path):
+    run_id = record_run(tmp_path)
+    with Store.open(str(tmp_path / "store.sqlite")) as store:
+        attach(store, run_id, 0)
+        attach(store, run_id, 1)
+        artifacts = store.artifacts_of(run_id)
+        found = [stored.event for stored in store.events(run_id)]
+        experiment = store.experiment(run_id)
+
+    def read(saved: AttachmentSaved) -> bytes:
+        return artifacts.read(f"trials/{saved.trial:05d}/{saved.file}")
+
+    page = without_plotly(report_html(experiment, found, read=read))
+    outline = Outline(page)
+    assert "What trial 1 reported to look at" in outline.headings
+    picture = base64.b64encode(SVG).decode()
+    assert f'<img class="attached" alt="picture" src="data:image/svg+xml;base64,{picture}">' in page
+    assert HOSTILE not in page
+    assert page.count(html.escape(HOSTILE)) == 3, "the head and the cell of the table, and the text"
+    assert "1 row of 9" in page
+    artifacts.delete("trials/00001/attachments")
+    assert report_html(experiment, found, read=read).count("its file is not there") == 3
+    assert "reported to look at" not in report_html(experiment, found)

@@ -9,7 +9,7 @@ import pytest
 from tornado.httpclient import HTTPClientError
 
 from tests.builders.frames import read_frame
-from tests.builders.recorded_runs import EXPERIMENT, append, finish
+from tests.builders.recorded_runs import EXPERIMENT, HOSTILE, SVG, append, attach, finish
 from workbench.experiment import Experiment
 from workbench.store import Store
 
@@ -30,6 +30,7 @@ def example_of(pattern: str) -> str:
     path = re.sub(r"\(\?P<run_id>[^)]*\)", "last", pattern)
     path = re.sub(r"\(\?P<trial>[^)]*\)", "0", path)
     path = re.sub(r"\(\?P<figure>[^)]*\)", "timeline", path)
+    path = re.sub(r"\(\?P<file>[^)]*\)", "0-00000-a.png", path)
     path = re.sub(r"\(\?P<key>[^)]*\)", "0" * 32, path)
     return path.removesuffix("$").replace("/?", "").replace(".*", "anything").replace("\\", "")
 
@@ -91,6 +92,33 @@ class TestReading:
         lines = (await jp_fetch("workbench", "api", "runs", run_id, "log")).body.decode().splitlines()
         assert any(line.endswith("Z run running") for line in lines)
         assert any("trial 1 failed (oom): ValueError: too wide" in line for line in lines)
+
+    async def test_what_a_trial_attached_is_a_file_that_runs_nothing(self, jp_fetch, run_id, store):
+        files = attach(store, run_id, 1)
+        address = ("workbench", "api", "runs", run_id, "trials", "1")
+        found = json.loads((await jp_fetch(*address)).body)["attachments"]
+        assert [(one["name"], one["kind"], one["file"]) for one in found] == [
+            ("picture", "image", files["picture"]),
+            ("words", "table", files["words"]),
+            ("sample", "text", files["sample"]),
+        ]
+        kinds = {
+            "picture": "image/svg+xml",
+            "words": "application/json",
+            "sample": "text/plain; charset=utf-8",
+        }
+        for name, file in files.items():
+            answer = await jp_fetch(*address, "attachments", file)
+            assert answer.headers["Content-Type"] == kinds[name]
+            assert answer.headers["X-Content-Type-Options"] == "nosniff"
+            assert answer.headers["Content-Security-Policy"].startswith("sandbox; default-src 'none'")
+        assert (await jp_fetch(*address, "attachments", files["picture"])).body == SVG
+        for wrong in ("0-00009-absent.png", "..", "%2e%2e%2flog.txt", "log.txt"):
+            with pytest.raises(HTTPClientError) as refused:
+                await jp_fetch(*address, "attachments", wrong)
+            assert refused.value.code == 404
+        page = (await jp_fetch("workbench", "api", "runs", run_id, "report")).body.decode()
+        assert HOSTILE not in page
 
     async def test_figures_show_the_trials_that_a_filter_leaves(self, jp_fetch, run_id):
         async def get(**params):

@@ -19,6 +19,7 @@ from tests.services.network import Place
 from tests.services.ports import free_ports
 from tests.services.waiting import wait_until
 from workbench.errors import RunError
+from workbench.head.installation import ray_import_path
 from workbench.remote.jobs import Jobs
 
 ROOT = Path(__file__).parents[2]
@@ -106,7 +107,7 @@ class Cluster:
         kept = {key: value for key, value in os.environ.items() if not key.startswith(("RAY_", "WORKBENCH_"))}
         self.environment = kept | {
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])),
+            "PYTHONPATH": ray_import_path(),  # its processes start as fast as those of the local head
             "RAY_AUTH_MODE": "token",
             "RAY_AUTH_TOKEN_PATH": str(self.token),
             "RAY_USAGE_STATS_ENABLED": "0",

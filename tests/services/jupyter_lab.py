@@ -20,6 +20,7 @@ import pytest
 
 from tests.services.ports import free_port
 from tests.services.waiting import wait_until
+from workbench.head.ray_startup.sitecustomize import FOLDER
 
 ROOT = Path(__file__).parents[2]
 EXTENSIONS = ROOT / "extensions"
@@ -92,7 +93,8 @@ class Jupyter:
     def environment(self) -> dict[str, str]:
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         return inherited | {
-            **({} if self.python else {"PYTHONPATH": str(ROOT)}),
+            # Jupyter compiles the grammar, too.
+            **({} if self.python else {"PYTHONPATH": os.pathsep.join((FOLDER, str(ROOT)))}),
             "WORKBENCH_STORE": self.store_url,
             "WORKBENCH_HOME": str(self.folder / "home"),
             "JUPYTER_CONFIG_DIR": str(self.folder / "config"),

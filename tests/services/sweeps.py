@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from tests.services.clusters import ROOT, Cluster
 from tests.services.waiting import wait_until
 from workbench.errors import WorkbenchError
-from workbench.events import Event, TrialReported
+from workbench.events import DriverStarted, Event, TrialReported
 from workbench.experiment import Experiment
 from workbench.history import History, Trial
 from workbench.store import Store
@@ -42,6 +42,7 @@ class Sweep:
 
     store: Store
     run_id: str
+    _driving: Driving | None = None
 
     @classmethod
     def create(cls, store: Store, function: str, **fields: Any) -> Sweep:
@@ -49,6 +50,15 @@ class Sweep:
 
     def launch(self, launcher: str = "ray", **options: Any) -> Sweep:
         launch(self.store, self.run_id, launcher=launcher, **options)
+        return self
+
+    def drive(self) -> Sweep:
+        """Drive the run in a thread of this process, where no test needs a process of its own for it."""
+        if self._driving is not None:
+            self._driving.join()  # it may have stored the end of the run, and hold it still
+        known = len(self.of(DriverStarted))
+        self._driving = driving = Driving(self)
+        wait_until(lambda: len(self.of(DriverStarted)) > known or not driving.is_alive)
         return self
 
     def wait(self, *states: str, timeout_s: float = 60.0) -> Sweep:
@@ -138,7 +148,7 @@ class Driving:
     def __init__(self, sweep: Sweep) -> None:
         self.error: WorkbenchError | None = None
         self._sweep = sweep
-        self._thread = threading.Thread(target=self._drive)
+        self._thread = threading.Thread(target=self._drive, daemon=True)
         self._thread.start()
 
     def _drive(self) -> None:
@@ -146,6 +156,11 @@ class Driving:
             self._sweep.launch("inline")
         except WorkbenchError as error:
             self.error = error
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether the driver goes on."""
+        return self._thread.is_alive()
 
     def join(self, timeout_s: float = 60.0) -> WorkbenchError | None:
         """Wait for the end and return what kept the driver from going on."""

@@ -182,6 +182,14 @@ def test_the_time_counts_from_the_first_driver_on(now_unix_s: float, over: bool)
     assert reason == (("time", "the time budget of 30 s is used up") if over else None)
 
 
+def test_the_wait_for_the_first_driver_counts_where_users_waited_for_the_result() -> None:
+    history = make_history(budget={"time": "40s"})
+    history.apply(SettingsChanged(settings={}, waited_s=14.2))
+    assert history.active_s(110.0) == pytest.approx(24.2)
+    assert reason_to_end(history, 125.7) is None
+    assert reason_to_end(history, 125.8) == ("time", "the time budget of 40 s is used up")
+
+
 def test_the_time_between_two_drivers_does_not_count() -> None:
     history = make_history([1.0], budget={"time": "30s"})
     history.apply(DriverStarted(pid=2, host="here", num_cpus=1, time_unix_s=1000.0))

@@ -87,7 +87,7 @@ def test_more_trials_run_at_once_as_soon_as_they_may_and_a_new_driver_knows(
 
 def test_a_limit_that_is_used_up_when_it_is_set_ends_the_run(store: Store, notes: Path) -> None:
     sweep, run = hold(store, notes, budget={"trials": 3})
-    sweep.launch().wait_for(TrialReported)
+    sweep.drive().wait_for(TrialReported)
     run.set(time=0.1)
     sweep.wait("complete")
     assert sweep.history.reason == "time"
@@ -125,7 +125,7 @@ def test_a_run_that_goes_on_proposes_what_a_longer_one_would_have(store: Store) 
 
 def test_a_stopped_run_is_extended_and_finishes_what_it_had_begun(store: Store, notes: Path) -> None:
     sweep, run = hold(store, notes, options={"steps": 8}, budget={"trials": 1})
-    sweep.launch().wait_for(TrialReported)
+    sweep.drive().wait_for(TrialReported)
     run.stop()
     sweep.wait("stopped")
     assert run.extend(trials=1) == "at most 2 configurations"
@@ -137,7 +137,7 @@ def test_a_stopped_run_is_extended_and_finishes_what_it_had_begun(store: Store, 
 @pytest.mark.parametrize("how", ["listens", pytest.param("deaf", marks=pytest.mark.slow)])
 def test_a_stopped_trial_takes_the_processes_that_it_started_along(store: Store, how: str) -> None:
     search = {"x": {"choices": [how]}}
-    sweep = Sweep.create(store, "breed", search=search, budget={"trials": 1}).launch()
+    sweep = Sweep.create(store, "breed", search=search, budget={"trials": 1}).drive()
     report = sweep.wait_for(TrialReported)
     started = [psutil.Process(int(report.values[name])) for name in ("child", "shell")]
     started += wait_until(lambda: started[1].children())
@@ -229,6 +229,6 @@ def test_a_run_that_has_proposed_nothing_cannot_be_replayed(store: Store) -> Non
     assert len(store.runs()) == 1
     sweep = Sweep.create(store, "curve")
     store.command(sweep.run_id, "replay", {"run_id": empty.run_id})
-    sweep.launch().wait("failed")
+    sweep.drive().wait("failed")
     assert "has proposed nothing" in (sweep.history.message or "")
     assert sweep.trials == []

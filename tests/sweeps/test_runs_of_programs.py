@@ -29,7 +29,7 @@ def sweep_of(store: Store, *arguments: str, **fields: Any) -> Sweep:
             **fields,
         }
     )
-    return Sweep(store, store.create_run(experiment)).launch()
+    return Sweep(store, store.create_run(experiment)).drive()
 
 
 @pytest.mark.ray

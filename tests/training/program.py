@@ -31,6 +31,15 @@ def main(kind: str, *arguments: str) -> None:
         case "good":
             for step in range(1, 4):
                 say(f"epoch={step} loss={float(arguments[0]) / step} - acc: {90 + step}%")
+        case "attaches":
+            import workbench as wb
+
+            (folder / "dot.gif").write_bytes(b"GIF89a rest")
+            for epoch in (1, 2):
+                wb.report(
+                    epoch=epoch, loss=0.5 / epoch, image=folder / "dot.gif", sample=f"epoch {epoch} <b>",
+                    other=object(),
+                )  # fmt: skip
         case "silent":
             (folder / "started").touch()
             time.sleep(600)

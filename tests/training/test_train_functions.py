@@ -58,6 +58,27 @@ def test_reports_reach_the_reader(tmp_path: Path) -> None:
     assert (ended.step, ended.values) == (3, {"score": 6.0, "extra": 0.5})
 
 
+def test_reports_without_a_step_are_counted(tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
+        for _ in range(3):
+            report(score=1.0)
+        report(10, score=2.0)
+        report(score=3.0)
+
+    ended, reports = run(train, tmp_path)
+    assert ended.state == "complete", ended.traceback
+    assert [item.step for item in reports] == [1, 2, 3, 10, 11]
+
+
+@pytest.mark.parametrize("first", [0.5, {"score": 0.5}, "score"])
+def test_a_metric_without_a_name_is_refused_with_what_to_write(first: Any, tmp_path: Path) -> None:
+    def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
+        report(first)
+
+    ended, _ = run(train, tmp_path)
+    assert "report(loss=0.5)" in (ended.message or "")
+
+
 def test_a_function_that_is_told_to_stop_is_stopped(tmp_path: Path) -> None:
     def train(config: dict[str, Any], report: Callable[..., bool]) -> None:
         for step in range(100):
@@ -184,7 +205,8 @@ heavy = {"torch", "ray", "optuna", "sklearn", "pandas"} & set(sys.modules)
 assert not heavy, heavy
 """
     search_path = f"{Path(__file__).parents[2]}:{tmp_path}"
-    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": search_path})
+    # Its journal goes to the working directory.
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env={"PYTHONPATH": search_path})
 
 
 def test_the_progress_that_trials_are_compared_by_is_reported_and_grows(tmp_path: Path) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -60,16 +61,32 @@ def read_objects(path: Path, make: Callable[[dict[str, Any]], _Made], *columns: 
         DataError: If the file cannot be read, lacks a column, a cell is not what its column holds, or a row
             contradicts itself.
     """
+    with _reading(path) as (reader, heads):
+        _check_heads(path, heads, columns)
+        return [
+            _make_of(path, reader.line_num, make, _read_row(path, reader.line_num, row, columns))
+            for row in reader
+        ]
+
+
+def read_heads(path: Path) -> list[str]:
+    """Read the names of a CSV file's columns.
+
+    Raises:
+        DataError: If the file cannot be read.
+    """
+    with _reading(path) as (_, heads):
+        return heads
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[tuple[csv.DictReader[str], list[str]]]:
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
             reader = csv.DictReader(file, skipinitialspace=True)
             heads = [head.strip() for head in reader.fieldnames or ()]
             reader.fieldnames = heads
-            _check_heads(path, heads, columns)
-            return [
-                _make_of(path, reader.line_num, make, _read_row(path, reader.line_num, row, columns))
-                for row in reader
-            ]
+            yield reader, heads
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise DataError(f"{path} cannot be read: {error}") from error
 

@@ -131,8 +131,10 @@ def start(found: AutoML, *, began_s: float, launcher: str = "ray", address: str 
     start_run(run, launcher=launcher, address=address)
     time_s = run.experiment.budget.time
     if time_s is not None and not run.finished:
-        left_s = max(MIN_TRIAL_TIME_S, time_s - (monotonic() - began_s))
-        run.store.command(run.run_id, "set", {"budget.time": round(left_s, 1)})
+        spent_s = min(monotonic() - began_s, time_s - MIN_TRIAL_TIME_S)
+        history = run.history
+        waited_s = max(0.0, spent_s - history.active_s(history.now_unix_s()))
+        run.store.command(run.run_id, "count_wait", {"seconds": round(waited_s, 1)})
 
 
 def _check_time(given: float | str) -> float:

@@ -7,7 +7,13 @@ from typing import TYPE_CHECKING
 from workbench.cli.output import colour_of, echo, make_console, make_table, print_json
 from workbench.errors import ArgumentError, RunError
 from workbench.formatting import format_number, format_value
-from workbench.runs.descriptions import describe_place, describe_reports, first_traceback, log_file
+from workbench.runs.descriptions import (
+    attachment_file,
+    describe_place,
+    describe_reports,
+    first_traceback,
+    log_file,
+)
 
 if TYPE_CHECKING:
     from workbench.history import Trial
@@ -80,6 +86,11 @@ def _print_trial(run: Run, trial: Trial) -> None:
         facts.add_row("hosts", ", ".join(dict.fromkeys(trial.hosts)))
     if (log := log_file(run.folder, trial.number)).exists():
         facts.add_row("log", Text(str(log)))
+    for name, saved in {saved.name: saved for saved in trial.attachments}.items():
+        others = sum(each.name == name for each in trial.attachments) - 1
+        more = f" and {others} earlier" if others else ""
+        path = run.folder / attachment_file(trial.number, saved.file)
+        facts.add_row(saved.kind, Text(f"{name}, step {saved.step}{more}: {path}"))
     console.print(facts)
     if trial.message:
         console.print()

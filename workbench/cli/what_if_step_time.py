@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -10,40 +12,65 @@ from workbench.cli.options import example, json_option
 from workbench.cli.output import make_console, print_json
 from workbench.formatting import format_duration, format_number
 
+if TYPE_CHECKING:
+    from workbench.performance.step_time import Prediction
+
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 @click.command("step-time")
 @click.option("--measured", type=_FILE, required=True,
               help="Read measured steps from this CSV file: nodes, gpus, micro_batch, step_time_s "
-              "[, gpus_per_node, sync_time_s].")  # fmt: skip
+              "[, gpus_per_node, sync_time_s]; or the columns of divided plans and step_time_s.")  # fmt: skip
 @click.option("--points", type=_FILE, required=True,
               help="Predict the plans of this CSV file: nodes, gpus, micro_batch "
-              "[, gpus_per_node, accumulation].")  # fmt: skip
+              "[, gpus_per_node, accumulation]; or the columns of divided plans.")  # fmt: skip
 @json_option
 @example("workbench what-if step-time --measured measured.csv --points plans.csv --json")
 def step_time(measured: Path, points: Path, as_json: bool) -> None:
-    """Predict seconds per training step of data-parallel plans from measured ones.
+    """Predict seconds per training step of plans from measured ones.
 
     micro_batch is samples per GPU; gpus_per_node is written 4+4; sync_time_s is the rest of a step after
     the last gradient was computed. 90 % of the steps should be between low and high. A point is extrapolated
     if no topology of its kind (one GPU, one node, two nodes, more) or no similar batch was measured.
+
+    Divided plans have any of the columns replicas, stages, tensor, accumulation, micro_batch, nodes, gpus,
+    and of a transformer layers, hidden, heads, sequence, vocabulary. One that lacks is 1, or unknown for the
+    model. gpus = replicas x stages x tensor; micro_batch is samples per replica, and accumulation how many
+    of them make a step. Plans that divide a model in two or three ways are predicted from plans that divide
+    it in one, and models that were not measured from the others. A point is extrapolated if a number is more
+    than twice as far as any that was measured, or if no measured plan divides what it divides.
     """
+    from workbench.advisor.plan_tables import are_divided_plans, predict_divided_steps
     from workbench.advisor.step_time_tables import predict_step_times, read_measured, read_points
 
-    requested = read_points(points)
-    predictions = predict_step_times(read_measured(measured), requested)
+    heads: tuple[str, ...]
+    if are_divided_plans(measured, points):
+        plans, predictions = predict_divided_steps(measured, points)
+        heads = ("nodes", "replicas", "stages", "tensor", "micro batch", "accumulation")
+        names = ("nodes", "replicas", "stages", "tensor", "micro_batch", "accumulation")
+        rows = [tuple(format_number(getattr(plan, name)) for name in names) for plan in plans]
+    else:
+        requested = read_points(points)
+        predictions = predict_step_times(read_measured(measured), requested)
+        heads = ("nodes", "gpus", "micro batch")
+        rows = [
+            (str(point.topology.num_nodes), str(point.topology.num_gpus), format_number(point.micro_batch))
+            for point in requested
+        ]
     if as_json:
         print_json({"points": [prediction._asdict() for prediction in predictions]})
-        return
+    else:
+        _show(heads, rows, predictions)
+
+
+def _show(heads: Sequence[str], rows: Sequence[Sequence[str]], predictions: Sequence[Prediction]) -> None:
     from workbench.cli.output import make_table
 
-    table = make_table("nodes", "gpus", "micro batch", "step", "low", "high", "")
-    for point, prediction in zip(requested, predictions, strict=True):
+    table = make_table(*heads, "step", "low", "high", "")
+    for row, prediction in zip(rows, predictions, strict=True):
         table.add_row(
-            str(point.topology.num_nodes),
-            str(point.topology.num_gpus),
-            format_number(point.micro_batch),
+            *row,
             *(format_duration(seconds) for seconds in prediction[:3]),
             "extrapolated" if prediction.extrapolated else "",
         )

@@ -16,11 +16,13 @@ from pydantic import Field, TypeAdapter, ValidationError
 from workbench.errors import StoreError
 from workbench.events.advice import AdviceGiven, AdviceRequested, CandidateTried, PlanMeasured, RatesTested
 from workbench.events.alerts import AlertCleared, AlertDelivered, AlertRaised, AlertsArmed, LogMatched
+from workbench.events.clock import steady_unix_s
 from workbench.events.model_chosen import ModelChosen
 from workbench.events.proposals import PriorTrialAdded, ReplayPlanned, TrialEnqueued, TrialProposed
 from workbench.events.runs import CommandHandled, DriverStarted, Noted, RunStateChanged, SettingsChanged
 from workbench.events.states import FINISHED_RUN_STATES, FINISHED_TRIAL_STATES, Reason, RunState, TrialState
 from workbench.events.trials import (
+    AttachmentSaved,
     AttemptEnded,
     CheckpointSaved,
     CheckpointsDeleted,
@@ -41,6 +43,7 @@ __all__ = [
     "AlertDelivered",
     "AlertRaised",
     "AlertsArmed",
+    "AttachmentSaved",
     "AttemptEnded",
     "CandidateTried",
     "CheckpointSaved",
@@ -70,6 +73,7 @@ __all__ = [
     "TrialStarted",
     "TrialState",
     "from_json",
+    "steady_unix_s",
     "to_json",
 ]
 
@@ -85,6 +89,7 @@ Event = (
     | TrialPlanned
     | TrialReported
     | CheckpointSaved
+    | AttachmentSaved
     | CheckpointsDeleted
     | AttemptEnded
     | TrialResized

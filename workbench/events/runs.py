@@ -37,6 +37,10 @@ class SettingsChanged(EventHeader):
 
     type: Literal["settings_changed"] = "settings_changed"
     settings: dict[str, JsonValue] = Field(description="New values by dotted path, such as budget.trials.")
+    waited_s: float = Field(
+        default=0.0,
+        description="Time that users waited for the first driver, to be counted as time of the run.",
+    )
 
 
 class CommandHandled(EventHeader):
@@ -56,3 +60,7 @@ class Noted(EventHeader):
     level: Literal["info", "warning", "error"]
     message: str
     trial: int | None = Field(default=None, description="The trial that it is about, if any.")
+    clock_ahead_s: float | None = Field(
+        default=None,
+        description="By how much the machine's clock is ahead of the run's, where it was set.",
+    )

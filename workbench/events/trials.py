@@ -86,6 +86,21 @@ class CheckpointSaved(TrialEventHeader):
     best: bool = Field(default=False, description="Whether it is the best of the trial so far.")
 
 
+class AttachmentSaved(TrialEventHeader):
+    """A picture, a table or a text that a trial reported is kept in its folder."""
+
+    type: Literal["attachment_saved"] = "attachment_saved"
+    attempt: int = 0
+    step: int = Field(description="The step at which it was reported.")
+    name: str
+    kind: Literal["image", "table", "text"]
+    file: str = Field(description="Its file, below the folder of the trial.")
+    size_bytes: int = 0
+    replaces: list[str] = Field(
+        default_factory=list, description="Files of earlier ones that were deleted: only some are kept."
+    )
+
+
 class CheckpointsDeleted(TrialEventHeader):
     """The checkpoints of a finished trial were deleted in favour of better ones."""
 

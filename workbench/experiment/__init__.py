@@ -38,9 +38,10 @@ from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.naming import check_name
 from workbench.experiment.own_advice import OwnAdvice
 from workbench.experiment.plan_settings import PlanSettings
-from workbench.experiment.refusals import refusal, refusal_of_all
+from workbench.experiment.refusals import refusal_of_all
 from workbench.experiment.samplers import samplers_for_several_objectives
 from workbench.experiment.search_methods import EarlyStop, Sampler
+from workbench.experiment.searched_fields import check_searched_fields
 from workbench.experiment.sections import Budget, Resources, Training
 from workbench.experiment.setting_types import PositiveInt
 from workbench.experiment.what_is_trained import check_momentum, check_unit, check_what_is_trained
@@ -166,7 +167,7 @@ class Experiment(BaseModel):
         _check_objectives(self)
         check_unit(self)
         check_momentum(self)
-        _check_searched_fields(self)
+        check_searched_fields(self)
         return self
 
     @model_serializer(mode="wrap")
@@ -363,38 +364,3 @@ def _check_one_checkpoint(experiment: Experiment) -> None:
             allowed="returned or best" if follows_best[0] else "last or {mean_last: 3}",
             next_step="Have all objectives follow the best checkpoint, or all the last one.",
         )
-
-
-def _check_searched_fields(experiment: Experiment) -> None:
-    """Check every value that a searched field of training or plan may take against that field."""
-    if not experiment.trains_model:
-        return
-    for section_name, section in (("training", Training), ("plan", PlanSettings)):
-        given = set(getattr(experiment, section_name).model_fields_set)
-        for name, domain in experiment.search.root.items():
-            if name not in section.model_fields:
-                continue
-            if name in given and getattr(experiment, section_name) != "auto":
-                _refuse_twice(section_name, name, getattr(getattr(experiment, section_name), name))
-            values = domain.values()
-            low_high = [getattr(domain, "low", None), getattr(domain, "high", None)]
-            for value in low_high if values is None or len(values) > 1000 else values:
-                try:
-                    section.model_validate(
-                        {name: value} | ({"epochs": 10**9} if name == "warmup_epochs" else {})
-                    )
-                except ValidationError as error:
-                    message = refusal(error)
-                    raise ExperimentError(
-                        f"{value!r} is not a value of {section_name}.{name}",
-                        field=f"search.{name}", allowed=message.allowed or message.problem,
-                        next_step=message.next_step,
-                    ) from error  # fmt: skip
-
-
-def _refuse_twice(section: str, name: str, value: Any) -> None:
-    if value != "auto":
-        raise ExperimentError(
-            f"{section}.{name} is set to {value!r} and also searched", field=f"search.{name}",
-            next_step="Remove one of the two.",
-        )  # fmt: skip

@@ -97,4 +97,6 @@ def uses_adapter(experiment: Experiment) -> bool:
     """Return whether a training of an experiment may train an adapter."""
     searched = experiment.search.root.get("adapter") if experiment.trains_model else None
     values = [] if searched is None else searched.values() or []
+    if experiment.trains_model and any(name.startswith("adapter.") for name in experiment.search.root):
+        return True
     return experiment.training.adapter is not None or any(value is not None for value in values)

@@ -113,12 +113,25 @@ def drop_other_kinds(document: dict[str, Any], path: str) -> None:
                 del rule[key]
 
 
+def drop_empty(document: dict[str, Any], removals: Collection[str]) -> None:
+    """Remove a section that may be absent, but not empty, once all of it was removed."""
+    if any(path.startswith("advise.") for path in removals) and not document.get("advise", True):
+        del document["advise"]
+
+
 def with_renamed_parent(domain: Any, before: str, after: str) -> Any:
     """Return a searched parameter, as written, whose condition names its parent by another name."""
     when = domain.get("when") if isinstance(domain, dict) else None
     if not isinstance(when, dict) or before not in when:
         return domain
     return {**domain, "when": {after if key == before else key: value for key, value in when.items()}}
+
+
+def rename_in_advice(document: dict[str, Any], before: str, after: str) -> None:
+    """Let the parameters that the advisor may choose follow a new name, in place."""
+    advise = document.get("advise")
+    if isinstance(advise, dict):
+        advise |= {key: after for key in ("batch", "lr") if advise.get(key) == before}
 
 
 def places(path: str) -> list[tuple[int, str]]:

@@ -22,9 +22,11 @@ from workbench.experiment.yaml_file import read_yaml, write_yaml
 from workbench.forms.checking import check
 from workbench.forms.document_edits import (
     add_condition,
+    drop_empty,
     drop_other_kinds,
     follow_task,
     places,
+    rename_in_advice,
     with_renamed_parent,
 )
 from workbench.forms.notebook import Notebook
@@ -188,6 +190,7 @@ class Draft:
         # From the end, because later items of a list move up.
         for path in sorted(removals, key=places, reverse=True):
             remove_at(document, path)
+        drop_empty(document, removals)
         for path, value in changes:
             self._keep_kind(document, path)
             set_at(document, path, copy.deepcopy(value))
@@ -222,6 +225,7 @@ class Draft:
             name if key == before else key: with_renamed_parent(domain, before, name)
             for key, domain in document["search"].items()
         }
+        rename_in_advice(document, before, name)
         self._change(document, f"rename {before}")
         self._notify()
 

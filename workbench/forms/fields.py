@@ -18,6 +18,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.alert_rules import RULES
 from workbench.experiment.goals import Constraint, Objective
 from workbench.experiment.metric_source import MetricSource
+from workbench.experiment.own_advice import OwnAdvice
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.pruners import readers_of
 from workbench.experiment.search_methods import EarlyStop, Sampler
@@ -33,6 +34,7 @@ _SECTIONS: dict[str, type[BaseModel]] = {
 }  # fmt: skip
 _LISTS: dict[str, type[BaseModel]] = {"objectives": Objective, "constraints": Constraint}
 _OF_COMMANDS = ("command", "step", "resources.stop_grace", "resources.max_log_size")
+_OF_PARAMETERS = ("advise.batch", "advise.lr")
 _FIRST_ALERT = "run_ended"
 _SEARCHABLE = frozenset({"training", "plan", "model"})
 _KINDS: dict[str, FieldKind] = {
@@ -60,6 +62,7 @@ def sections_of(document: Document, own_names: Iterable[str] = ()) -> list[Secti
         _section("loss", None, _part(document, "loss", own) + _metrics(document)),
         *(_list(document, name) for name in _LISTS),
         _alerts(document),
+        _section("advise", OwnAdvice.__doc__, _advise(document)),
         *(_section(name, kind.__doc__, _fields(document, name, kind)) for name, kind in _SECTIONS.items()),
     ]
 
@@ -147,6 +150,19 @@ def _applying(field: FormField, pruner: Any, calls_function: bool) -> FormField:
     readers = readers_of(name)
     applies = (readers is None or pruner in readers) and (calls_function or name != "unit")
     return field.model_copy(update={"applies": applies or field.is_written})
+
+
+def _advise(document: Document) -> Fields:
+    """Return what the advisor may choose of a function or a command; nothing for other trainings."""
+    written, search = document.get("advise"), document.get("search")
+    if document.get("train") is None and document.get("command") is None and written is None:
+        return []
+    searched = tuple(map(str, search)) if isinstance(search, Mapping) else ()
+    fields = fields_of_type(OwnAdvice, written, "advise", document)
+    return [
+        field.model_copy(update={"choices": searched}) if field.path in _OF_PARAMETERS else field
+        for field in fields
+    ]
 
 
 def _list(document: Document, name: str) -> Section:

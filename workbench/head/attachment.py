@@ -24,6 +24,8 @@ from workbench.head.keeper import HeadFiles
 from workbench.head.ray_startup.sitecustomize import defer_grammar
 from workbench.resources import loaded_ray
 
+defer_grammar()  # whatever imports ray after this module is faster
+
 _LOGGER = logging.getLogger(__name__)
 NAMESPACE = "workbench"
 ANSWER_TIMEOUT_S = 3.0
@@ -199,7 +201,6 @@ def _prepare_environment(files: HeadFiles) -> None:
 
 
 def _attach(address: str, runtime_environment: dict[str, Any] | None = None) -> None:
-    defer_grammar()
     import ray
     from ray import _raylet
     from ray._private import ray_constants, worker

@@ -7,6 +7,7 @@ and no curves; curves are left to the plots, proposals to the study.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -20,12 +21,14 @@ from workbench.events import (
     AlertCleared,
     AlertDelivered,
     AlertRaised,
+    AttachmentSaved,
     AttemptEnded,
     CheckpointSaved,
     CheckpointsDeleted,
     DriverStarted,
     Event,
     ModelChosen,
+    Noted,
     ReplayPlanned,
     ResizeMeasured,
     RunState,
@@ -76,7 +79,11 @@ class History:
         self.ended_unix_s: float | None = None
         self._configurations: set[int] = set()
         self.active_before_s = 0.0
+        self.waited_s = 0.0
+        """How long users waited for the first driver, as far as that counts as time of the run."""
         self._driven_s = 0.0
+        self.clock_ahead_s = 0.0
+        """How far the clock of the driver's machine is ahead of the times of the run, since it was set."""
 
     @classmethod
     def of(cls, experiment: Experiment, events: Iterable[Event]) -> Self:
@@ -92,16 +99,20 @@ class History:
             case DriverStarted():
                 self.drivers.append(event)
                 self.active_before_s += self._driven_s
+                self.clock_ahead_s = 0.0
                 if self.started_unix_s is None:
                     self.started_unix_s = event.time_unix_s
             case AdviceRequested():
                 self.started_unix_s = event.time_unix_s
             case RunStateChanged():
                 self._change_state(event)
+            case Noted() if event.clock_ahead_s is not None:
+                self.clock_ahead_s = event.clock_ahead_s
             case ModelChosen():
                 self.result = event.result
             case SettingsChanged():
-                self.in_force = change(self.in_force, event.settings)
+                self.in_force = change(self.in_force, event.settings) if event.settings else self.in_force
+                self.waited_s += event.waited_s
             case ReplayPlanned():
                 self._plan_replay(event)
             case TrialProposed():
@@ -125,6 +136,7 @@ class History:
                 | TrialPlanned()
                 | TrialReported()
                 | CheckpointSaved()
+                | AttachmentSaved()
                 | AttemptEnded()
                 | TrialResized()
                 | ResizeMeasured()
@@ -192,12 +204,19 @@ class History:
         """Return the trials in one of `states`, by number."""
         return [trial for trial in self.trials.values() if trial.state in states]
 
+    def now_unix_s(self) -> float:
+        """Return the time now by the clock of the run, which nobody can set."""
+        return time.time() - self.clock_ahead_s
+
     def active_s(self, now_unix_s: float) -> float:
-        """Return how long the run has been driven, in seconds, without the time between drivers."""
+        """Return how long the run has been driven, in seconds, without the time between drivers.
+
+        The time for which users waited for the first driver is included where it counts.
+        """
         if not self.drivers:
             return 0.0
         until = now_unix_s if self.ended_unix_s is None else self.ended_unix_s
-        return self.active_before_s + max(0.0, until - self.drivers[-1].time_unix_s)
+        return self.waited_s + self.active_before_s + max(0.0, until - self.drivers[-1].time_unix_s)
 
     def num_configurations(self) -> int:
         """Return how many configurations have been proposed."""
@@ -236,6 +255,18 @@ class History:
             return is_partial, sign * mean, number, abs(trial.values[objective.metric] - mean), trial.number
 
         return sorted((trial for trial in complete if self.is_feasible(trial)), key=key)
+
+    def repeats_of(self, trial: Trial) -> list[Trial]:
+        """Return the complete trials of a trial's configuration, by number."""
+        return [each for each in self.in_state("complete") if each.configuration == trial.configuration]
+
+    def mean_values(self, trial: Trial) -> dict[str, float]:
+        """Return the means of a complete trial's values over the complete repeats of its configuration."""
+        repeats = self.repeats_of(trial)
+        known = {
+            name: [each.values[name] for each in repeats if name in each.values] for name in trial.values
+        }
+        return {name: math.fsum(values) / len(values) for name, values in known.items()}
 
     def why_no_best(self) -> str | None:
         """Return a sentence on why there is no best trial; None if there is one."""

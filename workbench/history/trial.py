@@ -10,6 +10,7 @@ from pydantic import JsonValue
 
 from workbench.events import (
     FINISHED_TRIAL_STATES,
+    AttachmentSaved,
     AttemptEnded,
     CheckpointSaved,
     Reason,
@@ -108,6 +109,7 @@ class Trial:
     last_event_unix_s: float = 0.0
     last_checkpoint: str | None = None
     best_checkpoint: str | None = None
+    attachments: list[AttachmentSaved] = dataclasses.field(default_factory=list)
     checkpoints_deleted: str | None = None  # the setting that required it
     interrupted: bool = False  # stopped only because the run ended; continues when the run is resumed
 
@@ -158,6 +160,10 @@ class Trial:
                 setback.model_dump(include={"attempt", "reason", "message", "next_plan"})
                 for setback in self.setbacks
             ],
+            "attachments": [
+                saved.model_dump(include={"name", "kind", "step", "file", "size_bytes"})
+                for saved in self.attachments
+            ],
             "resizes": [resize.to_json() for resize in self.resizes],
         }
 
@@ -168,6 +174,7 @@ def apply_to_trial(
     | TrialPlanned
     | TrialReported
     | CheckpointSaved
+    | AttachmentSaved
     | AttemptEnded
     | TrialResized
     | ResizeMeasured
@@ -198,6 +205,14 @@ def apply_to_trial(
             trial.last_checkpoint = event.path
             if event.best:
                 trial.best_checkpoint = event.path
+        case AttachmentSaved():
+            # What an attempt attaches takes the place of what earlier ones did at the same and later steps.
+            trial.attachments = [
+                earlier for earlier in trial.attachments
+                if earlier.file not in event.replaces and (earlier.name != event.name
+                or earlier.attempt == event.attempt or earlier.step < event.step)
+            ]  # fmt: skip
+            trial.attachments.append(event)
         case AttemptEnded():
             trial.state = "waiting"
             trial.decided_plan |= PartialPlan.from_json(event.next_plan)

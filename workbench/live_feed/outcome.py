@@ -15,11 +15,12 @@ class _Response(BaseModel):
 
 
 class Best(_Response):
-    """The best trial of a run so far."""
+    """The best trial of a run so far, with the mean values of its configuration where that is repeated."""
 
     trial: int
     values: dict[str, float | str] = Field(description="NaN and infinities are strings.")
     params: dict[str, Any]
+    num_repeats: int = Field(default=1, description="Over how many trials the values are means.")
 
 
 class Failure(_Response):

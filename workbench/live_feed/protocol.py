@@ -19,6 +19,7 @@ from workbench.errors import Problem
 from workbench.events import Reason, RunState, TrialState
 from workbench.experiment.changing import Setting
 from workbench.live_feed.action_messages import Json, Name, Offer
+from workbench.live_feed.attached import AttachedFile
 from workbench.live_feed.chosen_model import Candidates, ChosenModel
 from workbench.live_feed.machine_history import MachinesHistory
 from workbench.live_feed.machines import MachinesStatus
@@ -307,6 +308,9 @@ class TrialRow(_Response):
     state: TrialState
     reason: Reason | None
     is_best: bool
+    num_repeats: int = Field(
+        default=1, description="Over how many trials of its configuration the values of the best are means."
+    )
     cells: tuple[float | int | bool | str | None, ...] = Field(description="One per column.")
 
 
@@ -351,6 +355,7 @@ class TrialDetail(_Response):
     setbacks: tuple[EndedAttempt, ...]
     resizes: tuple[str, ...]
     workers: tuple[str, ...] = Field(description="As 'PID on HOST'.")
+    attachments: tuple[AttachedFile, ...] = ()
     offers: tuple[Offer, ...]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from typing import Any
 
 from workbench.advisor.advice_card import card_of
@@ -92,7 +91,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         tail: The run, locked by the caller.
     """
     row, history, series = tail.row, tail.data.history, tail.data.series
-    now_s, in_force = _driven_until_unix_s(row), values_of(history.in_force)
+    now_s, in_force = _driven_until_unix_s(row, history), values_of(history.in_force)
     ended = row.state in FINISHED_RUN_STATES
     left = None if ended or row.state == "lost" else progress_of(history, now_s).left
     has_front = len(history.objectives) > 1
@@ -117,7 +116,10 @@ def run_detail(tail: RunTail) -> RunDetail:
         progress=_part(row, history), owner=_owner(row), counts=counts,
         num_configurations=history.num_configurations(),
         chosen=chosen_model(history), candidates=candidates(history),
-        best=best and Best(trial=best.number, values=plain(best.values), params=best.params),
+        best=best and Best(
+            trial=best.number, values=plain(history.mean_values(best)), params=best.params,
+            num_repeats=len(history.repeats_of(best)),
+        ),
         front=_front(history) if has_front else None,
         failures=tuple(
             Failure(
@@ -146,7 +148,7 @@ def _part(row: RunRow, history: History) -> float | None:
         return 1.0
     if row.state == "failed" and only_failures(history) is not None:
         return 0.0
-    return progress_of(history, _driven_until_unix_s(row)).part
+    return progress_of(history, _driven_until_unix_s(row, history)).part
 
 
 def _front(history: History) -> Front:
@@ -166,7 +168,7 @@ def _best_words(history: History) -> str | None:
         return None
     if len(history.objectives) > 1:
         return f"{format_count(len(history.front()), 'trial')} on the front"
-    return f"{metric} {format_value(best.values[metric])}"
+    return f"{metric} {format_value(history.mean_values(best)[metric])}"
 
 
 def _bare(row: RunRow) -> RunItem:
@@ -195,9 +197,12 @@ def _best_so_far(history: History) -> tuple[float, ...]:
     return tuple(float(f"{best[place]:.4g}") for place in sorted(places))
 
 
-def _driven_until_unix_s(row: RunRow) -> float:
-    """Return now, or the last sign of life of a lost driver."""
-    return row.heartbeat_unix_s or row.changed_unix_s if row.state == "lost" else time.time()
+def _driven_until_unix_s(row: RunRow, history: History) -> float:
+    """Return now, or the last sign of life of a lost driver, by the clock of the run."""
+    if row.state != "lost":
+        return history.now_unix_s()
+    seen_unix_s = row.heartbeat_unix_s
+    return row.changed_unix_s if seen_unix_s is None else seen_unix_s - history.clock_ahead_s
 
 
 def _message(tail: RunTail) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from workbench.live_feed.attached import attached_files
 from workbench.live_feed.available_actions import offers_of_trial
 from workbench.live_feed.protocol import EndedAttempt, TrialDetail
 from workbench.live_feed.run_tail import RunTail
@@ -35,5 +36,6 @@ def trial_detail(tail: RunTail, number: int) -> TrialDetail | None:
         ),
         resizes=tuple(resize.describe() for resize in trial.resizes),
         workers=tuple(f"{pid} on {host}" for pid, host in zip(trial.worker_pids, hosts, strict=False)),
+        attachments=attached_files(trial),
         offers=offers_of_trial(tail.run_id, tail.row.state, tail.data.history, trial),
     )  # fmt: skip

@@ -43,11 +43,13 @@ def trial_table(tail: RunTail, query: TableQuery) -> TrialTable:
     found = _selected(history, columns, query)
     leading, best = _best_numbers(history), history.best() if len(history.objectives) == 1 else None
 
-    def row(trial: Trial) -> TrialRow:
+    def row(trial: Trial, num_repeats: int = 1) -> TrialRow:
+        named = history.mean_values(trial).items() if num_repeats > 1 else ()
+        means = {f"value:{name}": value for name, value in named}
         return TrialRow(
             number=trial.number, state=trial.state, reason=trial.reason,
-            is_best=trial.number in leading,
-            cells=tuple(_cell(_value(trial, key)) for key in keys),
+            is_best=trial.number in leading, num_repeats=num_repeats,
+            cells=tuple(_cell(means.get(key, _value(trial, key))) for key in keys),
         )  # fmt: skip
 
     return TrialTable(
@@ -55,7 +57,7 @@ def trial_table(tail: RunTail, query: TableQuery) -> TrialTable:
         rows=tuple(row(trial) for trial in found[query.offset : query.offset + query.limit]),
         offset=query.offset,
         total=len(found),
-        best=None if best is None else row(best),
+        best=None if best is None else row(best, len(history.repeats_of(best))),
     )
 
 
@@ -125,11 +127,11 @@ def _selected(history: History, columns: list[TableColumn], query: TableQuery) -
 
 
 def _best_numbers(history: History) -> set[int]:
-    """Return the best trial, or with several objectives those on the front."""
+    """Return the trials of the best configuration, or with several objectives those on the front."""
     if len(history.objectives) > 1:
         return {trial.number for trial in history.front()}
     best = history.best()
-    return set() if best is None else {best.number}
+    return set() if best is None else {trial.number for trial in history.repeats_of(best)}
 
 
 def duration_s(trial: Trial) -> float | None:

@@ -6,6 +6,7 @@ kept until they are fetched.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -13,7 +14,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from workbench.loggers.logger import LOGGERS, LoggedRun
+from workbench.attachments import Attachment
+from workbench.errors import ArtifactsError
+from workbench.loggers.logger import LOGGERS, LoggedRun, TrialLogger
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +46,23 @@ class Forwarding:
             *arguments: What it receives.
         """
         for line in self._lines:
-            line.put(method, arguments)
+            line.put(lambda target: getattr(target, method)(*arguments))
+
+    def attach(self, trial: int, step: int, load: Callable[[], Attachment]) -> None:
+        """Have `attach` of every logger called, without waiting.
+
+        Args:
+            trial: The number of the trial.
+            step: The step.
+            load: Reads the file, which may be gone by then; called in the thread of the logger.
+        """
+
+        def call(target: TrialLogger) -> None:
+            with contextlib.suppress(ArtifactsError):
+                target.attach(trial, step, load())
+
+        for line in self._lines:
+            line.put(call)
 
     def problems(self) -> list[str]:
         """Return what went wrong since the last call."""
@@ -73,9 +92,9 @@ class _Line:
         self._thread = threading.Thread(target=self._serve, name=f"logger {name}", daemon=True)
         self._thread.start()
 
-    def put(self, method: str, arguments: tuple[Any, ...]) -> None:
+    def put(self, call: Callable[[Any], object]) -> None:
         try:
-            self._waiting.put_nowait(lambda target: getattr(target, method)(*arguments))
+            self._waiting.put_nowait(call)
         except queue.Full:
             self._num_left_out += 1
 

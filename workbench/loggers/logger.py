@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
+from workbench.attachments import Attachment
 from workbench.errors import ExperimentError
 from workbench.registry import Registry
 
@@ -72,6 +73,15 @@ class TrialLogger(ABC):
             trial: Its number.
             step: The step.
             values: Metrics by name; they may be NaN or infinite.
+        """
+
+    def attach(self, trial: int, step: int, attachment: Attachment) -> None:  # noqa: B027 - not all can
+        """Log a picture, a table or a text of a trial.
+
+        Args:
+            trial: Its number.
+            step: The step.
+            attachment: It.
         """
 
     def close(self) -> None:  # noqa: B027 - most have nothing left to write

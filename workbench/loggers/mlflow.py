@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
+import tempfile
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from workbench.attachments import Attachment
 from workbench.loggers.logger import LoggedRun, TrialLogger
 
 _TAG = "workbench.trial"
@@ -55,6 +59,17 @@ class MLflow(TrialLogger):
         for name, value in values.items():
             if math.isfinite(value):  # not every store of MLflow takes the others
                 self._client.log_metric(run_id, name, value, timestamp=time_ms, step=step)
+
+    def attach(self, trial: int, step: int, attachment: Attachment) -> None:
+        """Store the file among the artifacts of the run of MLflow; see TrialLogger."""
+        run_id = self._run_ids.get(trial)
+        if run_id is None:
+            return
+        name = re.sub(r"[^A-Za-z0-9_-]+", "-", attachment.name)
+        with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
+            path = Path(folder) / f"{step:08d}.{attachment.suffix}"
+            path.write_bytes(attachment.content)
+            self._client.log_artifact(run_id, str(path), name)
 
     def end(self, trial: int, state: str) -> None:
         """End the run of MLflow; see TrialLogger."""

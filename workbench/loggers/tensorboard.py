@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from workbench.attachments import Attachment, Table, read_table
 from workbench.loggers.logger import LoggedRun, TrialLogger
 
 
@@ -42,6 +43,22 @@ class TensorBoard(TrialLogger):
             for name, value in values.items():
                 writer.add_scalar(name, value, step)
 
+    def attach(self, trial: int, step: int, attachment: Attachment) -> None:
+        """Write a picture as an image, and others as text; see TrialLogger."""
+        from tensorboardX.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
+
+        writer = self._writers.get(trial)
+        if writer is None:
+            return
+        if attachment.kind == "image" and attachment.suffix in ("png", "jpg", "gif"):
+            image = Summary.Image(encoded_image_string=attachment.content, colorspace=3)
+            found = Summary(value=[Summary.Value(tag=attachment.name, image=image)])
+            writer.file_writer.add_summary(found, step)
+        elif attachment.kind == "table":
+            writer.add_text(attachment.name, _markdown(read_table(attachment.content)), step)
+        elif attachment.kind == "text":
+            writer.add_text(attachment.name, attachment.content.decode(), step)
+
     def end(self, trial: int, state: str) -> None:
         """Close the event file; see TrialLogger."""
         writer = self._writers.pop(trial, None)
@@ -53,3 +70,9 @@ class TensorBoard(TrialLogger):
         """Close all event files; see TrialLogger."""
         while self._writers:
             self._writers.popitem()[1].close()
+
+
+def _markdown(table: Table) -> str:
+    """Return a table as TensorBoard shows it."""
+    rows = [table.columns, ["---"] * len(table.columns), *table.rows]
+    return "\n".join(f"| {' | '.join(str(cell).replace('|', '/') for cell in row)} |" for row in rows)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import tempfile
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from workbench.attachments import Attachment, read_table
 from workbench.loggers.logger import LoggedRun, TrialLogger
 
 
@@ -41,6 +44,23 @@ class WeightsAndBiases(TrialLogger):
         """Log metrics; see TrialLogger."""
         if trial in self._runs:
             self._runs[trial].log(dict(values), step=step)
+
+    def attach(self, trial: int, step: int, attachment: Attachment) -> None:
+        """Log a picture as an image, and others as a table; see TrialLogger."""
+        if trial not in self._runs:
+            return
+        wandb: Any = importlib.import_module("wandb")
+        if attachment.kind == "image":
+            with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
+                path = Path(folder) / f"picture.{attachment.suffix}"
+                path.write_bytes(attachment.content)
+                self._runs[trial].log({attachment.name: wandb.Image(str(path))}, step=step)
+            return
+        columns, rows = ["text"], [[attachment.content.decode()]]
+        if attachment.kind == "table":
+            table = read_table(attachment.content)
+            columns, rows = table.columns, [[str(cell) for cell in row] for row in table.rows]
+        self._runs[trial].log({attachment.name: wandb.Table(columns=columns, data=rows)}, step=step)
 
     def end(self, trial: int, state: str) -> None:
         """Finish the run of W&B; see TrialLogger."""

@@ -149,9 +149,19 @@ class StepLaw:
         compute_s = self.compute_s(parameters, plans)
         communication_s = self.communication_s(parameters, plans)
         power = 1.0 + np.exp(parameters[_INDEX["overlap"]])
-        longer = np.maximum(compute_s, communication_s)
-        joined = (compute_s / longer) ** power + (communication_s / longer) ** power
-        return np.log(longer) + np.log(joined) / power
+        return np.log(p_norm(compute_s, communication_s, power))
+
+
+def p_norm(one: Array, other: Array, power: Array | float) -> Array:
+    """Return (one^p + other^p)^(1/p), [n]: their sum at p = 1, and the larger where p is large.
+
+    Args:
+        one: [n] numbers from 0 on.
+        other: [n] such numbers; of each pair one at least is positive.
+        power: p, at least 1.
+    """
+    larger = np.maximum(one, other)
+    return larger * ((one / larger) ** power + (other / larger) ** power) ** (1.0 / power)
 
 
 def believe(plans: Plans, middle_time_s: float) -> tuple[Array, Array]:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment, Training
+from workbench.experiment.pretrained import LowRankAdapter
+from workbench.experiment.searched_fields import option_of
 from workbench.models.configurations import configuration_type
 from workbench.plan import NAMES as PLAN_NAMES
 from workbench.planning.settings import TrialSettings, reference_lr, resolve
@@ -70,9 +72,19 @@ def _default(experiment: Experiment, settings: TrialSettings | None, name: str) 
         return {name: getattr(settings.plan, name)}
     if name in Training.model_fields:
         return {name: getattr(settings.training, name)}
+    if (place := option_of(name)) is not None:
+        return _option(settings.training, *place)
     component = experiment.trained
     assert component is not None
     if component.is_reference:
         return {}
     field = configuration_type(component.name).model_fields.get(name)
     return {} if field is None or field.is_required() else {name: field.default}
+
+
+def _option(training: Training, setting: str, option: str) -> dict[str, JsonValue]:
+    """Return the default of an option of a setting; empty where it is not known."""
+    if setting == "adapter":
+        return {f"{setting}.{option}": getattr(training.adapter or LowRankAdapter(), option)}
+    options = getattr(training, setting)
+    return {f"{setting}.{option}": options[option]} if option in options else {}

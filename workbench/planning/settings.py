@@ -16,6 +16,7 @@ from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment, PlanSettings, Training
 from workbench.experiment.refusals import refusal
 from workbench.experiment.schedules import check_averaging, check_schedule
+from workbench.experiment.searched_fields import is_setting, option_of, with_options
 from workbench.experiment.setting_types import Section
 from workbench.models.configurations import FittedConfiguration, configure
 from workbench.models.estimators import EstimatorConfiguration, is_estimator, is_from_library
@@ -81,8 +82,7 @@ def model_values(experiment: Experiment, params: Mapping[str, JsonValue]) -> dic
         params: The configuration of the trial.
     """
     named = experiment.trained.options if experiment.trained else {}
-    ours = Training.model_fields.keys() | PlanSettings.model_fields.keys()
-    searched = {name: value for name, value in params.items() if name not in ours}
+    searched = {name: value for name, value in params.items() if not is_setting(name)}
     return {**named, **searched}
 
 
@@ -119,6 +119,7 @@ def _estimator_of(
     if not is_one:
         return None
     ours = frozenset(Training.model_fields.keys() | PlanSettings.model_fields.keys())
+    params = {name: value for name, value in params.items() if option_of(name) is None}
     return EstimatorConfiguration(model=model, values={**model.options, **params}, training_names=ours)
 
 
@@ -225,11 +226,14 @@ def _override(section: AnySection, field: str, params: Mapping[str, JsonValue]) 
     """Return a section with the searched values in place."""
     kind = type(section)
     searched = {name: value for name, value in params.items() if name in kind.model_fields}
+    if kind is Training:
+        searched |= {name: value for name, value in params.items() if option_of(name) is not None}
     if not searched:
         return section
     written = {name: getattr(section, name) for name in section.model_fields_set}
+    settings = {name: value for name, value in searched.items() if name in kind.model_fields}
     try:
-        return kind.model_validate({**written, **searched})
+        return kind.model_validate(with_options({**written, **settings}, searched))
     except ValidationError as error:
         found = refusal(error)
         raise found.about(field_of(field, found.field or field, params)) from error

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 
 from workbench.errors import ExperimentError
-from workbench.events import AlertRaised, AttemptEnded, Event, Noted
+from workbench.events import AlertRaised, AttachmentSaved, AttemptEnded, Event, Noted
 from workbench.experiment import Experiment
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.trial_value import describe_value
@@ -31,6 +31,7 @@ from workbench.plots.prepare import default_axis
 from workbench.plots.prepare_learning import prepare_noise
 from workbench.plots.prepare_model import model_figures
 from workbench.plots.report_advice import advice_answer, advice_card
+from workbench.plots.report_attached import attached
 from workbench.plots.report_model import CAPTIONS, leaderboard, model_answer
 from workbench.plots.report_tables import (
     best_trials,
@@ -57,6 +58,7 @@ def report_html(
     importance: Mapping[str, tuple[float, float, float]] | None = None,
     run_id: str | None = None,
     energy_wh: float | None = None,
+    read: Callable[[AttachmentSaved], bytes] | None = None,
 ) -> str:
     """Write a run as one self-contained HTML page.
 
@@ -66,6 +68,7 @@ def report_html(
         importance: Share of each parameter and its interval, from 0 to 1, if it was computed.
         run_id: The run id, for the commands that the page shows.
         energy_wh: Energy that its trials used, in watt-hours, if it was metered.
+        read: Returns the content of what a trial attached; None to leave it out.
 
     Returns:
         An HTML document without references to anything outside itself.
@@ -84,6 +87,7 @@ def report_html(
         *figures.advice(),
         *figures.sections(),
         *best_trials(run),
+        *attached(run, read),
         *failures(run),
         *space(run),
         *_again(run, run_id),

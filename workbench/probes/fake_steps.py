@@ -20,7 +20,6 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedOperatorException,
 )
-from torch.distributed.tensor import DTensor
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from workbench.errors import ExperimentError
@@ -32,6 +31,7 @@ from workbench.plan import Hardware, PartialPlan
 from workbench.planning.settings import resolve
 from workbench.strategies.capabilities import capabilities_of, strategy_on
 from workbench.strategies.group import Group
+from workbench.strategies.shards import local_part
 from workbench.strategies.strategy import MicroBatch, StepSettings, Worker
 from workbench.training.assembly import build_trial_model, step_settings, strategy_of
 from workbench.training.loading import load_trial_data
@@ -160,5 +160,5 @@ class FakeTrial:
 
 
 def _sum_bytes(tensors: Iterable[Any]) -> int:
-    locals_ = [item.to_local() if isinstance(item, DTensor) else item for item in tensors]
-    return sum(item.untyped_storage().nbytes() for item in locals_ if isinstance(item, Tensor))
+    held = [local_part(item) for item in tensors if isinstance(item, Tensor)]
+    return sum(item.untyped_storage().nbytes() for item in held)

@@ -94,7 +94,7 @@ def write_report(run: RunView, path: Path) -> Path:
     importance = _importance(run, events)
     text = report_html(
         run.experiment, events, importance=importance or None, run_id=run.run_id,
-        energy_wh=run.energy.total_wh,
+        energy_wh=run.energy.total_wh, read=run.read_attachment,
     )  # fmt: skip
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:

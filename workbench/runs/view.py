@@ -13,9 +13,18 @@ from typing_extensions import Self
 
 from workbench.actions import suggest
 from workbench.errors import RunError, RunNotFoundError, StoreUnavailableError
-from workbench.events import FINISHED_RUN_STATES, AdviceGiven, Event, Noted, RunState, from_json
+from workbench.events import (
+    FINISHED_RUN_STATES,
+    AdviceGiven,
+    AttachmentSaved,
+    Event,
+    Noted,
+    RunState,
+    from_json,
+)
 from workbench.experiment import Experiment
 from workbench.history import History, Trial
+from workbench.runs.descriptions import attachment_file
 from workbench.runs.energy import RunEnergy, energy_of
 from workbench.runs.notebook_output import bundle, snapshot
 from workbench.runs.replay_comparison import Comparison, compare
@@ -129,6 +138,17 @@ class RunView:
     def folder(self) -> Path:
         """The local folder of its files; artifacts at a URL are not in it."""
         return self.store.folder(self.run_id)
+
+    def read_attachment(self, saved: AttachmentSaved) -> bytes:
+        """Return the content of a picture, a table or a text that a trial reported.
+
+        Args:
+            saved: One of `history.trials[number].attachments`.
+
+        Raises:
+            ArtifactsError: If its file is not there.
+        """
+        return self.store.artifacts_of(self.run_id).read(attachment_file(saved.trial, saved.file))
 
     @property
     def history(self) -> History:

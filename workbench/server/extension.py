@@ -14,7 +14,7 @@ from workbench.live_feed.feed import Feed
 from workbench.server.actions import ActionRunner
 from workbench.server.figure_process import FigureRenderer
 from workbench.server.live import LiveSocket
-from workbench.server.log_routes import RunLogHandler, TrialLogHandler
+from workbench.server.log_routes import AttachmentHandler, RunLogHandler, TrialLogHandler
 from workbench.server.page import STATIC, PageHandler
 from workbench.server.routes import (
     ActionsHandler,
@@ -37,6 +37,7 @@ from workbench.store import Store
 
 _NUM_THREADS = 4
 _RUN = r"(?P<run_id>[A-Za-z0-9._-]{1,120})"
+_FILE = r"(?P<file>[A-Za-z0-9][A-Za-z0-9_.-]{1,120})"
 
 
 def _plotly_folder() -> list[str]:
@@ -101,6 +102,7 @@ class WorkbenchExtension(ExtensionApp):
                 (rf"{api}/runs/{_RUN}/events", EventsHandler),
                 (rf"{api}/runs/{_RUN}/trials/(?P<trial>[0-9]{{1,9}})", TrialHandler),
                 (rf"{api}/runs/{_RUN}/trials/(?P<trial>[0-9]{{1,9}})/log", TrialLogHandler),
+                (rf"{api}/runs/{_RUN}/trials/(?P<trial>[0-9]{{1,9}})/attachments/{_FILE}", AttachmentHandler),
                 (rf"{api}/runs/{_RUN}/log", RunLogHandler),
                 (rf"{api}/runs/{_RUN}/figures/(?P<figure>[a-z_]{{1,40}})", FigureHandler),
                 (rf"{api}/runs/{_RUN}/report", ReportHandler),

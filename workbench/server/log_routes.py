@@ -1,4 +1,4 @@
-"""The REST routes of logs: what a trial printed, and what happened in a run, whole and as text."""
+"""The REST routes of what trials leave: logs, whole and as text, and what they attached to their reports."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from jupyter_server.auth.decorator import authorized
 from tornado import web
 
 from workbench.errors import UnknownNameError
+from workbench.live_feed.attached import read_attached
 from workbench.live_feed.feed import Feed
 from workbench.live_feed.trial_log import find_log
 from workbench.plots.run_data import RunData
@@ -51,6 +52,22 @@ class TrialLogHandler(_LogHandler):
 
         found = await self.in_slow_thread(find)
         await self.send(iter([found]) if isinstance(found, bytes) else _read(found))
+
+
+class AttachmentHandler(WorkbenchHandler):
+    """A picture, a table or a text that a trial reported."""
+
+    @web.authenticated
+    @authorized(action="read", resource=RESOURCE)
+    @translated
+    async def get(self, run_id: str, trial: str, file: str) -> None:
+        """Respond with its file."""
+        artifacts = self.feed.store.artifacts_of(find_run(self.feed, run_id).run_id)
+        media_type, content = await self.in_slow_thread(read_attached, artifacts, int(trial), file)
+        # Opened as a page of its own, a picture runs no script and reads nothing of this server.
+        self.set_header("Content-Security-Policy", "sandbox; default-src 'none'; style-src 'unsafe-inline'")
+        self.set_header("X-Content-Type-Options", "nosniff")
+        await self.finish(content, set_content_type=media_type)
 
 
 class RunLogHandler(_LogHandler):

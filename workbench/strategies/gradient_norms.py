@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 
+from workbench.strategies.shards import is_cut, local_part
 from workbench.strategies.strategy import MicroBatch, StepBatch
 
 MAX_HELD_BYTES = 4 << 20
@@ -110,6 +110,6 @@ def _norms(gradients: list[Tensor]) -> Sequence[Tensor]:
 
 def _dense(gradient: Tensor) -> Tensor:
     """Return a tensor of the same norm that is neither sparse nor sharded."""
-    if isinstance(gradient, DTensor):
-        return gradient.to_local()
+    if is_cut(gradient):
+        return local_part(gradient)
     return gradient.coalesce().values() if gradient.is_sparse else gradient

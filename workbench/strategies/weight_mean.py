@@ -12,7 +12,8 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
+
+from workbench.strategies.shards import local_part
 
 
 class WeightMean(Protocol):
@@ -79,7 +80,7 @@ class _Held:
         """Yield what this worker holds of each parameter and buffer."""
         for each in itertools.chain(self._model.parameters(), self._model.buffers()):
             if each.is_floating_point():
-                yield each.to_local().detach() if isinstance(each, DTensor) else each.detach()
+                yield local_part(each).detach()
 
 
 class MovingMean(_Held):

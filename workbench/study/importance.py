@@ -1,7 +1,8 @@
 """How much each searched parameter decides, and what of that chance alone could do.
 
 PED-ANOVA compares the best of the trials with all of them. With few trials some parameter always looks
-decisive, so its results are kept only where they exceed what shuffled results give.
+decisive, so its results are kept only where they exceed what shuffled results give. Optuna's implementation
+is imported when there are enough trials: it imports scikit-learn, which takes seconds.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from typing import Literal
 
 import numpy as np
 import optuna
-from optuna.importance import PedAnovaImportanceEvaluator
 from optuna.trial import FrozenTrial, create_trial
 
 from workbench.experiment import Experiment
@@ -84,18 +84,13 @@ def importance(
 
 def _decisive(goal: Literal["minimize", "maximize"], trials: Sequence[FrozenTrial]) -> dict[str, float]:
     """Return PED-ANOVA's divergence of each parameter that all trials have and that varies."""
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
     study = optuna.create_study(direction=goal)
     study.add_trials(trials)
-    found = optuna.importance.get_param_importances(
-        study,
-        evaluator=_evaluator(_share_of_good(len(trials))),
-        normalize=False,
-    )
+    evaluator = PedAnovaImportanceEvaluator(target_quantile=_share_of_good(len(trials)))
+    found = get_param_importances(study, evaluator=evaluator, normalize=False)
     return {name: value for name, value in found.items() if math.isfinite(value)}
-
-
-def _evaluator(share_of_good: float) -> PedAnovaImportanceEvaluator:
-    return PedAnovaImportanceEvaluator(target_quantile=share_of_good)
 
 
 def _share_of_good(num_trials: int) -> float:

@@ -25,6 +25,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.trial_value import TrialValue
 from workbench.space import Params
 from workbench.study import export, samplers
+from workbench.study.importance import importance
 from workbench.study.projection import Projection
 from workbench.study.records import ConfigurationRecord, Outcome, Proposal, TrialRecord, num_epochs
 
@@ -373,8 +374,6 @@ class Study:
             Shares by PED-ANOVA over complete trials, each with its 90 % interval; 0 for a parameter that
             chance could explain. Empty with too few trials or several objectives.
         """
-        from workbench.study.importance import importance  # imports scikit-learn: seconds
-
         return importance(self.experiment, self._projection.parameters, self._outcomes())
 
     def export(self, url: str, name: str) -> None:

@@ -24,7 +24,7 @@ from workbench.sweeps.warm_start import prior_trials, recorded_proposals
 
 logger = logging.getLogger(__name__)
 
-_FROM_DRIVER = ("warm_start", "replay")
+_FROM_DRIVER = ("warm_start", "replay", "count_wait")
 """Commands that are stored when a run is launched, not sent by users."""
 
 Arguments = Mapping[str, Any]
@@ -133,6 +133,11 @@ class Commands:
         self._ledger.study.replay(planned.proposals)
         events.append(planned)
         return f"{len(planned.proposals)} proposals of {planned.of_run_id} will be tried again"
+
+    def _count_wait(self, arguments: Arguments, events: list[Event]) -> str:
+        waited_s = float(arguments["seconds"])
+        events.append(SettingsChanged(settings={}, waited_s=waited_s))
+        return f"{format_duration(waited_s)} before the first driver count as time of the run"
 
     def _change(self, settings: Mapping[str, Any], events: list[Event]) -> str:
         values = values_of(change(self._ledger.history.in_force, settings))

@@ -21,6 +21,7 @@ from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
 from workbench.experiment import Component, Experiment, PlanSettings, Training
 from workbench.experiment.module_inspection import bound_names, find_source, parameters_of
 from workbench.experiment.schedules import is_own_schedule
+from workbench.experiment.searched_fields import is_setting
 from workbench.loggers.logger import check_logger
 from workbench.models import LOSSES, METRICS, MODELS
 from workbench.models.configurations import check_value, configuration_type
@@ -201,7 +202,6 @@ def _check_component(component: Component, registry: Registry, field: str) -> No
 
 def _check_searched_parameters(experiment: Experiment) -> None:
     """Refuse searched parameters that belong neither to the training nor to the plan or the model."""
-    ours = {**Training.model_fields, **PlanSettings.model_fields}
     if experiment.model is None or experiment.model.is_reference:
         return
     model = experiment.model.name
@@ -213,12 +213,11 @@ def _check_searched_parameters(experiment: Experiment) -> None:
                 field=f"search.{name}",
                 next_step="Remove one of the two.",
             )
-        if name in ours:
+        if is_setting(name):
             continue
         if name not in theirs:
-            raise unknown(
-                f"search.{name}", f"neither training, plan nor {model} has such a parameter", [*theirs, *ours]
-            )
+            known = [*theirs, *Training.model_fields, *PlanSettings.model_fields]
+            raise unknown(f"search.{name}", f"neither training, plan nor {model} has such a parameter", known)
         for value in _corners(domain):
             check_value(model, name, value, field=f"search.{name}")
 

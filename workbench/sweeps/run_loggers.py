@@ -6,14 +6,17 @@ A logger never delays or fails a run; what went wrong with it is a note. Calling
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from types import TracebackType
 
 from typing_extensions import Self
 
 from workbench.artifacts import Artifacts
+from workbench.attachments import Attachment
 from workbench.errors import LeaseError, StoreError
-from workbench.events import Event, Noted, TrialEnded, TrialReported, TrialStarted
+from workbench.events import AttachmentSaved, Event, Noted, TrialEnded, TrialReported, TrialStarted
 from workbench.loggers import Forwarding, LoggedRun
+from workbench.store.trial_files import trial_folder
 from workbench.sweeps.ledger import Ledger
 
 CLOSE_PATIENCE_S = 20.0
@@ -74,5 +77,11 @@ class RunLoggers:
                 self._forwarding.put("begin", event.trial, {} if trial is None else dict(trial.params))
             case TrialReported():
                 self._forwarding.put("report", event.trial, event.step, dict(event.values))
+            case AttachmentSaved():
+                self._forwarding.attach(event.trial, event.step, partial(self._load, event))
             case TrialEnded():
                 self._forwarding.put("end", event.trial, event.state)
+
+    def _load(self, saved: AttachmentSaved) -> Attachment:
+        content = self._artifacts.read(f"{trial_folder(saved.trial)}/{saved.file}")
+        return Attachment(saved.name, saved.kind, saved.file.rpartition(".")[2], content)

@@ -19,9 +19,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from workbench.errors import ExperimentError
+from workbench.attachments import attachment_of
+from workbench.errors import ArgumentError, ExperimentError
 from workbench.events import Event, Noted, TrialReported
 from workbench.experiment import Experiment
+from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.mirror import Mirror
 from workbench.training.outcome import Outcome, diverged, find_divergence, is_failed_exchange
 from workbench.training.ranks import LEAVE_S, STOPPED_S, Ranks
@@ -111,6 +113,7 @@ class _Reporter:
         self._values: dict[str, float] = {}
         self._stop = False
         self._failed: Outcome | None = None
+        self._attachments = KeptAttachments(task, report)
         self._folder: Mirror | None = None
 
     def open_folder(self) -> Path:
@@ -119,25 +122,31 @@ class _Reporter:
         return self._folder.open()
 
     def close_folder(self) -> None:
-        """Store what the function left in its folder."""
+        """Store what the function left in its folder, and what it attached last."""
+        self._attachments.close()
         if self._folder is not None:
             self._folder.close()
 
-    def __call__(self, step: int, **metrics: Any) -> bool:
+    def __call__(self, step: int | None = None, **metrics: Any) -> bool:
         """Report metrics at a step.
 
         Args:
-            step: The progress of the training: a whole number that never decreases.
-            **metrics: Numbers by name.
+            step: The progress of the training: a whole number that never decreases; None for the one after
+                the last report's. A function that continues from its folder must state it.
+            **metrics: Numbers by name; also pictures, tables and texts, which are kept with the trial.
 
         Returns:
             Whether the trial should stop: the function should return soon.
         """
+        if step is None:  # what is only to be looked at belongs to the last report
+            step = self._step + any(_as_float(value) is not None for value in metrics.values())
         return self._take(step, metrics)
 
     def _take(self, step: Any, metrics: Mapping[str, Any], *, returned: bool = False) -> bool:
         self._step = self._check_step(step)
-        values = {name: _as_float(name, value) for name, value in metrics.items()}
+        values = self._numbers_of(metrics)
+        if metrics and not values:
+            return self._is_over  # it may be reported on rank 0 only, so no decision is shared
         if not returned and self._task.rank == 0:
             self._check_count(values)
         self._values |= values
@@ -159,7 +168,35 @@ class _Reporter:
         name = find_divergence(self._objectives, values)
         if name is not None and self._failed is None:
             self._failed = diverged(name, values[name], self._step, dict(self._values))
+        return self._is_over
+
+    @property
+    def _is_over(self) -> bool:
         return self._stop or self._failed is not None
+
+    def _numbers_of(self, metrics: Mapping[str, Any]) -> dict[str, float]:
+        """Return the metrics of a report, and keep what else it has."""
+        values = {}
+        compared = {self._counted, *(item.metric for item in self._objectives)}
+        for name, value in metrics.items():
+            number = _as_float(value)
+            if number is not None:
+                values[name] = number
+                continue
+            try:
+                attachment = None if name in compared else attachment_of(name, value)
+            except ArgumentError as error:
+                self._attachments.refuse(name, str(error))
+                continue
+            if attachment is None:
+                raise ExperimentError(
+                    f"{type(value).__name__} is not a number",
+                    field=f"report.{name}",
+                    allowed="Python, numpy and torch scalars"
+                    + ("" if name in compared else "; pictures, tables and texts"),
+                )
+            self._attachments.take(self._step, attachment)
+        return values
 
     def finish(self) -> None:
         """Leave the other workers, once the function has returned here."""
@@ -199,7 +236,10 @@ class _Reporter:
             metrics, step = {self._objectives[0].metric: returned}, self._step
         # A function may return what it reported last.
         if (
-            any(self._values.get(name) != _as_float(name, value) for name, value in metrics.items())
+            any(
+                name not in self._values or self._values[name] != _as_float(value)
+                for name, value in metrics.items()
+            )
             or step != self._step
         ):
             self._take(step, metrics, returned=True)
@@ -246,22 +286,18 @@ class _Reporter:
                 f"{step!r} is not a valid step after step {self._step}",
                 field="report.step",
                 allowed=f"a whole number from {self._step} upwards",
+                next_step="Write the metrics by name: report(step=3, loss=0.5), or report(loss=0.5) to count "
+                "the reports.",
             )
         return step
 
 
-def _as_float(name: str, value: Any) -> float:
-    """Turn a Python, numpy or torch scalar into a float."""
+def _as_float(value: Any) -> float | None:
+    """Turn a Python, numpy or torch scalar into a float; return None for anything else."""
     found = value
     if getattr(value, "size", None) == 1 or getattr(value, "ndim", None) == 0:
         found = value.item()
-    if isinstance(found, numbers.Real):
-        return float(found)
-    raise ExperimentError(
-        f"{type(value).__name__} is not a number",
-        field=f"report.{name}",
-        allowed="Python, numpy and torch scalars",
-    )
+    return float(found) if isinstance(found, numbers.Real) else None
 
 
 def _extra_arguments(

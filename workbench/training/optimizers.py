@@ -7,12 +7,13 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
-from torch.distributed.tensor import DTensor
 from torch.optim import Optimizer
 
 from workbench.errors import ExperimentError, UnknownNameError
 from workbench.experiment import Training
 from workbench.registry import load_object
+from workbench.strategies.shards import is_cut
+from workbench.training.compiler_import import defer_compiler
 from workbench.training.unusable_optimizers import NEVER
 
 _FUSED_ON_SHARDS = (torch.optim.Adam, torch.optim.AdamW)
@@ -65,6 +66,7 @@ def optimizer_factory(
         UnknownNameError: If torch has no such optimizer.
         ExperimentError: If the optimizer has no such option, refuses a value, or is none.
     """
+    defer_compiler()
     kind = _find(training.optimizer, field)
     parameters = list(inspect.signature(kind).parameters.values())[1:]
     takes_more = any(item.kind is item.VAR_KEYWORD for item in parameters)
@@ -97,8 +99,9 @@ def optimizer_factory(
     def make(parameters: Iterable[Any]) -> Optimizer:
         parameters = list(parameters)
         groups = [item["params"] if isinstance(item, dict) else [item] for item in parameters]
-        is_cut = any(isinstance(item, DTensor) for group in groups for item in group)
-        if may_fuse and (kind in _FUSED_ON_SHARDS or not is_cut):
+        if may_fuse and (
+            kind in _FUSED_ON_SHARDS or not any(is_cut(item) for group in groups for item in group)
+        ):
             arguments["fused"] = True
         try:
             return kind(parameters, **arguments)

@@ -20,8 +20,10 @@ from pydantic import JsonValue
 from workbench.events import Event, Noted
 from workbench.experiment import Experiment
 from workbench.experiment.command import expand, expand_path
+from workbench.programs.attached import Attached, read_attached
 from workbench.programs.following import FollowedProgram, MetricReaders
 from workbench.programs.kept_output import KeptOutput
+from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.mirror import Mirror
 from workbench.training.outcome import Outcome
 from workbench.training.program_end import outcome_of, unstarted
@@ -84,6 +86,7 @@ class _Attempt:
         (scratch / "config.json").write_text(json.dumps(dict(task.params), ensure_ascii=False), "utf-8")
         self._reported = scratch / "reports.jsonl"
         self._reports = ProgramReports(task, experiment, report)
+        self._attachments = KeptAttachments(task, report)
         self._is_stopped = False
 
     def run(self, should_stop: Callable[[], bool]) -> Outcome:
@@ -97,6 +100,7 @@ class _Attempt:
         )  # fmt: skip
         end = program.run(arguments, self._environment(), experiment.resources.stop_grace)
         self._reports.end()
+        self._attachments.close()
         if end.error is not None:
             return unstarted(arguments[0], end.error)
         if end.left and task.rank == 0:
@@ -116,9 +120,19 @@ class _Attempt:
 
     def _tick(self) -> None:
         self._reports.tick()
+        for attached in read_attached(self._reported):
+            self._keep(attached)
         if time.monotonic() - self._kept_s > KEEP_EVERY_S:
             self._folder.keep()
             self._kept_s = time.monotonic()
+
+    def _keep(self, attached: Attached) -> None:
+        """Keep what the program attached, at the step that it names or that was reported last."""
+        if isinstance(attached.found, str):
+            self._attachments.refuse(attached.name, attached.found)
+            return
+        step = attached.values.get(self._experiment.step or "")
+        self._attachments.take(self._reports.step if step is None else int(step), attached.found)
 
     def _readers(self) -> MetricReaders:
         if self._task.rank:

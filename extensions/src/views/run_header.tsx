@@ -72,7 +72,7 @@ function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) 
   const { chosen } = run;
   const objective = run.objectives[0];
   const value = chosen ? chosen.value : run.best && objective ? run.best.values[objective.metric] : null;
-  const source = chosen ? chosen.model : run.best ? `trial ${run.best.trial}` : null;
+  const source = chosen ? chosen.model : run.best ? bestTrial(run.best) : null;
   return (
     <dl class={`workbench-facts${ACTIVE.has(run.state) ? " workbench-facts-live" : ""}`}>
       {run.kind === "advice" ? null : run.front && !chosen ? (
@@ -99,6 +99,10 @@ function Facts({ run, isBrief = false }: { run: RunDetail; isBrief?: boolean }) 
       )}
     </dl>
   );
+}
+
+function bestTrial({ trial, num_repeats = 1 }: NonNullable<RunDetail["best"]>): string {
+  return num_repeats > 1 ? `mean of ${num_repeats} trials` : `trial ${trial}`;
 }
 
 interface BestFactProps {

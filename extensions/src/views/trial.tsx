@@ -3,6 +3,7 @@ import type { ComponentChildren } from "preact";
 import type { Controller } from "../controller";
 import { formatCount, formatDuration, formatNumber, formatRate, formatValue } from "../format";
 import type { TrialDetail } from "../types";
+import { Attachments } from "./attachments";
 import { OfferButton } from "./offers";
 import { Empty, StateMark } from "./components";
 import { StepParts } from "./throughput";
@@ -61,6 +62,7 @@ function Body({ trial, controller }: { trial: TrialDetail; controller: Controlle
       <Part title="Step time">
         <StepParts parts={trial.parts_s} />
       </Part>
+      <Attachments controller={controller} trial={trial} />
       <Setbacks trial={trial} />
       <Traceback text={trial.traceback} />
       <TrialLog controller={controller} />

@@ -77,8 +77,9 @@ function Table({ controller }: { controller: Controller }) {
   const columns = columnsOf(table, view.table.columns);
   // The best trial stays in sight, above its place among the others.
   const isOutput = controller.form === "output";
-  const best = table.best && !isOutput && table.rows[0]?.number !== table.best.number ? table.best : null;
-  const rows = table.rows.filter((row) => row.number !== best?.number);
+  const isMean = (table.best?.num_repeats ?? 1) > 1;
+  const best = !isOutput && (isMean || table.rows[0]?.number !== table.best?.number) ? table.best : null;
+  const rows = isMean ? table.rows : table.rows.filter((row) => row.number !== best?.number);
   // What stands first leaves its place to the spacer, so that nothing jumps while the table is scrolled.
   const below = Math.max(0, table.total - table.offset - rows.length);
   return (
@@ -213,6 +214,7 @@ function Row({ row, columns, controller, index }: RowProps) {
             ★
           </span>
         ) : null}
+        {(row.num_repeats ?? 1) > 1 ? <small class="workbench-muted">mean of {row.num_repeats}</small> : null}
       </th>
       <td>
         <StateMark state={row.state} reason={row.reason} />

@@ -1,0 +1,24 @@
+"""The models of divided plans against public measurements of other groups."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.benchmarks.advisor_plans import COVERAGE, GOAL_OF_CHOICE, GOALS, score, splits_of
+from tests.builders.measured import find_measured
+
+FOLDER = find_measured("parallel")
+needs_measurements = pytest.mark.skipif(
+    FOLDER is None, reason="no measurements: WORKBENCH_MEASURED names the folder that holds parallel/"
+)
+
+
+@needs_measurements
+@pytest.mark.parametrize("name", GOALS)
+def test_unseen_plans_and_models_are_predicted_within_the_goal(name: str) -> None:
+    assert FOLDER is not None
+    found = score(*splits_of(FOLDER)[name])
+    assert found.error <= GOALS[name]
+    assert found.error < found.nearest_error
+    assert COVERAGE[0] <= found.coverage <= COVERAGE[1]
+    assert found.choice is None or found.choice <= GOAL_OF_CHOICE

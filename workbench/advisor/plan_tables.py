@@ -1,0 +1,183 @@
+"""Plans over replicas, stages and tensor parts in a file: read strictly, with a number for each worker."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+from workbench.advisor.tables import (
+    Column,
+    positive_number,
+    positive_whole_number,
+    read_heads,
+    read_objects,
+)
+from workbench.errors import DataError
+from workbench.performance.parallel_plans import ModelShape, ParallelPlan
+from workbench.performance.parallel_step_time import MeasuredStep, predict_steps
+from workbench.performance.plan_memory import MeasuredPeak, MemoryPrediction, predict_memory
+from workbench.performance.step_time import Prediction
+
+MAX_COUNT = 10_000_000
+"""The largest number of anything that a plan counts."""
+_MAX_MEASURED = 1e6
+
+SHAPE = tuple(field.name for field in fields(ModelShape))
+DIMENSIONS = ("replicas", "stages", "tensor")
+
+
+def _count(cell: str) -> int | None:
+    if not cell:
+        return None
+    number = positive_whole_number(cell)
+    if number > MAX_COUNT:
+        raise ValueError(f"a whole number from 1 to {MAX_COUNT:,}")
+    return number
+
+
+def _micro_batch(cell: str) -> float | None:
+    if not cell:
+        return None
+    number = positive_number(cell)
+    if not 1.0 / MAX_COUNT <= number <= MAX_COUNT:
+        raise ValueError(f"a number greater than 0 and at most {MAX_COUNT:,}")
+    return number
+
+
+def _measured(cell: str) -> float:
+    number = positive_number(cell)
+    if not 1.0 / _MAX_MEASURED <= number <= _MAX_MEASURED:
+        raise ValueError("a number from 0.000001 to 1,000,000")
+    return number
+
+
+def _zero(cell: str) -> int | None:
+    if not cell:
+        return None
+    if cell not in ("0", "1", "2", "3"):
+        raise ValueError("0 (nothing is shared), 1 (the optimizer's state), 2 (gradients) or 3 (parameters)")
+    return int(cell)
+
+
+PLAN = (
+    *(
+        Column(name, _count, required=False)
+        for name in ("nodes", "gpus", *DIMENSIONS, "accumulation", *SHAPE)
+    ),
+    Column("micro_batch", _micro_batch, required=False),
+    Column("zero", _zero, required=False),
+)
+
+
+# A table with one of these is about more than the replicas of one model.
+_TELLING = frozenset((*DIMENSIONS, *SHAPE))
+
+
+def are_divided_plans(measured: Path, points: Path) -> bool:
+    """Return whether tables are about stages, tensor parts, accumulation or the shape of models.
+
+    Raises:
+        DataError: If one cannot be read.
+    """
+    heads = read_heads(measured)
+    return bool(_TELLING & {*heads, *read_heads(points)}) or "accumulation" in heads
+
+
+def plan_of(row: dict[str, Any]) -> ParallelPlan:
+    """Make a plan of a row; replicas follow from gpus where they are not given.
+
+    Raises:
+        DataError: If gpus, nodes and the dimensions contradict each other; its field is the one to check.
+    """
+    stages, tensor, nodes = row["stages"] or 1, row["tensor"] or 1, row["nodes"] or 1
+    replicas, gpus = row["replicas"], row["gpus"]
+    if replicas is None:
+        replicas, left = divmod(gpus or stages * tensor, stages * tensor)
+        if left or not replicas:
+            raise DataError(
+                f"{gpus} GPUs cannot be divided into {stages} stages x {tensor} tensor parts",
+                field="gpus",
+                allowed=f"a multiple of {stages * tensor}",
+            )
+    num_workers = replicas * stages * tensor
+    if gpus is not None and gpus != num_workers:
+        raise DataError(
+            f"{replicas} replicas x {stages} stages x {tensor} tensor parts are not {gpus} GPUs",
+            field="gpus",
+            allowed=str(num_workers),
+        )
+    if num_workers < nodes:
+        raise DataError(
+            f"{num_workers} GPUs cannot be on {nodes} nodes",
+            field="nodes",
+            allowed=f"from 1 to {num_workers}",
+        )
+    shape = ModelShape(**{name: row[name] for name in SHAPE})
+    micro_batch, accumulation = row["micro_batch"] or 1.0, row["accumulation"] or 1
+    return ParallelPlan(replicas, stages, tensor, micro_batch, accumulation, nodes, row["zero"] or 0, shape)
+
+
+def read_plans(path: Path) -> list[ParallelPlan]:
+    """Read plans whose time or memory is wanted.
+
+    Args:
+        path: A CSV file with any of the columns of `PLAN`; one that lacks is 1, or unknown for a shape.
+
+    Raises:
+        DataError: If a cell is not what its column holds, or a row contradicts itself.
+    """
+    return read_objects(path, plan_of, *PLAN)
+
+
+def read_measured_steps(path: Path) -> list[MeasuredStep]:
+    """Read measured plans: the columns of `PLAN`, and step_time_s.
+
+    Raises:
+        DataError: As `read_plans`, or if there is no row.
+    """
+    read = read_objects(
+        path,
+        lambda row: MeasuredStep(plan_of(row), row["step_time_s"]),
+        *PLAN,
+        Column("step_time_s", _measured),
+    )
+    return _check_not_empty(path, read)
+
+
+def predict_divided_steps(measured: Path, points: Path) -> tuple[list[ParallelPlan], list[Prediction]]:
+    """Predict the steps of the plans in one file from measured steps in another; a prediction a plan.
+
+    Raises:
+        DataError: If a file cannot be understood, or nothing was measured.
+    """
+    plans = read_plans(points)
+    return plans, predict_steps(read_measured_steps(measured), plans)
+
+
+def read_measured_peaks(path: Path) -> list[MeasuredPeak]:
+    """Read measured peaks: the columns of `PLAN` that are known, and memory_gb.
+
+    Raises:
+        DataError: As `read_plans`, or if there is no row.
+    """
+    read = read_objects(
+        path, lambda row: MeasuredPeak(plan_of(row), row["memory_gb"]), *PLAN, Column("memory_gb", _measured)
+    )
+    return _check_not_empty(path, read)
+
+
+def predict_peaks(measured: Path, points: Path) -> tuple[list[ParallelPlan], list[MemoryPrediction]]:
+    """Predict the memory of the plans in one file from measured peaks in another; a prediction a plan.
+
+    Raises:
+        DataError: If a file cannot be understood, or nothing was measured.
+    """
+    plans = read_plans(points)
+    return plans, predict_memory(read_measured_peaks(measured), plans)
+
+
+def _check_not_empty(path: Path, rows: list[Any]) -> list[Any]:
+    if not rows:
+        raise DataError(f"{path} holds no measurement", allowed="one row or more")
+    return rows

@@ -1,0 +1,101 @@
+"""Seconds per step of plans over replicas, stages and tensor parts, from measured ones.
+
+What a law of a step leaves over is alike for plans of the same tensor parts and micro batch, of the same
+stages, and so on: so plans in two and three dimensions are predicted from plans in one. For a model that was
+not measured the law is fitted to plain times, because a law that leaves everything odd to the correction
+carries less far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from workbench.performance.corrected_law import NORMAL_90, Array, CorrectedLaw, Part, order_of
+from workbench.performance.parallel_plans import ParallelPlan, Range, model_of, put_in_columns
+from workbench.performance.parallel_step_law import ParallelStepLaw
+from workbench.performance.step_time import Prediction
+
+MAX_ROWS = 2000
+_MODEL = {"log_hidden": 1.0, "log_layers": 3.0, "log_sequence": 1.0}
+_KERNELS = {"log_tensor": 0.35, "log_micro_batch": 0.5}
+_SAME_PLAN = {"log_replicas": 0.3, "log_stages": 0.3, "log_tensor": 0.3}
+_PARTS = (
+    Part(0.12, _MODEL),
+    # Which kernels run, and how well, depends on the micro batch and on how small a part of a layer is.
+    Part(0.08, {**_MODEL, **_KERNELS}),
+    Part(0.05, _KERNELS),
+    Part(0.03, {"log_stages": 0.7, "log_micro_batch": 1.5}),
+    Part(0.02, {"log_replicas": 1.0}),
+    Part(0.02, {"log_micro_batch": 1.0, "log_accumulation": 1.0}),
+    Part(0.02, {"log_stages": 0.5, "log_tensor": 0.5}),
+    Part(0.01, {"log_replicas": 0.5, "log_stages": 0.5, "log_tensor": 0.5}),
+    # Between nodes a plan meets links and neighbours of its own.
+    Part(0.06, {**_SAME_PLAN, "log_micro_batch": 0.5}, "several_nodes"),
+)  # fmt: skip
+_NOISE = 0.02
+_DEVIATION_PER_DOUBLING = {
+    "hidden": 0.15, "layers": 0.05, "sequence": 0.15, "tensor": 0.15, "stages": 0.1, "replicas": 0.03,
+    "micro_batch": 0.1, "accumulation": 0.02, "nodes": 0.1,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MeasuredStep:
+    """A plan and the seconds of its step, > 0."""
+
+    plan: ParallelPlan
+    step_time_s: float
+
+
+def predict_steps(measured: Sequence[MeasuredStep], plans: Sequence[ParallelPlan]) -> list[Prediction]:
+    """Predict the steps of plans; the order of the measurements does not matter.
+
+    Args:
+        measured: One or more; of more than 2,000 rows, as many are used.
+        plans: What to predict.
+
+    Returns:
+        A prediction a plan.
+
+    Raises:
+        ValueError: If there is no measurement.
+    """
+    if not measured:
+        raise ValueError("step times are predicted from one measurement or more")
+    models = {model_of(each.plan) for each in measured}
+    found: dict[int, Prediction] = {}
+    for is_measured in (True, False):
+        wanted = [index for index, plan in enumerate(plans) if (model_of(plan) in models) is is_measured]
+        if wanted:
+            predictions = _predict(measured, [plans[index] for index in wanted], is_measured=is_measured)
+            found.update(zip(wanted, predictions, strict=True))
+    return [found[index] for index in range(len(plans))]
+
+
+def _predict(
+    measured: Sequence[MeasuredStep], plans: Sequence[ParallelPlan], *, is_measured: bool
+) -> list[Prediction]:
+    known = [each.plan for each in measured]
+    columns, log_times = put_in_columns(known), np.log([each.step_time_s for each in measured])
+    order = order_of(columns, log_times, MAX_ROWS)
+    columns, log_times = {name: values[order] for name, values in columns.items()}, log_times[order]
+    law = ParallelStepLaw(columns)
+    groups = [(model_of(known[at]), known[at].replicas, known[at].stages, known[at].tensor) for at in order]
+    fitted = CorrectedLaw(
+        law.log_step, law.believe(columns, log_times), _PARTS, _NOISE, columns, log_times, groups,
+        settles=is_measured,
+    )  # fmt: skip
+    wanted = put_in_columns(plans, known)
+    logs, deviations = fitted.predict(wanted)
+    measured_range = Range.of(columns, _DEVIATION_PER_DOUBLING)
+    beyond: Array = measured_range.deviation_beyond(wanted)
+    widths = np.exp(NORMAL_90 * np.hypot(deviations, beyond))
+    return [
+        Prediction(float(time_s), float(time_s / width), float(time_s * width), bool(is_beyond))
+        for time_s, width, is_beyond in zip(
+            np.exp(logs), widths, measured_range.is_beyond(wanted), strict=True
+        )
+    ]

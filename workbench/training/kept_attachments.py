@@ -1,0 +1,139 @@
+"""Keeps what a trial attaches to its reports in the trial's folder: as much of it as is worth looking at.
+
+Of each name the newest is kept, and of the others some that are spread evenly over the training. What is too
+large, or too much, is left out with a note; it never fails a trial. What an attachment is, is left to
+`workbench.attachments`.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from workbench.attachments import Attachment
+from workbench.events import AttachmentSaved, Event, Noted
+from workbench.formatting import format_bytes
+from workbench.training.task import TrialTask
+
+FOLDER = "attachments"
+MAX_KEPT = 20
+"""Attachments of one name that are kept."""
+MAX_NAMES = 20
+MAX_BYTES = 64 * 2**20
+"""Size of what one attempt keeps."""
+INTERVAL_S = 1.0
+"""After the first ones, those of one name are written at most this often."""
+
+
+@dataclass
+class _Series:
+    """The attachments of one name, by how many came before each."""
+
+    files: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """File and size."""
+    count: int = 0
+    stride: int = 1
+    written_s: float = 0.0
+    waiting: tuple[int, int, Attachment] | None = None
+    """Its place, its step and itself."""
+
+
+class KeptAttachments:
+    """The attachments of one attempt."""
+
+    def __init__(
+        self,
+        task: TrialTask,
+        report: Callable[[Event], bool],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin before the first one.
+
+        Args:
+            task: The trial; only its rank 0 keeps any.
+            report: Takes events.
+            clock: Returns the time in seconds.
+        """
+        self._task, self._report, self._clock = task, report, clock
+        self._series: dict[str, _Series] = {}
+        self._num_files = 0
+        self._num_bytes = 0
+        self._noted: set[str] = set()
+
+    def take(self, step: int, attachment: Attachment) -> None:
+        """Keep an attachment, or leave it out.
+
+        Args:
+            step: The step at which it was reported.
+            attachment: It.
+
+        Raises:
+            ArtifactsError: If the folder of the trial cannot be written.
+        """
+        if self._task.rank:
+            return
+        series = self._series.get(attachment.name)
+        if series is None:
+            if len(self._series) >= MAX_NAMES:
+                self.note("names", f"pictures, tables and texts of more than {MAX_NAMES} names are not kept")
+                return
+            series = self._series[attachment.name] = _Series()
+        place, series.count = series.count, series.count + 1
+        series.waiting = (place, step, attachment)
+        if place < MAX_KEPT or self._clock() - series.written_s >= INTERVAL_S:
+            self._write(series)
+
+    def refuse(self, name: str, problem: str) -> None:
+        """Note, once for each name, that something cannot be kept."""
+        self.note(f"refused {name}", f"{name!r} is not kept: {problem}")
+
+    def close(self) -> None:
+        """Write the newest of each name, where it still waits."""
+        for series in self._series.values():
+            self._write(series)
+
+    def note(self, kind: str, message: str) -> None:
+        """Report a message, the first of each kind."""
+        if kind not in self._noted and not self._task.rank:
+            self._noted.add(kind)
+            self._report(Noted(level="warning", message=message, trial=self._task.trial))
+
+    def _write(self, series: _Series) -> None:
+        if series.waiting is None:
+            return
+        (place, step, attachment), series.waiting = series.waiting, None
+        series.written_s = self._clock()
+        size = len(attachment.content)
+        if self._num_bytes + size > MAX_BYTES:
+            most = format_bytes(MAX_BYTES)
+            self.note("size", f"pictures, tables and texts beyond {most} of a trial are not kept")
+            return
+        gone = self._thin(series)
+        slug = re.sub(r"[^A-Za-z0-9_-]+", "-", attachment.name)[:40]
+        file = f"{FOLDER}/{self._task.attempt}-{self._num_files:05d}-{slug}.{attachment.suffix}"
+        self._num_files += 1
+        self._num_bytes += size
+        folder = self._task.artifacts
+        folder.write(file, attachment.content)
+        series.files[place] = (file, size)
+        self._report(
+            AttachmentSaved(
+                trial=self._task.trial, attempt=self._task.attempt, step=step, name=attachment.name,
+                kind=attachment.kind, file=file, size_bytes=size, replaces=gone,
+            )
+        )  # fmt: skip
+        for name in gone:
+            folder.delete(name)
+
+    def _thin(self, series: _Series) -> list[str]:
+        """Return the files that make room for another one, and forget them."""
+        while sum(place % series.stride == 0 for place in series.files) >= MAX_KEPT:
+            series.stride *= 2
+        found = []
+        for place in [place for place in series.files if place % series.stride]:
+            file, size = series.files.pop(place)
+            self._num_bytes -= size
+            found.append(file)
+        return found
