@@ -81,6 +81,8 @@ faults: env  ## Use thousands of wrong inputs, kill every process during sweeps,
 	$(BIN)/python -m tests.faults storm
 	$(BIN)/python -m tests.faults machine
 	$(BIN)/python -m tests.faults cluster
+	$(BIN)/python -m tests.faults clock
+	$(BIN)/python -m tests.faults storage
 
 bench: env  ## Measure the workbench and its rivals side by side; results go to tests/benchmarks/results.
 	$(BIN)/python -m tests.benchmarks
