@@ -74,6 +74,14 @@ def test_a_forecast_becomes_more_certain_towards_the_end() -> None:
     assert late.deviation < early.deviation / 3
 
 
+def test_a_training_that_diverged_does_not_blur_the_others() -> None:
+    curve, *known = power_laws(10, seed=7)
+    diverged = Curve(known[0].doublings, -np.geomspace(1.0, 1e6, NUM_RUNGS))
+    without, beside = forecast_of(curve, 10, known), forecast_of(curve, 10, [diverged, *known])
+    assert beside.deviation < 3 * without.deviation
+    assert beside.mean == pytest.approx(without.mean, abs=3 * without.deviation)
+
+
 def test_nothing_is_forecast_from_curves_that_end_before() -> None:
     curve, *known = power_laws(5, seed=6)
     assert forecast(begin_of(curve, 2), NUM_RUNGS, [begin_of(one, 20) for one in known]) is None
