@@ -92,7 +92,7 @@ bench-search: env  ## Search public trainings with our sampler and Optuna's (hou
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'
 	$(BIN)/python -m tests.benchmarks search
 
-bench-scripts: env  ## Start a script as a trial, compared with a plain agent, Ray Tune and our function (ten minutes).
+bench-scripts: env  ## Start a script as a trial, compared with a plain agent, Ray Tune and our function.
 	$(BIN)/python -m tests.benchmarks script_start
 
 bench-choice: env  ## Advise on small tasks, compared with brute force, Ray Tune and Lightning (an hour, on an idle machine).
