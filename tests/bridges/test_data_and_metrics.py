@@ -53,7 +53,13 @@ def train(
     sizes = {"samples_per_epoch": NUM_TRAIN, "validation_samples": NUM_VALIDATION} if kind == "stream" else {}
     experiment = Experiment(
         model=f"{__name__}:Line",
-        data={"name": f"{__name__}:load_rows", "task": "classification", "format": kind, **sizes},
+        data={
+            "name": f"{__name__}:load_rows",
+            "task": "classification",
+            "num_outputs": 2,
+            "format": kind,
+            **sizes,
+        },
         metrics=metrics,
         objectives=[{"metric": "val_loss", "goal": "minimize"}],
         training={"epochs": 3, "global_batch": 12, "lr": 0.1},
@@ -67,7 +73,7 @@ def train(
 
     task = TrialTask(
         "r", 0, 0, experiment.model_dump_json(), folder=folder, seed=3, rank=rank, num_workers=num_workers,
-        meeting=meeting, plan=PartialPlan(workers=num_workers),
+        meeting=meeting, plan=PartialPlan.of(workers=num_workers),
     )  # fmt: skip
     return run_trial(task, take), reports
 
