@@ -81,6 +81,8 @@ faults: env  ## Use thousands of wrong inputs, kill every process during sweeps,
 	$(BIN)/python -m tests.faults storm
 	$(BIN)/python -m tests.faults machine
 	$(BIN)/python -m tests.faults cluster
+	$(BIN)/python -m tests.faults clock
+	$(BIN)/python -m tests.faults storage
 
 bench: env  ## Measure the workbench and its rivals side by side; results go to tests/benchmarks/results.
 	$(BIN)/python -m tests.benchmarks
@@ -90,7 +92,7 @@ bench-advisor: env  ## Predict and choose from public measurements, compared wit
 
 bench-search: env  ## Search public trainings with our sampler and Optuna's (hours with the slow one).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'
-	$(BIN)/python -m tests.benchmarks search
+	$(BIN)/python -m tests.benchmarks search pruning
 
 bench-scripts: env  ## Start a script as a trial, compared with a plain agent, Ray Tune and our function.
 	$(BIN)/python -m tests.benchmarks script_start

@@ -267,6 +267,37 @@ def test_runs_of_every_kind_fit_and_say_what_is_so(page, jupyter, width) -> None
     page.get_by_role("complementary", name="Trial 0").get_by_text(re.compile("x 1 worker,")).wait_for()
 
 
+BEYOND_THEIR_BOX = """(box) => {
+    const end = box.getBoundingClientRect().right + 1;
+    const beyond = [...box.querySelectorAll("*")].filter((one) => one.getBoundingClientRect().right > end);
+    return beyond.map((one) => one.textContent);
+}"""
+LABELS_ON_EACH_OTHER = """(figure) => {
+    const boxes = [...figure.querySelectorAll(".annotation")].map((one) => one.getBoundingClientRect());
+    const cover = (a, b) => Math.min(a.right, b.right) - Math.max(a.left, b.left) > 1
+        && Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top) > 4;
+    return boxes.some((one, index) => boxes.slice(index + 1).some((other) => cover(one, other)));
+}"""
+
+
+def test_nothing_is_cut_or_covered_in_a_narrow_panel(page, jupyter) -> None:
+    run_id = record_run(jupyter.store_url, name="narrow")
+    shutil.copy(ROOT / "search_spaces" / "digits.yaml", jupyter.root / "narrow.yaml")
+    page.set_viewport_size({"width": 280, "height": 900})
+    open_page(page, jupyter, run_id)
+    assert page.locator(".workbench-facts").evaluate(BEYOND_THEIR_BOX) == []
+    page.get_by_role("button", name=re.compile("^Start")).click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_label("Experiment file").select_option(value="narrow.yaml")
+    assert dialog.evaluate(BEYOND_THEIR_BOX) == []
+    page.keyboard.press("Escape")
+    page.get_by_role("tab", name="Analysis").click()
+    page.get_by_label("Figure", exact=True).select_option("parallel")
+    figure = page.get_by_role("figure", name="Parallel coordinates")
+    figure.locator(".annotation").first.wait_for(state="attached", timeout=60_000)
+    assert not figure.evaluate(LABELS_ON_EACH_OTHER)
+
+
 PLACE_ON_AXIS = """(figure, [axis, place]) => {
     const { xaxis, yaxis } = figure._fullLayout;
     const box = figure.getBoundingClientRect();

@@ -4,7 +4,9 @@ On one machine victims take turns: the driver, a coordinator, a worker, the pool
 the whole cluster at once are killed; each of the first four is frozen for up to two leases, the driver also
 until somebody has resumed its run. On a `cluster` a node is lost, falls silent, is cut off, or comes for a
 while, the store is away for up to a minute, or the head is started again; in every other round or so a second
-fault happens meanwhile. The moment of each is drawn over the whole course of a sweep.
+fault happens meanwhile. The `clock` of a machine jumps by an hour, for good or for a while. In its `storage`
+a disk is full for a while, and checkpoints and files of the store are removed. The moment of each is drawn
+over the whole course of a sweep.
 
 Other campaigns have options of their own: `trials` (what trials do to their process), `storm` (many
 commands and runs at once), `leases` (frozen writers and clocks that jump), `damage` (files that
@@ -22,8 +24,10 @@ import time
 from pathlib import Path
 
 from tests.faults.campaign import Campaign, Outcome, Round, table
+from tests.faults.clock_house import ClockHouse, enter
 from tests.faults.cluster_house import ClusterHouse
 from tests.faults.house import House
+from tests.faults.storage_house import StorageHouse
 
 OTHERS = {
     "trials": "tests.faults.hard_trials",
@@ -32,8 +36,8 @@ OTHERS = {
     "damage": "tests.faults.damage",
     "input": "tests.faults.hostile_input",
 }
-HOUSES = {"machine": House, "cluster": ClusterHouse}
-ROUNDS = {"machine": 96, "cluster": 36}
+HOUSES = {"machine": House, "cluster": ClusterHouse, "clock": ClockHouse, "storage": StorageHouse}
+ROUNDS = {"machine": 96, "cluster": 36, "clock": 24, "storage": 40}
 
 
 def main() -> int:
@@ -47,6 +51,8 @@ def main() -> int:
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2], help="Workers a trial, in turns.")
     parser.add_argument("--keep", action="store_true", help="Keep the store, the logs and the head.")
     given = parser.parse_args()
+    if given.where == "clock":
+        enter()
     folder = Path(tempfile.mkdtemp(prefix="workbench-faults-"))
     house = HOUSES[given.where](folder)
     outcomes: list[Outcome] = []

@@ -23,6 +23,8 @@ from workbench.sweeps.ledger import STORE_PATIENCE_S
 
 CLEAN_WITHIN_S = 60.0
 TARGET_WITHIN_S = 60.0
+START_S = 60.0
+"""How long before its first event a run may have been stored."""
 LOST_FOR_S = 10.0
 """How long a run is lost before somebody resumes it: one that is driven is so for moments at most."""
 
@@ -137,6 +139,7 @@ class Campaign:
         self._has_ended_within(DEADLINE_S, run_id)
         after = Record.read(self._house.store, run_id)
         findings.add(compare([hit.before for hit in hits], after, undisturbed))
+        findings.wrong += self._house.wrong_in(after, time.monotonic() - began_s + START_S)
         findings.wrong += self._left_behind()
         self._house.tidy()
         for hit in hits:

@@ -141,6 +141,10 @@ class House:
         if (self.home / "head").exists():
             yield from (str(path) for path in (self.home / "head").iterdir() if path.name not in known)
 
+    def wrong_in(self, record: Any, lasted_s: float) -> list[str]:
+        """Look for what only faults of this house could do to a run that lasted so long."""
+        return []
+
     def tidy(self) -> None:
         """Make the house as it was before the round."""
 

@@ -51,4 +51,12 @@ def make_fields(name: str, num_workers: int, more_resources: Mapping[str, Any]) 
     plan = {"plan": {"workers": num_workers}} if num_workers > 1 else {}
     # A fault may cost the same trial more than one worker, and none of these is to be given up.
     resources = {"concurrency": concurrency, "max_retries": 5, **more_resources}
-    return {"name": name.replace(", ", "-"), "seed": 11, "resources": resources, **plan, **fields}
+    budget = {"time": "9m", **fields.get("budget", {})}  # the longest takes one
+    return {
+        "name": name.replace(", ", "-"),
+        "seed": 11,
+        "resources": resources,
+        **plan,
+        **fields,
+        "budget": budget,
+    }

@@ -219,3 +219,54 @@ def test_object_that_cannot_be_written_leaves_no_run(start: Start, store: Store,
     assert start(source, url).read_words() == ["ArtifactsError"]
     assert store.runs() == []
     assert not store.artifacts.sizes()
+
+
+def log_of(sqlite_path: str) -> Path:
+    return Path(f"{sqlite_path}-wal")
+
+
+def test_a_log_that_is_removed_while_it_is_open_costs_no_event(
+    sqlite_path: str, experiment: Experiment
+) -> None:
+    with Store.open(sqlite_path) as store, Store.open(sqlite_path) as reader:
+        run_id = store.create_run(experiment)
+        with store.writer(run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=600) as writer:
+            writer.append(Noted(level="info", message="1"), Noted(level="info", message="2"))
+            assert len(reader.events(run_id)) == 2
+            log_of(sqlite_path).unlink()
+            with pytest.raises(StoreUnavailableError, match=r"-wal was removed while it was open"):
+                writer.append(Noted(level="info", message="refused"))
+            assert writer.append(Noted(level="info", message="3")) == 3
+            assert len(reader.events(run_id)) == 3
+    with Store.open(sqlite_path) as store:
+        messages = [event.message for _, event in store.events(run_id) if isinstance(event, Noted)]
+    assert messages == ["1", "2", "3"]
+
+
+def test_events_that_are_gone_are_missed_by_their_writer(sqlite_path: str, experiment: Experiment) -> None:
+    with Store.open(sqlite_path) as store:
+        run_id = store.create_run(experiment)
+        with store.writer(run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=600) as writer:
+            writer.append(*(Noted(level="info", message=str(number)) for number in range(3)))
+            for statement in ("DELETE FROM events WHERE seq > 1", "UPDATE runs SET last_seq = 1"):
+                execute(f"sqlite:///{sqlite_path}", statement)
+            log_of(sqlite_path).unlink()
+            with pytest.raises(StoreUnavailableError):
+                writer.append(Noted(level="info", message="refused"))
+            with pytest.raises(
+                StoreError, match=r"has lost events of run .* ends at event 1, and 3 were stored"
+            ):
+                writer.append(Noted(level="info", message="refused"))
+
+
+def test_a_process_that_comes_while_the_log_is_gone_waits_until_it_is_saved(
+    sqlite_path: str, experiment: Experiment
+) -> None:
+    with Store.open(sqlite_path) as store:
+        run_id = store.create_run(experiment)
+        with store.writer(run_id, owner_pid=os.getpid(), owner_host="here", lease_timeout_s=1.0) as writer:
+            writer.append(Noted(level="info", message="1"))
+            log_of(sqlite_path).unlink()
+            with Store.open(sqlite_path) as late:  # the heartbeat of the writer notices
+                assert len(late.events(run_id)) == 1
+            assert not writer.lost

@@ -106,3 +106,43 @@ def test_import_loads_nothing_heavy() -> None:
     loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
     heavy = {"alembic", "torch", "ray", "optuna", "plotly", "pandas", "numpy", "sklearn", "filelock"}
     assert heavy.isdisjoint(loaded)
+
+
+@pytest.mark.parametrize("hours", [1.0, -1.0])
+def test_a_lease_survives_a_clock_that_is_set(
+    store: Store, experiment: Experiment, hours: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = store.create_run(experiment)
+    real_time = time.time
+    with take(store, run_id, 1.5) as writer:
+        writer.append(RunStateChanged(state="running"))
+        beat_unix_s = store.run(run_id).heartbeat_unix_s
+        wait_until(lambda: store.run(run_id).heartbeat_unix_s != beat_unix_s)
+        monkeypatch.setattr(time, "time", lambda: real_time() + 3600.0 * hours)
+        assert store.run(run_id).state == "running"
+        with pytest.raises(LeaseError, match="is driven by process"):
+            take(store, run_id, 1.5)
+        writer.append(Noted(level="info", message="still here"))
+        assert not writer.lost
+
+
+@pytest.mark.parametrize("hours", [1.0, -1.0])
+def test_a_lease_that_nobody_renews_ends_though_a_clock_was_set(
+    store: Store, url: str, experiment: Experiment, hours: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = store.create_run(experiment)
+    with take(store, run_id, 0.5) as writer:
+        rob(url)  # of somebody who is silent from now on
+        wait_until(lambda: writer.lost)
+    real_time = time.time
+    monkeypatch.setattr(time, "time", lambda: real_time() + 3600.0 * hours)
+
+    def taken() -> RunWriter | None:
+        try:
+            return take(store, run_id, 0.5)
+        except LeaseError:
+            return None
+
+    found = wait_until(taken)
+    assert found is not None
+    found.close()

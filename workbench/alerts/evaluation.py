@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -33,6 +32,7 @@ from workbench.events import (
     TrialEnded,
     TrialProposed,
     TrialStarted,
+    steady_unix_s,
 )
 from workbench.events.alerts import AlertAction, AlertLevel
 from workbench.experiment.alert_rules import (
@@ -178,7 +178,7 @@ class Alerts:
             reading: The reading.
             now_unix_s: When it was read, in seconds since 1970; None for now.
         """
-        now_unix_s = time.time() if now_unix_s is None else now_unix_s
+        now_unix_s = steady_unix_s() if now_unix_s is None else now_unix_s
         found: list[AlertEvent] = []
         for key, rule in self.rules.items():
             for cause, level, bad, good, text in _judge(rule, reading):

@@ -6,7 +6,6 @@ import contextlib
 import re
 from pathlib import Path
 from time import monotonic
-from time import time as wall_time
 from typing import TYPE_CHECKING, Any
 
 from workbench.automl_pipeline.targets import Task
@@ -133,7 +132,8 @@ def start(found: AutoML, *, began_s: float, launcher: str = "ray", address: str 
     time_s = run.experiment.budget.time
     if time_s is not None and not run.finished:
         spent_s = min(monotonic() - began_s, time_s - MIN_TRIAL_TIME_S)
-        waited_s = max(0.0, spent_s - run.history.active_s(wall_time()))
+        history = run.history
+        waited_s = max(0.0, spent_s - history.active_s(history.now_unix_s()))
         run.store.command(run.run_id, "count_wait", {"seconds": round(waited_s, 1)})
 
 

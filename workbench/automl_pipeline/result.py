@@ -7,7 +7,6 @@ only after the run has ended and the model has been chosen, and only to compute 
 from __future__ import annotations
 
 import html
-import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -96,7 +95,7 @@ class AutoML:
     def progress(self) -> str:
         """The progress of the run in one line."""
         history = self.run.history
-        progress = progress_of(history, time.time())
+        progress = progress_of(history, history.now_unix_s())
         candidates = candidates_of(history)
         parts = [self.run.state, describe_counts(candidates)]
         if best := describe_best(candidates):

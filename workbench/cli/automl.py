@@ -91,7 +91,7 @@ def _stay(found: AutoML, began_s: float, *, as_json: bool) -> int:
     if not found.has_result:
         click.echo(f"{found.run.name} {state}: no model was trained", err=True)
         return exit_code_of_run(history, state)
-    tried_s = history.active_s(time.time()) - history.waited_s
+    tried_s = history.active_s(history.now_unix_s()) - history.waited_s
     ended_s = time.monotonic()
     document = found.to_json()
     if as_json:

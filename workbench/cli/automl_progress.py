@@ -71,7 +71,7 @@ class CandidatesView:
         is_best = tried.state == "complete" and tried.loss < self._best
         if is_best:
             self._best = tried.loss
-        elapsed = format_duration(round(self._history.active_s(time.time())))
+        elapsed = format_duration(round(self._history.active_s(self._history.now_unix_s())))
         text = (tried.line(is_best=is_best), "bold" if is_best else "")
         line = Text.assemble((f"{elapsed:>11} ", "bright_black"), text)
         self._console.print(line, no_wrap=True, overflow="ellipsis")
@@ -80,7 +80,7 @@ class CandidatesView:
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
-        progress = progress_of(self._history, time.time())
+        progress = progress_of(self._history, self._history.now_unix_s())
         words = describe_counts(candidates_of(self._history)) if self._history.trials else "starting"
         if state == "stopping":
             words += ", stopping"

@@ -115,9 +115,10 @@ def print_end(run: Run, history: History, state: RunState, *, report: str | None
     )
     why = history.message or history.reason or ""
     echo()
+    active_s = history.active_s(history.now_unix_s())
     echo(
         f"{run.name} {state}" + (f" ({why})" if why and state != "lost" else "")
-        + f" after {format_duration(history.active_s(time.time()))}: {counts or 'no trials'}", bold=True,
+        + f" after {format_duration(active_s)}: {counts or 'no trials'}", bold=True,
         fg="red" if state == "failed" else None,
     )  # fmt: skip
     if state == "lost":

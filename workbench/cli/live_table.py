@@ -96,7 +96,8 @@ class LiveView:
         from rich.text import Text
 
         line = self._narrator.line_of(event)
-        if line is None or isinstance(event, TrialStarted) or event.time_unix_s < self._since_unix_s:
+        is_old = event.time_unix_s < self._since_unix_s - self._history.clock_ahead_s
+        if line is None or isinstance(event, TrialStarted) or is_old:
             return
         words = line.split(" ", 3)
         state = words[2].rstrip(":") if line.startswith("trial ") else words[1].rstrip(":")
@@ -124,7 +125,7 @@ class LiveView:
         from rich.text import Text
 
         name, run_id = self._title
-        elapsed = _elapsed(self._history, time.time())
+        elapsed = _elapsed(self._history, self._history.now_unix_s())
         title = Text.assemble(
             (name, "bold"), f"  {run_id}  ", (state, colour_of(state)), (f"  {elapsed}", "bright_black")
         )
@@ -148,7 +149,7 @@ class LiveView:
 
         history = self._history
         finished = sum(trial.finished for trial in history.trials.values())
-        progress = progress_of(history, time.time())
+        progress = progress_of(history, history.now_unix_s())
         done = progress.part
         total = history.max_trials()
         counts = "  ".join(

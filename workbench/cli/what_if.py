@@ -11,6 +11,7 @@ QUESTIONS = {
     "step-time": "workbench.cli.what_if_step_time:step_time",
     "memory": "workbench.cli.what_if_memory:memory",
     "plan": "workbench.cli.what_if_plan:what_if_plan",
+    "scale": "workbench.cli.what_if_scale:what_if_scale",
     "batch": "workbench.cli.what_if_batch:what_if_batch",
     "budget": "workbench.cli.what_if_budget:what_if_budget",
     "lr": "workbench.cli.what_if_lr:what_if_lr",
@@ -24,5 +25,5 @@ QUESTIONS = {
 def what_if() -> None:
     """Predict from measurements, without training.
 
-    Other plans, step times, memory, the best batch size, a learning rate, or the next run.
+    Other plans, step times, memory, more workers, the best batch size, a learning rate, or the next run.
     """

@@ -16,6 +16,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from workbench.errors import StoreError
 from workbench.events.advice import AdviceGiven, AdviceRequested, CandidateTried, PlanMeasured, RatesTested
 from workbench.events.alerts import AlertCleared, AlertDelivered, AlertRaised, AlertsArmed, LogMatched
+from workbench.events.clock import steady_unix_s
 from workbench.events.model_chosen import ModelChosen
 from workbench.events.proposals import PriorTrialAdded, ReplayPlanned, TrialEnqueued, TrialProposed
 from workbench.events.runs import CommandHandled, DriverStarted, Noted, RunStateChanged, SettingsChanged
@@ -72,6 +73,7 @@ __all__ = [
     "TrialStarted",
     "TrialState",
     "from_json",
+    "steady_unix_s",
     "to_json",
 ]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 from pydantic import BaseModel, ConfigDict, Field
+
+from workbench.events.clock import steady_unix_s
 
 
 class EventHeader(BaseModel):
@@ -12,7 +12,7 @@ class EventHeader(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="strings")
 
-    time_unix_s: float = Field(default_factory=time.time)
+    time_unix_s: float = Field(default_factory=steady_unix_s)
 
 
 class TrialEventHeader(EventHeader):

@@ -60,3 +60,7 @@ class Noted(EventHeader):
     level: Literal["info", "warning", "error"]
     message: str
     trial: int | None = Field(default=None, description="The trial that it is about, if any.")
+    clock_ahead_s: float | None = Field(
+        default=None,
+        description="By how much the machine's clock is ahead of the run's, where it was set.",
+    )

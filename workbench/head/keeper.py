@@ -98,6 +98,7 @@ class Keeper:
         self._idle_s = idle_s
         self._arguments = arguments
         self._stop_requested = False
+        self._touched_ns, self._touched_s = 0, 0.0
         place = "/tmp" if os.path.isdir("/tmp") else None  # a socket's path has room for 107 bytes
         self._temp_dir = Path(tempfile.mkdtemp(prefix="workbench-", dir=place))
         # Ray makes its own folder readable for everybody; the one around it is private.
@@ -173,10 +174,14 @@ class Keeper:
             return True
 
     def _unused_s(self) -> float:
+        """Return for how long nobody has touched the file, by a clock that nobody can set."""
         try:
-            return time.time() - self._files.last_used.stat().st_mtime
+            touched_ns = self._files.last_used.stat().st_mtime_ns
         except FileNotFoundError:
             return self._idle_s
+        if touched_ns != self._touched_ns:
+            self._touched_ns, self._touched_s = touched_ns, time.monotonic()
+        return time.monotonic() - self._touched_s
 
     def _end(self, head: subprocess.Popen[bytes]) -> None:
         descendants = psutil.Process().children(recursive=True)

@@ -7,6 +7,7 @@ and no curves; curves are left to the plots, proposals to the study.
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ from workbench.events import (
     DriverStarted,
     Event,
     ModelChosen,
+    Noted,
     ReplayPlanned,
     ResizeMeasured,
     RunState,
@@ -80,6 +82,8 @@ class History:
         self.waited_s = 0.0
         """How long users waited for the first driver, as far as that counts as time of the run."""
         self._driven_s = 0.0
+        self.clock_ahead_s = 0.0
+        """How far the clock of the driver's machine is ahead of the times of the run, since it was set."""
 
     @classmethod
     def of(cls, experiment: Experiment, events: Iterable[Event]) -> Self:
@@ -95,12 +99,15 @@ class History:
             case DriverStarted():
                 self.drivers.append(event)
                 self.active_before_s += self._driven_s
+                self.clock_ahead_s = 0.0
                 if self.started_unix_s is None:
                     self.started_unix_s = event.time_unix_s
             case AdviceRequested():
                 self.started_unix_s = event.time_unix_s
             case RunStateChanged():
                 self._change_state(event)
+            case Noted() if event.clock_ahead_s is not None:
+                self.clock_ahead_s = event.clock_ahead_s
             case ModelChosen():
                 self.result = event.result
             case SettingsChanged():
@@ -118,6 +125,7 @@ class History:
                     seed=event.seed,
                     source=event.source,
                     proposed_unix_s=event.time_unix_s,
+                    choosing_s=event.choosing_s,
                 )
             case CheckpointsDeleted():
                 trial = self.trials[event.trial]
@@ -195,6 +203,10 @@ class History:
     def in_state(self, *states: TrialState) -> list[Trial]:
         """Return the trials in one of `states`, by number."""
         return [trial for trial in self.trials.values() if trial.state in states]
+
+    def now_unix_s(self) -> float:
+        """Return the time now by the clock of the run, which nobody can set."""
+        return time.time() - self.clock_ahead_s
 
     def active_s(self, now_unix_s: float) -> float:
         """Return how long the run has been driven, in seconds, without the time between drivers.

@@ -5,11 +5,10 @@ A server never connects to a cluster: everything it shows of other machines come
 
 from __future__ import annotations
 
-import time
-
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.errors import RunNotFoundError
+from workbench.events import steady_unix_s
 from workbench.resources import Gpu, GpuUsage, NodeSample, Rollup
 from workbench.resources.nvml import GpusState, GpuState
 from workbench.resources.sampler import NodeState
@@ -82,7 +81,7 @@ def cluster_status(store: Store, run_id: str) -> MachinesStatus | None:
         rows = read_newest_samples(store, run_id)
     except RunNotFoundError:  # reported with the run itself
         return None
-    if not rows or time.time() - rows[0].time_unix_s > FRESH_S:
+    if not rows or steady_unix_s() - rows[0].time_unix_s > FRESH_S:
         return None
     nodes = [_node(row.node, Rollup.from_json(row.payload).mean) for row in rows]
     return MachinesStatus(

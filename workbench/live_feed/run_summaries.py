@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from typing import Any
 
 from workbench.advisor.advice_card import card_of
@@ -92,7 +91,7 @@ def run_detail(tail: RunTail) -> RunDetail:
         tail: The run, locked by the caller.
     """
     row, history, series = tail.row, tail.data.history, tail.data.series
-    now_s, in_force = _driven_until_unix_s(row), values_of(history.in_force)
+    now_s, in_force = _driven_until_unix_s(row, history), values_of(history.in_force)
     ended = row.state in FINISHED_RUN_STATES
     left = None if ended or row.state == "lost" else progress_of(history, now_s).left
     has_front = len(history.objectives) > 1
@@ -149,7 +148,7 @@ def _part(row: RunRow, history: History) -> float | None:
         return 1.0
     if row.state == "failed" and only_failures(history) is not None:
         return 0.0
-    return progress_of(history, _driven_until_unix_s(row)).part
+    return progress_of(history, _driven_until_unix_s(row, history)).part
 
 
 def _front(history: History) -> Front:
@@ -198,9 +197,12 @@ def _best_so_far(history: History) -> tuple[float, ...]:
     return tuple(float(f"{best[place]:.4g}") for place in sorted(places))
 
 
-def _driven_until_unix_s(row: RunRow) -> float:
-    """Return now, or the last sign of life of a lost driver."""
-    return row.heartbeat_unix_s or row.changed_unix_s if row.state == "lost" else time.time()
+def _driven_until_unix_s(row: RunRow, history: History) -> float:
+    """Return now, or the last sign of life of a lost driver, by the clock of the run."""
+    if row.state != "lost":
+        return history.now_unix_s()
+    seen_unix_s = row.heartbeat_unix_s
+    return row.changed_unix_s if seen_unix_s is None else seen_unix_s - history.clock_ahead_s
 
 
 def _message(tail: RunTail) -> str | None:

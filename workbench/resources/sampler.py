@@ -14,6 +14,7 @@ from typing import Literal
 
 import psutil
 
+from workbench.events import steady_unix_s
 from workbench.resources.energy import EnergyCounter, energy_between_j, processor_counters
 from workbench.resources.gpu_meter import GpuMeter, GpuUsage
 from workbench.resources.inventory import Inventory, inventory
@@ -72,7 +73,7 @@ class NodeSample:
 
     Attributes:
         machine: Its inventory.
-        time_unix_s: When the sample was taken, by the machine's clock.
+        time_unix_s: When the sample was taken, by the clock of the process.
         state: Whether it responds.
         elapsed_s: Seconds since the previous sample; 0 for the first.
         cpu_utilisation: Fraction of its processors that was busy since the last sample, from 0 to 1.
@@ -168,7 +169,7 @@ class Sampler:
             disk = psutil.disk_usage("/")
         return NodeSample(
             machine=self._machine,
-            time_unix_s=time.time(),
+            time_unix_s=steady_unix_s(),
             elapsed_s=elapsed_s,
             cpu_utilisation=None if part is None else min(1.0, max(0.0, part)),
             memory_used_bytes=int(memory.total - memory.available),

@@ -7,7 +7,6 @@ Every cell is text, so that panel, terminal and Python show the same. Curves are
 from __future__ import annotations
 
 import fnmatch
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
@@ -190,4 +189,4 @@ def _cell(value: Any) -> str:
 
 def _until_unix_s(side: Side) -> float:
     ended = side.row.state in FINISHED_RUN_STATES or side.row.state == "lost"
-    return side.row.changed_unix_s if ended else time.time()
+    return side.row.changed_unix_s if ended else side.history.now_unix_s()

@@ -236,6 +236,6 @@ def _longer_limits(history: History, more: Mapping[str, Any]) -> dict[str, Any]:
     """Return the limits of an extended run; an extension that is not possible raises an error."""
     from workbench.sweeps.budget import extended
 
-    limits = extended(history, more, time.time())
+    limits = extended(history, more, history.now_unix_s())
     change(history.in_force, limits)
     return limits

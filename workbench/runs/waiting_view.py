@@ -63,7 +63,7 @@ def progress_line(history: History) -> str:
         parts += [f"{format_count(len(front), 'trial')} on the front"] if (front := history.front()) else []
     elif best is not None:
         parts.append(f"best {metric} {format_number(best.values[metric])} (trial {best.number})")
-    progress = progress_of(history, time.time())
+    progress = progress_of(history, history.now_unix_s())
     if progress.part is not None and history.state == "running":
         parts += [f"{100 * progress.part:.0f} %", progress.describe_left() or ""]
     return "  ".join(text for text in parts if text)

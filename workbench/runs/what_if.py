@@ -1,4 +1,4 @@
-"""The models behind the advice of a run, to predict other plans."""
+"""The measurements and models behind the advice of a run, to predict other plans."""
 
 from __future__ import annotations
 
@@ -19,15 +19,19 @@ def models_of(run: RunView) -> WhatIf:
         RunError: If there is no advice in it.
         ExperimentError: If nothing was measured.
     """
-    from workbench.advisor.speed_history import read_measurements
-
     advice = run.advice
     if advice is None:
         raise RunError(
             f"run {run.run_id} has no advice", next_step=suggest("advise", "FILE", lead="To get one")
         )
+    return WhatIf(run.experiment, advice, measurements_of(run))
+
+
+def measurements_of(run: RunView) -> list[PlanMeasured]:
+    """Return what was measured of the settings that a run measured itself, in that run and before."""
+    from workbench.advisor.speed_history import read_measurements
+
     stored = [item.event for item in run.store.events(run.run_id, types=["plan_measured"])]
     own = [event for event in stored if isinstance(event, PlanMeasured)]
     settings = {event.setting for event in own if event.by_trial is None}
-    known = [each for setting in settings for each in read_measurements(run.store, setting)]
-    return WhatIf(run.experiment, advice, known)
+    return [each for setting in settings for each in read_measurements(run.store, setting)]

@@ -30,7 +30,9 @@ from sqlalchemy.exc import (
 
 from workbench.artifacts.local import make_private
 from workbench.errors import MissingDependencyError, StoreError, StoreUnavailableError
+from workbench.events import steady_unix_s
 from workbench.store import postgresql
+from workbench.store.database_files import watch_files
 from workbench.store.tables import SCHEMA_VERSION, VERSION_TABLE, runs
 from workbench.store.urls import describe
 
@@ -64,7 +66,8 @@ class Database:
     engine: Engine
     url: URL
     """What another process needs to open it, including its password."""
-    clock_ahead_s: float = 0.0
+    clock_ahead_s: float | None = None
+    """How far its server's clock was ahead of this process's; None where all share one machine's clock."""
 
     @property
     def place(self) -> str:
@@ -73,7 +76,7 @@ class Database:
 
     def now_unix_s(self) -> float:
         """Return the time by the clock that all users of the database share: leases end by it."""
-        return time.time() + self.clock_ahead_s
+        return time.time() if self.clock_ahead_s is None else steady_unix_s() + self.clock_ahead_s
 
     def notify_listeners(self, connection: Connection) -> None:
         """Notify listeners once this transaction is committed, if the database supports it."""
@@ -111,7 +114,7 @@ def _inspect(connection: Connection) -> Database:
     engine = connection.engine
     if engine.dialect.name != "postgresql":
         return Database(engine, engine.url)
-    ahead_s = postgresql.clock_ahead_s(connection, time.time())
+    ahead_s = postgresql.clock_ahead_s(connection, steady_unix_s())
     return Database(engine, postgresql.complete(connection), ahead_s)
 
 
@@ -149,7 +152,7 @@ def _make_engine(url: URL) -> Engine:
     except OSError as error:
         raise _translate(error, url) from error
     event.listen(engine, "connect", _set_pragmas)
-    _watch_file(engine, Path(str(url.database)))
+    watch_files(engine, Path(str(url.database)))
     return engine
 
 
@@ -181,39 +184,6 @@ def _can_only_be_read(path: Path) -> bool:
         return read_only and not path.with_name(f"{path.name}-wal").exists()
     except (OSError, AttributeError):
         return False
-
-
-def _watch_file(engine: Engine, path: Path) -> None:
-    """Refuse to continue if the file was moved or removed.
-
-    SQLite would continue in the file that it opened, which nobody reads, or create a new one in its place.
-    """
-    opened: list[tuple[int, int]] = []
-
-    def check(*_: object) -> None:
-        if opened and _identify(path) != opened[0]:
-            raise StoreError(
-                f"{path} was moved or removed while it was open",
-                field="store",
-                next_step="Put it back, or name the store where it is now with --store.",
-            )
-
-    def remember(*_: object) -> None:
-        identity = _identify(path)
-        if not opened and identity is not None:
-            opened.append(identity)
-
-    event.listen(engine, "do_connect", check)
-    event.listen(engine, "connect", remember)
-    event.listen(engine, "checkout", check)
-
-
-def _identify(path: Path) -> tuple[int, int] | None:
-    try:
-        status = path.stat()
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _set_pragmas(connection: sqlite3.Connection, _record: object) -> None:

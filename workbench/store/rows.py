@@ -64,18 +64,21 @@ class Command:
     time_unix_s: float
 
 
-def to_run(row: Any, now_unix_s: float, deaf_unix_s: float = -math.inf) -> RunRow:
+def to_run(
+    row: Any, now_unix_s: float, deaf_unix_s: float = -math.inf, *, was_renewed: bool = False
+) -> RunRow:
     """Convert a row of the table of runs.
 
     Args:
         row: The row.
         now_unix_s: The time by the clock of the store.
         deaf_unix_s: When the store could not be read last: until then no driver could send a heartbeat.
+        was_renewed: Whether its lease was seen to be renewed lately, whatever clocks show.
     """
     state = row.state
     if state in _DRIVEN_STATES and row.heartbeat_unix_s is not None:
         silent_s = now_unix_s - max(row.heartbeat_unix_s, deaf_unix_s)
-        state = "lost" if silent_s > row.lease_timeout_s else state
+        state = "lost" if abs(silent_s) > row.lease_timeout_s and not was_renewed else state
     elif state == "waiting" and now_unix_s - row.created_unix_s > START_PATIENCE_S:
         state = "lost"  # its creator ended before a driver took it
     return RunRow(

@@ -30,6 +30,7 @@ from workbench.experiment.stored import read_stored, write_stored
 from workbench.store.connection import Database, connect, translated
 from workbench.store.notifications import Notifications
 from workbench.store.objects import read_objects, write_objects
+from workbench.store.renewals import Renewals
 from workbench.store.rows import RunRow, to_run
 from workbench.store.run_ids import NEWEST, check_run_id, count_ticks, hint, make_run_id
 from workbench.store.tables import runs
@@ -57,6 +58,7 @@ class RunCatalogue:
         self._engine = database.engine
         self._notifications = Notifications(database)
         self._deaf_unix_s = -math.inf
+        self._renewals = Renewals()
 
     @classmethod
     def open(cls, url: str | None = None, artifacts: str | Path | None = None) -> Self:
@@ -211,7 +213,8 @@ class RunCatalogue:
         raise RunNotFoundError(f"there is no run {run_id!r} in {self.place}", next_step=hint(run_id, known))
 
     def _to_run(self, row: Any) -> RunRow:
-        return to_run(row, self._database.now_unix_s(), self._deaf_unix_s)
+        was_renewed = self._renewals.saw(row)
+        return to_run(row, self._database.now_unix_s(), self._deaf_unix_s, was_renewed=was_renewed)
 
     def _fetch(self, query: sa.Select[Any]) -> list[Any]:
         try:

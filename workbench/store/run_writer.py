@@ -26,6 +26,8 @@ from workbench.store.owner_process import describe_process, is_known_dead
 from workbench.store.tables import events, runs
 
 _HEARTBEATS_PER_TIMEOUT = 5
+_WATCHED_BEATS = 1.5
+"""For how many beats the owner of a lease that seems to have ended is watched before it is replaced."""
 
 _HELD = (runs.c.key == sa.bindparam("held_key")) & (runs.c.lease_token == sa.bindparam("held_token"))
 _ADVANCE = runs.update().where(_HELD).values(
@@ -66,6 +68,7 @@ class RunWriter:
         self._lost = False
         self._connection: Connection | None = None
         self._last_seq: int | None = None
+        self._confirmed_seq = 0
         self._renewed_s = time.monotonic()
         self._heart = threading.Thread(target=self._beat, name=f"lease of {run_id}", daemon=True)
         self._heart.start()
@@ -142,7 +145,7 @@ class RunWriter:
             if self._last_seq is None:
                 # Locked: a commit with an unknown outcome may still be in progress on the server.
                 query = sa.select(runs.c.last_seq).where(runs.c.key == self._run_key).with_for_update()
-                self._last_seq = int(connection.execute(query).scalar_one())
+                self._last_seq = self._check_stored(int(connection.execute(query).scalar_one()))
             if not rows:
                 connection.rollback()
                 return self._last_seq
@@ -164,8 +167,19 @@ class RunWriter:
             self._last_seq = None
             self._disconnect()
             raise
-        self._last_seq = last_seq
+        self._last_seq = self._confirmed_seq = last_seq
         self._renewed_s = time.monotonic()
+        return last_seq
+
+    def _check_stored(self, last_seq: int) -> int:
+        """Return the number of the last stored event, and refuse to continue where some are gone."""
+        if last_seq < self._confirmed_seq:
+            raise StoreError(
+                f"{self._database.place} has lost events of run {self.run_id}: it ends at event {last_seq}, "
+                f"and {self._confirmed_seq} were stored",
+                field="store",
+                next_step="Look for who removed or replaced its files, then resume the run.",
+            )
         return last_seq
 
     def _write(self, statement: sa.Update, values: dict[str, Any], work: _Work | None = None) -> None:
@@ -245,25 +259,32 @@ def take_lease(
         LeaseError: If another process holds it.
         StoreUnavailableError: If the store cannot be written just now.
     """
-    token = uuid.uuid4().hex
+    token, beat_unix_s = uuid.uuid4().hex, None
     while True:
         with translated(database.engine), database.engine.connect() as connection:
             row = connection.execute(sa.select(runs).where(runs.c.run_id == run_id)).one()
             connection.rollback()
             now_unix_s = database.now_unix_s()
-            if is_held(row, now_unix_s):
+            # Where a clock was set, a lease seems to have ended while its owner still renews it.
+            is_renewed = row.lease_token is not None and beat_unix_s not in (None, row.heartbeat_unix_s)
+            if is_held(row, now_unix_s) or is_renewed:
                 raise _held_by_another(row, now_unix_s)
-            taken = _claim(row).values(
-                lease_token=token,
-                lease_timeout_s=lease_timeout_s,
-                heartbeat_unix_s=now_unix_s,
-                owner_pid=owner_pid,
-                owner_host=owner_host,
-                owner_process=describe_process(owner_pid),
-            )
-            if connection.execute(taken).rowcount:
-                connection.commit()
-                return RunWriter(database, run_id, row.key, token, lease_timeout_s)
+            is_watched = beat_unix_s is None and _may_be_alive(row)
+            if not is_watched:
+                taken = _claim(row).values(
+                    lease_token=token,
+                    lease_timeout_s=lease_timeout_s,
+                    heartbeat_unix_s=now_unix_s,
+                    owner_pid=owner_pid,
+                    owner_host=owner_host,
+                    owner_process=describe_process(owner_pid),
+                )
+                if connection.execute(taken).rowcount:
+                    connection.commit()
+                    return RunWriter(database, run_id, row.key, token, lease_timeout_s)
+        if is_watched:
+            beat_unix_s = row.heartbeat_unix_s
+            time.sleep(_WATCHED_BEATS * row.lease_timeout_s / _HEARTBEATS_PER_TIMEOUT)
 
 
 def _claim(row: Any) -> sa.Update:
@@ -276,8 +297,17 @@ def _claim(row: Any) -> sa.Update:
 
 
 def is_held(row: Any, now_unix_s: float) -> bool:
-    """Return whether the lease in the row of a run is held by a process that may be alive."""
-    if row.lease_token is None or now_unix_s - row.heartbeat_unix_s > row.lease_timeout_s:
+    """Return whether the lease in the row of a run is held by a process that may be alive.
+
+    A heartbeat in the future was sent before a clock was set back: its owner would have sent another one.
+    """
+    if row.lease_token is None or abs(now_unix_s - row.heartbeat_unix_s) > row.lease_timeout_s:
+        return False
+    return _may_be_alive(row)
+
+
+def _may_be_alive(row: Any) -> bool:
+    if row.lease_token is None:
         return False
     return not is_known_dead(row.owner_pid, row.owner_host, row.owner_process)
 

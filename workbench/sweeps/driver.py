@@ -20,7 +20,7 @@ import ray
 from pydantic import JsonValue
 
 from workbench.errors import ExperimentError, ResourcesError, WorkbenchError
-from workbench.events import AttemptEnded, Event, RunState, RunStateChanged, TrialEnded
+from workbench.events import AttemptEnded, Event, RunState, RunStateChanged, TrialEnded, steady_unix_s
 from workbench.experiment.changing import values_of
 from workbench.formatting import format_count
 from workbench.resources import ClusterInventory
@@ -38,6 +38,7 @@ from workbench.sweeps.node_changes import Hardware
 from workbench.sweeps.orders import Orders
 from workbench.sweeps.retention import Retention
 from workbench.sweeps.run_alerts import Alerting
+from workbench.sweeps.run_clock import RunClock, timely
 from workbench.sweeps.run_loggers import RunLoggers
 from workbench.sweeps.trial_plans import TrialPlans
 from workbench.sweeps.trial_reports import Referee, attempt_ended
@@ -74,6 +75,7 @@ class Driver:
         self.history = self._ledger.history
         self.study = self._ledger.study
         self._artifacts = store.artifacts_of(self.run_id)
+        self._clock = RunClock(self._ledger)
         self._pause = Pause(self._ledger, self._artifacts)
         self._waiting = Waiting(self._ledger)
         self._hardware = Hardware(self._ledger)
@@ -195,6 +197,7 @@ class Driver:
         if self._fatal or trial not in self._running:
             return True
         try:
+            events = timely(events)
             is_unwanted = trial in self._stop_trials or trial in self._ledger.alerts.to_stop
             stop = "trial" if is_unwanted else "run" if self._ending else None
             ended = self._referee.take_in(trial, events, stop=stop)
@@ -250,6 +253,7 @@ class Driver:
             return
         self._next_tick_s = now_s + TICK_S
         try:
+            self._clock.tick()
             self._commands.carry_out()
             self._pause.tick()
             self._waiting.tick(self._running)
@@ -274,9 +278,11 @@ class Driver:
         self._orders.start_together(free, len(self._running), share.request)
 
     def _propose(self) -> int | None:
+        began_s = time.perf_counter()
         if (proposal := self.study.ask(repeats_only=not has_room(self.history))) is None:
             return None
-        self._ledger.record(proposal.event())
+        choosing_s = time.perf_counter() - began_s
+        self._ledger.record(proposal.event().model_copy(update={"choosing_s": choosing_s}))
         return proposal.trial
 
     # Limits and the end.
@@ -323,7 +329,7 @@ class Driver:
             self._start_together()
 
     def _end_at_limits(self) -> None:
-        ending = None if self._ending else ending_now(self.history, time.time())
+        ending = None if self._ending else ending_now(self.history, steady_unix_s())
         if ending is not None:
             self.end(ending)
 
@@ -340,7 +346,7 @@ class Driver:
         self._monitor.end()
         ending = honest_ending(self._ending, self.history)
         result = result_of(self._store, self.run_id, self.experiment, ending)
-        self._ledger.record(*result, ending := ending.model_copy(update={"time_unix_s": time.time()}))
+        self._ledger.record(*result, ending := ending.model_copy(update={"time_unix_s": steady_unix_s()}))
         logger.info("the run is %s: %s", ending.state, ending.message or ending.reason)
         return ending.state
 

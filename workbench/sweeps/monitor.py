@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import NamedTuple
 
 from workbench.errors import LeaseError, WorkbenchError
-from workbench.events import AttemptEnded, Event, TrialEnded, TrialStarted
+from workbench.events import AttemptEnded, Event, TrialEnded, TrialStarted, steady_unix_s
 from workbench.resources import Assignment, NodeSample, Rollup, TrialEnergy, WatchedWorker
 from workbench.resources.attribution import attribute
 from workbench.resources.thinning import LEVELS, Level, Moment, aggregate, next_span_s, outdated_before
@@ -135,7 +135,7 @@ class Monitor:
                 samplers.close()
 
     def _sample(self, samplers: NodeMonitors, writer: RunWriter) -> None:
-        now_s = time.time()
+        now_s = steady_unix_s()
         employed: dict[str, list[WatchedWorker]] = {}
         for tenure in self._tenures(now_s):
             if tenure.ended_unix_s is not None and now_s - tenure.ended_unix_s > IDLE_S:

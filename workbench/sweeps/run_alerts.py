@@ -14,7 +14,6 @@ import shutil
 import socket
 import tempfile
 import threading
-import time
 from collections import deque
 from pathlib import Path
 from types import TracebackType
@@ -24,7 +23,7 @@ from typing_extensions import Self
 from workbench.alerts import Delivery, GpuReading, NodeReading, Settings, payload_of, read_settings
 from workbench.artifacts import Artifacts
 from workbench.errors import ExperimentError, LeaseError, ResourcesError, StoreError
-from workbench.events import AlertRaised, AlertsArmed, Event, Noted
+from workbench.events import AlertRaised, AlertsArmed, Event, Noted, steady_unix_s
 from workbench.experiment.alert_rules import DiskFull
 from workbench.resources import NodeSample, cluster_inventory
 from workbench.sweeps.ledger import Ledger
@@ -79,7 +78,7 @@ class Alerting:
 
     def tick(self) -> None:
         """Apply rules about time and new readings; never waits."""
-        if found := [*self._alerts.tick(time.time()), *self._delivery.outcomes()]:
+        if found := [*self._alerts.tick(steady_unix_s()), *self._delivery.outcomes()]:
             self._ledger.record(*found)
         if self._disks is not None and (reading := self._disks.take()) is not None:
             self.read(reading)

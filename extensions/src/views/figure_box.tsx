@@ -8,6 +8,8 @@ import { wordsOf } from "./actions";
 import { Empty } from "./components";
 
 const FETCH_AGAIN_MS = 15_000;
+/** Below this the names of parallel axes would stand above each other: the figure scrolls instead. */
+const AXIS_PX = 130;
 const CONFIG = {
   responsive: true,
   displaylogo: false,
@@ -114,13 +116,16 @@ export function FigureBox({ controller, runId, name, live, filter = "", colour =
     <>
       {problem ? <p class="workbench-notice">{problem}</p> : null}
       {drawn || problem ? null : <Empty title="Drawing the figure …" />}
-      <div
-        class={`workbench-figure${isBrushed ? " workbench-brushed" : ""}`}
-        ref={element}
-        dir="ltr"
-        role="figure"
-        aria-label={titleOf(figure) ?? name}
-      />
+      <div class="workbench-figure-box">
+        <div
+          class={`workbench-figure${isBrushed ? " workbench-brushed" : ""}`}
+          style={{ minInlineSize: `${axes.length * AXIS_PX}px` }}
+          ref={element}
+          dir="ltr"
+          role="figure"
+          aria-label={titleOf(figure) ?? name}
+        />
+      </div>
     </>
   );
 }

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.advisor.test_plans import measure
+from workbench.advisor.scale import scale_of
+from workbench.errors import ExperimentError
+from workbench.events import PlanMeasured
+from workbench.performance.scaling import num_parameter_servers
+
+PARTS_S = {"data": 0.0, "forward": 0.04, "backward": 0.06, "update": 0.0}
+
+
+def timed(workers: int, wait_s: float, micro_batch: int = 64, computing_s: float = 0.1) -> PlanMeasured:
+    """A step that computes, and waits longer the more workers there are."""
+    found = measure(workers, micro_batch, computing_s + wait_s)
+    return found.model_copy(update={"parts_s": {**PARTS_S, "communication": wait_s}})
+
+
+CHEAP = [timed(1, 0.0), timed(2, 0.005), timed(4, 0.01), timed(8, 0.02)]
+
+
+def test_workers_pay_while_the_efficiency_is_reached() -> None:
+    found = scale_of(CHEAP, 0.9)
+    by_count = {point.workers: point for point in found.curve}
+    assert (by_count[1].efficiency_low, by_count[1].efficiency, by_count[1].efficiency_high) == (
+        1.0,
+        1.0,
+        1.0,
+    )
+    assert by_count[8].speedup == pytest.approx(8 / 1.2)
+    assert by_count[8].is_measured
+    assert not by_count[3].is_measured
+    assert 4 <= found.pays_up_to < 8
+    assert scale_of(CHEAP, 0.8).pays_up_to >= 8
+    assert found.overhead == pytest.approx((1 - 1 / 1.2) / (8 / 1.2 - 1))
+    assert found.overhead_allowed == pytest.approx(0.1 / (0.9 * 8 - 1))
+
+
+def test_the_curve_bends_where_one_more_brings_less_than_half_a_worker() -> None:
+    assert scale_of(CHEAP, 0.8).bends_at is None
+    found = scale_of([timed(1, 0.0), timed(2, 0.05), timed(4, 0.2), timed(8, 0.6)], 0.8)
+    assert found.bends_at is not None
+    assert found.bends_at <= 4
+    assert found.pays_up_to == 1
+
+
+def test_servers_hide_the_exchange_that_was_measured() -> None:
+    found = scale_of(CHEAP, 0.8)
+    assert (found.exchange_s, found.exchange_workers) == (0.02, 8)
+    for point in found.curve:
+        # A ring of eight moves 7/4 of the parameters over each link in 0.02 s.
+        assert point.servers == num_parameter_servers(0.02 * 4 / 7, point.workers, 1.0, 0.1)
+        assert point.servers_used is not None
+        assert point.servers_used <= 1.0
+        assert point.servers == 1 or point.servers_used > (point.servers - 1) / point.servers
+
+
+def test_an_exchange_that_nobody_waited_for_leaves_servers_open() -> None:
+    found = scale_of([timed(1, 0.0), timed(2, 0.0)], 0.8)
+    assert found.exchange_s is None
+    assert {point.servers for point in found.curve} == {None}
+
+
+def test_the_curve_ends_where_the_measurements_do() -> None:
+    # Two workers say nothing of a ring of three.
+    assert [point.workers for point in scale_of(CHEAP[:2], 0.8).curve] == [1, 2]
+    assert [point.workers for point in scale_of(CHEAP, 0.8).curve][-1] == 16
+
+
+def test_what_was_measured_beyond_a_gap_is_shown() -> None:
+    far = timed(8, 0.02).model_copy(update={"workers_per_node": [4, 4]})
+    found = scale_of([*CHEAP[:2], far], 0.8)
+    assert [point.workers for point in found.curve if point.is_measured] == [1, 2, 8]
+    assert (found.measured_up_to, found.bends_at) == (8, None)
+    assert found.pays_up_to >= 8
+
+
+def test_one_worker_alone_does_not_show_how_a_plan_scales() -> None:
+    for measured in ([], [timed(1, 0.0)], [timed(1, 0.0), timed(2, 0.1, micro_batch=32)]):
+        with pytest.raises(ExperimentError, match="one worker and on several"):
+            scale_of(measured, 0.8)
+
+
+def test_the_setting_with_the_most_workers_counts_alone() -> None:
+    other = [each.model_copy(update={"setting": "other", "step_time_s": 9.0}) for each in CHEAP[:2]]
+    assert scale_of([*other, *CHEAP], 0.8) == scale_of(CHEAP, 0.8)

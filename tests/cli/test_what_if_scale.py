@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+import pytest
+
+from tests.advisor.test_plans import make_experiment
+from tests.advisor.test_scale import CHEAP
+from tests.builders.recorded_runs import append
+from tests.services.shell import Shell
+from workbench.events import RunStateChanged
+from workbench.store import Store
+
+
+@pytest.fixture
+def measured_run(shell: Shell) -> str:
+    with Store.open(None) as store:
+        run_id = store.create_run(make_experiment())
+        append(store, run_id, [*CHEAP, RunStateChanged(state="complete")])
+    return run_id
+
+
+def test_a_run_shows_the_workers_and_servers_that_pay(shell: Shell, measured_run: str) -> None:
+    answer = shell.json("what-if", "scale", measured_run, "--efficiency", "0.9")
+    assert 4 <= answer["pays_up_to"] < 8
+    assert answer["bends_at"] is None
+    assert answer["curve"][7]["efficiency"] == pytest.approx(1 / 1.2)
+    code, out, err = shell("what-if", "scale", measured_run, "--servers")
+    assert code == 0
+    assert [
+        word for word in ("workers", "efficiency", "servers", "measured", "does not bend") if word not in out
+    ] == []
+    assert "more servers are needed" in " ".join(err.split())
+
+
+def test_a_run_without_measurements_states_what_to_do(shell: Shell) -> None:
+    with Store.open(None) as store:
+        run_id = store.create_run(make_experiment())
+    code, _, err = shell("what-if", "scale", run_id)
+    assert code == 2
+    assert "workbench advise" in err

@@ -1,0 +1,181 @@
+"""How many workers and parameter servers still pay, from the steps that a run measured; nothing is run.
+
+Every worker takes the same micro batch, so N workers would be N times as fast if they did not wait for each
+other. Step times of other numbers of workers come from the models of the advice, as far as these reach.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from workbench.advisor.plans import Knowledge
+from workbench.advisor.variants import Variant, plan_with, read_plan, variant_of
+from workbench.errors import ExperimentError
+from workbench.events import PlanMeasured
+from workbench.performance.scaling import most_overhead, num_parameter_servers
+
+# Where one more worker brings less than this part of a worker, the curve bends.
+_WORTH_OF_ONE = 0.5
+_MAX_FACTOR = 2
+
+
+@dataclass(frozen=True)
+class ScalePoint:
+    """What a number of workers brings.
+
+    Attributes:
+        workers: How many.
+        step_time_s: Seconds per step, measured or predicted.
+        speedup: How many times as fast as one worker.
+        efficiency: The part of the workers that is not lost, with the ends of its interval.
+        is_measured: Whether exactly this was timed.
+        servers: Parameter servers that hide their traffic, with the part of their network that is used; None
+            where the exchange is not known.
+    """
+
+    workers: int
+    step_time_s: float
+    speedup: float
+    efficiency: float
+    efficiency_low: float
+    efficiency_high: float
+    is_measured: bool
+    servers: int | None = None
+    servers_used: float | None = None
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a plan scales.
+
+    Attributes:
+        micro_batch: Samples per worker.
+        parts_s: Seconds of the parts of a step on one worker.
+        exchange_s: Seconds that workers wait for gradients, on `exchange_workers` of them; None if not known.
+        exchange_workers: How many workers that was measured on.
+        measured_up_to: The most workers that were measured.
+        overhead: Time that is not parallel, relative to computing, on that many workers; None where any would
+            explain the efficiency.
+        overhead_allowed: How much of it the wanted efficiency allows there; None for any.
+        pays_up_to: The most workers of which every number of the curve up to it reaches the efficiency.
+        bends_at: The workers to which one more adds less than half a worker; None if not reached.
+        curve: From one worker on.
+    """
+
+    micro_batch: int
+    parts_s: dict[str, float]
+    exchange_s: float | None
+    exchange_workers: int | None
+    measured_up_to: int
+    overhead: float | None
+    overhead_allowed: float | None
+    pays_up_to: int
+    bends_at: int | None
+    curve: tuple[ScalePoint, ...]
+
+
+def scale_of(measured: Sequence[PlanMeasured], efficiency: float) -> Scale:
+    """Work out how a plan scales from measured plans.
+
+    Args:
+        measured: What was timed by probes counts.
+        efficiency: What workers must reach to pay, between 0 and 1.
+
+    Raises:
+        ExperimentError: If no plan was timed on one worker and, with the same micro batch, on several.
+    """
+    probes = [
+        each for each in measured if each.by_trial is None and each.step_time_s is not None and each.fits
+    ]
+    variant, micro_batch, timed = _widest(probes)
+    probes = [each for each in probes if each.setting == timed[1].setting]
+    known = Knowledge(probes, _largest_nodes(probes), limit_bytes=None)
+    counts = list(range(1, _MAX_FACTOR * max(timed) + 1))
+    found = known.step_times([plan_with(variant, workers, micro_batch) for workers in counts])
+    alone_s = found[0].value
+    exchange = _exchange(timed)
+    computing_s = sum(timed[1].parts_s.get(part, 0.0) for part in ("forward", "backward"))
+    curve: list[ScalePoint] = []
+    for workers, step in zip(counts, found, strict=True):
+        if step.extrapolated and workers not in timed:
+            continue
+        servers, used = _servers(workers, exchange, computing_s)
+        curve.append(
+            ScalePoint(
+                workers, step.value, workers * alone_s / step.value, alone_s / step.value,
+                *((alone_s / step.high, alone_s / step.low) if workers > 1 else (1.0, 1.0)),
+                workers in timed, servers, used,
+            )
+        )  # fmt: skip
+    largest = next(point for point in curve if point.workers == max(timed))
+    paying = itertools.takewhile(lambda point: point.efficiency >= efficiency, curve)
+    return Scale(
+        micro_batch, dict(timed[1].parts_s), *(exchange or (None, None)), largest.workers,
+        _overhead(largest.workers, min(1.0, largest.efficiency)), _overhead(largest.workers, efficiency),
+        max(point.workers for point in paying),
+        _bend(curve), tuple(curve),
+    )  # fmt: skip
+
+
+def _widest(probes: Sequence[PlanMeasured]) -> tuple[Variant, int, dict[int, PlanMeasured]]:
+    """Return the plan that was timed on the most numbers of workers, one included, and these measurements."""
+    found: dict[tuple[str, Variant, int], dict[int, PlanMeasured]] = {}
+    for each in probes:
+        plan = read_plan(each.plan)
+        if plan is not None and plan.accumulation == 1:
+            found.setdefault((each.setting, variant_of(plan), plan.micro_batch), {})[plan.workers] = each
+    usable = {key: timed for key, timed in found.items() if 1 in timed and len(timed) > 1}
+    if not usable:
+        raise ExperimentError(
+            "no plan of the run was timed on one worker and on several with the same micro batch",
+            field="plan.workers",
+            next_step="Run `workbench advise FILE` with plan.workers: auto where there are several workers.",
+        )
+    (_, variant, micro_batch), timed = max(usable.items(), key=lambda item: (len(item[1]), item[0][2]))
+    return variant, micro_batch, timed
+
+
+def _largest_nodes(probes: Sequence[PlanMeasured]) -> list[int]:
+    """Return how many workers each node held, in the measurement that had the most."""
+    return max((each.workers_per_node or [1] for each in probes), key=sum)
+
+
+def _exchange(timed: dict[int, PlanMeasured]) -> tuple[float, int] | None:
+    """Return the exchange on the most workers where one was measured, and their number."""
+    several = [
+        (workers, each.parts_s["communication"])
+        for workers, each in timed.items()
+        if workers > 1 and each.parts_s.get("communication", 0.0) > 0.0
+    ]
+    if not several:
+        return None
+    workers, exchange_s = max(several)
+    return exchange_s, workers
+
+
+def _servers(
+    workers: int, exchange: tuple[float, int] | None, computing_s: float
+) -> tuple[int | None, float | None]:
+    if exchange is None or computing_s <= 0.0:
+        return None, None
+    exchange_s, exchange_workers = exchange
+    # A ring moves 2 (W-1)/W of the parameters over each link: this is how long they take once.
+    once_s = exchange_s * exchange_workers / (2.0 * (exchange_workers - 1.0))
+    # Bytes and bytes per second are not known apart, and only their quotient counts.
+    num_servers = num_parameter_servers(once_s, workers, 1.0, computing_s)
+    return num_servers, 2.0 * once_s * workers / (num_servers * computing_s)
+
+
+def _overhead(workers: int, efficiency: float) -> float | None:
+    found = most_overhead(workers, efficiency) if workers > 1 else math.inf
+    return found if math.isfinite(found) else None
+
+
+def _bend(curve: Sequence[ScalePoint]) -> int | None:
+    for here, beyond in itertools.pairwise(curve):
+        if beyond.speedup - here.speedup < _WORTH_OF_ONE * (beyond.workers - here.workers):
+            return here.workers
+    return None

@@ -1,0 +1,47 @@
+"""The clock of a run is that of its driver's process: it does not jump when the clock of a machine is set.
+
+What happened elsewhere has times by other clocks. Those that cannot be right are replaced by the time at
+which the driver received it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from workbench.events import Event, Noted, steady_unix_s
+from workbench.formatting import format_duration
+from workbench.sweeps.ledger import Ledger
+
+TOLERATED_S = 60.0
+"""How far clocks may be apart: reports wait for a moment, and clocks of machines differ a little."""
+
+
+class RunClock:
+    """Notices that the clock of the driver's machine was set, and records by how much."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        """Record jumps in `ledger`."""
+        self._ledger = ledger
+
+    def tick(self) -> None:
+        """Record by how much the clock of the machine is off, if that has changed."""
+        ahead_s, known_s = time.time() - steady_unix_s(), self._ledger.history.clock_ahead_s
+        if abs(ahead_s - known_s) <= TOLERATED_S:
+            return
+        way = "ahead" if ahead_s > known_s else "back"
+        message = (
+            f"the clock of this machine was set {way} by {format_duration(abs(ahead_s - known_s))}: the "
+            "times of this run follow the clock as it was, and none of its limits is affected"
+        )
+        self._ledger.record(Noted(level="warning", message=message, clock_ahead_s=ahead_s))
+
+
+def timely(events: Sequence[Event]) -> list[Event]:
+    """Return events from elsewhere, with the time now where theirs cannot be right."""
+    now_unix_s = steady_unix_s()
+    return [
+        event if abs(event.time_unix_s - now_unix_s) <= TOLERATED_S
+        else event.model_copy(update={"time_unix_s": now_unix_s})
+        for event in events
+    ]  # fmt: skip
