@@ -21,7 +21,7 @@ import psutil
 from tests.faults.house import House, finish
 from workbench.experiment import Experiment
 
-MAX_BYTES_PER_TRIAL = 24_000
+MAX_BYTES_PER_TRIAL = 40_000
 MAX_GROWTH = 1.1
 MAX_NEW_FILES = 8
 LOOKS = 40
