@@ -93,9 +93,9 @@ bench-advisor: env  ## Predict and choose from public measurements, compared wit
 
 bench-search: env  ## Search public trainings with our sampler and Optuna's (hours with the slow one).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'
-	$(BIN)/python -m tests.benchmarks search
+	$(BIN)/python -m tests.benchmarks search pruning
 
-bench-scripts: env  ## Start a script as a trial, compared with a plain agent, Ray Tune and our function (ten minutes).
+bench-scripts: env  ## Start a script as a trial, compared with a plain agent, Ray Tune and our function.
 	$(BIN)/python -m tests.benchmarks script_start
 
 bench-choice: env  ## Advise on small tasks, compared with brute force, Ray Tune and Lightning (an hour, on an idle machine).

@@ -33,6 +33,19 @@ MAX_EXACT = 2**53
 _Whole = Annotated[int, Field(ge=-MAX_EXACT, le=MAX_EXACT)]
 
 
+class Prior(Checked):
+    """What is believed about a parameter before anything was tried.
+
+    Example:
+        >>> wb.Float(low=1e-5, high=0.1, log=True, prior={"near": 3e-4}).prior.near
+        0.0003
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    near: JsonValue = Field(description="A value that is believed to be good.")
+
+
 class DomainSection(Checked):
     """The fields that all kinds of parameters share."""
 
@@ -44,7 +57,17 @@ class DomainSection(Checked):
     )
 
 
-class NumberSection(DomainSection):
+class SearchedSection(DomainSection):
+    """The fields that parameters with several values share."""
+
+    prior: Prior | None = Field(
+        None,
+        description="Where good values are believed to be, such as {near: 3e-4}: the sampler auto begins "
+        "there, and relies on it the less the more trials have ended.",
+    )
+
+
+class NumberSection(SearchedSection):
     """The fields that ranges share."""
 
     log: bool = Field(False, description="Sample uniformly on a logarithmic scale.")
@@ -195,7 +218,7 @@ class Int(NumberSection):
         return rng.choice(self.values())
 
 
-class Choice(DomainSection):
+class Choice(SearchedSection):
     """One of several values of any JSON type.
 
     Example:
@@ -208,7 +231,7 @@ class Choice(DomainSection):
     @model_serializer(mode="wrap")
     def _write_only_what_was_set(self, handler: SerializerFunctionWrapHandler) -> Any:
         written: dict[str, Any] = handler(self)
-        return written if self.when else {"choices": written["choices"]}
+        return {key: value for key, value in written.items() if key == "choices" or value}
 
     @field_validator("choices")
     @classmethod
@@ -299,8 +322,8 @@ WrittenDomain = Annotated[
     Discriminator(
         _kind,
         custom_error_type="domain",
-        custom_error_message="neither a range nor choices; allowed: {low, high, log, step, type, when}, "
-        "{choices, when}, {value, when} or a bare value that is not a list",
+        custom_error_message="neither a range nor choices; allowed: {low, high, log, step, type, prior, "
+        "when}, {choices, prior, when}, {value, when} or a bare value that is not a list",
     ),
 ]
 

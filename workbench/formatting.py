@@ -30,6 +30,7 @@ _LONGEST_S = 2**53
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:([kmgtp])(i)?)?b?", re.IGNORECASE)
 _STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 """Control characters, those that change the direction of text, and halves of characters."""
+_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
 _DURATION = re.compile(
     r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?"
@@ -47,6 +48,19 @@ def printable(text: str) -> str:
         '\\x1b[2Jgone'
     """
     return _STEERS.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def without_escapes(text: str) -> str:
+    r"""Remove the sequences that color text in a terminal or steer it.
+
+    Args:
+        text: Any text, such as a line that a program printed.
+
+    Example:
+        >>> without_escapes("\x1b[1mbold\x1b[0m")
+        'bold'
+    """
+    return _ESCAPES.sub("", text)
 
 
 def format_number(value: float) -> str:

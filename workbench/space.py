@@ -65,6 +65,11 @@ class Space(RootModel[dict[str, WrittenDomain]]):
                     "not a parameter name", field=name,
                     allowed="letters, digits and underscores, with dots or dashes between them",
                 )  # fmt: skip
+            if not isinstance(domain, Fixed) and domain.prior and not domain.contains(domain.prior.near):
+                raise ExperimentError(
+                    f"{domain.prior.near!r} is not a value of {name}", field=f"{name}.prior.near",
+                    allowed=describe(domain),
+                )  # fmt: skip
             for parent, wanted in domain.when.items():
                 self._check_condition(name, parent, wanted)
         self.order()

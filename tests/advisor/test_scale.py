@@ -68,6 +68,14 @@ def test_the_curve_ends_where_the_measurements_do() -> None:
     assert [point.workers for point in scale_of(CHEAP, 0.8).curve][-1] == 16
 
 
+def test_what_was_measured_beyond_a_gap_is_shown() -> None:
+    far = timed(8, 0.02).model_copy(update={"workers_per_node": [4, 4]})
+    found = scale_of([*CHEAP[:2], far], 0.8)
+    assert [point.workers for point in found.curve if point.is_measured] == [1, 2, 8]
+    assert (found.measured_up_to, found.bends_at) == (8, None)
+    assert found.pays_up_to >= 8
+
+
 def test_one_worker_alone_does_not_show_how_a_plan_scales() -> None:
     for measured in ([], [timed(1, 0.0)], [timed(1, 0.0), timed(2, 0.1, micro_batch=32)]):
         with pytest.raises(ExperimentError, match="one worker and on several"):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from workbench.alerts import Settings, read_settings, settings_path
+from workbench.alerts.sinks import SINKS
 from workbench.errors import ExperimentError
 
 MINE = """
@@ -53,7 +54,7 @@ def test_without_a_file_there_are_no_settings(tmp_path: Path, monkeypatch: pytes
         ("sinks: {a: {kind: webhook, url: 'ftp://s3cret'}}", r"sinks\.a\.url: not a web address"),
         (
             "sinks: {a: {kind: pigeon}}",
-            r"sinks\.a\.kind: unknown or missing .*allowed: command, email, webhook",
+            r"sinks\.a\.kind: unknown or missing .*allowed: " + ", ".join(sorted(SINKS.names())),
         ),
         ("sinks: {a: {kind: command, command: []}}", r"sinks\.a\.command"),
         (

@@ -207,6 +207,6 @@ def test_another_package_adds_a_sink_in_one_file_and_one_line(
     assert [secret.env for secret in pigeon.secrets] == ["RING"]
     with pytest.raises(ExperimentError, match=r"sinks\.one\.name: missing"):
         sink(kind="pigeon")
-    with pytest.raises(ExperimentError, match=r"allowed: command, email, pigeon, webhook"):
+    with pytest.raises(ExperimentError, match=r"allowed: .*\bpigeon\b"):
         sink(kind="owl")
     monkeypatch.setattr(SINKS, "_found_at_s", None)

@@ -19,7 +19,7 @@ import numpy as np
 from tests.benchmarks.store_throughput import describe_machine
 from tests.builders.measured import find_measured
 from workbench.advisor.plan_tables import read_measured_peaks, read_measured_steps
-from workbench.performance.parallel_plans import ParallelPlan, model_of
+from workbench.performance.parallel_plans import ParallelPlan
 from workbench.performance.parallel_step_time import MeasuredStep, predict_steps
 from workbench.performance.plan_memory import MeasuredPeak, predict_memory
 
@@ -89,7 +89,7 @@ def splits_of(folder: Path) -> dict[str, tuple[list[tuple[Rows, Rows]], Predict]
     splits: dict[str, tuple[list[tuple[Rows, Rows]], Predict]] = {
         f"{ways} dimensions, same model": (
             [
-                (model, [row for row in several if model_of(row[0]) == name and ways_of(row[0]) == ways])
+                (model, [row for row in several if row[0].shape == name and ways_of(row[0]) == ways])
                 for name, model in models_in(one_way).items()
             ],
             predict_times,
@@ -97,10 +97,7 @@ def splits_of(folder: Path) -> dict[str, tuple[list[tuple[Rows, Rows]], Predict]
         for ways in (2, 3)
     }
     splits["all plans, same model"] = (
-        [
-            (model, [row for row in one if model_of(row[0]) == name])
-            for name, model in models_in(one_way).items()
-        ],
+        [(model, [row for row in one if row[0].shape == name]) for name, model in models_in(one_way).items()],
         predict_times,
     )
     splits["one node, model left out"] = (leave_models_out(one_way, one), predict_times)
@@ -121,15 +118,14 @@ def models_in(rows: Rows) -> dict[object, list[tuple[ParallelPlan, float]]]:
     """Group rows by model."""
     found: dict[object, list[tuple[ParallelPlan, float]]] = {}
     for row in rows:
-        found.setdefault(model_of(row[0]), []).append(row)
+        found.setdefault(row[0].shape, []).append(row)
     return found
 
 
 def leave_models_out(seen: Rows, unseen: Rows) -> list[tuple[Rows, Rows]]:
     """See the rows of all models but one, and predict that one, each in turn."""
     return [
-        ([row for row in seen if model_of(row[0]) != name], model)
-        for name, model in models_in(unseen).items()
+        ([row for row in seen if row[0].shape != name], model) for name, model in models_in(unseen).items()
     ]
 
 

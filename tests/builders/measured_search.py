@@ -74,7 +74,7 @@ def read_search_tasks(folder: Path) -> list[SearchTask]:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(folder / "model.onnx"), options)
     codes = json.loads((folder / "encoding.json").read_text())["OpenML_task_id"]
-    draws = _draw(_NUM_DRAWS, np.random.default_rng(0))
+    draws = draw(_NUM_DRAWS, np.random.default_rng(0))
     tasks = []
     for name, code in codes.items():
         if code == 0:
@@ -90,7 +90,7 @@ def _predict(session: InferenceSession, code: int, features: np.ndarray) -> np.n
     return np.asarray(session.run(None, {"x_cat": codes, "x_cont": features.astype(np.float32)})[0])
 
 
-def _draw(num: int, random: np.random.Generator) -> np.ndarray:
+def draw(num: int, random: np.random.Generator) -> np.ndarray:
     """Draw configurations, uniformly on the scale of each parameter; shape [num, 7]."""
     columns = []
     for domain in SEARCH.values():

@@ -55,7 +55,7 @@ def play(folder: Path, say: Callable[[str], None]) -> Seen:
     with _house(folder) as (cluster, store, outside):
         say(f"PostgreSQL keeps the runs; two raylets are up, and take jobs at {cluster.jobs_address}")
         submitting = _begin(
-            outside, "submit", "digits.yaml", "--trials", "3",
+            outside, "submit", "digits.yaml", "--trials", "2",
             "--address", cluster.jobs_address, "--token-file", str(cluster.token),
             *(word for setting in SETTINGS for word in ("--set", setting)),
         )  # fmt: skip

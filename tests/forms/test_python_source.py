@@ -16,7 +16,7 @@ experiment = wb.Experiment(
     search={
         "lr": wb.Float(low=0.0001, high=0.1, log=True),
         "depth": wb.Int(low=1, high=9, step=2),
-        "act": wb.Choice(choices=["relu", None, True, 1.5]),
+        "act": wb.Choice(choices=["relu", None, True, 1.5], prior={"near": "relu"}),
         "shape": wb.Fixed(value=[1, 2], when={"act": "relu"}),
         "seed": -3,
     },
@@ -31,7 +31,7 @@ DOCUMENT = {
     "search": {
         "lr": {"low": 1e-4, "high": 0.1, "log": True, "type": "float"},
         "depth": {"low": 1, "high": 9, "step": 2, "type": "int"},
-        "act": {"choices": ["relu", None, True, 1.5]},
+        "act": {"choices": ["relu", None, True, 1.5], "prior": {"near": "relu"}},
         "shape": {"value": [1, 2], "when": {"act": "relu"}},
         "seed": -3,
     },

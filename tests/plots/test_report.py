@@ -9,8 +9,9 @@ import pytest
 
 from tests.builders.advice import EXPERIMENT, advice, events
 from tests.builders.recorded_runs import HOSTILE, SVG, attach, record_run
-from workbench.events import AdviceGiven, AttachmentSaved, Noted
+from workbench.events import AdviceGiven, AttachmentSaved, Noted, TrialProposed
 from workbench.experiment import Experiment
+from workbench.history import History
 from workbench.plots.figures import javascript
 from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.report import report_html
@@ -76,6 +77,19 @@ def test_the_page_gives_the_answer_first(recorded_page):
     assert "ended early (lost)" in recorded_page
     assert "Proposed by the sampler auto: configurations that cover the space evenly" in recorded_page
     assert "workbench export r-7" in recorded_page
+
+
+def test_the_page_says_how_long_workers_waited_for_proposals(recorded_experiment, recorded_events):
+    timed = [
+        event.model_copy(update={"choosing_s": 0.02}) if isinstance(event, TrialProposed) else event
+        for event in recorded_events
+    ]
+    page = report_html(recorded_experiment, timed, importance={}, run_id="r-7")
+    found = re.search(r"A proposal took 20 ms in the median; workers waited for proposals ([0-9.]+)%", page)
+    assert found is not None
+    trials = History.of(recorded_experiment, recorded_events).trials.values()
+    trained_s = sum(trial.duration_s or 0.0 for trial in trials)
+    assert float(found[1]) == pytest.approx(100 * 0.02 * len(trials) / trained_s, abs=0.2)
 
 
 def test_every_figure_has_its_place(recorded_page):

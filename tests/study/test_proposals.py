@@ -14,6 +14,7 @@ from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tests.builders.studies import Drive, make_experiment
+from workbench.errors import ExperimentError
 from workbench.experiment.samplers import Auto
 from workbench.study.proposals import result_values
 
@@ -160,3 +161,49 @@ def _trial(state: TrialState, value: float | None, reports: dict[int, float]) ->
         state=state, value=value, intermediate_values=reports, params={"x": 0.5},
         distributions={"x": optuna.distributions.FloatDistribution(0, 1)},
     )  # fmt: skip
+
+
+def _search_with(near: float) -> dict[str, Any]:
+    return {name: {**domain, "prior": {"near": near}} for name, domain in SQUARE.items()}
+
+
+def test_a_search_begins_where_good_values_are_believed_to_be() -> None:
+    drive = Drive(make_experiment(search=_search_with(0.65)))
+    first, *next_ones = [list(drive.train(distance).params.values()) for _ in range(4)]
+    assert first == pytest.approx([0.65] * 3)
+    assert np.abs(np.array(next_ones) - 0.65).mean() < 0.2
+    spread = Drive(make_experiment(search=SQUARE))
+    points = np.array([list(spread.train(distance).params.values()) for _ in range(4)])
+    assert np.abs(points - 0.65).mean() > 0.2
+
+
+def test_a_good_belief_saves_trials_and_a_wrong_one_is_forgotten() -> None:
+    best = {}
+    for near in (0.65, 0.05):
+        drive = Drive(make_experiment(search=_search_with(near)))
+        found = [distance(drive.train(distance).params) for _ in range(30)]
+        best[near] = [min(found[:5]), min(found)]
+    assert best[0.65][0] < 0.02 < best[0.05][0]
+    assert max(best[0.65][1], best[0.05][1]) < 0.002
+
+
+def test_a_choice_that_is_believed_to_be_good_is_tried_first_and_more_often() -> None:
+    kinds = {"choices": ["a", "b", "c", "d"], "prior": {"near": "c"}}
+    drive = Drive(make_experiment(search={"kind": kinds, "x": {"low": 0.0, "high": 1.0}}))
+    tried = [drive.train(lambda params, _: params["x"]).params["kind"] for _ in range(4)]
+    assert tried[0] == "c"
+    assert tried.count("c") >= 2
+
+
+@pytest.mark.parametrize("change", [
+    {"sampler": "tpe"},
+    {"objectives": [{"metric": "loss", "goal": "minimize"}, {"metric": "size", "goal": "minimize"}]},
+])  # fmt: skip
+def test_a_belief_that_nobody_would_read_is_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(ExperimentError, match=r"search\.x0\.prior"):
+        Drive(make_experiment(search=_search_with(0.5), **change))
+
+
+def test_a_belief_outside_the_range_is_refused() -> None:
+    with pytest.raises(ExperimentError, match=r"x0\.prior\.near: 2 is not a value of x0; allowed"):
+        make_experiment(search=_search_with(2))

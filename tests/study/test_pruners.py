@@ -9,6 +9,7 @@ import optuna
 import pytest
 
 from tests.builders.studies import Drive, make_experiment
+from workbench.errors import ExperimentError
 from workbench.events import TrialEnded, TrialReported
 from workbench.study import Study
 
@@ -148,3 +149,58 @@ def test_a_report_counts_for_the_last_multiple_of_grace_that_it_has_reached() ->
             for step, loss in enumerate(losses, start=1)
         ]
     assert stopped == [False, True], "48 samples are less than 64, and 96 count as 64"
+
+
+def _train(drive: Drive, curve: list[float]) -> int:
+    """Train along a curve, and return how many rungs it was trained for."""
+    trial = drive.ask().trial
+    for rung, value in enumerate(curve, start=1):
+        if drive.report(trial, rung, loss=value):
+            drive.end(trial, "pruned")
+            return rung
+    drive.end(trial)
+    return len(curve)
+
+
+def _falling(limit: float, power: float = 0.7, num_rungs: int = 32) -> list[float]:
+    return [limit + rung**-power for rung in range(1, num_rungs + 1)]
+
+
+def test_curves_stops_what_is_unlikely_to_end_as_the_best() -> None:
+    drive = Drive(make_experiment(early_stop={"pruner": "curves", "grace": 2}))
+    assert [_train(drive, _falling(limit)) for limit in (0.1, 0.3)] == [32, 32]
+    rungs = [_train(drive, _falling(limit)) for limit in (0.5, 0.4, 0.6)]
+    assert max(rungs) < 24
+    assert min(rungs) >= 2
+    # Worse than the others at first, and the best in the end.
+    assert _train(drive, _falling(-0.4, power=0.25)) == 32
+    assert drive.rebuilt().best_trials() == drive.study.best_trials() == [5]
+
+
+def test_curves_stops_more_with_a_higher_chance() -> None:
+    used = []
+    for chance in (0.01, 0.3):
+        drive = Drive(make_experiment(early_stop={"pruner": "curves", "options": {"chance": chance}}))
+        draws = random.Random(1)
+        used.append(sum(_train(drive, _falling(draws.random(), draws.uniform(0.3, 1))) for _ in range(20)))
+    assert used[1] < used[0] < 20 * 32
+
+
+def test_curves_does_not_compare_with_trials_that_break_a_limit() -> None:
+    drive = Drive(
+        make_experiment(early_stop={"pruner": "curves"}, constraints=[{"metric": "size", "at_most": 1.0}])
+    )
+    for limit, size in ((0.0, 2.0), (0.0, 2.0), (0.9, 0.5), (0.9, 0.5)):
+        trial = drive.ask().trial
+        for rung, value in enumerate(_falling(limit), start=1):
+            assert not drive.report(trial, rung, loss=value, size=size)
+        drive.end(trial)
+    trial = drive.ask().trial
+    assert not any(
+        drive.report(trial, rung, loss=value, size=0.5) for rung, value in enumerate(_falling(0.5), start=1)
+    )
+
+
+def test_a_chance_has_limits() -> None:
+    with pytest.raises(ExperimentError, match="chance"):
+        make_experiment(early_stop={"pruner": "curves", "options": {"chance": 0.9}})

@@ -93,7 +93,7 @@ def test_rebuilt_study_proposes_the_same_at_every_prefix(name: str, data: st.Dat
             {"metric": "cost", "goal": "maximize"},
         ]
     else:
-        pruners = ["none", "asha", "hyperband", "median", "percentile", "patience", "wilcoxon"]
+        pruners = ["none", "asha", "hyperband", "median", "percentile", "patience", "curves", "wilcoxon"]
         pruner = data.draw(st.sampled_from(pruners), label="pruner")
         eager = {
             "median": {"startup_trials": 1},

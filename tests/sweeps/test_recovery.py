@@ -39,7 +39,7 @@ def steps_of(sweep: Sweep, trial: int) -> list[int]:
 
 
 def test_a_killed_worker_costs_an_attempt_and_no_step(store: Store) -> None:
-    sweep = go_on(store, budget={"trials": 2}).launch()
+    sweep = go_on(store, budget={"trials": 2}).drive()
     sweep.wait_for(TrialReported, lambda event: event.step == 4)
 
     os.kill(sweep.trials[0].worker_pids[0], signal.SIGKILL)
@@ -100,7 +100,7 @@ def test_a_model_resumes_at_the_epoch_of_its_last_checkpoint(store: Store) -> No
                 training={"epochs": 40, "global_batch": 64},
             )
         ),
-    ).launch()  # fmt: skip
+    ).drive()  # fmt: skip
     saved = sweep.wait_for(CheckpointSaved, lambda event: event.step > 40)
     os.kill(sweep.trials[0].worker_pids[0], signal.SIGKILL)
     sweep.wait("complete")

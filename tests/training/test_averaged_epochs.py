@@ -12,11 +12,11 @@ from torch.optim import SGD
 from torch.optim.swa_utils import AveragedModel, update_bn
 
 from tests.services.process_group import run_together
+from tests.services.training import losses_by_step
 from workbench.errors import ExperimentError
-from workbench.events import TrialReported
 from workbench.experiment import Experiment
 from workbench.sweeps.preflight import check
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.training import checkpoint
 from workbench.training.export import read_model, write_weights
 from workbench.training.loading import load_trial_data
 from workbench.training.source import Source
@@ -41,21 +41,6 @@ def experiment(*, strategy: str = "auto", **training: Any) -> Experiment:
                   "average_start": FIRST / EPOCHS, "average_lr": AVERAGE_LR, **training},
         plan={"strategy": strategy, "workers": 1 if strategy == "auto" else 2},
     )  # fmt: skip
-
-
-def train(folder: Path, written: Experiment, *, stop_at: int | None = None, **task: Any) -> dict[int, float]:
-    """Return the validation loss after each epoch."""
-    losses: dict[int, float] = {}
-
-    def report(event: Any) -> bool:
-        if isinstance(event, TrialReported) and "val_loss" in event.values:
-            losses[event.step] = event.values["val_loss"]
-        return event.type == "checkpoint_saved" and event.step == stop_at
-
-    order = TrialTask("run", 0, 0, written.model_dump_json(), seed=3, folder=str(folder), resume=True, **task)
-    ended = run_trial(order, report)
-    assert ended.state != "failed", ended.traceback
-    return losses
 
 
 @pytest.fixture(scope="module")
@@ -86,10 +71,10 @@ def test_what_is_evaluated_stored_and_exported_is_the_mean_of_torch(
     by_torch: tuple[list[float], nn.Module], tmp_path: Path
 ) -> None:
     losses, mean = by_torch
-    whole = train(tmp_path / "whole", experiment())
+    whole = losses_by_step(tmp_path / "whole", experiment())
     assert list(whole.values()) == pytest.approx(losses, rel=1e-3)
-    cut = train(tmp_path / "cut", experiment(), stop_at=6) | train(tmp_path / "cut", experiment())
-    assert cut == whole, "a stopped training continues its mean"
+    first, rest = (losses_by_step(tmp_path / "cut", experiment(), stop_at=step) for step in (6, None))
+    assert first | rest == whole, "a stopped training continues its mean"
 
     best = tmp_path / "cut" / "checkpoints" / "best.pt"
     stored = checkpoint.read(best)
@@ -104,8 +89,8 @@ def test_what_is_evaluated_stored_and_exported_is_the_mean_of_torch(
 
 
 def test_without_a_rate_of_its_own_the_schedule_continues(tmp_path: Path) -> None:
-    with_mean = train(tmp_path / "mean", experiment(average_lr=None))
-    without = train(tmp_path / "plain", experiment(average_lr=None, average_start=None))
+    with_mean = losses_by_step(tmp_path / "mean", experiment(average_lr=None))
+    without = losses_by_step(tmp_path / "plain", experiment(average_lr=None, average_start=None))
     assert [with_mean[step] for step in range(1, 5)] == [without[step] for step in range(1, 5)]
     kept, plain = (
         checkpoint.read(tmp_path / name / "checkpoints" / "last.pt")["strategy"] for name in ("mean", "plain")
@@ -116,7 +101,7 @@ def test_without_a_rate_of_its_own_the_schedule_continues(tmp_path: Path) -> Non
 
 def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
     return {
-        strategy: train(
+        strategy: losses_by_step(
             Path(folder, strategy), experiment(strategy=strategy), rank=rank, num_workers=num_workers,
             meeting=meeting + strategy,
         )

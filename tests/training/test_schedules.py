@@ -13,13 +13,13 @@ import torch
 from torch.optim import SGD, lr_scheduler
 
 from tests.services.process_group import run_together
+from tests.services.training import losses_by_step
 from workbench.errors import ExperimentError
-from workbench.events import TrialReported
 from workbench.experiment import Experiment, Objective, Training
 from workbench.models.adapters import build_model
 from workbench.strategies.group import Group
 from workbench.sweeps.preflight import check
-from workbench.training import TrialTask, checkpoint, run_trial
+from workbench.training import checkpoint
 from workbench.training.loading import load_trial_data
 from workbench.training.schedules import Length, Schedule, schedule_of
 from workbench.training.source import Source
@@ -161,21 +161,6 @@ def experiment(**training: Any) -> Experiment:
 ON_PLATEAU = {"schedule": "plateau", "schedule_options": {"patience": 0, "factor": 0.5, "threshold": 0.05}}
 
 
-def train(folder: Path, written: Experiment, *, stop_at: int | None = None, **task: Any) -> list[float]:
-    """Return the losses of the evaluations, one for each step."""
-    losses: list[float] = []
-
-    def report(event: Any) -> bool:
-        if isinstance(event, TrialReported) and "val_loss" in event.values and not event.told_again:
-            losses.append(event.values["val_loss"])
-        return event.type == "checkpoint_saved" and event.step == stop_at
-
-    order = TrialTask("run", 0, 0, written.model_dump_json(), seed=3, folder=str(folder), resume=True, **task)
-    ended = run_trial(order, report)
-    assert ended.state != "failed", ended.traceback
-    return losses
-
-
 @pytest.fixture(scope="module")
 def losses_of_plain_loop() -> list[float]:
     """Train on all samples at once with torch alone."""
@@ -205,16 +190,19 @@ def test_a_training_on_plateau_is_that_of_a_plain_loop(
     losses_of_plain_loop: list[float], tmp_path: Path
 ) -> None:
     written = experiment(**ON_PLATEAU)
-    assert train(tmp_path / "whole", written) == pytest.approx(losses_of_plain_loop, rel=1e-3)
-    before = train(tmp_path / "cut", written, stop_at=6)
-    assert before + train(tmp_path / "cut", written) == pytest.approx(losses_of_plain_loop, rel=1e-3)
+    whole = losses_by_step(tmp_path / "whole", written)
+    assert [*whole.values()] == pytest.approx(losses_of_plain_loop, rel=1e-3)
+    parts = [losses_by_step(tmp_path / "cut", written, stop_at=stop_at) for stop_at in (6, None)]
+    assert [loss for part in parts for loss in part.values()] == pytest.approx(losses_of_plain_loop, rel=1e-3)
 
 
 def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
     written = experiment(**ON_PLATEAU, strategy="ddp")
     return [
-        train(Path(folder), written, stop_at=stop_at, rank=rank, num_workers=num_workers,
-              meeting=f"{meeting}-{stop_at}")
+        losses_by_step(
+            Path(folder), written, stop_at=stop_at, rank=rank, num_workers=num_workers,
+            meeting=f"{meeting}-{stop_at}",
+        )
         for stop_at in (6, None)
     ]  # fmt: skip
 
@@ -223,7 +211,7 @@ def test_two_workers_reduce_the_rate_at_the_same_step(
     losses_of_plain_loop: list[float], tmp_path: Path
 ) -> None:
     before, after = run_together(train_on_two, 2, str(tmp_path))[0]
-    assert before + after == pytest.approx(losses_of_plain_loop, rel=1e-3)
+    assert [*before.values(), *after.values()] == pytest.approx(losses_of_plain_loop, rel=1e-3)
     state = checkpoint.read(tmp_path / "checkpoints" / "last.pt")["schedule"]
     assert state["rate"] < 0.2
 

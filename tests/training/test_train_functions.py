@@ -205,7 +205,8 @@ heavy = {"torch", "ray", "optuna", "sklearn", "pandas"} & set(sys.modules)
 assert not heavy, heavy
 """
     search_path = f"{Path(__file__).parents[2]}:{tmp_path}"
-    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": search_path})
+    # Its journal goes to the working directory.
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=tmp_path, env={"PYTHONPATH": search_path})
 
 
 def test_the_progress_that_trials_are_compared_by_is_reported_and_grows(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ class Scale:
         overhead: Time that is not parallel, relative to computing, on that many workers; None where any would
             explain the efficiency.
         overhead_allowed: How much of it the wanted efficiency allows there; None for any.
-        pays_up_to: The most workers of which every number up to it reaches the wanted efficiency.
+        pays_up_to: The most workers of which every number of the curve up to it reaches the efficiency.
         bends_at: The workers to which one more adds less than half a worker; None if not reached.
         curve: From one worker on.
     """
@@ -101,7 +101,7 @@ def scale_of(measured: Sequence[PlanMeasured], efficiency: float) -> Scale:
     curve: list[ScalePoint] = []
     for workers, step in zip(counts, found, strict=True):
         if step.extrapolated and workers not in timed:
-            break
+            continue
         servers, used = _servers(workers, exchange, computing_s)
         curve.append(
             ScalePoint(
@@ -110,12 +110,12 @@ def scale_of(measured: Sequence[PlanMeasured], efficiency: float) -> Scale:
                 workers in timed, servers, used,
             )
         )  # fmt: skip
-    largest = curve[max(timed) - 1] if len(curve) >= max(timed) else curve[-1]
-    paying = [point.workers for point in curve if point.efficiency >= efficiency]
+    largest = next(point for point in curve if point.workers == max(timed))
+    paying = itertools.takewhile(lambda point: point.efficiency >= efficiency, curve)
     return Scale(
         micro_batch, dict(timed[1].parts_s), *(exchange or (None, None)), largest.workers,
         _overhead(largest.workers, min(1.0, largest.efficiency)), _overhead(largest.workers, efficiency),
-        next(count for count in counts if count + 1 not in paying),
+        max(point.workers for point in paying),
         _bend(curve), tuple(curve),
     )  # fmt: skip
 
@@ -176,6 +176,6 @@ def _overhead(workers: int, efficiency: float) -> float | None:
 
 def _bend(curve: Sequence[ScalePoint]) -> int | None:
     for here, beyond in itertools.pairwise(curve):
-        if beyond.speedup - here.speedup < _WORTH_OF_ONE:
+        if beyond.speedup - here.speedup < _WORTH_OF_ONE * (beyond.workers - here.workers):
             return here.workers
     return None

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 import click
 
 from workbench.cli.options import attach, example, json_option, run_argument, store_option
 from workbench.cli.output import make_console, print_json, print_note
-from workbench.formatting import format_duration, format_number
+from workbench.formatting import counted_noun, format_duration, format_number
+
+if TYPE_CHECKING:
+    from workbench.advisor.scale import ScalePoint
 
 
 @click.command("scale")
@@ -42,7 +46,7 @@ def what_if_scale(run_id: str, efficiency: float, servers: bool, as_json: bool) 
             str(point.workers),
             format_duration(point.step_time_s),
             f"{format_number(round(point.speedup, 2))}x",
-            f"{point.efficiency:.0%} ({point.efficiency_low:.0%} to {point.efficiency_high:.0%})",
+            _efficiency(point),
             *([of_servers] if servers else []),
             "measured" if point.is_measured else "predicted",
         )
@@ -50,7 +54,8 @@ def what_if_scale(run_id: str, efficiency: float, servers: bool, as_json: bool) 
     last = found.curve[-1].workers
     limit = ", as far as the measurements reach" if found.pays_up_to == last else ""
     bend = f"does not bend up to {last}" if found.bends_at is None else f"bends at {found.bends_at}"
-    reach = f"up to {found.pays_up_to} workers reach {efficiency:.0%}{limit}"
+    workers = f"{found.pays_up_to} {counted_noun(found.pays_up_to, 'worker')}"
+    reach = f"the efficiency is {efficiency:.0%} or more up to {workers}{limit}"
     click.echo(f"\nAt {found.micro_batch} samples each, {reach}. The curve {bend}.")
     if found.overhead is not None and found.overhead_allowed is not None:
         click.echo(
@@ -65,3 +70,9 @@ def what_if_scale(run_id: str, efficiency: float, servers: bool, as_json: bool) 
         print_note(
             "an exchange that computing hid was not measured: where it hid much, more servers are needed"
         )
+
+
+def _efficiency(point: ScalePoint) -> str:
+    if point.efficiency_low == point.efficiency_high:
+        return f"{point.efficiency:.0%}"
+    return f"{point.efficiency:.0%} ({point.efficiency_low:.0%} to {point.efficiency_high:.0%})"

@@ -37,6 +37,9 @@ class TrialProposed(TrialEventHeader):
     repeat: int = Field(default=0, description="Which repeat of the configuration this is, from 0.")
     seed: int = Field(description="Seed of everything random in the training.")
     source: Literal["sampler", "enqueued"] = "sampler"
+    choosing_s: float | None = Field(
+        default=None, ge=0, description="How long workers waited for the choice; None in older runs."
+    )
 
 
 class ReplayPlanned(EventHeader):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.errors import WorkbenchError
 from workbench.registry import Registry
@@ -24,6 +24,7 @@ PRUNERS = Registry(
         "median": "workbench.experiment.pruners:Median",
         "percentile": "workbench.experiment.pruners:Percentile",
         "patience": "workbench.experiment.pruners:Patience",
+        "curves": "workbench.experiment.pruners:Curves",
         "wilcoxon": "workbench.experiment.pruners:Wilcoxon",
     },
     group="workbench.pruners",
@@ -86,6 +87,17 @@ class Patience(PrunerOptions):
 
     factory = "workbench.study.pruners:make_patience"
     reads = ("patience",)
+
+
+class Curves(PrunerOptions):
+    """Stops trials whose learning curve is unlikely to end better than the best one did."""
+
+    factory = "workbench.study.pruners:make_curves"
+
+    chance: float = Field(
+        default=0.05, gt=0, lt=0.5,
+        description="A trial is stopped if its probability to end as the best is lower.",
+    )  # fmt: skip
 
 
 class Wilcoxon(PrunerOptions):

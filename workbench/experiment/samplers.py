@@ -62,6 +62,8 @@ class SamplerOptions(BaseModel):
     learns_from_complete_only: ClassVar[bool] = False
     needs_every_limit: ClassVar[bool] = False
     """Whether each trial must report the same limits."""
+    reads_priors: ClassVar[bool] = False
+    """Whether it begins where a parameter's `prior` expects good values, if there is one objective."""
 
 
 class Auto(SamplerOptions):
@@ -72,6 +74,7 @@ class Auto(SamplerOptions):
     """
 
     factory = "workbench.study.samplers:make_auto"
+    reads_priors = True
     max_process_results: ClassVar[int] = 200
     """With more results a Gaussian process would take longer to propose than many a trial takes to train."""
 

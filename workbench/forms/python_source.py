@@ -128,9 +128,9 @@ def _domain(written: Any) -> Any:
     """Return a parameter as a call of its type, or as written if it is shorter or invalid."""
     if not isinstance(written, dict):
         return written
-    when = written.get("when")
+    kept = {key: written[key] for key in ("prior", "when") if written.get(key) is not None}
     try:
-        domain = Space.model_validate({"x": {key: item for key, item in written.items() if key != "when"}})
+        domain = Space.model_validate({"x": {key: item for key, item in written.items() if key not in kept}})
     except ValidationError:
         return written
     match domain.root["x"]:
@@ -142,7 +142,7 @@ def _domain(written: Any) -> Any:
             kind, fields = "Choice", {"choices": list(choices)}
         case Fixed(value=value):
             kind, fields = "Fixed", {"value": value}
-    return _Call(kind, fields if when is None else fields | {"when": when})
+    return _Call(kind, fields | kept)
 
 
 def _render(value: Any, indent: int) -> str:

@@ -125,6 +125,7 @@ class History:
                     seed=event.seed,
                     source=event.source,
                     proposed_unix_s=event.time_unix_s,
+                    choosing_s=event.choosing_s,
                 )
             case CheckpointsDeleted():
                 trial = self.trials[event.trial]

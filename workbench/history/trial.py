@@ -77,6 +77,7 @@ class Trial:
     seed: int
     source: str
     proposed_unix_s: float
+    choosing_s: float | None = None
     state: TrialState = "waiting"
     reason: Reason | None = None
     message: str | None = None

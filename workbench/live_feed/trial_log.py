@@ -6,7 +6,6 @@ log is left to the worker; where no worker writes it to this machine, it is read
 
 from __future__ import annotations
 
-import re
 from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Annotated
 from pydantic import BaseModel, ConfigDict, Field
 
 from workbench.artifacts import Artifacts
+from workbench.formatting import without_escapes
 from workbench.live_feed.action_messages import Name
 from workbench.runs.descriptions import log_file
 
@@ -23,7 +23,6 @@ MAX_LINE_CHARS = 2_000
 MAX_SHOWN_CHARS = 64_000
 _CHUNK_BYTES = 2 << 20
 _END_BYTES = 128 << 10
-_ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 
 
 class TrialLogQuery(BaseModel):
@@ -116,7 +115,7 @@ class TrialLogReader:
         text = self.query.text.casefold()
         for line in lines:
             # A bar of progress writes over itself: what stands there in the end is shown.
-            shown = _ESCAPES.sub("", line.decode(errors="replace").rstrip("\r").rpartition("\r")[2])
+            shown = without_escapes(line.decode(errors="replace").rstrip("\r").rpartition("\r")[2])
             if text in shown.casefold():
                 yield shown[:MAX_LINE_CHARS]
 

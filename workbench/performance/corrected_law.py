@@ -21,8 +21,9 @@ Columns = Mapping[str, Array]
 """One array of the same length for each name: what a law and a part read."""
 
 NORMAL_90 = 1.6449
-# The matrices are small: threads wait for each other, on a busy machine ten times as long as one computes.
-_on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
+on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
+"""For functions of small matrices, where threads only wait for each other."""
+
 _ROWS_TO_FIT = 400
 _ROWS_TO_ADAPT = 250
 # No plan is timed or weighed more exactly.
@@ -35,11 +36,11 @@ _FACTORS = (2.0, 1.5)
 _DOUBT = 0.7
 _MIN_GAIN = 1e-3
 # A row that is this many stated deviations off is taken to be as much noisier, and twice that.
-_OUTLYING = 3.0
-_DISCOUNT = 2.0
+OUTLYING = 3.0
+DISCOUNT = 2.0
 # Held-out rows outweigh the stated spread once they are more than this.
 _ROWS_OF_TRUST = 20
-_TRUST_RANGE = (0.6, 2.0)
+_MAX_TRUST = 2.0
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ class CorrectedLaw:
         parameters: The fitted parameters of the law.
     """
 
-    @_on_one_thread
+    @on_one_thread
     def __init__(
         self,
         law: Callable[[Array, Columns], Array],
@@ -120,18 +121,18 @@ class CorrectedLaw:
         self._usual = np.array([*(part.deviation for part in parts), noise])
         self._sizes = self._usual
         self._noise_factors = np.ones(len(logs))
-        self._chosen = _spread_over(len(logs), _ROWS_TO_FIT)
+        self._chosen = spread_over(len(logs), _ROWS_TO_FIT)
         self.parameters = self._fit(belief.starts, whole=settles)
         for _ in range(_ROUNDS):
             self._condition(groups, settles=settles)
             off = np.abs(self._held_out)
-            self._noise_factors = np.where(off > _OUTLYING, _DISCOUNT * off, 1.0)
+            self._noise_factors = np.where(off > OUTLYING, DISCOUNT * off, 1.0)
             self._adapt()
             if settles:
                 self.parameters = self._fit([self.parameters])
         self._condition(groups, settles=settles)
 
-    @_on_one_thread
+    @on_one_thread
     def predict(self, columns: Columns) -> tuple[Array, Array]:
         """Predict logarithms and their standard deviations, [n] each."""
         logs, slopes = jacobian(lambda at: self._law(at, columns), self.parameters)
@@ -167,7 +168,7 @@ class CorrectedLaw:
 
     def _adapt(self) -> None:
         """Choose the sizes of the parts under which what is left over is most probable, a size at a time."""
-        rows = _spread_over(len(self._logs), _ROWS_TO_ADAPT)
+        rows = spread_over(len(self._logs), _ROWS_TO_ADAPT)
         columns = {name: values[rows] for name, values in self._measured.items()}
         logs, slopes = jacobian(lambda at: self._law(at, columns), self.parameters)
         left = self._logs[rows] - logs + slopes @ (self.parameters - self._belief.means)
@@ -212,14 +213,14 @@ class CorrectedLaw:
         of_rows = precision - across @ self._parameter_covariance @ across.T
         self._held_out = _held_out(of_rows, left, groups)
         # What lies far from the measured rows is not like those held out.
-        self._trust = _trust(self._held_out) if settles else 1.0
+        self._trust = trust_of(self._held_out) if settles else 1.0
 
 
 def order_of(columns: Columns, logs: Array, most: int) -> NDArray[np.int_]:
     """Return the rows in an order that depends on their contents alone, no more than `most` of them."""
     names = sorted(columns)
     order = np.lexsort([logs, *(columns[name] for name in names)])
-    return order[_spread_over(len(order), most)]
+    return order[spread_over(len(order), most)]
 
 
 def _held_out(precision: Array, left: Array, groups: Sequence[object]) -> Array:
@@ -235,19 +236,24 @@ def _held_out(precision: Array, left: Array, groups: Sequence[object]) -> Array:
     return found
 
 
-def _trust(standardised: Array) -> float:
-    """Return by what factor errors of held-out rows exceed the stated ones; near 1 where rows are few."""
+def trust_of(standardised: Array, lowest: float = 0.6) -> float:
+    """Return by what factor errors of held-out rows exceed the stated ones; near 1 where rows are few.
+
+    Args:
+        standardised: By how many stated deviations each row is off.
+        lowest: The least factor.
+    """
     found = float(np.quantile(np.abs(standardised), 0.9)) / NORMAL_90
     num_rows = len(standardised)
     factor = (num_rows * found + _ROWS_OF_TRUST) / (num_rows + _ROWS_OF_TRUST)
-    return float(np.clip(factor, *_TRUST_RANGE))
+    return float(np.clip(factor, lowest, _MAX_TRUST))
 
 
 def _length(columns: Columns) -> int:
     return len(next(iter(columns.values())))
 
 
-def _spread_over(num_rows: int, most: int) -> NDArray[np.int_]:
+def spread_over(num_rows: int, most: int) -> NDArray[np.int_]:
     """Return rows to work with where all would take too long."""
     if num_rows <= most:
         return np.arange(num_rows)

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from workbench.performance.corrected_law import Array, Columns
 
-SHAPE = ("layers", "hidden", "heads", "feed_forward", "vocabulary", "sequence")
 _DIMENSIONS = ("nodes", "replicas", "stages", "tensor", "zero", "micro_batch", "accumulation")
 # A model of the size that most tables measure; heads and feed_forward follow from hidden.
 _USUAL = {"layers": 24.0, "hidden": 2048.0, "vocabulary": 51_200.0, "sequence": 1024.0}
@@ -118,11 +117,6 @@ def _usual_shape(plans: Sequence[ParallelPlan]) -> dict[str, float]:
         if known:
             found[name] = float(np.exp(np.mean(np.log(sorted(set(known))))))
     return found
-
-
-def model_of(plan: ParallelPlan) -> tuple[int | None, ...]:
-    """Return what tells the models of plans apart."""
-    return tuple(getattr(plan.shape, name) for name in SHAPE)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from workbench.performance.corrected_law import NORMAL_90, Array, CorrectedLaw, Part, order_of
-from workbench.performance.parallel_plans import ParallelPlan, Range, model_of, put_in_columns
+from workbench.performance.parallel_plans import ParallelPlan, Range, put_in_columns
 from workbench.performance.parallel_step_law import ParallelStepLaw
 from workbench.performance.step_time import Prediction
 
@@ -65,10 +65,10 @@ def predict_steps(measured: Sequence[MeasuredStep], plans: Sequence[ParallelPlan
     """
     if not measured:
         raise ValueError("step times are predicted from one measurement or more")
-    models = {model_of(each.plan) for each in measured}
+    models = {each.plan.shape for each in measured}
     found: dict[int, Prediction] = {}
     for is_measured in (True, False):
-        wanted = [index for index, plan in enumerate(plans) if (model_of(plan) in models) is is_measured]
+        wanted = [index for index, plan in enumerate(plans) if (plan.shape in models) is is_measured]
         if wanted:
             predictions = _predict(measured, [plans[index] for index in wanted], is_measured=is_measured)
             found.update(zip(wanted, predictions, strict=True))
@@ -83,7 +83,7 @@ def _predict(
     order = order_of(columns, log_times, MAX_ROWS)
     columns, log_times = {name: values[order] for name, values in columns.items()}, log_times[order]
     law = ParallelStepLaw(columns)
-    groups = [(model_of(known[at]), known[at].replicas, known[at].stages, known[at].tensor) for at in order]
+    groups = [(known[at].shape, known[at].replicas, known[at].stages, known[at].tensor) for at in order]
     fitted = CorrectedLaw(
         law.log_step, law.believe(columns, log_times), _PARTS, _NOISE, columns, log_times, groups,
         settles=is_measured,

@@ -36,7 +36,7 @@ from workbench.performance.corrected_law import (
     Part,
     order_of,
 )
-from workbench.performance.parallel_plans import ParallelPlan, Range, model_of, put_in_columns
+from workbench.performance.parallel_plans import ParallelPlan, Range, put_in_columns
 from workbench.performance.step_law import p_norm
 
 MAX_ROWS = 1500
@@ -126,7 +126,7 @@ def predict_memory(measured: Sequence[MeasuredPeak], plans: Sequence[ParallelPla
     order = order_of(columns, logs, MAX_ROWS)
     columns, logs = {name: values[order] for name, values in columns.items()}, logs[order]
     groups = [
-        (model_of(plan), plan.replicas, plan.stages, plan.tensor, plan.zero)
+        (plan.shape, plan.replicas, plan.stages, plan.tensor, plan.zero)
         for plan in (known[at] for at in order)
     ]
     is_size_known = all(plan.shape.layers and plan.shape.hidden for plan in known)

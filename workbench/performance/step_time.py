@@ -13,36 +13,34 @@ from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-from threadpoolctl import threadpool_limits
 
+from workbench.performance.corrected_law import (
+    DISCOUNT,
+    NORMAL_90,
+    OUTLYING,
+    Array,
+    on_one_thread,
+    spread_over,
+    trust_of,
+)
 from workbench.performance.extrapolation import Support
 from workbench.performance.least_squares import jacobian, minimise
 from workbench.performance.residuals import Misfit, adapt, covariance, noisy_covariance
 from workbench.performance.step_law import LAWS, PARAMETERS, Plans, StepLaw, believe
 from workbench.performance.topology import Topology
 
-Array = NDArray[np.float64]
-# The matrices are small: threads wait for each other, on a busy machine ten times as long as one computes.
-_on_one_thread = threadpool_limits.wrap(limits=1, user_api="blas")
-NORMAL_90 = 1.6449
 MAX_ROWS = 2000
 _ROUNDS = 2
 _POINTS_AT_ONCE = 1000
 _ROWS_TO_ADAPT = 250
 _ROWS_TO_FIT = 500
-# Held-out rows outweigh the stated spread once they are more than this.
-_ROWS_OF_TRUST = 20
-_TRUST_RANGE = (0.7, 2.0)
+_LOWEST_TRUST = 0.7
 # The error of step - synchronisation as computing time: the two clocks do not start and end together.
 _COMPUTE_DEVIATION = 0.15
 _ROWS_OF_COMPUTE = 20
 _MAX_SYNC_SHARE = 0.9
 # Further starts: little and much that grows with the batch, slow links between nodes, much overlap.
 _FURTHER_STARTS = (("share", -1.0), ("share", 1.0), ("network", -1.0), ("overlap", 1.0))
-# A row that is this many stated deviations off is taken to be as much noisier, and twice that.
-_OUTLYING = 3.0
-_DISCOUNT = 2.0
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ class Prediction(NamedTuple):
     extrapolated: bool
 
 
-@_on_one_thread
+@on_one_thread
 def fit(measurements: Sequence[Measurement]) -> StepTimeModel:
     """Fit a model of step times; the same measurements give the same model.
 
@@ -149,7 +147,7 @@ class StepTimeModel:
             self.parameters = self._fit_parameters(first=False)
         self._condition()
 
-    @_on_one_thread
+    @on_one_thread
     def predict(self, points: Sequence[Point]) -> list[Prediction]:
         """Predict steps of plans.
 
@@ -181,7 +179,7 @@ class StepTimeModel:
         ]
 
     def _fit_parameters(self, *, first: bool) -> Array:
-        rows = _spread_over(len(self.plans), _ROWS_TO_FIT)
+        rows = spread_over(len(self.plans), _ROWS_TO_FIT)
         plans, log_times = self.plans.rows(rows), self._log_times[rows]
         means, deviations = self._beliefs
         whiten = np.linalg.inv(
@@ -202,7 +200,7 @@ class StepTimeModel:
         return minimise(residuals, means, deviations, starts)
 
     def _adapt_misfit(self) -> None:
-        rows = _spread_over(len(self.plans), _ROWS_TO_ADAPT)
+        rows = spread_over(len(self.plans), _ROWS_TO_ADAPT)
         plans = self.plans.rows(rows)
         means, deviations = self._beliefs
         logs, slopes = jacobian(lambda at: self.law.log_step(at, plans), self.parameters)
@@ -247,11 +245,11 @@ class StepTimeModel:
         # A row that is discounted is still judged by the noise that is usual.
         usual = variances - self._misfit.noise**2 * (self._noise_factors**2 - 1.0)
         self._held_out = weights * variances / np.sqrt(usual)
-        self._trust = _trust(self._held_out)
+        self._trust = trust_of(self._held_out, _LOWEST_TRUST)
 
     def _discount_outliers(self) -> None:
         off = np.abs(self._held_out)
-        self._noise_factors = np.where(off > _OUTLYING, _DISCOUNT * off, 1.0)
+        self._noise_factors = np.where(off > OUTLYING, DISCOUNT * off, 1.0)
 
     def _predict_logs(self, plans: Plans) -> tuple[Array, Array]:
         """Return the logarithms of step times and their standard deviations."""
@@ -298,18 +296,3 @@ class _Computing:
     def curvature(self, law: StepLaw, parameters: Array) -> Array:
         slopes = jacobian(lambda at: self.residuals(law, at), parameters)[1]
         return slopes.T @ slopes
-
-
-def _trust(standardised: Array) -> float:
-    """Return by what factor errors of held-out rows exceed the stated ones; near 1 where rows are few."""
-    found = float(np.quantile(np.abs(standardised), 0.9)) / NORMAL_90
-    num_rows = len(standardised)
-    factor = (num_rows * found + _ROWS_OF_TRUST) / (num_rows + _ROWS_OF_TRUST)
-    return float(np.clip(factor, *_TRUST_RANGE))
-
-
-def _spread_over(num_rows: int, most: int) -> NDArray[np.int_]:
-    """Return rows to work with where all would take too long."""
-    if num_rows <= most:
-        return np.arange(num_rows)
-    return np.sort(np.random.default_rng(0).permutation(num_rows)[:most])

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import html
 from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
-from workbench.formatting import MISSING, format_count, format_duration, format_value
+from workbench.formatting import MISSING, format_count, format_duration, format_percent, format_value
 from workbench.history import failure_groups
 from workbench.plots.prepare_trials import searched
 from workbench.plots.run_data import RunData
@@ -94,8 +95,22 @@ def space(run: RunData) -> list[str]:
     if not rows:
         return []
     sampler, num_objectives = run.experiment.sampler, len(run.experiment.objectives)
-    proposed = f"<p>{text(sampler.describe(num_objectives))}</p>"
-    return ["<h2>Search space</h2>", proposed, table(heads, rows, None)]
+    proposed = f"{sampler.describe(num_objectives)}{_cost_of_proposals(run)}"
+    return ["<h2>Search space</h2>", f"<p>{text(proposed)}</p>", table(heads, rows, None)]
+
+
+def _cost_of_proposals(run: RunData) -> str:
+    trials = [trial for trial in run.history.trials.values() if trial.choosing_s is not None]
+    waited_s = sum(trial.choosing_s or 0.0 for trial in trials)
+    trained_s = sum(trial.duration_s or 0.0 for trial in trials)
+    if not trained_s:
+        return ""
+    median_s = median(trial.choosing_s or 0.0 for trial in trials)
+    share = waited_s / (waited_s + trained_s)
+    return (
+        f" A proposal took {format_duration(median_s)} in the median; "
+        f"workers waited for proposals {format_percent(share)} of their time."
+    )
 
 
 def environment(run: RunData) -> list[str]:

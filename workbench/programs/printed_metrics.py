@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from workbench.formatting import without_escapes
+
 Values = dict[str, float]
 Reader = Callable[[bytes], Values]
 
@@ -27,7 +29,6 @@ _FIELD = re.compile(
 )
 _FEWEST_FIELDS = 2
 _ENDS = re.compile(rb"[\r\n]+")
-_ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 _MAX_DEPTH = 4
 _MAX_UNREADABLE = 3
 PAIR_SIGNS = (b"=", b":", b"|")
@@ -159,7 +160,7 @@ class Rows:
 def _text_of(line: bytes) -> str:
     """Return a line without the sequences that color it; nothing where it is not text."""
     text = line[:MAX_LINE_BYTES].decode(errors="replace")
-    return "" if text.count("\ufffd") > _MAX_UNREADABLE else _ESCAPES.sub("", text).strip()
+    return "" if text.count("\ufffd") > _MAX_UNREADABLE else without_escapes(text).strip()
 
 
 def _numbers(found: Mapping[str, Any], prefix: str, depth: int) -> Iterator[tuple[str, float]]:

@@ -20,6 +20,7 @@ from workbench.remote.code_dependencies import (
     with_data_at,
 )
 from workbench.remote.named_files import find_named_files
+from workbench.store.trial_files import trial_folder
 
 if TYPE_CHECKING:
     from workbench.remote.code_origin import Origin
@@ -109,7 +110,7 @@ def copy_files(run: RunView, trial: int, place: Path, contents: Contents) -> Non
     Raises:
         ArtifactsError: If the files cannot be read.
     """
-    left = run.store.artifacts_of(run.run_id).below(f"trials/{trial:05d}/checkpoints")
+    left = run.store.artifacts_of(run.run_id).below(f"{trial_folder(trial)}/checkpoints")
     contents.num_bytes_by_file = dict(sorted(left.sizes().items()))
     for name in contents.num_bytes_by_file:
         with left.as_file(name) as path:

@@ -12,6 +12,7 @@ from workbench.actions import suggest
 from workbench.errors import Suggestion
 from workbench.events import RunState, TrialState
 from workbench.formatting import compact_duration, counted_noun, format_count
+from workbench.store.trial_files import trial_folder
 from workbench.workers.trial_log import log_name
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def first_traceback(history: History) -> Trial | None:
 
 def log_file(folder: Path, trial: int, rank: int = 0) -> Path:
     """Return where the log of one worker of a trial is, below the folder of its run; it need not exist."""
-    return folder / "trials" / f"{trial:05d}" / log_name(rank)
+    return folder / trial_folder(trial) / log_name(rank)
 
 
 def attachment_file(trial: int, file: str) -> str:
@@ -92,7 +93,7 @@ def attachment_file(trial: int, file: str) -> str:
         trial: Number of the trial.
         file: The name of the file, or its path below the folder of the trial.
     """
-    return f"trials/{trial:05d}/attachments/{file.rpartition('/')[2]}"
+    return f"{trial_folder(trial)}/attachments/{file.rpartition('/')[2]}"
 
 
 def plain(value: Any) -> Any:

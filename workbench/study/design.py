@@ -1,7 +1,11 @@
-"""The first configurations of `auto`, which cover the space evenly and need no result."""
+"""The first configurations of `auto`, which need no result.
+
+They cover the space evenly, except where a parameter has a prior: there they gather.
+"""
 
 from __future__ import annotations
 
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -10,7 +14,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
 
-from workbench.study.encoding import Encoding
+from workbench.study.encoding import PRIOR_SPREAD, Encoding
 from workbench.study.parameters import Parameters
 
 
@@ -39,8 +43,17 @@ class DesignSampler(BaseSampler):
     ) -> dict[str, Any]:
         """Propose a configuration."""
         units = _spread_point(trial.number, len(self.encoding.distributions), self._seed)
+        units = self._near_prior(units, is_first=trial.number == 0)
         points, exists = self.encoding.snap(units[None])
         return self.encoding.params(points[0], exists[0])
+
+    def _near_prior(self, units: np.ndarray, *, is_first: bool) -> np.ndarray:
+        """Move parameters with a prior to values near it; in the first configuration they are just there."""
+        near, is_choice = self.encoding.near, self.encoding.is_choice
+        offsets = [NormalDist(0.0, PRIOR_SPREAD).inv_cdf(min(max(unit, 1e-6), 1 - 1e-6)) for unit in units]
+        # Half of the draws of a choice are the one that is believed to be good.
+        drawn = np.where(is_choice, np.where(units < 0.5, near, 2 * units - 1), near + offsets)
+        return np.where(np.isnan(near), units, np.clip(near if is_first else drawn, 0.0, 1.0))
 
     def sample_independent(
         self,

@@ -12,10 +12,14 @@ from typing import Any
 import numpy as np
 from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
 
-from workbench.space import same_value
+from workbench.space import Fixed, same_value
 from workbench.study.parameters import Parameters
 
 _ABSENT = 0.5
+# How far good values may be from where they are believed to be, as a share of a range, and by how much the
+# logarithm of the probability of every other choice is lower.
+PRIOR_SPREAD = 0.15
+_OTHER_CHOICE = 2.0
 
 
 class Encoding:
@@ -25,6 +29,7 @@ class Encoding:
         distributions: Optuna's distribution of each column, by name.
         groups: For each feature, the number of its column.
         is_choice: For each column, whether its values have no order.
+        near: For each column, the unit near which good values are believed to be; NaN without a belief.
     """
 
     def __init__(self, parameters: Parameters) -> None:
@@ -41,11 +46,20 @@ class Encoding:
         self.is_choice = np.array(
             [isinstance(found, CategoricalDistribution) for found in self.distributions.values()]
         )
+        self.near = np.array([self._belief(parameters, name) for name in self._names])
         groups: list[int] = []
         for column, found in enumerate(self.distributions.values()):
             size = len(found.choices) if isinstance(found, CategoricalDistribution) else 1
             groups += [column] * (size + bool(self._conditions[column]))
         self.groups = np.array(groups)
+
+    def _belief(self, parameters: Parameters, name: str) -> float:
+        domain = parameters.space.root[name]
+        if isinstance(domain, Fixed) or domain.prior is None:
+            return float("nan")
+        found = self.distributions[name]
+        value = parameters.to_optuna({name: domain.prior.near})[name]
+        return float(_units(found, np.array([found.to_internal_repr(value)]))[0])
 
     def _condition(self, parameters: Parameters, name: str) -> list[tuple[int | None, list[float]]]:
         """Return pairs of a parent's column and its wanted values, as indices of choices or as numbers.
@@ -91,6 +105,22 @@ class Encoding:
                 else:
                     exists[:, column] &= exists[:, parent] & np.isin(values[:, parent], wanted)
         return np.where(exists, snapped, _ABSENT), exists
+
+    def log_prior(self, units: np.ndarray, exists: np.ndarray) -> np.ndarray:
+        """Return the logarithm of how probable good values are believed to be there, up to a constant.
+
+        Args:
+            units: Points of configurations, shape [n, columns].
+            exists: Which parameters exist in them, same shape.
+
+        Returns:
+            Shape [n]; 0 where every parameter has the value that is believed to be good.
+        """
+        distance = units - self.near
+        other = np.where(np.abs(distance) > 1e-9, -_OTHER_CHOICE, 0.0)
+        # Cauchy's distribution has heavy tails: a belief that is far off is forgotten soon.
+        log_prior = np.where(self.is_choice, other, -np.log1p((distance / PRIOR_SPREAD) ** 2))
+        return np.where(exists & ~np.isnan(self.near), log_prior, 0.0).sum(1)
 
     def features(self, units: np.ndarray, exists: np.ndarray) -> np.ndarray:
         """Return the features of configurations, shape [n, features]."""

@@ -60,6 +60,12 @@ def limits_of_new_trial(experiment: Experiment, violations: Mapping[str, float] 
     return {"system_attrs": {_LIST: _as_list(experiment, violations)}}
 
 
+def keeps_limits(trial: FrozenTrial) -> bool:
+    """Return whether an ended trial breaks no limit."""
+    found = trial.constraints.values() if _ARE_NAMED else _stored_limits(trial)
+    return all(violation <= 0 for violation in found)
+
+
 def limit_options(sampler: Callable[..., BaseSampler]) -> dict[str, Any]:
     """Return the options with which a sampler of Optuna reads limits; none where it does so anyway.
 

@@ -30,6 +30,8 @@ from workbench.study.parameters import Parameters
 _ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
 # How many standard deviations above the mean a configuration is valued. Chosen by `bench-search`.
 _OPTIMISM = 2.0
+# The weight of what a person believes, before it is divided by the square of the number of results.
+_PRIOR_WEIGHT = 10.0
 _GROWTH = 1.15
 # Candidates: drawn anywhere and around the best results, then varied in rounds.
 _NUM_RANDOM = 512
@@ -41,6 +43,9 @@ _SPREADS = (0.03, 0.1, 0.25)
 _CHANGED_SHARES = (0.15, 0.4, 1.0)
 _NEAREST = 3
 _KEPT = -1.0  # the violation of a limit that a result does not name
+
+_Score = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
+"""Values points, given which parameters exist in them, and their features."""
 
 
 class ProcessSampler(DesignSampler):
@@ -90,14 +95,17 @@ class ProcessSampler(DesignSampler):
             for name, violations in violations_of(self._results).items()
         ]
 
-        def score(candidates: np.ndarray) -> np.ndarray:
-            mean, deviation = goal.process.predict(candidates)
-            scores = mean + _OPTIMISM * deviation
+        prior_weight = _PRIOR_WEIGHT / len(values) ** 2
+
+        def score(points: np.ndarray, exists: np.ndarray, features: np.ndarray) -> np.ndarray:
+            mean, deviation = goal.process.predict(features)
+            scores = mean + _OPTIMISM * deviation + prior_weight * self.encoding.log_prior(points, exists)
             for limit in limits:
-                scores += limit.log_chance_at_most(0.0, candidates)
+                scores += limit.log_chance_at_most(0.0, features)
             return scores
 
-        best = np.argsort(-score(features[: len(values)]), kind="stable")[:_NUM_STARTS]
+        ended = slice(len(values))
+        best = np.argsort(-score(tried[ended], exists[ended], features[ended]), kind="stable")[:_NUM_STARTS]
         return self._climb(score, tried[best], {row.tobytes() for row in features})
 
     def _model(self, name: str, features: np.ndarray, values: np.ndarray, fitted: np.ndarray) -> _Model:
@@ -116,9 +124,7 @@ class ProcessSampler(DesignSampler):
             )
         return _Model(process, scale)
 
-    def _climb(
-        self, score: Callable[[np.ndarray], np.ndarray], starts: np.ndarray, tried: set[bytes]
-    ) -> tuple[np.ndarray, np.ndarray]:
+    def _climb(self, score: _Score, starts: np.ndarray, tried: set[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """Return the configuration of the highest score that was found; a new one if there is any."""
         random, columns = self._random, starts.shape[1]
         near = np.repeat(starts, math.ceil(_NUM_LOCAL / len(starts)), axis=0)
@@ -134,7 +140,7 @@ class ProcessSampler(DesignSampler):
 
     def _judge(
         self,
-        score: Callable[[np.ndarray], np.ndarray],
+        score: _Score,
         units: np.ndarray,
         tried: set[bytes],
         before: _Candidates | None = None,
@@ -142,7 +148,7 @@ class ProcessSampler(DesignSampler):
         """Return the candidates of the highest scores, best first, among new points and those before."""
         points, exists = self.encoding.snap(units)
         features = self.encoding.features(points, exists)
-        scores = score(features)
+        scores = score(points, exists, features)
         scores[[row.tobytes() in tried for row in features]] = -np.inf
         if before is not None:
             points = np.concatenate([before.points, points])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import optuna
 from optuna.pruners import (
     BasePruner,
@@ -13,12 +15,17 @@ from optuna.pruners import (
     WilcoxonPruner,
 )
 from optuna.study import StudyDirection
-from optuna.trial import FrozenTrial
+from optuna.trial import FrozenTrial, TrialState
 
 from workbench.experiment import Experiment
-from workbench.experiment.pruners import PrunerOptions
+from workbench.experiment.pruners import Curves, PrunerOptions
 from workbench.registry import load_object
 from workbench.space import Choice, Fixed
+from workbench.study.limits import keeps_limits
+
+# Complete trials before curves can be compared, and how many of the latest curves are.
+_MIN_COMPLETE = 2
+_MAX_CURVES = 100
 
 
 class PatiencePruner(BasePruner):
@@ -43,6 +50,67 @@ class PatiencePruner(BasePruner):
         sign = 1 if study.direction == StudyDirection.MINIMIZE else -1
         best = min(values, key=lambda rung: (sign * values[rung], rung))
         return max(values) - best >= self._patience
+
+
+class CurvePruner(BasePruner):
+    """Stops a trial whose learning curve is unlikely to end better than the best one did."""
+
+    def __init__(self, chance: float, grace: int, num_epochs: int | None) -> None:
+        """Make the pruner.
+
+        Args:
+            chance: A trial is stopped if its probability to end as the best is lower, in (0, 0.5).
+            grace: Rungs before the first decision; further ones follow after each half of a doubling.
+            num_epochs: Last rung of trials whose parameters do not name their epochs; None where only
+                complete trials show it.
+        """
+        self._chance = chance
+        self._grace = grace
+        self._num_epochs = num_epochs
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        """Return whether the trial is unlikely to end as the best."""
+        rungs = sorted(trial.intermediate_values)
+        if not self._decides_at(rungs):
+            return False
+        sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
+        others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
+        ends = [
+            max(other.intermediate_values.items())
+            for other in others
+            if other.state == TrialState.COMPLETE and other.intermediate_values and keeps_limits(other)
+        ]
+        if len(ends) < _MIN_COMPLETE:
+            return False
+        end = float(trial.params.get("epochs", self._num_epochs) or max(rung for rung, _ in ends))
+        if end <= rungs[-1]:
+            return False
+        return (
+            self._chance_of(trial, others, end, sign, max(sign * value for _, value in ends)) < self._chance
+        )
+
+    def _decides_at(self, rungs: list[int]) -> bool:
+        """Return whether a decision is due at the last rung that was reported."""
+        num_due = [
+            math.floor(2 * math.log2(rung / self._grace)) + 1 if rung >= self._grace else 0
+            for rung in (0, *rungs)[-2:]
+        ]
+        return num_due[-1] > num_due[0]
+
+    def _chance_of(
+        self, trial: FrozenTrial, others: list[FrozenTrial], end: float, sign: float, best: float
+    ) -> float:
+        """Return the probability that a trial ends above the best; 1 where nothing is known."""
+        from workbench.study.curves import Curve, forecast  # imports SciPy, which light installations lack
+
+        curve, *known = (
+            Curve.of({rung: sign * value for rung, value in one.intermediate_values.items()})
+            for one in (trial, *others[-_MAX_CURVES:])
+        )
+        if curve is None:
+            return 1.0
+        found = forecast(curve, end, [other for other in known if other is not None])
+        return 1.0 if found is None else 1.0 - found.chance_below(best)
 
 
 def make_pruner(experiment: Experiment) -> BasePruner:
@@ -97,6 +165,16 @@ def make_percentile(experiment: Experiment, options: PrunerOptions) -> BasePrune
 def make_patience(experiment: Experiment, options: PrunerOptions) -> BasePruner:
     """Make the pruner of trials that no longer improve."""
     return PatiencePruner(experiment.early_stop.patience)
+
+
+def make_curves(experiment: Experiment, options: PrunerOptions) -> BasePruner:
+    """Make the pruner that extrapolates learning curves."""
+    assert isinstance(options, Curves)
+    num_epochs = experiment.training.epochs if experiment.trains_model else None
+    domain = experiment.search.root.get("epochs")
+    if isinstance(domain, Fixed) and isinstance(domain.value, int):
+        num_epochs = domain.value
+    return CurvePruner(options.chance, experiment.early_stop.grace, num_epochs)
 
 
 def make_wilcoxon(experiment: Experiment, options: PrunerOptions) -> BasePruner:

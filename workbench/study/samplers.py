@@ -73,6 +73,7 @@ def check(experiment: Experiment) -> None:
     """
     _check_options(experiment)
     _check_space(experiment)
+    _check_priors(experiment)
     if experiment.sampler.kind.enumerates_grid:
         _check_grid(experiment)
     try:
@@ -120,6 +121,18 @@ def _check_space(experiment: Experiment) -> None:
             "in every configuration",
             field="sampler.name", allowed=allowed,
         )  # fmt: skip
+
+
+def _check_priors(experiment: Experiment) -> None:
+    if experiment.sampler.kind.reads_priors and len(experiment.objectives) == 1:
+        return
+    for name, domain in experiment.search.root.items():
+        if not isinstance(domain, Fixed) and domain.prior is not None:
+            raise ExperimentError(
+                "only the sampler auto reads it, and only with one objective", field=f"search.{name}.prior",
+                next_step="Remove it, or begin with a configuration that you add to the run: "
+                "workbench enqueue.",
+            )  # fmt: skip
 
 
 def _check_grid(experiment: Experiment) -> None:

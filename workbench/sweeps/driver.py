@@ -278,9 +278,11 @@ class Driver:
         self._orders.start_together(free, len(self._running), share.request)
 
     def _propose(self) -> int | None:
+        began_s = time.perf_counter()
         if (proposal := self.study.ask(repeats_only=not has_room(self.history))) is None:
             return None
-        self._ledger.record(proposal.event())
+        choosing_s = time.perf_counter() - began_s
+        self._ledger.record(proposal.event().model_copy(update={"choosing_s": choosing_s}))
         return proposal.trial
 
     # Limits and the end.

@@ -9,6 +9,7 @@ import dataclasses
 
 from workbench.artifacts import Artifacts
 from workbench.history import Trial
+from workbench.store.trial_files import trial_folder
 from workbench.sweeps.cluster import known_plan
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.messages import Order
@@ -75,7 +76,7 @@ class Orders:
             objects=self._artifacts.below("objects").url if experiment.payload_hashes() else None,
             params=dict(trial.params),
             seed=trial.seed,
-            folder=self._artifacts.below(f"trials/{trial.number:05d}").url,
+            folder=self._artifacts.below(trial_folder(trial.number)).url,
             resume=True,
             plan=decided,
             patterns=self._ledger.alerts.patterns,

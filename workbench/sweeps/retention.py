@@ -16,11 +16,12 @@ from workbench.errors import ArtifactsError
 from workbench.events import CheckpointSaved, CheckpointsDeleted, Event, Noted
 from workbench.formatting import format_bytes
 from workbench.history import Trial
+from workbench.store.trial_files import TRIALS, trial_folder
 from workbench.sweeps.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
-_TRIALS, _CHECKPOINTS = "trials", "checkpoints"
+_CHECKPOINTS = "checkpoints"
 
 
 class Retention:
@@ -77,7 +78,7 @@ class Retention:
 
     def _take_stock(self) -> dict[int, int]:
         found: dict[int, int] = {}
-        for name, size_bytes in self._artifacts.sizes(_TRIALS).items():
+        for name, size_bytes in self._artifacts.sizes(TRIALS).items():
             _, number, kind, *_ = [*name.split("/"), "", ""]
             if kind == _CHECKPOINTS and number.isdecimal():
                 found[int(number)] = found.get(int(number), 0) + size_bytes
@@ -146,4 +147,4 @@ class Retention:
 
 
 def _folder(number: int) -> str:
-    return f"{_TRIALS}/{number:05d}/{_CHECKPOINTS}"
+    return f"{trial_folder(number)}/{_CHECKPOINTS}"

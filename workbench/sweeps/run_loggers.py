@@ -16,6 +16,7 @@ from workbench.attachments import Attachment
 from workbench.errors import LeaseError, StoreError
 from workbench.events import AttachmentSaved, Event, Noted, TrialEnded, TrialReported, TrialStarted
 from workbench.loggers import Forwarding, LoggedRun
+from workbench.store.trial_files import trial_folder
 from workbench.sweeps.ledger import Ledger
 
 CLOSE_PATIENCE_S = 20.0
@@ -82,5 +83,5 @@ class RunLoggers:
                 self._forwarding.put("end", event.trial, event.state)
 
     def _load(self, saved: AttachmentSaved) -> Attachment:
-        content = self._artifacts.read(f"trials/{saved.trial:05d}/{saved.file}")
+        content = self._artifacts.read(f"{trial_folder(saved.trial)}/{saved.file}")
         return Attachment(saved.name, saved.kind, saved.file.rpartition(".")[2], content)

@@ -1,0 +1,118 @@
+"""What pruners save and what they lose, on public learning curves.
+
+Run `make bench-search`. The same trainings, in the same random order, are given to every pruner through the
+workbench's study. Printed are the share of all epochs that was trained, how often the training that would
+have ended best was stopped, and how far the best complete one is from it: 0 is the best of the drawn
+trainings, 1 their median.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import lzma
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tests.benchmarks.store_throughput import describe_machine
+from tests.builders.measured import find_measured
+from tests.builders.measured_search import draw, read_search_tasks
+from tests.builders.studies import make_experiment
+from workbench.events import TrialEnded
+from workbench.study import Study
+
+RESULTS = Path(__file__).parent / "results" / "pruning.json"
+PRUNERS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "asha": {"grace": 2},
+    "median": {"grace": 2},
+    "curves": {"grace": 2},
+    "curves, chance 0.2": {"pruner": "curves", "grace": 2, "options": {"chance": 0.2}},
+}
+NUM_DRAWN = 400
+
+
+def read_curves(search: Path, texts: Path) -> dict[str, np.ndarray]:
+    """Read learning curves, larger is better; each of shape [trainings, epochs]."""
+    params = draw(NUM_DRAWN, np.random.default_rng(0))
+    found = {f"search {task.name}": task.curves(params)[0] for task in read_search_tasks(search)}
+    for path in sorted(texts.glob("*.json.xz")):
+        with lzma.open(path) as file:
+            losses = np.array([training["valid"]["loss"] for training in json.load(file)], dtype=float)
+        found[path.name.removesuffix(".json.xz")] = -losses[np.isfinite(losses).all(1)][:NUM_DRAWN]
+    return found
+
+
+def prune(curves: np.ndarray, settings: dict[str, Any]) -> tuple[float, bool, float]:
+    """Train along all curves.
+
+    Args:
+        curves: Shape [trainings, epochs].
+        settings: The settings of early stopping.
+
+    Returns:
+        The share of epochs trained, whether the best was stopped, and the regret.
+    """
+    objective = {"metric": "loss", "goal": "maximize"}
+    study = Study(make_experiment(sampler="random", objectives=[objective], early_stop=settings))
+    num_epochs, complete = 0, list[int]()
+    for index, curve in enumerate(curves):
+        proposal = study.ask()
+        assert proposal is not None
+        last = len(curve)
+        for epoch, value in enumerate(curve, start=1):
+            if study.report(proposal.trial, epoch, {"loss": float(value)}) and epoch < len(curve):
+                last = epoch
+                break
+        num_epochs += last
+        state = "complete" if last == len(curve) else "pruned"
+        complete += [index] if state == "complete" else []
+        values = {"loss": float(curve[last - 1])}
+        study.tell(
+            proposal.trial,
+            TrialEnded.model_validate(
+                {"trial": proposal.trial, "attempt": 0, "state": state, "values": values}
+            ),
+        )
+    ends = curves[:, -1]
+    best, reached = int(ends.argmax()), float(ends[complete].max())
+    regret = (ends[best] - reached) / max(float(ends[best] - np.median(ends)), 1e-12)
+    return num_epochs / curves.size, best not in complete, float(regret)
+
+
+def main() -> None:
+    """Prune all curves with every pruner, and write the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--trials", type=int, default=40)
+    chosen = parser.parse_args()
+    search, texts = find_measured("hpo_surrogate"), find_measured("learning_curves")
+    if search is None or texts is None:
+        print(
+            "skipped: no measurements; WORKBENCH_MEASURED names the folder of hpo_surrogate/ and "
+            "learning_curves/"
+        )
+        return
+    tasks = read_curves(search, texts)
+    results: dict[str, dict[str, float]] = {}
+    print(f"\n{chosen.trials} trainings each of {len(tasks)} tasks, {chosen.seeds} orders")
+    for name, settings in PRUNERS.items():
+        found = []
+        for curves, seed in itertools.product(tasks.values(), range(chosen.seeds)):
+            order = np.random.default_rng(seed).permutation(len(curves))[: chosen.trials]
+            found.append(prune(curves[order], {"pruner": name, **settings}))
+        epochs, lost, regret = np.array(found, dtype=float).mean(0).tolist()
+        print(f"{name:18s} {epochs:6.1%} of the epochs, best lost in {lost:6.1%}, regret {regret:.3f}")
+        results[name] = {"epochs_share": epochs, "lost_share": lost, "regret": regret}
+    report = {
+        "machine": describe_machine(), "tasks": len(tasks), "seeds": chosen.seeds, "trials": chosen.trials,
+        "results_by_pruner": results,
+    }  # fmt: skip
+    RESULTS.write_text(json.dumps(report, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()
