@@ -73,7 +73,7 @@ compat: env  ## Install the lowest and the newest versions that are allowed, and
 cluster-demo: env  ## Run the digits on two nodes and PostgreSQL, lose a node halfway, write a report.
 	$(BIN)/python -m tests.faults.cluster_demo
 
-faults: env  ## Use thousands of wrong inputs, kill every process during sweeps, lose machines and the store (two hours).
+faults: env  ## Use thousands of wrong inputs, kill every process during sweeps, lose machines and the store (three hours).
 	$(BIN)/python -m tests.faults input
 	$(BIN)/python -m tests.faults damage
 	$(BIN)/python -m tests.faults leases
@@ -83,6 +83,7 @@ faults: env  ## Use thousands of wrong inputs, kill every process during sweeps,
 	$(BIN)/python -m tests.faults cluster
 	$(BIN)/python -m tests.faults clock
 	$(BIN)/python -m tests.faults storage
+	$(BIN)/python -m tests.faults endurance
 
 bench: env  ## Measure the workbench and its rivals side by side; results go to tests/benchmarks/results.
 	$(BIN)/python -m tests.benchmarks
