@@ -73,7 +73,7 @@ compat: env  ## Install the lowest and the newest versions that are allowed, and
 cluster-demo: env  ## Run the digits on two nodes and PostgreSQL, lose a node halfway, write a report.
 	$(BIN)/python -m tests.faults.cluster_demo
 
-faults: env  ## Use thousands of wrong inputs, kill every process during sweeps, lose machines and the store (two hours).
+faults: env  ## Use thousands of wrong inputs, kill every process during sweeps, lose machines and the store (three hours).
 	$(BIN)/python -m tests.faults input
 	$(BIN)/python -m tests.faults damage
 	$(BIN)/python -m tests.faults leases
@@ -83,6 +83,7 @@ faults: env  ## Use thousands of wrong inputs, kill every process during sweeps,
 	$(BIN)/python -m tests.faults cluster
 	$(BIN)/python -m tests.faults clock
 	$(BIN)/python -m tests.faults storage
+	$(BIN)/python -m tests.faults endurance
 
 bench: env  ## Measure the workbench and its rivals side by side; results go to tests/benchmarks/results.
 	$(BIN)/python -m tests.benchmarks
@@ -94,7 +95,7 @@ bench-search: env  ## Search public trainings with our sampler and Optuna's (hou
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'
 	$(BIN)/python -m tests.benchmarks search pruning
 
-bench-scripts: env  ## Start a script as a trial, compared with a plain agent, Ray Tune and our function (ten minutes).
+bench-scripts: env  ## Start a script as a trial, compared with a plain agent, Ray Tune and our function.
 	$(BIN)/python -m tests.benchmarks script_start
 
 bench-choice: env  ## Advise on small tasks, compared with brute force, Ray Tune and Lightning (an hour, on an idle machine).

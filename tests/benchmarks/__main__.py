@@ -13,6 +13,7 @@ BENCHMARKS = (
     "scale_efficiency",
     "gang_start",
     "sweep_overhead",
+    "script_start",
     "advisor_step_time",
     "advisor_plans",
     "advisor_batch",

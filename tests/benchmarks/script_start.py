@@ -28,7 +28,7 @@ from typing import Any
 RESULTS = Path(__file__).parent / "results" / "script_start.json"
 SCRIPT = Path(__file__).parent / "script_to_start.py"
 TASKS = {"plain": [], "torch": ["--torch"]}
-NUM_TURNS = 3
+NUM_TURNS = 2
 Trials = list[tuple[float, float, float]]
 """When each trial was proposed, first reported, and had ended, in seconds of the clock."""
 
@@ -210,7 +210,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--side", choices=list(SIDES))
     parser.add_argument("--task", choices=list(TASKS), default="plain")
-    parser.add_argument("--trials", type=int, default=5)
+    parser.add_argument("--trials", type=int, default=4)
     parser.add_argument("--quick", action="store_true", help="one turn of two trials")
     arguments = parser.parse_args()
     if arguments.side:

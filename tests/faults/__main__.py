@@ -10,7 +10,7 @@ over the whole course of a sweep.
 
 Other campaigns have options of their own: `trials` (what trials do to their process), `storm` (many
 commands and runs at once), `leases` (frozen writers and clocks that jump), `damage` (files that
-rot), `input` (hostile input).
+rot), `input` (hostile input), `endurance` (10,000 trials, 50 browsers).
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ OTHERS = {
     "leases": "tests.faults.leases",
     "damage": "tests.faults.damage",
     "input": "tests.faults.hostile_input",
+    "endurance": "tests.faults.endurance",
 }
 HOUSES = {"machine": House, "cluster": ClusterHouse, "clock": ClockHouse, "storage": StorageHouse}
 ROUNDS = {"machine": 96, "cluster": 36, "clock": 24, "storage": 40}

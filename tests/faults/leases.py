@@ -113,8 +113,9 @@ def play(folder: Path, fault: str, chance: random.Random) -> list[str]:
             second = Writer(folder, url, run_id, f"second-{fault.replace(' ', '-')}")
             time.sleep(chance.random())
             _strike(fault, first, second)
-            if not try_until(lambda: second.has_leased(), PATIENCE_S) and "clock" not in fault:
-                wrong.append("nobody took over")
+            is_alive = fault in ("clock ahead", "clock behind")
+            if try_until(lambda: second.has_leased(), 5.0 if is_alive else PATIENCE_S) == is_alive:
+                wrong.append("a live writer was replaced" if is_alive else "nobody took over")
             try_until(lambda: len(second.confirmed()) > 20, 5.0)
             first.process.send_signal(signal.SIGCONT)
             if second.has_leased() and fault != "kill" and not try_until(first.has_lost, PATIENCE_S):
