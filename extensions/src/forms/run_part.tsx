@@ -22,7 +22,17 @@ import {
 } from "./text_field";
 
 /** The order in which users decide; other sections of the kernel follow. */
-const ORDER = ["objectives", "constraints", "budget", "early_stop", "resources", "advise", "alerts", "sampler", "experiment"];
+const ORDER = [
+  "objectives",
+  "constraints",
+  "budget",
+  "early_stop",
+  "resources",
+  "advise",
+  "alerts",
+  "sampler",
+  "experiment",
+];
 const OPEN_AT_FIRST = new Set(["objectives", "budget"]);
 const ELSEWHERE = new Set(["model", "loss", "data", "training", "plan", "search"]);
 const HEIGHT_PX = 620;
