@@ -85,9 +85,10 @@ class CurvePruner(BasePruner):
         end = float(trial.params.get("epochs", self._num_epochs) or max(rung for rung, _ in ends))
         if end <= rungs[-1]:
             return False
-        return (
-            self._chance_of(trial, others, end, sign, max(sign * value for _, value in ends)) < self._chance
-        )
+        best = max(sign * value for _, value in ends)
+        if sign * trial.intermediate_values[rungs[-1]] > best:
+            return False
+        return self._chance_of(trial, others, end, sign, best) < self._chance
 
     def _decides_at(self, rungs: list[int]) -> bool:
         """Return whether a decision is due at the last rung that was reported."""
