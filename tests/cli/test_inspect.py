@@ -322,6 +322,19 @@ def test_check_names_the_number_of_trials_that_a_run_gets_without_a_budget(shell
     assert "no limit on trials" in shell("check", str(shell.folder / "timed.yaml"), "--no-step")[1]
 
 
+def test_check_refuses_what_the_sampler_would_refuse_at_the_start(shell: Shell) -> None:
+    text = (
+        "train: json:dumps\nobjectives: [{metric: y, goal: minimize}]\nsampler: tpe\n"
+        "search: {x: {low: 0.0, high: 1.0, prior: {near: 0.5}}}\nbudget: {trials: 2}\n"
+    )
+    (shell.folder / "belief.yaml").write_text(text, encoding="utf-8")
+
+    status, _, errors = shell("check", str(shell.folder / "belief.yaml"), "--no-step")
+
+    assert status != 0
+    assert "search.x.prior" in errors
+
+
 @pytest.mark.parametrize(
     ("reason", "budget", "offer"),
     [

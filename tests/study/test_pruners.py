@@ -211,5 +211,5 @@ def test_curves_never_stops_what_is_better_than_every_end_so_far() -> None:
 
 
 def test_a_chance_has_limits() -> None:
-    with pytest.raises(ExperimentError, match="chance"):
+    with pytest.raises(ExperimentError, match=r"early_stop\.options\.chance: 0\.9"):
         make_experiment(early_stop={"pruner": "curves", "options": {"chance": 0.9}})

@@ -97,9 +97,11 @@ def check(
 
     try:
         experiment = read_experiment(file, read_settings(assignments))
+        from workbench.study import check as check_sampler
         from workbench.sweeps.preflight import check as check_before_start
 
         check_before_start(experiment)
+        check_sampler(experiment)
         steps = [] if no_step else _try_first_steps(experiment)
         forecast = _forecast_memory(experiment) if memory else None
     except WorkbenchError as error:

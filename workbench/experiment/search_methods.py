@@ -9,11 +9,12 @@ import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AfterValidator, Field, JsonValue, model_validator
+from pydantic import AfterValidator, Field, JsonValue, ValidationError, model_validator
 from typing_extensions import Self
 
 from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment.pruners import PRUNERS, SHARED_SETTINGS, PrunerOptions, readers_of
+from workbench.experiment.refusals import refusal
 from workbench.experiment.samplers import SAMPLERS, SamplerOptions
 from workbench.experiment.setting_types import Epochs, ExactInt, Section
 from workbench.registry import Registry
@@ -114,7 +115,10 @@ class EarlyStop(Section):
                     f"the pruner {self.pruner} has no such option", field=f"options.{name}",
                     allowed=list(self.kind.model_fields) or "no options",
                 )  # fmt: skip
-        self.kind.model_validate(self.options)
+        try:
+            self.kind.model_validate(self.options)
+        except ValidationError as error:
+            raise refusal(error, at="options") from error
         return self
 
 
