@@ -6,13 +6,13 @@ far plans are beyond those measured is worked out here too. The laws themselves 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from workbench.performance.corrected_law import Array, Columns
+from workbench.performance.corrected_law import NORMAL_90, Array, Columns
 
 _DIMENSIONS = ("nodes", "replicas", "stages", "tensor", "zero", "micro_batch", "accumulation")
 # A model of the size that most tables measure; heads and feed_forward follow from hidden.
@@ -142,6 +142,20 @@ class Range:
             {name: float(np.max(measured[column])) for name, column in names.items()},
             per_doubling,
         )
+
+    def intervals(
+        self, logs: Array, deviations: Array, columns: Columns
+    ) -> Iterator[tuple[float, float, float, bool]]:
+        """Yield each predicted value, the interval that holds nine of ten truths, and whether it is beyond.
+
+        Args:
+            logs: Logarithms of the values, [n].
+            deviations: Their standard deviations within what was measured, [n].
+            columns: The plans.
+        """
+        widths = np.exp(NORMAL_90 * np.hypot(deviations, self.deviation_beyond(columns)))
+        for value, width, is_beyond in zip(np.exp(logs), widths, self.is_beyond(columns), strict=True):
+            yield float(value), float(value / width), float(value * width), bool(is_beyond)
 
     def deviation_beyond(self, columns: Columns) -> Array:
         """Return what the logarithm of a prediction is less sure for being beyond, as a deviation, [n]."""

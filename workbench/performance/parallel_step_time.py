@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from workbench.performance.corrected_law import NORMAL_90, Array, CorrectedLaw, Part, order_of
+from workbench.performance.corrected_law import CorrectedLaw, Part, order_of
 from workbench.performance.parallel_plans import ParallelPlan, Range, put_in_columns
 from workbench.performance.parallel_step_law import ParallelStepLaw
 from workbench.performance.step_time import Prediction
@@ -91,11 +91,4 @@ def _predict(
     wanted = put_in_columns(plans, known)
     logs, deviations = fitted.predict(wanted)
     measured_range = Range.of(columns, _DEVIATION_PER_DOUBLING)
-    beyond: Array = measured_range.deviation_beyond(wanted)
-    widths = np.exp(NORMAL_90 * np.hypot(deviations, beyond))
-    return [
-        Prediction(float(time_s), float(time_s / width), float(time_s * width), bool(is_beyond))
-        for time_s, width, is_beyond in zip(
-            np.exp(logs), widths, measured_range.is_beyond(wanted), strict=True
-        )
-    ]
+    return [Prediction(*each) for each in measured_range.intervals(logs, deviations, wanted)]

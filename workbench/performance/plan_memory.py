@@ -28,7 +28,6 @@ from typing import NamedTuple
 import numpy as np
 
 from workbench.performance.corrected_law import (
-    NORMAL_90,
     Array,
     Belief,
     Columns,
@@ -136,13 +135,7 @@ def predict_memory(measured: Sequence[MeasuredPeak], plans: Sequence[ParallelPla
     wanted = put_in_columns(plans, known)
     found, deviations = fitted.predict(wanted)
     measured_range = Range.of(columns, _DEVIATION_PER_DOUBLING)
-    widths = np.exp(NORMAL_90 * np.hypot(deviations, measured_range.deviation_beyond(wanted)))
-    return [
-        MemoryPrediction(float(peak), float(peak / width), float(peak * width), bool(is_beyond))
-        for peak, width, is_beyond in zip(
-            np.exp(found), widths, measured_range.is_beyond(wanted), strict=True
-        )
-    ]
+    return [MemoryPrediction(*each) for each in measured_range.intervals(found, deviations, wanted)]
 
 
 def _believe(*, is_size_known: bool) -> Belief:
