@@ -16,7 +16,7 @@ from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
 from workbench.plan import Hardware, PartialPlan
 
-PLAIN = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none", compile="none")
+PLAIN = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none", compile="none", loaders=0)
 GIB = 2**30
 
 
@@ -150,10 +150,12 @@ def test_a_spread_keeps_the_ends_and_no_more_than_asked(values: list[int], count
 
 def test_a_variant_that_was_measured_for_another_experiment_is_not_allowed_in_this_one() -> None:
     choices = choose(make_experiment(plan={"precision": "bf16", "strategy": "fsdp"}))
-    assert choices.allows(PartialPlan.of(precision="bf16", strategy="fsdp", recompute="none", compile="none"))
+    assert choices.allows(
+        PartialPlan.of(precision="bf16", strategy="fsdp", recompute="none", compile="none", loaders=0)
+    )
     assert not choices.allows(PLAIN)
     assert not choices.allows(
-        PartialPlan.of(precision="bf16", strategy="ddp", recompute="none", compile="none")
+        PartialPlan.of(precision="bf16", strategy="ddp", recompute="none", compile="none", loaders=0)
     )
 
 
