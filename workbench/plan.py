@@ -148,9 +148,9 @@ class Plan:
     )
     strategy: str = _dimension(
         "single",
-        "How workers make one step: single, ddp, fsdp, or auto.",
+        "How workers make one step: single, ddp, zero1, fsdp, or auto.",
         advised_for="memory",
-        candidates=lambda hardware: ("ddp", "fsdp"),
+        candidates=lambda hardware: ("ddp", "zero1", "fsdp"),
     )
     recompute: str = _dimension(
         "none",
