@@ -52,12 +52,8 @@ class Loading:
         Raises:
             DataError: If it could not be loaded, or a process has ended.
         """
-        try:
+        with named_losses():
             loaded = next(self.batches)
-        except RuntimeError as error:
-            if "DataLoader worker" not in str(error):
-                raise
-            raise _ended(error) from error
         if isinstance(loaded, _Failure):
             raise loaded.error from _InLoader(f"\n{loaded.text}")
         return loaded
@@ -121,6 +117,24 @@ class Loaders:
             multiprocessing_context="fork",
             generator=torch.Generator(),  # torch's own would be drawn from, which dropout follows
         )
+
+
+@contextlib.contextmanager
+def named_losses() -> Iterator[None]:
+    """Translate torch's error about a process that ended, which may interrupt anything in the main thread.
+
+    Raises:
+        DataError: If a loader process has ended.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise DataError(
+            f"a process that loads data was ended: {str(error).strip()}", field="plan.loaders",
+            next_step="Look whether memory ran out, or the room in /dev/shm; fewer loaders need less of both.",
+        ) from error  # fmt: skip
 
 
 class _Sampler:
@@ -217,10 +231,3 @@ def _unreadable_sample(split: Split, wanted: Wanted) -> str:
             except Exception:
                 return f"sample {index} of the {part} data"
     return f"a batch of the {part} data"
-
-
-def _ended(error: Exception) -> DataError:
-    return DataError(
-        f"a process that loads data was ended: {str(error).partition(chr(10))[0]}", field="plan.loaders",
-        next_step="Look whether memory ran out, or the room in /dev/shm; fewer loaders need less of both.",
-    )  # fmt: skip

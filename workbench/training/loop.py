@@ -24,6 +24,7 @@ from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
 from workbench.training.device import join_trial
 from workbench.training.evaluation import evaluate, renew_statistics
+from workbench.training.loaders import named_losses
 from workbench.training.noise_meter import NoiseMeter
 from workbench.training.outcome import Outcome, diverged, find_divergence
 from workbench.training.source import WorkerBatch
@@ -51,7 +52,8 @@ def train(task: TrialTask, report: Report) -> Outcome:
     try:
         parts = assemble(task, worker)
         try:
-            return _Loop(task, parts, report, started_s).run()
+            with named_losses():
+                return _Loop(task, parts, report, started_s).run()
         finally:
             parts.close()
     finally:
