@@ -133,7 +133,7 @@ def named_losses() -> Iterator[None]:
             raise
         raise DataError(
             f"a process that loads data was ended: {str(error).strip()}", field="plan.loaders",
-            next_step="Look whether memory ran out, or the room in /dev/shm; fewer loaders need less of both.",
+            next_step="Look whether memory or /dev/shm was full; fewer loaders need less of both.",
         ) from error  # fmt: skip
 
 
