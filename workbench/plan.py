@@ -54,6 +54,7 @@ class Dimension:
             otherwise, or for nothing.
         candidates: The values that are tried where an experiment leaves the dimension open, by hardware. The
             first is the default. None for the sizes, which follow from the global batch.
+        option_of: Name of the dimension to some values of which it belongs; at the others it is 0.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Dimension:
     changes_result: bool = False
     advised_for: AdvisedFor = "nothing"
     candidates: Callable[[Hardware], tuple[PlanValue, ...]] | None = None
+    option_of: str | None = None
 
     @property
     def is_number(self) -> bool:
@@ -91,17 +93,27 @@ class Dimension:
             return value in self.choices
         if isinstance(value, bool) or not isinstance(value, int if self.is_number else str):
             return False
-        return not isinstance(value, int) or value >= self.minimum
+        is_none = self.option_of is not None and value == 0
+        return is_none or not isinstance(value, int) or value >= self.minimum
 
     def describe(self, value: PlanValue) -> str:
         """Return the words for a value; "" for one that goes without saying."""
         return "" if value == self.unmentioned else self.wording.format(value)
 
 
-def _dimension(default: PlanValue, description: str, **declared: Any) -> Any:
-    """Declare a dimension; arguments as the attributes of `Dimension`."""
+def _dimension(default: PlanValue, description: str, *, is_required: bool = True, **declared: Any) -> Any:
+    """Declare a dimension; arguments as the attributes of `Dimension`, and whether a plan must state it."""
     declared |= {"default": default, "description": description}
-    return dataclasses.field(metadata={"dimension": declared})
+    missing = {} if is_required else {"default": default, "kw_only": True}
+    return dataclasses.field(metadata={"dimension": declared}, **missing)
+
+
+def _exchange_option(description: str, wording: str, unit: str | None = None) -> Any:
+    """Declare what belongs to some exchanges only."""
+    return _dimension(
+        0, description, wording=wording, unit=unit, unmentioned=0, changes_result=True, advised_for="speed",
+        candidates=lambda hardware: (0,), option_of="exchange", is_required=False,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -172,6 +184,21 @@ class Plan:
         # Compiling may take longer than a whole training: it is compared where an experiment searches it.
         candidates=lambda hardware: ("none",),
     )
+    exchange: str = _dimension(
+        "allreduce",
+        "How replicas agree: allreduce, hierarchical, bf16, powersgd, onebit or topk.",
+        wording="{} exchange",
+        unmentioned="allreduce",
+        changes_result=True,
+        advised_for="speed",
+        # Others need more steps to the same loss: they are compared where an experiment searches them.
+        candidates=lambda hardware: ("allreduce",),
+        is_required=False,
+    )
+    rank: int = _exchange_option("Rank at which powersgd sends the gradient of a matrix; auto: 4.", "rank {}")
+    compression: int = _exchange_option(
+        "Of how many gradient values topk sends one; auto: 100.", "1 in {}", unit="values"
+    )
 
     @property
     def global_batch(self) -> int:
@@ -227,6 +254,10 @@ SIZES: tuple[str, ...] = tuple(dimension.name for dimension in DIMENSIONS if dim
 """The factors of the global batch."""
 VARIANT: tuple[Dimension, ...] = tuple(dimension for dimension in DIMENSIONS if not dimension.is_size)
 """What changes the work itself rather than how it is divided."""
+EXCHANGE_OPTIONS: tuple[str, ...] = tuple(
+    dimension.name for dimension in DIMENSIONS if dimension.option_of == "exchange"
+)
+"""What belongs to some exchanges only."""
 
 
 @dataclass(frozen=True)
@@ -265,10 +296,14 @@ class PartialPlan:
         return cls.of(**{name: value for name, value in known.items() if _BY_NAME[name].accepts(value)})
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return what is decided as it is stored and shown, with the global batch where that is known."""
+        """Return what is decided as it is stored and shown, with the global batch where that is known.
+
+        An option that does not apply is left out.
+        """
         stored: dict[str, JsonValue] = {}
         for name, value in self.values:
-            stored[name] = value
+            if _BY_NAME[name].option_of is None or value:
+                stored[name] = value
             if name == SIZES[-1] and self.global_batch is not None:
                 stored["global_batch"] = self.global_batch
         return stored

@@ -17,6 +17,7 @@ from workbench.advisor.advice import Estimate, Goal, MemoryNeed
 from workbench.advisor.choices import Choices
 from workbench.advisor.variants import Variant, plan_with, read_plan, variant_of
 from workbench.events import PlanMeasured
+from workbench.exchanges.capabilities import USUAL
 from workbench.performance.goodput import efficiency
 from workbench.performance.memory import MARGIN, MemoryLaw
 from workbench.performance.step_time import Measurement, Point, StepTimeModel, fit
@@ -223,7 +224,7 @@ class Knowledge:
                 peaks[known.micro_batch] = max(each.peak_bytes, peaks.get(known.micro_batch, 0))
         if len(peaks) < 2:
             holds_all = plan.strategy in STRATEGIES and capabilities_of(plan.strategy).holds_whole_model
-            is_plain = holds_all and plan.recompute == "none"
+            is_plain = holds_all and plan.recompute == "none" and plan.exchange == USUAL
             return self._estimated if is_plain else None, False
         least, most = min(peaks), max(peaks)
         per_sample = max(0.0, (peaks[most] - peaks[least]) / (most - least))
