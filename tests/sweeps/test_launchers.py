@@ -17,7 +17,8 @@ from workbench.errors import LeaseError, ResourcesError, RunError, StoreError, U
 from workbench.events import DriverStarted, TrialReported
 from workbench.head import local_head
 from workbench.store import Store
-from workbench.sweeps import driver_actor, launch
+from workbench.sweeps import driver_actor
+from workbench.sweeps.launchers import launch
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 
@@ -127,7 +128,8 @@ import sys
 import torch
 from workbench.experiment import Experiment
 from workbench.store import Store
-from workbench.sweeps import driver_actor, launch
+from workbench.sweeps import driver_actor
+from workbench.sweeps.launchers import launch
 from workbench.head import local_head
 
 SLOPE = 3.0
@@ -187,7 +189,8 @@ def test_a_module_that_was_edited_is_run_as_it_is_when_the_next_run_starts(
 import sys
 from workbench.experiment import Experiment
 from workbench.store import Store
-from workbench.sweeps import driver_actor, launch
+from workbench.sweeps import driver_actor
+from workbench.sweeps.launchers import launch
 from workbench.head import local_head
 with Store.open(sys.argv[1]) as store:
     objectives = [{"metric": "loss", "goal": "minimize"}]
