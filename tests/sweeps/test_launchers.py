@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -9,13 +10,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.services.sweeps import Sweep, driver_names, make_experiment
 from tests.services.waiting import wait_until
 from workbench.errors import LeaseError, ResourcesError, RunError, StoreError, UnknownNameError
 from workbench.events import DriverStarted, TrialReported
-from workbench.head import local_head
+from workbench.head import local_head, spare_processes
 from workbench.store import Store
 from workbench.sweeps import driver_actor
 from workbench.sweeps.launchers import launch
@@ -111,6 +113,33 @@ def test_two_runs_share_the_workers_and_keep_their_events_apart(store: Store) ->
             assert isinstance(x, float)
             assert losses == pytest.approx([x + 1, x + 1 / 2, x + 1 / 3])
         sweep.assert_sound()
+
+
+def test_drivers_and_coordinators_use_processes_that_were_started_ahead(store: Store) -> None:
+    Sweep.create(store, "curve", budget={"trials": 1}).launch().wait("complete")  # there are warm workers
+    spare_processes.replenish(2)
+    wait_until(lambda: len(ready_processes()) == 2)
+    spare_processes.replenish(2)  # there are enough
+    spare = spare_processes.idle()
+    assert len(spare) == 2
+
+    sweep = Sweep.create(store, "curve", options={"steps": 20, "pause_s": 0.1}, budget={"trials": 1}).launch()
+    sweep.wait_for(TrialReported)
+    titles = {process.pid: process.cmdline()[0] for process in spare}
+    assert titles.pop(sweep.of(DriverStarted)[0].pid) == "ray::DriverActor"
+    assert next(iter(titles.values())).startswith("ray::ResourceTrainable")
+    sweep.wait("complete")
+
+
+def ready_processes() -> list[psutil.Process]:
+    """The processes of the head that wait for work and have imported what most of it needs."""
+    return [process for process in spare_processes.idle() if has_loaded(process, "pandas")]
+
+
+def has_loaded(process: psutil.Process, package: str) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return any(package in Path(part.path).parts for part in process.memory_maps())
+    return False
 
 
 def run_python(program: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
