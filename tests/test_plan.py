@@ -22,7 +22,7 @@ PLAN = Plan(
 )  # fmt: skip
 STORED = {
     "workers": 2, "micro_batch": 32, "accumulation": 4, "global_batch": 256, "precision": "bf16",
-    "strategy": "ddp", "recompute": "blocks", "compile": "none",
+    "strategy": "ddp", "recompute": "blocks", "compile": "none", "loaders": 0,
 }  # fmt: skip
 
 ANCHOR = "    @property\n    def global_batch(self) -> int:"
@@ -130,6 +130,7 @@ def test_what_a_newer_version_or_nobody_can_have_stored_is_left_out() -> None:
     strange: dict[str, Any] = {**STORED, "tensor": 4, "precision": "fp4", "workers": True, "micro_batch": 0}
     assert PartialPlan.from_json(strange).to_json() == {
         "accumulation": 4, "strategy": "ddp", "recompute": "blocks", "compile": "none",
+        "loaders": 0,
     }  # fmt: skip
     assert PartialPlan.from_json(strange).complete() is None
     with pytest.raises(ValueError, match="workers, micro_batch, accumulation"):

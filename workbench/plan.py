@@ -101,7 +101,7 @@ class Dimension:
 def _dimension(default: PlanValue, description: str, **declared: Any) -> Any:
     """Declare a dimension; arguments as the attributes of `Dimension`."""
     declared |= {"default": default, "description": description}
-    return dataclasses.field(metadata={"dimension": declared})
+    return dataclasses.field(default=default, metadata={"dimension": declared})
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,7 @@ class Plan:
     """How a trial uses hardware: global_batch = micro_batch x accumulation x workers.
 
     Example:
-        >>> plan = Plan(workers=2, micro_batch=32, accumulation=4, precision="bf16", strategy="ddp",
-        ...             recompute="none", compile="none")
+        >>> plan = Plan(workers=2, micro_batch=32, accumulation=4, precision="bf16", strategy="ddp")
         >>> plan.global_batch
         256
         >>> plan.describe()
@@ -149,9 +148,9 @@ class Plan:
     )
     strategy: str = _dimension(
         "single",
-        "How workers make one step: single, ddp, fsdp, or auto.",
+        "How workers make one step: single, ddp, zero1, fsdp, or auto.",
         advised_for="memory",
-        candidates=lambda hardware: ("ddp", "fsdp"),
+        candidates=lambda hardware: ("ddp", "zero1", "fsdp"),
     )
     recompute: str = _dimension(
         "none",
@@ -171,6 +170,18 @@ class Plan:
         advised_for="speed",
         # Compiling may take longer than a whole training: it is compared where an experiment searches it.
         candidates=lambda hardware: ("none",),
+    )
+    loaders: int = _dimension(
+        0,
+        "Processes of each worker that read, decode and augment samples ahead; 0 loads within the step.",
+        minimum=0,
+        unit="processes",
+        wording="{} loaders",
+        unmentioned=0,
+        aliases=("dataloader_num_workers",),
+        advised_for="speed",
+        # What loading costs is measured before any number is tried.
+        candidates=lambda hardware: (0,),
     )
 
     @property

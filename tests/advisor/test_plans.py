@@ -14,9 +14,10 @@ from workbench.advisor.variants import plan_with
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
+from workbench.performance.memory import MemoryLaw
 from workbench.plan import Hardware, PartialPlan
 
-PLAIN = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none", compile="none")
+PLAIN = PartialPlan.of(precision="fp32", strategy="ddp", recompute="none", compile="none", loaders=0)
 GIB = 2**30
 
 
@@ -113,6 +114,21 @@ def test_plans_that_do_not_fit_are_left_out_and_accumulate_instead() -> None:
     assert all(plan.global_batch == 1024 for plan in plans)
 
 
+def test_what_is_too_large_for_each_worker_may_fit_where_the_optimizer_state_is_divided() -> None:
+    # Of 9 GiB beside the samples, the optimizer remembers 6.
+    estimated = MemoryLaw(GIB / 64, 9.0 * GIB, 9.0 * GIB, 6.0 * GIB)
+    known = Knowledge([], [4], limit_bytes=8 * GIB, estimated=estimated)
+    divided = PLAIN | PartialPlan.of(strategy="zero1")
+    assert not known.fits(plan_with(PLAIN, 4, 64))
+    assert known.fits(plan_with(divided, 4, 64))
+    assert not known.fits(plan_with(divided, 1, 64))
+    need = known.memory(plan_with(divided, 4, 64))
+    assert need is not None
+    assert need.value == 1.0 * GIB + 4.5 * GIB
+    cut = PLAIN | PartialPlan.of(strategy="fsdp")
+    assert known.memory(plan_with(cut, 4, 64)) is None
+
+
 def test_memory_that_does_not_grow_with_the_batch_is_flat() -> None:
     known = Knowledge([measure(1, 8, 0.01, 500), measure(1, 64, 0.01, 400)], [1], limit_bytes=None)
     need = known.memory(plan_with(PLAIN, 1, 32))
@@ -150,10 +166,12 @@ def test_a_spread_keeps_the_ends_and_no_more_than_asked(values: list[int], count
 
 def test_a_variant_that_was_measured_for_another_experiment_is_not_allowed_in_this_one() -> None:
     choices = choose(make_experiment(plan={"precision": "bf16", "strategy": "fsdp"}))
-    assert choices.allows(PartialPlan.of(precision="bf16", strategy="fsdp", recompute="none", compile="none"))
+    assert choices.allows(
+        PartialPlan.of(precision="bf16", strategy="fsdp", recompute="none", compile="none", loaders=0)
+    )
     assert not choices.allows(PLAIN)
     assert not choices.allows(
-        PartialPlan.of(precision="bf16", strategy="ddp", recompute="none", compile="none")
+        PartialPlan.of(precision="bf16", strategy="ddp", recompute="none", compile="none", loaders=0)
     )
 
 

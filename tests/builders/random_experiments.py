@@ -63,7 +63,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "accumulation": st.sampled_from(["auto", 2]),
         "precision": st.sampled_from(["auto", "fp32", "bf16"]),
         "recompute": st.sampled_from(["auto", "none", "blocks"]),
-        "strategy": st.sampled_from(["auto", "ddp", "fsdp"]),
+        "strategy": st.sampled_from(["auto", "ddp", "zero1", "fsdp"]),
         "compile": st.sampled_from(["auto", "none", "default"]),
     },
     "budget": {

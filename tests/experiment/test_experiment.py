@@ -215,7 +215,6 @@ def test_sizes_that_are_none_are_refused(written: object) -> None:
     ("changes", "field"),
     [
         ({"training": {"num_workers": 4}}, "training.num_workers"),
-        ({"training": {"dataloader_num_workers": 4}}, "training.dataloader_num_workers"),
         ({"num_workers": 4}, "num_workers"),
         ({"search": {"num_workers": {"choices": [1, 2]}}}, "search.num_workers"),
     ],
@@ -223,9 +222,14 @@ def test_sizes_that_are_none_are_refused(written: object) -> None:
 def test_workers_of_data_loaders_never_become_processes_of_training(
     changes: dict[str, Any], field: str
 ) -> None:
-    with pytest.raises(ExperimentError, match=r"loads its data itself.*plan\.workers") as caught:
+    with pytest.raises(ExperimentError, match=r"plan\.loaders.*plan\.workers") as caught:
         experiment(**changes)
     assert caught.value.field == field
+
+
+def test_loader_processes_can_be_written_under_the_name_that_trainers_use() -> None:
+    assert experiment(training={"dataloader_num_workers": 4}).plan.loaders == 4
+    assert experiment(dataloader_num_workers=0).plan.loaders == 0
 
 
 def test_names_of_parameters_may_contain_dashes_and_dots() -> None:

@@ -111,6 +111,21 @@ def test_shards_divide_what_training_remembers() -> None:
     assert cut.update_peak_bytes < 0.3 * whole.update_peak_bytes
 
 
+def test_a_divided_optimizer_state_is_the_only_thing_that_shrinks() -> None:
+    whole, divided = (
+        estimate(64, plan={"strategy": strategy, "workers": 4}, training={"optimizer": "adamw"})[0]
+        for strategy in ("ddp", "zero1")
+    )
+    # The largest parameter belongs to one worker.
+    assert whole.optimizer_bytes / 4 <= divided.optimizer_bytes < whole.optimizer_bytes / 2
+    assert (divided.parameters_bytes, divided.gradients_bytes) == (
+        whole.parameters_bytes,
+        whole.gradients_bytes,
+    )
+    saved_bytes = whole.optimizer_bytes - divided.optimizer_bytes
+    assert whole.compute_peak_bytes - divided.compute_peak_bytes == pytest.approx(saved_bytes, rel=0.02)
+
+
 def test_fewer_bytes_a_number_are_less_memory() -> None:
     model = {"name": "mlp", "hidden_width": 512, "num_layers": 6}
     full, half = (estimate(8192, model=model, plan={"precision": name})[0] for name in ("fp32", "bf16"))

@@ -9,14 +9,13 @@ import torch
 from test_data_parallel import OPTIMIZERS, Net, source
 from torch.nn import functional
 
+from tests.builders.ways import OF_SEVERAL
 from tests.services.process_group import run_together
 from workbench.data.batches import global_batches
 from workbench.strategies import STRATEGIES
 from workbench.strategies.group import Group
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
 from workbench.training.source import WorkerBatch
-
-STRATEGIES_OF_SEVERAL = ("ddp", "fsdp")
 
 
 def train(rank: int, num_workers: int, meeting: str, name: str, also_alone: bool) -> Any:
@@ -40,14 +39,16 @@ def train(rank: int, num_workers: int, meeting: str, name: str, also_alone: bool
     return state, more_bytes
 
 
-@pytest.mark.parametrize("name", STRATEGIES_OF_SEVERAL)
+@pytest.mark.parametrize("name", OF_SEVERAL)
 def test_training_goes_on_as_if_there_had_been_no_steps_alone(name: str) -> None:
     (expected, _), _ = run_together(train, 2, name, False)
     (found, more_bytes), _ = run_together(train, 2, name, True)
     for key, values in expected.items():
         assert torch.equal(found[key], values), key
     model_bytes = sum(parameter.nbytes for parameter in Net().parameters())
-    assert more_bytes == (model_bytes if name == "ddp" else 2 * model_bytes)
+    assert more_bytes == (
+        model_bytes if STRATEGIES.load(name).capabilities.holds_whole_model else 2 * model_bytes
+    )
 
 
 def step_unequally(rank: int, num_workers: int, meeting: str) -> int:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from tests.builders.ways import OF_SEVERAL
 from tests.services.process_group import run_together
 from workbench.data.splits import ArraySplit
 from workbench.strategies import STRATEGIES
@@ -29,7 +30,7 @@ OPTIMIZERS = {
 }
 CASES = [
     (strategy, micro_batch, optimizer, clip_norm)
-    for strategy in ("ddp", "fsdp")
+    for strategy in OF_SEVERAL
     for micro_batch in (12, 5)
     for optimizer, clip_norm in (("sgd", None), ("adamw", 0.5))
 ]
@@ -135,7 +136,7 @@ def go_on(rank: int, num_workers: int, meeting: str, name: str, state: bytes) ->
     return whole if rank == 0 else None
 
 
-@pytest.mark.parametrize("name", ["ddp", "fsdp"])
+@pytest.mark.parametrize("name", OF_SEVERAL)
 def test_a_state_goes_on_in_another_strategy_and_with_another_number_of_workers(name: str) -> None:
     whole = make("single", Worker(), optimizer="adamw")
     train(whole, Worker(), GLOBAL_BATCH)
@@ -169,7 +170,7 @@ def normalise(rank: int, num_workers: int, meeting: str, name: str) -> Any:
     return mean
 
 
-@pytest.mark.parametrize("name", ["ddp", "fsdp"])
+@pytest.mark.parametrize("name", OF_SEVERAL)
 def test_all_workers_evaluate_with_the_mean_of_their_batch_statistics(name: str) -> None:
     first, second = run_together(normalise, 2, name)
     inputs, _ = source().fetch(np.arange(60))
@@ -177,7 +178,7 @@ def test_all_workers_evaluate_with_the_mean_of_their_batch_statistics(name: str)
     torch.testing.assert_close(second, first)
 
 
-@pytest.mark.parametrize("name", ["ddp", "fsdp"])
+@pytest.mark.parametrize("name", OF_SEVERAL)
 def test_one_worker_needs_nobody_to_meet(name: str) -> None:
     group = Group()
     alone = make(name, Worker(group=group))

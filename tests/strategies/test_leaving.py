@@ -5,21 +5,24 @@ from __future__ import annotations
 import traceback
 from typing import Any
 
+import pytest
 import torch
 from torch import nn
 from torch.nn import functional
 
+from tests.builders.ways import OF_SEVERAL
 from tests.services.process_group import run_together
-from workbench.strategies.ddp import DataParallel
+from workbench.strategies import STRATEGIES
+from workbench.strategies.capabilities import capabilities_of
 from workbench.strategies.group import Group, let_go
-from workbench.strategies.strategy import MicroBatch, StepSettings, Worker
+from workbench.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker
 
 
-def fail_on_rank_1(rank: int, num_workers: int, meeting: str) -> str:
+def fail_on_rank_1(rank: int, num_workers: int, meeting: str, name: str) -> str:
     group = Group(rank, num_workers, None, meeting)
     try:
         try:
-            train(Worker(rank, num_workers, group=group))
+            train(name, Worker(rank, num_workers, group=group))
         finally:
             group.close()
     except Exception as error:
@@ -29,8 +32,8 @@ def fail_on_rank_1(rank: int, num_workers: int, meeting: str) -> str:
     return "nothing"
 
 
-def train(worker: Worker) -> None:
-    strategy = DataParallel(StepSettings(loss=functional.cross_entropy))
+def train(name: str, worker: Worker) -> None:
+    strategy: Strategy = STRATEGIES.load(name)(StepSettings(loss=functional.cross_entropy))
     model = nn.Sequential(nn.Linear(64, 300), nn.Tanh(), nn.Linear(300, 10))
     strategy.setup(model, lambda parameters: torch.optim.SGD(parameters, lr=0.1), worker)
     batch: Any = [MicroBatch(torch.ones(8, 64), torch.zeros(8, dtype=torch.long), 0.5)]
@@ -38,11 +41,13 @@ def train(worker: Worker) -> None:
         strategy.forward_backward(batch)
         if worker.rank == 1:
             raise ValueError("this batch is not for me")
+        strategy.update(0.1)
         strategy.forward_backward(batch)
     finally:
         strategy.close()
 
 
-def test_a_failure_reaches_the_other_workers_again_and_again() -> None:
-    for _ in range(10):
-        assert run_together(fail_on_rank_1, 2) == ["RuntimeError", "ValueError"]
+@pytest.mark.parametrize("name", [name for name in OF_SEVERAL if capabilities_of(name).holds_whole_model])
+def test_a_failure_reaches_the_other_workers_again_and_again(name: str) -> None:
+    for _ in range(5):
+        assert run_together(fail_on_rank_1, 2, name) == ["RuntimeError", "ValueError"]

@@ -128,8 +128,8 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
     ({"training": {"momentum": 1.5}}, "training.momentum", "less than 1"),
     ({"plan": {"workers": 0}}, "plan.workers", "greater than 0"),
     ({"plan": {"precision": "fp8"}}, "plan.precision", "'bf16'"),
-    ({"plan": {"strategy": "dpd"}}, "plan.strategy", "single, ddp, fsdp"),
-    ({"plan": {"strategy": "single", "workers": 2}}, "plan.strategy", "auto, ddp, fsdp"),
+    ({"plan": {"strategy": "dpd"}}, "plan.strategy", "single, ddp, zero1, fsdp"),
+    ({"plan": {"strategy": "single", "workers": 2}}, "plan.strategy", "auto, ddp, zero1, fsdp"),
     (
         {"training": {"global_batch": 100}, "plan": {"micro_batch": 32, "accumulation": 2, "workers": 1}},
         "training.global_batch",

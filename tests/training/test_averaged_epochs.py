@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import SGD
 from torch.optim.swa_utils import AveragedModel, update_bn
 
+from tests.builders.ways import OF_SEVERAL
 from tests.services.process_group import run_together
 from tests.services.training import losses_by_step
 from workbench.errors import ExperimentError
@@ -105,7 +106,7 @@ def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
             Path(folder, strategy), experiment(strategy=strategy), rank=rank, num_workers=num_workers,
             meeting=meeting + strategy,
         )
-        for strategy in ("ddp", "fsdp")
+        for strategy in OF_SEVERAL
     }  # fmt: skip
 
 
@@ -115,7 +116,7 @@ def test_two_workers_keep_one_mean(by_torch: tuple[list[float], nn.Module], tmp_
         assert list(losses.values()) == pytest.approx(by_torch[0], rel=0.1)
     weights = [
         checkpoint.read(tmp_path / strategy / "checkpoints" / "last.pt")["strategy"]["model"]
-        for strategy in ("ddp", "fsdp")
+        for strategy in OF_SEVERAL
     ]
     for name, values in weights[0].items():
         torch.testing.assert_close(values, weights[1][name], rtol=1e-3, atol=1e-5)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.builders.ways import OF_SEVERAL
 from tests.services.process_group import run_together
 from workbench.events import CheckpointSaved, Event, Noted, TrialEnded, TrialReported
 from workbench.experiment import Experiment
@@ -54,7 +55,7 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return checkpoint.read(folder / "checkpoints" / "last.pt")["strategy"]["model"]
 
 
-@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.parametrize("strategy", OF_SEVERAL)
 def test_two_workers_go_on_in_the_middle_of_an_epoch_as_if_nothing_had_happened(
     strategy: str, tmp_path: Path
 ) -> None:

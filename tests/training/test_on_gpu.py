@@ -46,6 +46,23 @@ def test_every_strategy_trains_in_every_precision(strategy: str, precision: str,
     assert Baseline().excess("r") is None, "the trial gave the memory of the device back"
 
 
+def test_batches_that_loaders_pin_and_copy_train_the_same_model(tmp_path: Path) -> None:
+    data = {"name": "tests.training.test_loaders:noisy", "task": "classification", "num_outputs": 2}
+    found = []
+    for loaders in (0, 2):
+        experiment = Experiment(
+            model="mlp",
+            data=data,
+            objectives=[{"metric": "val_loss", "goal": "minimize"}],
+            training={"epochs": 3, "global_batch": 8},
+            plan={"loaders": loaders, "precision": "fp32"},
+        )
+        task = TrialTask("r", 0, 0, experiment.model_dump_json(), folder=str(tmp_path / str(loaders)))
+        found.append(run_trial(task, lambda event: False))
+        assert found[-1].state == "complete", found[-1].traceback
+    assert found[0].values == pytest.approx(found[1].values)
+
+
 def test_a_probe_measures_time_and_memory_of_the_device(tmp_path: Path) -> None:
     experiment = Experiment(
         model={"name": "mlp", "hidden_width": 4096},

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from tests.builders.ways import OF_SEVERAL
 from tests.services.process_group import run_together
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment, Training
@@ -86,7 +87,7 @@ def test_groups_have_rates_of_their_own_and_frozen_ones_stay(tmp_path: Path) -> 
 
 def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
     results = {}
-    for strategy in ("ddp", "fsdp"):
+    for strategy in OF_SEVERAL:
         asked = experiment(optimizer="adamw", parameter_groups=GROUPS, epochs=3)
         asked = asked.replace(plan={"workers": 2, "strategy": strategy})
         train(
@@ -112,7 +113,7 @@ def test_every_strategy_trains_groups_alike_and_continues_them(tmp_path: Path) -
     for epochs, suffix in ((3, ""), (4, "-on")):
         train(str(tmp_path / "alone"), asked.replace(training={"epochs": epochs}))
         alone = checkpoint.read(tmp_path / "alone" / "checkpoints" / "last.pt")["strategy"]
-        for strategy in ("ddp", "fsdp"):
+        for strategy in OF_SEVERAL:
             found = results[strategy + suffix]
             for name, values in alone["model"].items():
                 torch.testing.assert_close(found["model"][name], values, rtol=1e-4, atol=1e-5)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from tests.builders.ways import OF_SEVERAL
 from tests.services.process_group import run_together
 from workbench.events import TrialReported
 from workbench.experiment import Experiment
@@ -78,7 +79,7 @@ def test_a_stopped_training_continues_its_mean(averaged: tuple[Any, Any], tmp_pa
 
 def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> Any:
     results = {}
-    for strategy in ("ddp", "fsdp"):
+    for strategy in OF_SEVERAL:
         asked = experiment(average_decay=DECAY, strategy=strategy, workers=2)
         for part, stop_at in (("-1", 3), ("-2", None)):
             results[strategy] = train(

@@ -234,7 +234,7 @@ class _Reader:
         assert dimension.candidates is not None
         candidates = dimension.candidates(hardware)
         if name == "strategy" and self._experiment.makes_own_steps:
-            candidates = tuple(each for each in candidates if capabilities_of(str(each)).holds_whole_model)
+            candidates = tuple(each for each in candidates if capabilities_of(str(each)).has_whole_step)
         return candidates[:1] if dimension.advised_for == "nothing" else candidates
 
     def rates(self, optimizer: str) -> tuple[tuple[float, float], tuple[float, ...] | None]:

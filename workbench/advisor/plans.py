@@ -222,14 +222,20 @@ class Knowledge:
             if each.peak_bytes is not None and each.fits:
                 peaks[known.micro_batch] = max(each.peak_bytes, peaks.get(known.micro_batch, 0))
         if len(peaks) < 2:
-            holds_all = plan.strategy in STRATEGIES and capabilities_of(plan.strategy).holds_whole_model
-            is_plain = holds_all and plan.recompute == "none"
-            return self._estimated if is_plain else None, False
+            return self._estimated_law(plan), False
         least, most = min(peaks), max(peaks)
         per_sample = max(0.0, (peaks[most] - peaks[least]) / (most - least))
         # Caches of libraries may make a smaller batch hold more: then the peak is flat.
         floor = float(max(peaks.values())) if per_sample == 0.0 else 0.0
         return MemoryLaw(per_sample, peaks[most] - per_sample * most, floor), True
+
+    def _estimated_law(self, plan: Plan) -> MemoryLaw | None:
+        if self._estimated is None or plan.recompute != "none" or plan.strategy not in STRATEGIES:
+            return None
+        able = capabilities_of(plan.strategy)
+        if not able.holds_whole_model:
+            return None
+        return self._estimated.with_divided_state(plan.workers) if able.divides_state else self._estimated
 
 
 def enumerate_plans(

@@ -33,8 +33,12 @@ class _FedSplit:
     def __len__(self) -> int:
         return len(self.split)
 
-    def batch(self, indices: np.ndarray) -> tuple[Any, Any]:
-        inputs, targets = self.split.batch(indices)
+    @property
+    def draws_samples(self) -> bool:
+        return getattr(self.split, "draws_samples", False)
+
+    def batch(self, indices: np.ndarray, **how: Any) -> tuple[Any, Any]:
+        inputs, targets = self.split.batch(indices, **how)
         if isinstance(inputs, Mapping):
             return inputs, targets
         return (*(inputs if isinstance(inputs, tuple) else (inputs,)), targets), targets

@@ -6,17 +6,15 @@ takes the positions that are its own, so no sample is lost or seen twice, whatev
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import random
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from workbench.data.collating import collate
-from workbench.data.splits import fetch_samples
+from workbench.data.draws import RandomStates, seed_of
+from workbench.data.splits import BeforeSample, fetch_samples
 from workbench.errors import DataError
 
 Collate = Callable[[Sequence[Any]], tuple[Any, Any]]
@@ -39,6 +37,8 @@ class OrderedSplit(Protocol):
 class SampledSplit:
     """A map-style data set in the order of a sampler, which may leave out and repeat samples."""
 
+    draws_samples = True
+
     def __init__(self, dataset: Any, sampler: Iterable[int], gather: Collate = collate) -> None:
         """Take over a sampler of a known length.
 
@@ -57,7 +57,7 @@ class SampledSplit:
 
     def begin(self, epoch: int, seed: int) -> None:
         """Draw the order of an epoch; see OrderedSplit."""
-        with _RandomStates(seed, epoch).in_use():
+        with RandomStates(seed_of(seed, epoch)).in_use():
             _prepare(self._sampler, epoch, seed)
             self._order = [int(number) for number in self._sampler]
         if len(self._order) != self._length:
@@ -66,12 +66,16 @@ class SampledSplit:
                 field="data",
             )
 
-    def batch(self, indices: np.ndarray) -> tuple[Any, Any]:
-        """Return the samples at some positions of the epoch as one batch."""
+    def batch(self, indices: np.ndarray, *, before_sample: BeforeSample | None = None) -> tuple[Any, Any]:
+        """Return the samples at some positions of the epoch as one batch; see MapSplit.batch."""
         if self._order is None:
             self.begin(0, 0)
         assert self._order is not None
-        return self._gather(fetch_samples(self._dataset, [self._order[int(index)] for index in indices]))
+        numbers = [self._order[int(index)] for index in indices]
+        if before_sample is not None:  # a sample that is repeated is drawn anew
+            positions, at_position = iter(indices), before_sample
+            before_sample = lambda _: at_position(int(next(positions)))  # noqa: E731
+        return self._gather(fetch_samples(self._dataset, numbers, before_sample))
 
 
 class StreamSplit:
@@ -94,7 +98,7 @@ class StreamSplit:
         self._repeats = repeats
         self._dataset, self._num_samples, self._gather = dataset, num_samples, gather
         self._epoch, self._seed = 0, 0
-        self._random = _RandomStates(0, 0)
+        self._random = RandomStates(0)
         self._reader: Iterator[Any] | None = None
         self._position = 0
 
@@ -109,7 +113,7 @@ class StreamSplit:
     def batch(self, indices: np.ndarray) -> tuple[Any, Any]:
         """Return the samples at rising positions of the epoch as one batch; a repeated one is read once."""
         if self._reader is None or int(indices[0]) < self._position:
-            self._random = _RandomStates(self._seed, self._epoch)
+            self._random = RandomStates(seed_of(self._seed, self._epoch))
             self._reader, self._position = self._read(), 0
         samples = []
         with self._random.in_use():
@@ -134,51 +138,10 @@ class StreamSplit:
                 )  # fmt: skip
 
 
-class _RandomStates:
-    """The states of the global random generators while a data set is read."""
-
-    def __init__(self, seed: int, epoch: int) -> None:
-        self._seed = _seed_of(epoch, seed)
-        self._states: tuple[Any, ...] | None = None
-
-    @contextlib.contextmanager
-    def in_use(self) -> Iterator[None]:
-        torch = sys.modules.get("torch")
-        outside = _states(torch)
-        if self._states is None:
-            random.seed(self._seed)
-            np.random.seed(self._seed)
-            if torch is not None:
-                torch.random.default_generator.manual_seed(self._seed)
-        else:
-            _set_states(torch, self._states)
-        try:
-            yield
-        finally:
-            self._states = _states(torch)
-            _set_states(torch, outside)
-
-
-def _states(torch: Any) -> tuple[Any, ...]:
-    return random.getstate(), np.random.get_state(), None if torch is None else torch.get_rng_state()
-
-
-def _set_states(torch: Any, states: tuple[Any, ...]) -> None:
-    random.setstate(states[0])
-    np.random.set_state(states[1])
-    if torch is not None and states[2] is not None:
-        torch.set_rng_state(states[2])
-
-
 def _prepare(source: Any, epoch: int, seed: int) -> None:
     """Let a sampler or a data set know the epoch, and seed a generator that it holds."""
     generator: Any = getattr(source, "generator", None)
     if hasattr(generator, "manual_seed"):
-        generator.manual_seed(_seed_of(epoch, seed))
+        generator.manual_seed(seed_of(seed, epoch))
     if callable(getattr(source, "set_epoch", None)):
         source.set_epoch(epoch)
-
-
-def _seed_of(epoch: int, seed: int) -> int:
-    """Return the seed of what draws the samples of an epoch."""
-    return int(np.random.SeedSequence([seed, epoch]).generate_state(1)[0])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 
@@ -27,6 +27,10 @@ class Split(Protocol):
     def batch(self, indices: np.ndarray) -> tuple[Any, Any]:
         """Return the inputs and the targets of the samples at `indices`, each with the batch first."""
         ...
+
+
+BeforeSample = Callable[[int], None]
+"""Called with the number of a sample just before it is read."""
 
 
 class MapStyle(Protocol):
@@ -89,21 +93,35 @@ class MapSplit:
 
     dataset: MapStyle
     gather: Callable[[Sequence[Any]], tuple[Any, Any]] = collate
+    draws_samples: ClassVar[bool] = True
+    """Whether reading a sample may draw at random; see `workbench.data.draws`."""
 
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def batch(self, indices: np.ndarray) -> tuple[Any, Any]:
+    def batch(self, indices: np.ndarray, *, before_sample: BeforeSample | None = None) -> tuple[Any, Any]:
         """Return the samples at `indices` as one batch: tensors if the data set returns tensors.
+
+        Args:
+            indices: The samples.
+            before_sample: Called before each; samples are then read one by one.
 
         Raises:
             DataError: If the samples do not make a batch.
         """
-        return self.gather(fetch_samples(self.dataset, [int(index) for index in indices]))
+        return self.gather(fetch_samples(self.dataset, [int(index) for index in indices], before_sample))
 
 
-def fetch_samples(dataset: Any, indices: list[int]) -> Sequence[Any]:
+def fetch_samples(
+    dataset: Any, indices: list[int], before_sample: BeforeSample | None = None
+) -> Sequence[Any]:
     """Return samples of a map-style data set, at once where it can: see torch's `__getitems__`."""
+    if before_sample is not None:
+        samples: list[Any] = []
+        for index in indices:
+            before_sample(index)
+            samples += fetch_samples(dataset, [index])
+        return samples
     if hasattr(dataset, "__getitems__"):
         return dataset.__getitems__(indices)
     return [dataset[index] for index in indices]

@@ -23,8 +23,8 @@ ALIASES: dict[str, tuple[str, str]] = {
     "lr_scheduler_type": ("training", "schedule"),
 }
 
-_LOADER_WORKERS = ("num_workers", "dataloader_num_workers")
-"""In other libraries the processes that load data; Ray calls the processes that train by the first."""
+_LOADER_WORKERS = "num_workers"
+"""In torch the processes that load data; Ray calls the processes that train by the same name."""
 
 
 def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -58,13 +58,12 @@ def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _refuse_loader_workers(fields: Mapping[str, Any], place: str | None) -> None:
     section = fields if place is None else fields.get(place)
     given = section if isinstance(section, Mapping) else {}
-    for name in _LOADER_WORKERS:
-        if name in given:
-            raise ExperimentError(
-                "the training process loads its data itself: there are no processes to set",
-                field=name if place is None else f"{place}.{name}",
-                next_step="Remove it. If you mean processes that train in parallel, write plan.workers.",
-            )
+    if _LOADER_WORKERS in given:
+        raise ExperimentError(
+            "means processes that load data in some libraries, and processes that train in others",
+            field=_LOADER_WORKERS if place is None else f"{place}.{_LOADER_WORKERS}",
+            next_step="Write plan.loaders for those that load data, or plan.workers for those that train.",
+        )
 
 
 def _searched_name(name: str, search: Mapping[str, Any]) -> str:

@@ -46,11 +46,28 @@ class MemoryLaw:
         per_sample_bytes: A.
         constant_bytes: C.
         update_bytes: U.
+        optimizer_bytes: Part of C and of U: what the optimizer remembers between steps; 0 where that is not
+            known.
     """
 
     per_sample_bytes: float
     constant_bytes: float
     update_bytes: float
+    optimizer_bytes: float = 0.0
+
+    def with_divided_state(self, num_workers: int) -> MemoryLaw:
+        """Return the law of a worker that holds its share of the optimizer's state.
+
+        Args:
+            num_workers: Workers that hold all of it together.
+        """
+        saved_bytes = self.optimizer_bytes * (1.0 - 1.0 / num_workers)
+        return MemoryLaw(
+            self.per_sample_bytes,
+            self.constant_bytes - saved_bytes,
+            self.update_bytes - saved_bytes,
+            self.optimizer_bytes - saved_bytes,
+        )
 
     def peak_bytes(self, micro_batch: int) -> float:
         """Return the peak at a micro batch."""
@@ -89,5 +106,8 @@ def fit_law(steps: Sequence[StepMemory]) -> MemoryLaw:
     )
     per_sample = covered / spread
     return MemoryLaw(
-        per_sample, mean_peak - per_sample * mean_batch, float(max(step.update_peak_bytes for step in steps))
+        per_sample,
+        mean_peak - per_sample * mean_batch,
+        float(max(step.update_peak_bytes for step in steps)),
+        float(max(step.optimizer_bytes for step in steps)),
     )

@@ -53,6 +53,7 @@ def in_words_of_plans(experiment: Experiment) -> Experiment:
                 strategy="ddp",
                 recompute="none",
                 compile="none",
+                loaders=0,
             ),
         }
     )

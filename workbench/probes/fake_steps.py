@@ -6,8 +6,9 @@ Only for a process of its own; see `memory_estimate`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -20,6 +21,7 @@ from torch._subclasses.fake_tensor import (
     FakeTensorMode,
     UnsupportedOperatorException,
 )
+from torch.optim import Optimizer
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from workbench.errors import ExperimentError
@@ -30,9 +32,10 @@ from workbench.performance.memory import StepMemory
 from workbench.plan import Hardware, PartialPlan
 from workbench.planning.settings import resolve
 from workbench.strategies.capabilities import capabilities_of, strategy_on
+from workbench.strategies.divided_optimizer import DividedOptimizer
 from workbench.strategies.group import Group
 from workbench.strategies.shards import local_part
-from workbench.strategies.strategy import MicroBatch, StepSettings, Worker
+from workbench.strategies.strategy import MicroBatch, OptimizerFactory, StepSettings, Worker
 from workbench.training.assembly import build_trial_model, step_settings, strategy_of
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
@@ -100,19 +103,18 @@ class FakeTrial:
         # Gradients that a group exchanges stay allocated between steps: as between two micro batches.
         num_micro_batches = 1 if settings.plan.workers * settings.plan.accumulation == 1 else 2
         name = settings.plan.strategy
-        is_whole = capabilities_of(name).holds_whole_model
-        group = Group() if is_whole else _PretendedGroup(settings.plan.workers)
+        able = capabilities_of(name)
+        group = _PretendedGroup(settings.plan.workers) if able.divides_state else Group()
+        if able.holds_whole_model:  # an exchange of gradients holds no more than two micro batches do
+            name = "single" if able.divides_state else strategy_on(name, 1)
         try:
             with FakeTensorMode(), LiveMemory() as live:
                 model = build_trial_model(
                     self._experiment, self._params, settings, self._datasets, pretrained=False
                 )
-                strategy = strategy_of(self._experiment, strategy_on(name, group.num_workers))(
-                    self._step_settings()
-                )
-                make = optimizer_factory(settings.training, settings.lr)
+                strategy = strategy_of(self._experiment, name)(self._step_settings())
                 worker = Worker(0, group.num_workers, _CPU, group)
-                strategy.setup(model, lambda parameters: made.append(make(parameters)) or made[0], worker)
+                strategy.setup(model, self._optimizer_factory(made, group), worker)
                 strategy.train(True)
                 batch = self._batch(micro_batch, num_micro_batches)
                 compute_peak_bytes = 0
@@ -144,6 +146,20 @@ class FakeTrial:
         finally:
             if torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()
+
+    def _optimizer_factory(self, made: list[Optimizer], group: Group) -> OptimizerFactory:
+        """Return what makes the optimizer that the strategy needs, and puts it into `made`."""
+        settings = self._settings
+        kind = optimizer_factory(settings.training, settings.lr)
+        able = capabilities_of(settings.plan.strategy)
+
+        def make(parameters: Iterable[Any]) -> Optimizer:
+            made.append(kind(parameters))
+            return made[0]
+
+        if able.holds_whole_model and able.divides_state:
+            return cast(OptimizerFactory, functools.partial(DividedOptimizer, make, group=group))
+        return make
 
     def _step_settings(self) -> StepSettings:
         # fp16 takes as many bytes, and its scaler would read values.

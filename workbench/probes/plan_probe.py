@@ -163,7 +163,7 @@ class _Probe:
         try:
             return self._steps(parts, peak)
         finally:
-            parts.strategy.close()
+            parts.close()
 
     def _steps(self, parts: Parts, peak: PeakMemory) -> _Measured:
         order, strategy = self._order, parts.strategy

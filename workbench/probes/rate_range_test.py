@@ -52,7 +52,7 @@ def measure_rates(task: TrialTask, test: RateTest, report: Callable[[Event], boo
         try:
             found = _test(task, test, parts)
         finally:
-            parts.strategy.close()
+            parts.close()
     finally:
         worker.group.close()
     if task.rank == 0:

@@ -42,7 +42,7 @@ class TimedSteps:
         self._peak = peak
         self.compile_s: float | None = None
         """Seconds of the first step."""
-        self._batches = _full_batches(parts.train, parts.settings.plan.global_batch, seed)
+        self._batches = parts.train.ahead(self._coming_steps(seed))
 
     @property
     def can_step_alone(self) -> bool:
@@ -118,19 +118,21 @@ class TimedSteps:
         assert isinstance(strategy, Probeable)
         return strategy.alone()
 
-    def _step(
-        self, indices: np.ndarray, *, lr: float | None = None, updates: bool = True
-    ) -> dict[str, float]:
+    def _coming_steps(self, seed: int) -> Iterator[WorkerBatch]:
+        parts = self._parts
+        for indices in _full_batches(parts.train, parts.settings.plan.global_batch, seed):
+            yield WorkerBatch(
+                parts.train,
+                indices,
+                micro_batch=parts.settings.plan.micro_batch,
+                replica=parts.worker.replica,
+                num_replicas=parts.worker.num_replicas,
+            )
+
+    def _step(self, batch: WorkerBatch, *, lr: float | None = None, updates: bool = True) -> dict[str, float]:
         """Make a step, wait for the device, and return the seconds of its parts."""
         parts, began_s = self._parts, perf_counter()
         parts.profiler.start_step()
-        batch = WorkerBatch(
-            parts.train,
-            indices,
-            micro_batch=parts.settings.plan.micro_batch,
-            replica=parts.worker.replica,
-            num_replicas=parts.worker.num_replicas,
-        )
         parts.strategy.forward_backward(batch)
         if updates:
             parts.strategy.update(parts.settings.lr if lr is None else lr)

@@ -14,6 +14,7 @@ STRATEGIES = Registry(
     {
         "single": "workbench.strategies.single:Single",
         "ddp": "workbench.strategies.ddp:DataParallel",
+        "zero1": "workbench.strategies.zero1:DividedState",
         "fsdp": "workbench.strategies.fsdp:FullySharded",
     },
     group="workbench.strategies",

@@ -16,17 +16,25 @@ class Capabilities:
         holds_whole_model: Whether each worker holds all parameters, so that it can compute on its own.
         on_one_worker: Name of the strategy that makes the same step on a single worker with less overhead;
             None for this one itself.
+        divides_state: Whether each worker holds only its share of the optimizer's state.
     """
 
     max_workers: int | None = None
     holds_whole_model: bool = True
     on_one_worker: str | None = None
+    divides_state: bool = False
+
+    @property
+    def has_whole_step(self) -> bool:
+        """Whether each worker can make a whole step: it holds the model and the optimizer's state."""
+        return self.holds_whole_model and not self.divides_state
 
 
 BUILT_IN = {
     "single": Capabilities(max_workers=1),
     "ddp": Capabilities(on_one_worker="single"),
-    "fsdp": Capabilities(holds_whole_model=False),
+    "zero1": Capabilities(divides_state=True),
+    "fsdp": Capabilities(divides_state=True, holds_whole_model=False),
 }
 
 

@@ -289,7 +289,7 @@ def _check_elastic(experiment: Experiment) -> None:
     elif limited:
         problem, next_step = (
             f"the strategy {limited[0]} supports a single worker only",
-            "Set the strategy to auto, ddp or fsdp.",
+            "Set the strategy to auto, or to one for several workers.",
         )
     elif "workers" in search:
         problem = "the number of workers is searched, so it cannot change during a trial"

@@ -36,6 +36,7 @@ from workbench.resources.compiler import check_compiler
 from workbench.strategies import STRATEGIES
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
 from workbench.strategies.weight_mean import EqualMean, MovingMean, WeightMean
+from workbench.training.loaders import Loaders
 from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.parameter_groups import freeze, grouped
@@ -62,6 +63,13 @@ class Parts:
     objectives: tuple[Objective, ...]
     mixes_samples: bool
     """Whether the model normalises by statistics of the batch that it is given."""
+    loaders: Loaders | None = None
+
+    def close(self) -> None:
+        """Give back everything, so that the worker can serve another trial."""
+        if self.loaders is not None:
+            self.loaders.close()
+        self.strategy.close()
 
 
 def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = None) -> Parts:
@@ -101,17 +109,20 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     if worker.replica:
         # Replicas begin with the same weights but must not drop the same units.
         torch.manual_seed(task.seed + worker.replica)
+    num_loaders = settings.plan.loaders
+    loaders = Loaders(num_loaders, device) if num_loaders else None
     return Parts(
         worker=worker,
         settings=settings,
         strategy=strategy,
         schedule=schedule,
         profiler=profiler,
-        train=Source(datasets.train, device),
-        validation=Source(datasets.validation, device),
+        train=Source(datasets.train, device, loaders=loaders),
+        validation=Source(datasets.validation, device, loaders=loaders, part="validation"),
         metrics=metrics,
         objectives=experiment.objectives,
         mixes_samples=mixes_samples,
+        loaders=loaders,
     )
 
 

@@ -84,7 +84,7 @@ def renew_statistics(
             )
             for indices in batches
         )  # fmt: skip
-        strategy.renew_statistics(inputs for part in parts for inputs, _, _ in part)
+        strategy.renew_statistics(inputs for part in source.ahead(parts) for inputs, _, _ in part)
 
 
 def _finish(
@@ -138,9 +138,10 @@ def measure_own(
     """
     totals: dict[str, torch.Tensor] = {}
     counts: dict[str, int | torch.Tensor] = dict.fromkeys(metrics, 0)
-    for inputs, targets, weight in WorkerBatch(
+    own = WorkerBatch(
         source, indices, micro_batch=batch, replica=worker.replica, num_replicas=worker.num_replicas
-    ):
+    )
+    for inputs, targets, weight in (each for whole in source.ahead([own]) for each in whole):
         outputs = strategy.predict(inputs)
         if weight == 0.0:
             continue

@@ -8,7 +8,7 @@ looks at a loss. Where all begins (model, data, optimizer) is left to `assembly`
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from time import perf_counter
 from typing import Any
 
@@ -24,6 +24,7 @@ from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
 from workbench.training.device import join_trial
 from workbench.training.evaluation import evaluate, renew_statistics
+from workbench.training.loaders import named_losses
 from workbench.training.noise_meter import NoiseMeter
 from workbench.training.outcome import Outcome, diverged, find_divergence
 from workbench.training.source import WorkerBatch
@@ -51,9 +52,10 @@ def train(task: TrialTask, report: Report) -> Outcome:
     try:
         parts = assemble(task, worker)
         try:
-            return _Loop(task, parts, report, started_s).run()
+            with named_losses():
+                return _Loop(task, parts, report, started_s).run()
         finally:
-            parts.strategy.close()
+            parts.close()
     finally:
         worker.group.close()
 
@@ -115,47 +117,53 @@ class _Loop:
 
     def _train_epoch(self) -> Outcome | None:
         parts, window = self._parts, self._window
-        plan, worker = parts.settings.plan, parts.worker
-        strategy, profiler, source = parts.strategy, parts.profiler, parts.train
+        strategy, profiler = parts.strategy, parts.profiler
         window.start_epoch(*self._epoch_so_far)
-        for indices in source.batches(
-            global_batch=plan.global_batch,
-            epoch=self._epochs_done,
-            seed=self._task.seed,
-            start=self._steps_of_epoch,
-        ):
+        for batch in parts.train.ahead(self._coming_steps()):
             profiler.start_step()
             began_s = perf_counter()
-            measured_micro_batch = self._noise.micro_batch(self._step, len(indices))
-            batch = WorkerBatch(
-                source,
-                indices,
-                micro_batch=measured_micro_batch or plan.micro_batch,
-                replica=worker.replica,
-                num_replicas=worker.num_replicas,
-            )
             if isinstance(strategy, RateSetting):
                 strategy.set_rate(self._lr())
-            if measured_micro_batch is None:
-                loss = strategy.forward_backward(batch)
-            else:
+            if batch.is_measured:
                 assert isinstance(strategy, NoiseMeasuring)
                 measured = strategy.measure(batch)
                 loss = measured.loss
                 self._noise.add(measured)
                 self._follow_noise()
+            else:
+                loss = strategy.forward_backward(batch)
             strategy.update(self._lr())
             self._parts.schedule.after_step()
             self._step += 1
             self._steps_of_epoch += 1
-            is_due = window.add(loss, len(indices))
+            is_due = window.add(loss, batch.num_samples)
             if self._compiles:
-                self._note_compiling(loss, began_s, len(indices))
+                self._note_compiling(loss, began_s, batch.num_samples)
             if is_due:
                 ended = self._read_window()
                 if ended is not None:
                     return ended
         return None
+
+    def _coming_steps(self) -> Iterator[WorkerBatch]:
+        """Yield what remains of the epoch; loaders read ahead of the training."""
+        parts, worker = self._parts, self._parts.worker
+        batches = parts.train.batches(
+            global_batch=parts.settings.plan.global_batch,
+            epoch=self._epochs_done,
+            seed=self._task.seed,
+            start=self._steps_of_epoch,
+        )
+        for step, indices in enumerate(batches, start=self._step):
+            measured_micro_batch = self._noise.micro_batch(step, len(indices))
+            yield WorkerBatch(
+                parts.train,
+                indices,
+                micro_batch=measured_micro_batch or parts.settings.plan.micro_batch,
+                replica=worker.replica,
+                num_replicas=worker.num_replicas,
+                is_measured=measured_micro_batch is not None,
+            )
 
     def _note_compiling(self, loss: torch.Tensor, began_s: float, num_samples: int) -> None:
         """Tell a step in which code was made from those whose speed counts."""

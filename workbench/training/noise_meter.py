@@ -9,6 +9,7 @@ mean to `performance.noise`.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
@@ -49,11 +50,15 @@ class NoiseMeter:
         self.measures = enabled and (num_parts > 1 or can_cut)
         """Whether this training can be measured, and is to be."""
         self._next_step = self._interval - 1
+        self._planned: deque[int] = deque()
+        self._next_after_done = self._next_step
         self._smoother = NoiseSmoother()
         self._waiting: list[torch.Tensor] = []
 
     def micro_batch(self, step: int, num_samples: int) -> int | None:
         """Return the micro batch with which a step is measured; None where it is not.
+
+        Steps may be prepared before earlier ones are made.
 
         Args:
             step: Number of the step, from 0, rising.
@@ -62,11 +67,14 @@ class NoiseMeter:
         if not self.measures or step < self._next_step or num_samples != self._global_batch:
             return None
         self._next_step = step + self._interval
+        self._planned.append(self._next_step)
         return self._micro_batch
 
     def add(self, measured: MeasuredStep) -> None:
         """Keep the norms of a measured step until the next reading."""
         self._waiting.append(measured.sqr_norms)
+        if self._planned:
+            self._next_after_done = self._planned.popleft()
 
     def read(self) -> None:
         """Take in the norms that are waiting; all workers must call it after the same step."""
@@ -94,11 +102,11 @@ class NoiseMeter:
 
     def state_dict(self) -> dict[str, Any]:
         """Return what a checkpoint keeps, after a reading."""
-        return {"next_step": self._next_step, "smoother": self._smoother.state_dict()}
+        return {"next_step": self._next_after_done, "smoother": self._smoother.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from what `state_dict` returned, also where steps were divided otherwise."""
-        self._next_step = int(state["next_step"])
+        self._next_step = self._next_after_done = int(state["next_step"])
         self._smoother.load_state_dict(state["smoother"])
 
 

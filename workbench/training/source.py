@@ -1,8 +1,9 @@
-"""From the samples of a split to tensors on the device."""
+"""From the samples of a split to tensors on the device, within the step or by processes ahead of it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,11 @@ from torch import Tensor
 
 from workbench.data import Split
 from workbench.data.batches import global_batches, num_equal_batches, worker_part
+from workbench.data.draws import Draws
 from workbench.data.ordered import OrderedSplit
 from workbench.data.splits import ArraySplit
 from workbench.strategies.strategy import MicroBatch
+from workbench.training.loaders import Loaders, Loading, Wanted, as_tensors
 
 RESIDENT_BYTES = 1 << 30
 
@@ -28,13 +31,30 @@ class Source:
     Arrays of up to 1 GiB are put on a GPU once, as copying each batch would cost more than its step.
     """
 
-    def __init__(self, split: Split, device: torch.device) -> None:
+    def __init__(
+        self, split: Split, device: torch.device, *, loaders: Loaders | None = None, part: str = "train"
+    ) -> None:
+        """Take over a split.
+
+        Args:
+            split: The samples.
+            device: Where they are needed.
+            loaders: The processes that load batches; None to load them when they are needed.
+            part: Which part of the data it is: train, validation or test.
+        """
         self._split = split
+        self._draws = Draws(split)
         self._device = device
+        self._part = part
         self._resident: tuple[Tensor, Tensor] | None = None
+        self.epoch = self.seed = 0
+        """Of what is drawn at random for the samples."""
         self.all_indices = np.arange(len(split))
         if device.type == "cuda" and isinstance(split, ArraySplit) and _num_bytes(split) <= RESIDENT_BYTES:
             self._resident = (self._move(np.array(split.inputs)), self._move(np.array(split.targets)))
+        self._loaders = loaders if self._resident is None else None
+        if self._loaders is not None:
+            self._loaders.add(part, split)
 
     def __len__(self) -> int:
         return len(self.all_indices)
@@ -46,6 +66,7 @@ class Source:
 
         Samples are visited in random order, but where the split has an order of its own.
         """
+        self.epoch, self.seed = epoch, seed
         is_ordered = isinstance(self._split, OrderedSplit)
         if isinstance(self._split, OrderedSplit):
             self._split.begin(epoch, seed)
@@ -53,23 +74,51 @@ class Source:
             len(self), global_batch=global_batch, epoch=epoch, seed=seed, shuffle=not is_ordered, start=start
         )
 
+    def ahead(self, batches: Iterable[WorkerBatch]) -> Iterator[WorkerBatch]:
+        """Yield batches of this source, which loader processes prepare in the meantime, if there are any.
+
+        Args:
+            batches: The batches of the coming steps. Where there are loaders some steps ahead are made.
+        """
+        if self._loaders is None:
+            yield from batches
+            return
+        waiting: deque[WorkerBatch] = deque()
+
+        def wanted() -> Iterator[Wanted]:
+            for batch in batches:
+                waiting.append(batch)
+                yield from (Wanted(self._part, batch.epoch, batch.seed, each) for each in batch.micro_batches)
+
+        loading = self._loaders.load(wanted())
+        while waiting:
+            batch = waiting.popleft()
+            batch.follow(loading)
+            yield batch
+            batch.leave()
+
     def fetch(self, indices: np.ndarray) -> tuple[Any, Any]:
         """Return (inputs, targets) of the samples at `indices`: tensors, or tuples and mappings of some."""
         if self._resident is not None:
             on_device = torch.from_numpy(indices).to(self._device, non_blocking=True)
             return self._resident[0][on_device], self._resident[1][on_device]
-        inputs, targets = self._split.batch(indices)
+        return self.move(self._draws.batch(indices, epoch=self.epoch, seed=self.seed))
+
+    def move(self, batch: tuple[Any, Any]) -> tuple[Any, Any]:
+        """Return (inputs, targets) as tensors on the device."""
+        inputs, targets = batch
         return self._move(inputs), self._move(targets)
 
     def _move(self, values: Any) -> Any:
+        tensors = as_tensors(values)
+        return tensors if self._device.type == "cpu" else self._copy(tensors)
+
+    def _copy(self, values: Any) -> Any:
         if isinstance(values, Mapping):
-            return {name: self._move(part) for name, part in values.items()}
+            return {name: self._copy(part) for name, part in values.items()}
         if isinstance(values, tuple):
-            return tuple(self._move(part) for part in values)
-        if isinstance(values, list):  # such as texts, which no device takes
-            return values
-        tensor = values if isinstance(values, Tensor) else torch.from_numpy(np.ascontiguousarray(values))
-        return tensor if self._device.type == "cpu" else tensor.to(self._device, non_blocking=True)
+            return tuple(self._copy(part) for part in values)
+        return values.to(self._device, non_blocking=True) if isinstance(values, Tensor) else values
 
 
 class WorkerBatch:
@@ -83,6 +132,7 @@ class WorkerBatch:
         micro_batch: int,
         replica: int = 0,
         num_replicas: int = 1,
+        is_measured: bool = False,
     ) -> None:
         """Cut a worker's part of a step.
 
@@ -92,20 +142,57 @@ class WorkerBatch:
             micro_batch: Samples that a worker takes at once.
             replica: Which copy of the model the worker belongs to.
             num_replicas: Copies among which the step is divided.
+            is_measured: Whether the noise of the gradient is measured in this step.
         """
         self._source = source
-        self._num_samples = len(indices)
+        self.num_samples = len(indices)
+        """Samples of the step, over all workers."""
+        self.is_measured = is_measured
+        self.epoch, self.seed = source.epoch, source.seed
+        """Of what is drawn at random for the samples."""
         self._own = worker_part(indices, replica, num_replicas)
         self._spare = indices[:1]
         self._micro_batch = micro_batch
         self._num_micro_batches = num_equal_batches(len(indices), micro_batch, num_replicas)
+        self._loading: Loading | None = None
+        self._num_loaded = 0
+        self._last_loaded: tuple[Any, Any] | None = None
 
     def __len__(self) -> int:
         return self._num_micro_batches
 
-    def __iter__(self) -> Iterator[MicroBatch]:
+    @property
+    def micro_batches(self) -> Iterator[np.ndarray]:
+        """The samples of each micro batch."""
         for first in range(0, self._num_micro_batches * self._micro_batch, self._micro_batch):
             indices = self._own[first : first + self._micro_batch]
             # A worker that has no samples left still exchanges with those that have, by one that counts 0.
-            inputs, targets = self._source.fetch(indices if len(indices) else self._spare)
-            yield MicroBatch(inputs, targets, len(indices) / self._num_samples)
+            yield indices if len(indices) else self._spare
+
+    def __iter__(self) -> Iterator[MicroBatch]:
+        num_left = len(self._own)
+        for number, indices in enumerate(self.micro_batches):
+            inputs, targets = self._load(number, indices)
+            num_own = min(len(indices), num_left)
+            num_left -= num_own
+            yield MicroBatch(inputs, targets, num_own / self.num_samples)
+
+    def follow(self, loading: Loading) -> None:
+        """Take the micro batches from loader processes, which have been given them in this order."""
+        self._loading = loading
+
+    def leave(self) -> None:
+        """Drop what was loaded for this step and not used, so that the next one follows."""
+        self._last_loaded = None
+        while self._loading is not None and self._num_loaded < len(self) and not self._loading.is_stale:
+            self._loading.next()
+            self._num_loaded += 1
+
+    def _load(self, number: int, indices: np.ndarray) -> tuple[Any, Any]:
+        """Return a micro batch: loaded ahead, or kept where a step uses its only one again, else read now."""
+        if self._loading is not None and self._num_loaded == number and not self._loading.is_stale:
+            self._num_loaded += 1
+            loaded = self._source.move(self._loading.next())
+            self._last_loaded = loaded if len(self) == 1 else None
+            return loaded
+        return self._last_loaded or self._source.fetch(indices)

@@ -1,0 +1,233 @@
+"""The processes of a worker that load micro batches ahead of its steps, in the order of the steps.
+
+They are forked when the first batch is wanted, so they share what the data set holds in memory, and serve all
+epochs and evaluations of a trial. Which samples a micro batch has, and what is drawn for them, depends on
+neither their number nor their speed. Below is torch's DataLoader; what a device needs is left to `source`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import traceback
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader
+
+from workbench.data import Split
+from workbench.data.draws import Draws
+from workbench.data.ordered import OrderedSplit, StreamSplit
+from workbench.errors import DataError, WorkbenchError
+
+BATCHES_AHEAD = 2
+"""Micro batches that each process holds ready at most."""
+
+
+class Wanted(NamedTuple):
+    """The samples of one micro batch, as a loader process is given them."""
+
+    part: str
+    epoch: int
+    seed: int
+    indices: np.ndarray
+
+
+@dataclass
+class Loading:
+    """Micro batches that are being loaded, in the order in which they were wanted."""
+
+    batches: Iterator[Any]
+    is_stale: bool = field(default=False)
+    """Whether other batches have been wanted since."""
+
+    def next(self) -> tuple[Any, Any]:
+        """Return the inputs and targets of the next one, as tensors on the CPU.
+
+        Raises:
+            DataError: If it could not be loaded, or a process has ended.
+        """
+        with named_losses():
+            loaded = next(self.batches)
+        if isinstance(loaded, _Failure):
+            raise loaded.error from _InLoader(f"\n{loaded.text}")
+        return loaded
+
+
+class Loaders:
+    """The loader processes of one worker of a trial; none before the first batch is wanted."""
+
+    def __init__(self, num: int, device: torch.device) -> None:
+        """Prepare.
+
+        Args:
+            num: How many processes, at least 1.
+            device: Where the batches will be needed; for a GPU they are put into pinned memory.
+        """
+        self._num = num
+        self._pins = device.type == "cuda"
+        self._splits: dict[str, Split] = {}
+        self._wanted: Iterable[Wanted] = ()
+        self._loader: DataLoader[Any] | None = None
+        self._current: Loading | None = None
+
+    def add(self, part: str, split: Split) -> None:
+        """Make a split known, before the first batch is wanted."""
+        assert self._loader is None
+        self._splits[part] = split
+
+    def load(self, wanted: Iterable[Wanted]) -> Loading:
+        """Begin to load micro batches; what is still being loaded is dropped."""
+        if self._current is not None:
+            self._current.is_stale = True
+        self._wanted = wanted
+        with warnings.catch_warnings():  # threads of this process hold nothing that loading needs
+            warnings.filterwarnings("ignore", ".*use of fork.*", DeprecationWarning)
+            warnings.filterwarnings("ignore", ".*suggested max number of worker.*")
+            if self._loader is None:
+                self._loader = self._make()
+            self._current = Loading(iter(self._loader))
+        return self._current
+
+    def close(self) -> None:
+        """End the processes."""
+        loader, self._loader, self._current = self._loader, None, None
+        iterator = getattr(loader, "_iterator", None)
+        if iterator is not None:
+            iterator._shutdown_workers()
+
+    def _make(self) -> DataLoader[Any]:
+        # A stream is read from its beginning by each process, so that more than one would not be faster.
+        is_stream = any(isinstance(_innermost(split), StreamSplit) for split in self._splits.values())
+        return DataLoader(
+            _Reader(self._splits),  # type: ignore[arg-type]
+            batch_size=None,
+            sampler=_Sampler(lambda: self._wanted),  # type: ignore[arg-type]
+            num_workers=1 if is_stream else self._num,
+            prefetch_factor=BATCHES_AHEAD,
+            persistent_workers=True,
+            pin_memory=self._pins,
+            collate_fn=_unchanged,
+            worker_init_fn=_begin,
+            multiprocessing_context="fork",
+            generator=torch.Generator(),  # torch's own would be drawn from, which dropout follows
+        )
+
+
+@contextlib.contextmanager
+def named_losses() -> Iterator[None]:
+    """Translate torch's error about a process that ended, which may interrupt anything in the main thread.
+
+    Raises:
+        DataError: If a loader process has ended.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if "DataLoader worker" not in str(error):
+            raise
+        raise DataError(
+            f"a process that loads data was ended: {str(error).strip()}", field="plan.loaders",
+            next_step="Look whether memory or /dev/shm was full; fewer loaders need less of both.",
+        ) from error  # fmt: skip
+
+
+class _Sampler:
+    """What is wanted now, as torch's loader reads it."""
+
+    def __init__(self, wanted: Callable[[], Iterable[Wanted]]) -> None:
+        self._wanted = wanted
+
+    def __iter__(self) -> Iterator[Wanted]:
+        return iter(self._wanted())
+
+
+class _Reader:
+    """Reads micro batches in a loader process."""
+
+    def __init__(self, splits: Mapping[str, Split]) -> None:
+        self._splits = splits
+        self._draws = {part: Draws(split) for part, split in splits.items()}
+        self._begun: dict[str, tuple[int, int]] = {}
+
+    def __getitem__(self, wanted: Wanted) -> Any:
+        part, epoch, seed, indices = wanted
+        split = self._splits[part]
+        try:
+            if isinstance(split, OrderedSplit) and self._begun.get(part) != (epoch, seed):
+                split.begin(epoch, seed)
+                self._begun[part] = (epoch, seed)
+            inputs, targets = self._draws[part].batch(indices, epoch=epoch, seed=seed)
+            return as_tensors(inputs), as_tensors(targets)
+        except Exception as error:
+            return _Failure.of(error, split, wanted)
+
+
+@dataclass(frozen=True)
+class _Failure:
+    """An error of a loader process on its way to the training."""
+
+    error: Exception
+    text: str
+
+    @classmethod
+    def of(cls, error: Exception, split: Split, wanted: Wanted) -> _Failure:
+        text = "".join(traceback.format_exception(error))
+        if isinstance(error, WorkbenchError):
+            return cls(error, text)
+        name = _unreadable_sample(split, wanted)
+        first_line = str(error).partition("\n")[0]
+        return cls(
+            DataError(
+                f"{name} cannot be loaded: {type(error).__name__}: {first_line}", field="data",
+                next_step="See the traceback for where; plan.loaders 0 loads in the training process.",
+            ),
+            text,
+        )  # fmt: skip
+
+
+class _InLoader(Exception):
+    """The traceback in a loader process, as text."""
+
+
+def as_tensors(values: Any) -> Any:
+    """Return arrays as tensors that share their memory; what else a batch holds stays what it is."""
+    if isinstance(values, Mapping):
+        return {name: as_tensors(part) for name, part in values.items()}
+    if isinstance(values, tuple):
+        return tuple(as_tensors(part) for part in values)
+    if isinstance(values, Tensor | list):  # a list holds values such as texts, which no device takes
+        return values
+    return torch.from_numpy(np.ascontiguousarray(values))
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch
+
+
+def _begin(_number: int) -> None:
+    """Leave alone what the process has from its parent: it is neither copied nor ended here."""
+    gc.freeze()
+
+
+def _innermost(split: Split) -> Any:
+    """Return what a split that feeds targets wraps."""
+    return getattr(split, "split", split)
+
+
+def _unreadable_sample(split: Split, wanted: Wanted) -> str:
+    """Return the words for what cannot be loaded: the one sample, where it fails alone as well."""
+    part = "training" if wanted.part == "train" else wanted.part
+    if not isinstance(split, OrderedSplit):
+        for index in wanted.indices:
+            try:
+                with contextlib.redirect_stdout(None):
+                    split.batch(np.array([index]))
+            except Exception:
+                return f"sample {index} of the {part} data"
+    return f"a batch of the {part} data"
