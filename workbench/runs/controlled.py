@@ -167,7 +167,7 @@ class ControlledRun(LabelledRun):
             answer = self._answer(number, row.last_seq)
             if answer is not None or not self.finished:
                 return answer
-        from workbench.sweeps import launch
+        from workbench.sweeps.launchers import launch
 
         self.await_leaving()
         launch(self.store, self.run_id, launcher=launcher, address=address)
@@ -185,7 +185,7 @@ class ControlledRun(LabelledRun):
         Raises:
             RunError: If the run is complete or has no trial left, or no new driver can be started.
         """
-        from workbench.sweeps import launch
+        from workbench.sweeps.launchers import launch
 
         if self.is_under_way:
             return self
