@@ -99,7 +99,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
             datasets,
             mark=profiler.mark,
             exchange=exchange_of(settings.plan, worker.num_replicas),
-        )  # fmt: skip
+        )
     )
     where = "search.optimizer" if "optimizer" in task.params else "training.optimizer"
     # Wrong objectives are refused before a model is built; of own steps only the model knows the metrics.
