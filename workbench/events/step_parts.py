@@ -8,6 +8,8 @@ from collections.abc import Mapping
 STALL_MATTERS = 0.1
 """Part of a step that waits for data, above which something should be done."""
 MAX_LOADERS = 16
+_MIN_DATA_S = 1e-3
+"""Seconds of loading a step below which handing batches over from another process costs more."""
 
 
 def input_stall(parts_s: Mapping[str, float]) -> float:
@@ -26,8 +28,8 @@ def loaders_to_hide(parts_s: Mapping[str, float]) -> int:
     Args:
         parts_s: Seconds by part of a step that loads its data itself.
     """
-    if input_stall(parts_s) < STALL_MATTERS:
+    data_s = parts_s.get("data", 0.0)
+    if input_stall(parts_s) < STALL_MATTERS or data_s < _MIN_DATA_S:
         return 0
-    data_s = parts_s["data"]
     rest_s = math.fsum(parts_s.values()) - data_s
     return MAX_LOADERS if rest_s <= data_s / MAX_LOADERS else math.ceil(data_s / rest_s)
