@@ -1,4 +1,4 @@
-"""Samples per second of a training on small JPEGs: in the step, with loaders, kept decoded, and torch by hand.
+"""Samples per second on small JPEGs: loaded in the step, with loaders, kept decoded, and by torch alone.
 
 Run `make bench-data`. The images are made on the spot. In turns, each way makes two epochs of the same model
 in its own process, and the second epoch counts: the first fills the cache. Printed are medians over the
