@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from workbench.advisor.choices import Choices, choices_of
 from workbench.advisor.plans import Knowledge, enumerate_plans, spread
-from workbench.advisor.variants import plan_with
+from workbench.advisor.variants import plan_with, variant_of
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
@@ -166,9 +166,11 @@ def test_a_spread_keeps_the_ends_and_no_more_than_asked(values: list[int], count
 
 def test_a_variant_that_was_measured_for_another_experiment_is_not_allowed_in_this_one() -> None:
     choices = choose(make_experiment(plan={"precision": "bf16", "strategy": "fsdp"}))
-    assert choices.allows(
-        PartialPlan.of(precision="bf16", strategy="fsdp", recompute="none", compile="none", loaders=0)
-    )
+    plan = PartialPlan.of(
+        workers=2, micro_batch=1, accumulation=1, precision="bf16", strategy="fsdp"
+    ).complete()
+    assert plan is not None
+    assert choices.allows(variant_of(plan))
     assert not choices.allows(PLAIN)
     assert not choices.allows(
         PartialPlan.of(precision="bf16", strategy="ddp", recompute="none", compile="none", loaders=0)

@@ -46,6 +46,7 @@ def test_what_nobody_says_has_a_plain_answer() -> None:
         "recompute": "none",
         "compile": "none",
         "loaders": 0,
+        "exchange": "allreduce",
     }
     assert (settings.lr, settings.warmup_epochs, settings.model) == (1e-3, 0.0, {})
 

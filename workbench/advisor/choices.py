@@ -17,10 +17,11 @@ from pydantic import JsonValue
 from workbench.advisor.variants import Variant
 from workbench.errors import ExperimentError
 from workbench.events import RatesTested
+from workbench.exchanges.capabilities import with_options
 from workbench.experiment import Experiment, PlanSettings
 from workbench.experiment.module_inspection import method_parameters_of
+from workbench.plan import EXCHANGE_OPTIONS, VARIANT, Dimension, Hardware, PartialPlan, PlanValue
 from workbench.plan import NAMES as PLAN_DIMENSIONS
-from workbench.plan import VARIANT, Dimension, Hardware, PartialPlan, PlanValue
 from workbench.planning.learning_rate import default_lr
 from workbench.planning.settings import fitted_of, reference_lr, resolve
 from workbench.space import Domain
@@ -129,6 +130,7 @@ def choices_of(
         workers = tuple(number for number in workers if number == 1)
         several = tuple(dict.fromkeys(strategy_for_many(str(name)) for name in options["strategy"]))
     options["strategy"] = several
+    options |= _exchange_options(options)
     if not workers or not batches:
         raise ExperimentError(
             "no plan is possible within what is allowed",
@@ -276,6 +278,8 @@ class _Reader:
             if name in self._search or getattr(self._experiment.training, name) == "auto":
                 yield f"training.{name}"
         for name in PLAN_DIMENSIONS:
+            if name in EXCHANGE_OPTIONS and name not in self._search:
+                continue  # each exchange has its usual ones
             if name in self._search or getattr(self._experiment.plan, name) == "auto":
                 yield f"plan.{name}"
         if self._experiment.resources.placement == "auto":
@@ -294,6 +298,18 @@ def _values(domain: Domain) -> Sequence[JsonValue]:
     assert isinstance(high, int)
     doubled = {low, high} | {2**power for power in range(high.bit_length()) if low <= 2**power <= high}
     return [value for value in sorted(doubled) if value in values]
+
+
+def _exchange_options(options: Mapping[str, tuple[PlanValue, ...]]) -> dict[str, tuple[PlanValue, ...]]:
+    """Return the values that the options of exchanges may have, those of the usual exchange first."""
+    found: dict[str, list[PlanValue]] = {name: [] for name in EXCHANGE_OPTIONS}
+    for exchange in options["exchange"]:
+        plan = with_options(PartialPlan.of(exchange=exchange), options)
+        for name, values in found.items():
+            values.append(plan.get(name) or 0)
+            if plan.get(name):
+                values.extend(value for value in options[name] if value)
+    return {name: tuple(dict.fromkeys(values)) for name, values in found.items()}
 
 
 def _is_for_one(strategy: str) -> bool:

@@ -16,12 +16,14 @@ class Capabilities:
         holds_whole_model: Whether each worker holds all parameters, so that it can compute on its own.
         on_one_worker: Name of the strategy that makes the same step on a single worker with less overhead;
             None for this one itself.
+        takes_exchange: Whether replicas can agree in other ways than by averaging each gradient.
         divides_state: Whether each worker holds only its share of the optimizer's state.
     """
 
     max_workers: int | None = None
     holds_whole_model: bool = True
     on_one_worker: str | None = None
+    takes_exchange: bool = False
     divides_state: bool = False
 
     @property
@@ -32,7 +34,7 @@ class Capabilities:
 
 BUILT_IN = {
     "single": Capabilities(max_workers=1),
-    "ddp": Capabilities(on_one_worker="single"),
+    "ddp": Capabilities(on_one_worker="single", takes_exchange=True),
     "zero1": Capabilities(divides_state=True),
     "fsdp": Capabilities(divides_state=True, holds_whole_model=False),
 }

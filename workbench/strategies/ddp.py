@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from workbench.errors import ExperimentError
+from workbench.exchanges.allreduce import finished
+from workbench.exchanges.exchange import Bucket, GradientExchange
 from workbench.strategies.capabilities import BUILT_IN
 from workbench.strategies.compiling import compiled
 from workbench.strategies.group import Group
@@ -43,7 +45,14 @@ class DataParallel(Single):
     def state(self) -> dict[str, Any]:
         """Return model, optimizer and scaler; see Strategy.state."""
         average_statistics(self._model, self._worker.group)
-        return super().state()
+        exchange = self._settings.exchange
+        return super().state() | ({} if exchange is None else {"exchange": exchange.state()})
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over what `state` returned; see Strategy.load."""
+        super().load(state)
+        if self._settings.exchange is not None:
+            self._settings.exchange.load(state.get("exchange", {}))
 
     def alone_bytes(self) -> int:
         """Return the size of gradients beside those in the buffers; see Probeable.alone_bytes."""
@@ -52,19 +61,33 @@ class DataParallel(Single):
     def _place(self, model: nn.Module) -> nn.Module:
         self._num_averaged = self._num_holders = self._worker.num_replicas
         self._is_graph_known = self._settings.find_unused != "auto"
+        if self._settings.exchange is not None:
+            trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+            self._settings.exchange.setup(trained, self._worker.group)
         return self._distributed(model, find_unused=self._settings.find_unused is True)
 
     def _compile(self, placed: nn.Module) -> nn.Module:
         return placed  # what it calls is compiled: its own work depends on the step
 
     def _distributed(self, model: nn.Module, *, find_unused: bool) -> DistributedDataParallel:
-        return DistributedDataParallel(
+        placed = DistributedDataParallel(
             compiled(model) if self._settings.compiles else model,
             process_group=self._worker.group.torch_group(),
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,
             find_unused_parameters=find_unused,
         )
+        exchange = self._settings.exchange
+        if isinstance(exchange, GradientExchange):
+            # Torch reads the names and the types of its arguments; a lambda has no types.
+            placed.register_comm_hook(
+                exchange, lambda exchange, bucket: self._reduce(exchange, bucket)  # type: ignore[arg-type]
+            )  # fmt: skip
+        return placed
+
+    def _reduce(self, exchange: GradientExchange, bucket: Bucket) -> torch.futures.Future[Tensor]:
+        """Exchange a bucket once a step, as what is sent twice would be rounded twice."""
+        return exchange.reduce(bucket) if self._is_last else finished(bucket.buffer())
 
     def _forward(self, inputs: Any, targets: Any) -> Tensor:
         placed = self._trained
@@ -103,6 +126,7 @@ class DataParallel(Single):
         # What DistributedDataParallel.no_sync does, without a context for each micro batch. Gradients of
         # parameters that only some micro batches use would be left out of an exchange after the last one.
         placed = cast(DistributedDataParallel, self._trained)
+        self._is_last = now
         is_dense = self._is_graph_known and not placed.find_unused_parameters
         placed.require_backward_grad_sync = now or not (is_dense or self._is_alone)
 

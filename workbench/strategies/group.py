@@ -11,6 +11,7 @@ import datetime
 import gc
 import os
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
@@ -98,6 +99,7 @@ class Group:
         self.rank, self.num_workers = rank, num_workers
         self._device = device or torch.device("cpu")
         self._joined = False
+        self._parts: list[Any] = []
         self.store: Any = None
         if num_workers > 1:
             assert meeting is not None, "several workers need a place to meet"
@@ -115,6 +117,17 @@ class Group:
             self._join(dist.HashStore())
         assert dist.group.WORLD is not None
         return dist.group.WORLD
+
+    def part(self, ranks: Sequence[int]) -> torch.distributed.ProcessGroup | None:
+        """Return some of the workers as a group of torch, None where this worker is not among them.
+
+        Every worker must call it with the same ranks, in the same order.
+        """
+        made = dist.new_group(list(ranks))
+        if self.rank not in ranks:
+            return None
+        self._parts.append(made)
+        return made
 
     def total(self, values: Tensor) -> Tensor:
         """Return the sum of `values` over all workers; every worker must call it in the same order."""
@@ -149,7 +162,7 @@ class Group:
         was_joined, self._joined = self._joined, False
         _is_joined = _is_joined and not was_joined
         if was_joined and dist.is_initialized():  # scripts end with leaving it themselves
-            _left = dist.group.WORLD
+            _left, self._parts = (dist.group.WORLD, self._parts), []
             dist.destroy_process_group()
 
     def _join(self, store: Any) -> None:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from workbench.exchanges.exchange import Exchange
 from workbench.strategies.capabilities import Capabilities
 from workbench.strategies.group import Group
 from workbench.strategies.weight_mean import WeightMean
@@ -66,6 +67,7 @@ class StepSettings:
             if the first step leaves any.
         peak_lr: The learning rate of which schedules are parts.
         call: How a model is called with the inputs of a micro batch, which need not be one tensor.
+        exchange: How replicas agree; None for averaging each gradient.
     """
 
     loss: Callable[[Any, Any], Tensor]
@@ -79,6 +81,7 @@ class StepSettings:
     find_unused: bool | Literal["auto"] = "auto"
     peak_lr: float = 1.0
     call: Callable[[nn.Module, Any], Any] = nn.Module.__call__
+    exchange: Exchange | None = None
 
 
 class MicroBatch(NamedTuple):

@@ -36,6 +36,7 @@ from workbench.strategies.capabilities import capabilities_of
 from workbench.sweeps.beginning import check_beginning
 from workbench.sweeps.cluster import workers_field, workers_wanted
 from workbench.sweeps.measured_metrics import check_loss_and_metrics, check_what_is_reported
+from workbench.sweeps.plan_checks import check_exchange
 from workbench.sweeps.program_checks import check_paths, check_program
 from workbench.sweeps.unknown_names import unknown
 from workbench.training.unusable_optimizers import why_unusable
@@ -242,6 +243,7 @@ def _check_configurations(experiment: Experiment) -> None:
             _check_reference(Component(name=settings.training.schedule), field)
         if settings.plan.strategy not in STRATEGIES:
             raise unknown("plan.strategy", f"unknown strategy {settings.plan.strategy!r}", STRATEGIES.names())
+        check_exchange(experiment, settings.plan)
 
 
 def _check_optimizer(optimizer: str, experiment: Experiment) -> None:
