@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 import torch
 from torch import Tensor, nn
 
-from workbench.exchanges.capabilities import Capabilities
+from workbench.exchanges import EXCHANGES
+from workbench.exchanges.capabilities import USUAL, Capabilities
 from workbench.plan import Plan
 
 
@@ -100,3 +101,18 @@ class GradientExchange(Exchange, Protocol):
             The mean over the replicas, flat, the same on every one.
         """
         ...
+
+
+def exchange_of(plan: Plan, num_replicas: int) -> Exchange | None:
+    """Return how replicas agree; None where there is nothing but what strategies do by themselves.
+
+    Args:
+        plan: The plan of a trial.
+        num_replicas: How many there are.
+
+    Raises:
+        UnknownNameError: If no package registers the exchange of the plan.
+    """
+    if plan.exchange == USUAL or num_replicas == 1:
+        return None
+    return EXCHANGES.load(plan.exchange, field="plan.exchange")(plan)

@@ -18,9 +18,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from workbench.data import Datasets
 from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
-from workbench.exchanges import EXCHANGES
-from workbench.exchanges.capabilities import USUAL
-from workbench.exchanges.exchange import Exchange
+from workbench.exchanges.exchange import exchange_of
 from workbench.experiment import Component, Experiment, Objective, Training
 from workbench.experiment.schedules import averaged_from
 from workbench.models.adapters import build_model, load_loss, load_metrics
@@ -32,7 +30,7 @@ from workbench.models.own_steps import OwnSteps, call_with_batch, metrics_by_nam
 from workbench.models.pretrained import load_pretrained
 from workbench.performance.flops import count_flops
 from workbench.performance.profiler import StepProfiler
-from workbench.plan import Hardware, Plan
+from workbench.plan import Hardware
 from workbench.planning.plan_resolution import field_of
 from workbench.planning.settings import TrialSettings, reference_lr, resolve
 from workbench.resources.compiler import check_compiler
@@ -96,7 +94,11 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     profiler = profiler or StepProfiler(device.type)
     strategy = strategy_of(experiment, settings.plan.strategy)(
         step_settings(
-            experiment, settings, datasets, mark=profiler.mark, exchange=_exchange(settings.plan, worker)
+            experiment,
+            settings,
+            datasets,
+            mark=profiler.mark,
+            exchange=exchange_of(settings.plan, worker.num_replicas),
         )
     )
     where = "search.optimizer" if "optimizer" in task.params else "training.optimizer"
@@ -156,13 +158,6 @@ def step_settings(
         call=call_of(experiment),
         **others,
     )
-
-
-def _exchange(plan: Plan, worker: Worker) -> Exchange | None:
-    """Return how replicas agree; None where there is nothing but what strategies do by themselves."""
-    if plan.exchange == USUAL or worker.num_replicas == 1:
-        return None
-    return EXCHANGES.load(plan.exchange, field="plan.exchange")(plan)
 
 
 def _average(training: Training, steps_per_epoch: int) -> Callable[[nn.Module], WeightMean] | None:
