@@ -465,6 +465,8 @@ export interface RunDetail {
   front: Front | null;
   /** The most frequent first. */
   failures: Failure[];
+  /** Where much of its time went, and what helps. */
+  verdicts?: string[];
   objectives: ObjectiveSummary[];
   /** Reported metrics, objectives first. */
   metrics: string[];

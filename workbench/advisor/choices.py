@@ -175,6 +175,11 @@ def check_advisable(experiment: Experiment) -> None:
         )
 
 
+def is_open(experiment: Experiment, name: str) -> bool:
+    """Return whether a dimension of the plan is neither written nor searched."""
+    return name not in experiment.search.root and name not in experiment.plan.decided
+
+
 def base_params(experiment: Experiment) -> dict[str, JsonValue]:
     """Return the values of the parameters that the advisor does not decide."""
     return {name: value for name, value in drawn_params(experiment).items() if name not in DECIDED}

@@ -200,6 +200,7 @@ def print_run(run: Run, num_trials: int) -> None:
         console.print(table)
         if rest:
             console.print(Text(f"  and {rest} more {noun}s", style="bright_black"))
+    _print_verdicts(console, history)
     _print_setbacks(console, history)
     _print_failures(console, history)
     _print_alerts(console, history)
@@ -311,6 +312,19 @@ def _ordered(history: History) -> list[Trial]:
     first = [*history.in_state("running"), *ranked]
     seen = {trial.number for trial in first}
     return [*first, *(trial for trial in history.trials.values() if trial.number not in seen)]
+
+
+def _print_verdicts(console: Any, history: History) -> None:
+    from rich.text import Text
+
+    from workbench.history import verdicts_of
+
+    found = verdicts_of(history)
+    if found:
+        console.print()
+        console.print(Text("Where the time went", style="bold"))
+    for verdict in found:
+        console.print(Text(f"  {verdict.describe(write_for_shell)}"))
 
 
 def _print_setbacks(console: Any, history: History) -> None:

@@ -105,6 +105,7 @@ class Trial:
     num_gpus: int = 0  # of all workers of the last attempt, each counted where several share one
     earlier_gpu_s: float = 0.0  # in attempts before the last one
     started_unix_s: float | None = None
+    planned_unix_s: float | None = None  # of the first attempt: it has its data and its model
     ended_unix_s: float | None = None
     trained_s: float = 0.0  # in attempts before the last one, up to the last event of each
     attempt_unix_s: float = 0.0  # when the last attempt began
@@ -206,6 +207,7 @@ def apply_to_trial(
                 trial.started_unix_s = event.time_unix_s
         case TrialPlanned():
             trial.plan = PartialPlan.from_json(event.plan)
+            trial.planned_unix_s = trial.planned_unix_s or event.time_unix_s
         case TrialReported():
             trial.reports += 1
             trial.reports_left_out += event.left_out

@@ -88,7 +88,8 @@ class Dimension:
 
     def describe(self, value: PlanValue) -> str:
         """Return the words for a value; "" for one that goes without saying."""
-        return "" if value == self.unmentioned else self.wording.format(value)
+        words = "" if value == self.unmentioned else self.wording.format(value)
+        return words.removesuffix("s") if value == 1 else words
 
 
 def declare(default: PlanValue, description: str, **declared: Any) -> Any:
