@@ -18,10 +18,12 @@ from workbench.exchanges.capabilities import BUILT_IN, capabilities_of, with_opt
 from workbench.exchanges.error_feedback import ErrorFeedback
 from workbench.exchanges.exchange import Exchange
 from workbench.exchanges.hierarchical import Hierarchical
+from workbench.exchanges.local import DiLoCo, LocalSteps
 from workbench.plan import PartialPlan, Plan
 from workbench.strategies import STRATEGIES
 from workbench.strategies.group import Group
 from workbench.strategies.strategy import StepSettings, Strategy, Worker
+from workbench.strategies.weight_mean import MovingMean
 from workbench.training.source import Source, WorkerBatch
 
 NAMES = EXCHANGES.names()
@@ -40,7 +42,7 @@ def plan_of(exchange: str, **options: int) -> Plan:
     return plan
 
 
-def make(exchange: Exchange | None, worker: Worker, other: nn.Module | None = None) -> Strategy:
+def make(exchange: Exchange | None, worker: Worker, other: type[nn.Module] | None = None) -> Strategy:
     torch.manual_seed(0)
     model = nn.Sequential(
         nn.Linear(6, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh(), nn.Linear(WIDTH, 3)
@@ -48,7 +50,8 @@ def make(exchange: Exchange | None, worker: Worker, other: nn.Module | None = No
     strategy: Strategy = STRATEGIES.load("ddp" if worker.num_workers > 1 else "single")(
         StepSettings(loss=functional.cross_entropy, exchange=exchange)
     )
-    strategy.setup(other or model, lambda each: torch.optim.SGD(each, lr=0.5, momentum=0.9), worker)
+    trained = model if other is None else other()
+    strategy.setup(trained, lambda each: torch.optim.SGD(each, lr=0.5, momentum=0.9), worker)
     strategy.train(True)
     return strategy
 
@@ -70,6 +73,12 @@ def train(strategy: Strategy, worker: Worker, steps: range) -> None:
         strategy.update(0.1)
 
 
+class Plain(DiLoCo):
+    """The outer optimizer takes the mean as it is."""
+
+    outer_rate, outer_momentum = 1.0, 0.0
+
+
 class Pretended(Hierarchical):
     """Two nodes, of which the first has two replicas."""
 
@@ -78,7 +87,8 @@ class Pretended(Hierarchical):
 
 
 def loaded(name: str) -> Any:
-    return Pretended if name == "hierarchical" else EXCHANGES.load(name)
+    made = {"hierarchical": Pretended, "plain": Plain}
+    return made[name] if name in made else EXCHANGES.load(name)
 
 
 def train_together(rank: int, num_workers: int, meeting: str, cases: list[tuple[str, dict[str, int]]]) -> Any:
@@ -94,7 +104,10 @@ def train_together(rank: int, num_workers: int, meeting: str, cases: list[tuple[
     return found
 
 
-LIKE_SYNCHRONOUS = [*((name, {}) for name in EXACT), ("topk", {"compression": 1})]
+LIKE_SYNCHRONOUS = [
+    *((name, {}) for name in EXACT),
+    ("topk", {"compression": 1}), ("local", {"period": 1}), ("plain", {"period": 1}),
+]  # fmt: skip
 
 
 def test_exact_exchanges_make_the_step_of_one_worker_and_all_keep_replicas_alike() -> None:
@@ -201,6 +214,43 @@ def test_a_resumed_training_ends_where_an_uninterrupted_one_does_also_on_fewer_w
             torch.testing.assert_close(fewer[name][2][key], expected, rtol=1e-5, atol=1e-6, msg=name)
 
 
+def train_apart(rank: int, num_workers: int, meeting: str) -> list[list[Tensor]]:
+    """Return the weights after each of five steps that agree after every other one, and the mean of them."""
+    group = Group(rank, num_workers, None, meeting)
+    worker = Worker(rank, num_workers, group=group)
+    torch.manual_seed(0)
+    model = nn.Linear(6, 3)
+    settings = StepSettings(
+        loss=functional.cross_entropy, exchange=LocalSteps(plan_of("local", period=2)),
+        average=lambda each: MovingMean(each, 0.9),
+    )  # fmt: skip
+    strategy: Strategy = STRATEGIES.load("ddp")(settings)
+    strategy.setup(model, lambda each: torch.optim.AdamW(each, lr=0.5), worker)
+    strategy.train(True)
+    found = []
+    for step in range(5):
+        train(strategy, worker, range(step, step + 1))
+        found.append(model.weight.detach().clone())
+    strategy.train(False)
+    found.append(model.weight.detach().clone())
+    strategy.train(True)
+    found.append(model.weight.detach().clone())
+    state = strategy.state()
+    found.append(state["optimizer"]["state"][0]["exp_avg"].clone())
+    group.close()
+    return [found]
+
+
+def test_local_replicas_differ_within_a_period_and_agree_at_its_end_and_before_they_are_used() -> None:
+    (first,), (second,) = run_together(train_apart, 2)
+    alike = [torch.equal(one, other) for one, other in zip(first, second, strict=True)]
+    in_steps, shown, trained, moments = alike[:5], *alike[5:]
+    assert in_steps == [False, True, False, True, False]
+    assert shown, "an evaluation would see another mean of the weights on each replica"
+    assert trained, "a training would continue from other weights on each replica"
+    assert moments
+
+
 class Sometimes(nn.Module):
     """A layer is used by some micro batches only, on some replicas only, and another one never."""
 
@@ -213,7 +263,10 @@ class Sometimes(nn.Module):
         return outputs + self.sometimes(inputs) if inputs[0, 0] > 0 else outputs
 
 
-UNUSED_CASES = [(None, {}), ("allreduce", {}), ("topk", {"compression": 1}), ("onebit", {}), ("powersgd", {})]
+UNUSED_CASES = [
+    (None, {}), ("allreduce", {}), ("topk", {"compression": 1}), ("onebit", {}), ("powersgd", {}),
+    ("local", {"period": 3}), ("diloco", {"period": 3}),
+]  # fmt: skip
 
 
 def train_unused(rank: int, num_workers: int, meeting: str) -> list[dict[str, Tensor]]:
@@ -221,7 +274,7 @@ def train_unused(rank: int, num_workers: int, meeting: str) -> list[dict[str, Te
     worker = Worker(rank, num_workers, group=group)
     for name, options in UNUSED_CASES:
         exchange = None if name is None else EXCHANGES.load(name)(plan_of(name, **options))
-        strategy = make(exchange, worker, Sometimes())
+        strategy = make(exchange, worker, Sometimes)
         train(strategy, worker, range(4))
         found.append({key: value.clone() for key, value in strategy.state()["model"].items()})
         strategy.close()

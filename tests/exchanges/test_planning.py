@@ -39,6 +39,7 @@ def test_options_that_are_open_are_usual_and_those_that_do_not_apply_are_left_ou
     assert plan.to_json().keys() >= {"exchange", "rank"}
     assert "compression" not in plan.to_json()
     assert Plan.from_json(plan.to_json()) == plan
+    assert plan_of(workers=2, exchange="local").describe().endswith("ddp, local exchange, every 8 steps")
     assert plan_of(workers=2, exchange="topk", compression=10).compression == 10
     older = {key: value for key, value in plan.to_json().items() if key not in ("exchange", "rank")}
     assert Plan.from_json(older).exchange == "allreduce"
@@ -53,6 +54,7 @@ def test_options_that_are_open_are_usual_and_those_that_do_not_apply_are_left_ou
         ({"workers": 2, "exchange": "powersdg"}, "plan.exchange", "powersgd"),
         ({"workers": 2, "rank": 4}, "plan.rank", "powersgd"),
         ({"workers": 2, "exchange": "topk", "rank": 4}, "plan.rank", "powersgd"),
+        ({"workers": 2, "exchange": "topk", "period": 4}, "plan.period", "local, diloco"),
         ({"workers": 2, "exchange": "topk", "compression": 0}, "plan.compression", "greater than 0"),
         (
             {

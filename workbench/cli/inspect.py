@@ -39,7 +39,7 @@ from workbench.cli.output import (
 from workbench.cli.remote import remote_capable
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.trial_value import describe_value
-from workbench.formatting import format_age, format_count, format_number, format_params
+from workbench.formatting import format_age, format_count, format_duration, format_number, format_params
 from workbench.runs.descriptions import (
     describe_place,
     describe_reports,
@@ -287,6 +287,10 @@ def _facts(run: Run, history: History) -> list[str]:
     changes = describe_changes(history.experiment, history.in_force)
     if changes and history.replay_of is None:
         lines.append(f"changed since it began: {', '.join(changes)}")
+    if gpu_s := history.gpu_s(history.now_unix_s()):
+        limit_s = history.in_force.budget.gpu_time
+        of = "" if limit_s is None else f" of {format_duration(limit_s)}"
+        lines.append(f"GPU time: {format_duration(round(gpu_s))}{of}")
     if (energy := run.energy.describe()) is not None:
         lines.append(energy)
     lines += replay_lines(run)

@@ -18,6 +18,8 @@ EXCHANGES = Registry(
         "powersgd": "workbench.exchanges.low_rank:LowRank",
         "onebit": "workbench.exchanges.one_bit:OneBit",
         "topk": "workbench.exchanges.largest:Largest",
+        "local": "workbench.exchanges.local:LocalSteps",
+        "diloco": "workbench.exchanges.local:DiLoCo",
     },
     group="workbench.exchanges",
 )

@@ -35,6 +35,8 @@ BUILT_IN = {
     "powersgd": Capabilities(scales_loss=False, options={"rank": 4}),
     "onebit": Capabilities(scales_loss=False),
     "topk": Capabilities(scales_loss=False, options={"compression": 100}),
+    "local": Capabilities(options={"period": 8}),
+    "diloco": Capabilities(options={"period": 32}),
 }
 
 

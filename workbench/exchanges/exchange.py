@@ -103,6 +103,27 @@ class GradientExchange(Exchange, Protocol):
         ...
 
 
+@runtime_checkable
+class ParameterExchange(Exchange, Protocol):
+    """Replicas step by their own gradients, and agree on the parameters."""
+
+    def after_step(self) -> None:
+        """Agree if it is time; every replica calls it after each step."""
+        ...
+
+    def agree(self) -> None:
+        """Agree now, unless no step was made since; every replica must call it."""
+        ...
+
+    def average(self, tensors: Mapping[str, Tensor]) -> None:
+        """Give every replica the mean of what all of them hold beside the parameters.
+
+        Args:
+            tensors: By name; those that some replica does not hold stay as they are.
+        """
+        ...
+
+
 def exchange_of(plan: Plan, num_replicas: int) -> Exchange | None:
     """Return how replicas agree; None where there is nothing but what strategies do by themselves.
 

@@ -103,7 +103,7 @@ class Plan:
     )
     exchange: str = declare(
         "allreduce",
-        "How replicas agree: allreduce, hierarchical, bf16, powersgd, onebit or topk.",
+        "How replicas agree: allreduce, hierarchical, bf16, powersgd, onebit, topk, local or diloco.",
         wording="{} exchange",
         unmentioned="allreduce",
         changes_result=True,
@@ -116,6 +116,11 @@ class Plan:
     )
     compression: int = declare_exchange_option(
         "Of how many gradient values topk sends one; auto: 100.", "1 in {}", unit="values"
+    )
+    period: int = declare_exchange_option(
+        "Steps after which replicas agree with local or diloco; auto: 8 or 32.",
+        "every {} steps",
+        unit="steps",
     )
 
     @property

@@ -95,7 +95,7 @@ class TimedSteps:
         alone: list[Mapping[str, float]] = []
         has_time = _clock(num_steps, longest_s, shortest_s)
         while self._continues(len(steps), MIN_STEPS + self._num_settling, has_time(len(steps))):
-            steps.append(self._step(next(self._batches)))
+            steps.append(self._mean_step())
             if compares:
                 with self._alone():
                     _meet(self._parts.worker, 0.0)
@@ -133,6 +133,12 @@ class TimedSteps:
                 replica=parts.worker.replica,
                 num_replicas=parts.worker.num_replicas,
             )
+
+    def _mean_step(self) -> dict[str, float]:
+        """Make a step, or those of a period at the end of which replicas agree; return the seconds of one."""
+        period = max(1, self._parts.settings.plan.period)
+        made = [self._step(next(self._batches)) for _ in range(period)]
+        return {part: sum(step[part] for step in made) / period for part in made[0]}
 
     def _step(self, batch: WorkerBatch, *, lr: float | None = None, updates: bool = True) -> dict[str, float]:
         """Make a step, wait for the device, and return the seconds of its parts."""

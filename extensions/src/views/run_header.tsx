@@ -14,6 +14,7 @@ const REASONS: Record<string, string> = {
   trials: "all trials are done",
   time: "the time is up",
   target: "the target is reached",
+  gpu_time: "the GPU time is up",
   plateau: "no more progress",
   exhausted: "every configuration was tried",
   person: "by a user",
