@@ -116,16 +116,19 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     if worker.replica:
         # Replicas begin with the same weights but must not drop the same units.
         torch.manual_seed(task.seed + worker.replica)
-    num_loaders = settings.plan.loaders
-    loaders = Loaders(num_loaders, device) if num_loaders else None
+    loaders = Loaders(settings.plan.loaders, device) if settings.plan.loaders else None
+    train = Source(datasets.train, device, loaders=loaders)
+    validation = Source(datasets.validation, device, loaders=loaders, part="validation")
+    if loaders is not None and not loaders.has_work:
+        print("no loaders are started: the data is in the memory of the GPU already", flush=True)
     return Parts(
         worker=worker,
         settings=settings,
         strategy=strategy,
         schedule=schedule,
         profiler=profiler,
-        train=Source(datasets.train, device, loaders=loaders),
-        validation=Source(datasets.validation, device, loaders=loaders, part="validation"),
+        train=train,
+        validation=validation,
         metrics=metrics,
         objectives=experiment.objectives,
         mixes_samples=mixes_samples,

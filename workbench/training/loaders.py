@@ -81,6 +81,11 @@ class Loaders:
         assert self._loader is None
         self._splits[part] = split
 
+    @property
+    def has_work(self) -> bool:
+        """Whether there is a split to load; data that is on the device already is not one."""
+        return bool(self._splits)
+
     def load(self, wanted: Iterable[Wanted]) -> Loading:
         """Begin to load micro batches; what is still being loaded is dropped."""
         if self._current is not None:
