@@ -16,6 +16,7 @@ class Capabilities:
         holds_whole_model: Whether each worker holds all parameters, so that it can compute on its own.
         on_one_worker: Name of the strategy that makes the same step on a single worker with less overhead;
             None for this one itself.
+        has_stages: Whether the workers of a replica hold a stage of the model each.
         divides_state: Whether each worker holds only its share of the optimizer's state.
     """
 
@@ -23,6 +24,7 @@ class Capabilities:
     holds_whole_model: bool = True
     on_one_worker: str | None = None
     divides_state: bool = False
+    has_stages: bool = False
 
     @property
     def has_whole_step(self) -> bool:
@@ -35,6 +37,7 @@ BUILT_IN = {
     "ddp": Capabilities(on_one_worker="single"),
     "zero1": Capabilities(divides_state=True),
     "fsdp": Capabilities(divides_state=True, holds_whole_model=False),
+    "pipeline": Capabilities(divides_state=True, holds_whole_model=False, has_stages=True),
 }
 
 

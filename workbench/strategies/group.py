@@ -7,6 +7,7 @@ only for a strategy that cannot do without. What is exchanged in a step is left 
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import gc
 import os
@@ -32,6 +33,10 @@ CONNECT_ATTEMPTS = 3
 """Workers that meet again at once may, rarely, wait for each other's connection for ever: they try again."""
 COLLECTIVE_TIMEOUT = datetime.timedelta(hours=1)
 """Rank 0 may wait for a decision about its report; who died is found out by others, much sooner."""
+
+_MAX_DIMENSIONS = 8
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.bool)
+"""The types of tensors that one worker can send to another."""
 
 _opened: tuple[str, Any] | None = None
 _is_joined = False
@@ -68,6 +73,39 @@ def let_go() -> None:
         _left = None
 
 
+@dataclasses.dataclass(frozen=True)
+class Sent:
+    """Something that is being sent to another worker."""
+
+    under_way: tuple[Any, ...]
+
+    def wait(self) -> None:
+        """Return when it has been sent."""
+        for each in self.under_way:
+            each.wait()
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Some workers of a group; one worker alone unless given.
+
+    Attributes:
+        num_workers: How many they are.
+        handle: The group as torch knows it.
+    """
+
+    num_workers: int = 1
+    handle: Any = None
+
+    def total(self, values: Tensor) -> Tensor:
+        """Return the sum of `values` over these workers; each must call it in the same order."""
+        if self.num_workers == 1:
+            return values
+        summed = values.clone()
+        dist.all_reduce(summed, group=self.handle)
+        return summed
+
+
 class Group:
     """One worker's membership in the group of a trial.
 
@@ -98,6 +136,7 @@ class Group:
         self.rank, self.num_workers = rank, num_workers
         self._device = device or torch.device("cpu")
         self._joined = False
+        self._parts: list[Any] = []
         self.store: Any = None
         if num_workers > 1:
             assert meeting is not None, "several workers need a place to meet"
@@ -124,6 +163,45 @@ class Group:
         dist.all_reduce(summed)
         return summed
 
+    def across(self, size: int) -> Part:
+        """Return this worker's companions with the same place in other sequences of workers.
+
+        Every worker must call it. Rank r has place r % size.
+
+        Args:
+            size: Workers of a sequence; the number of workers is a multiple of it.
+        """
+        if self.num_workers == size:
+            return Part()
+        places = [list(range(place, self.num_workers, size)) for place in range(size)]
+        made = [dist.new_group(ranks) for ranks in places]
+        self._parts += made
+        return Part(self.num_workers // size, made[self.rank % size])
+
+    def send(self, values: Tensor, receiver: int) -> Sent:
+        """Begin to send a tensor to one worker, through the memory of the host.
+
+        Args:
+            values: The tensor.
+            receiver: The rank that calls `receive` for it.
+
+        Returns:
+            What is under way, to be waited for.
+        """
+        kept = values.detach().cpu().contiguous()
+        form = torch.zeros(2 + _MAX_DIMENSIONS, dtype=torch.int64)
+        form[: 2 + kept.ndim] = torch.tensor([_DTYPES.index(kept.dtype), kept.ndim, *kept.shape])
+        return Sent(tuple(dist.isend(each, receiver) for each in (form, kept)))
+
+    def receive(self, sender: int) -> Tensor:
+        """Return the next tensor that a worker has sent to this one, on its device."""
+        form = torch.zeros(2 + _MAX_DIMENSIONS, dtype=torch.int64)
+        dist.recv(form, sender)
+        dtype, num_dimensions, *shape = form.tolist()
+        received = torch.empty(shape[:num_dimensions], dtype=_DTYPES[dtype])
+        dist.recv(received, sender)
+        return received.to(self._device)
+
     def gather(self, content: Any) -> list[Any]:
         """Return the `content` of every worker, by rank; every worker must call it in the same order."""
         if self.num_workers == 1:
@@ -149,7 +227,7 @@ class Group:
         was_joined, self._joined = self._joined, False
         _is_joined = _is_joined and not was_joined
         if was_joined and dist.is_initialized():  # scripts end with leaving it themselves
-            _left = dist.group.WORLD
+            _left = (dist.group.WORLD, *self._parts)
             dist.destroy_process_group()
 
     def _join(self, store: Any) -> None:
