@@ -106,7 +106,9 @@ def _dimension(default: PlanValue, description: str, **declared: Any) -> Any:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a trial uses hardware: global_batch = micro_batch x accumulation x workers.
+    """How a trial uses hardware: global_batch = micro_batch x accumulation x replicas.
+
+    A replica is a copy of the model: `stages` workers, usually one.
 
     Example:
         >>> plan = Plan(workers=2, micro_batch=32, accumulation=4, precision="bf16", strategy="ddp")
@@ -148,9 +150,23 @@ class Plan:
     )
     strategy: str = _dimension(
         "single",
-        "How workers make one step: single, ddp, zero1, fsdp, or auto.",
+        "How workers make one step: single, ddp, zero1, fsdp, pipeline, or auto.",
         advised_for="memory",
         candidates=lambda hardware: ("ddp", "zero1", "fsdp"),
+    )
+    stages: int = _dimension(
+        1,
+        "Workers that hold one copy of the model together, a stage each (pipeline).",
+        wording="{} stages",
+        unmentioned=1,
+        candidates=lambda hardware: (1,),
+    )
+    pipeline_schedule: str = _dimension(
+        "1f1b",
+        "In which order a stage computes: 1f1b holds fewer activations than gpipe.",
+        choices=("1f1b", "gpipe"),
+        unmentioned="1f1b",
+        candidates=lambda hardware: ("1f1b",),
     )
     recompute: str = _dimension(
         "none",
@@ -187,11 +203,16 @@ class Plan:
     @property
     def global_batch(self) -> int:
         """Samples per optimizer step, over all workers."""
-        return self.micro_batch * self.accumulation * self.workers
+        return self.micro_batch * self.accumulation * self.replicas
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model, among which the samples of a step are divided."""
+        return self.workers // self.stages
 
     @property
     def batch_text(self) -> str:
-        """The global batch in full: 256 = 32 x 4 x 2, micro batch x accumulation x workers."""
+        """The global batch in full: 256 = 32 x 4 x 2, micro batch x accumulation x replicas."""
         return PartialPlan.of_plan(self).batch_text
 
     def describe(self, *, in_full: bool = False) -> str:
@@ -313,6 +334,16 @@ class PartialPlan:
         return self._number("workers")
 
     @property
+    def stages(self) -> int:
+        """The stages of the model; 1 where they are open."""
+        return self._number("stages") or 1
+
+    @property
+    def replicas(self) -> int | None:
+        """The copies of the model, None where the workers are open."""
+        return None if self.workers is None else self.workers // self.stages
+
+    @property
     def micro_batch(self) -> int | None:
         """The micro batch, None where it is open."""
         return self._number("micro_batch")
@@ -325,10 +356,10 @@ class PartialPlan:
     @property
     def global_batch(self) -> int | None:
         """Samples per optimizer step, None where one of its factors is open."""
-        micro_batch, accumulation, workers = self.micro_batch, self.accumulation, self.workers
-        if micro_batch is None or accumulation is None or workers is None:
+        micro_batch, accumulation, replicas = self.micro_batch, self.accumulation, self.replicas
+        if micro_batch is None or accumulation is None or replicas is None:
             return None
-        return micro_batch * accumulation * workers
+        return micro_batch * accumulation * replicas
 
     def complete(self) -> Plan | None:
         """Return the plan with its open dimensions at their defaults, None where a size is open."""
@@ -346,8 +377,9 @@ class PartialPlan:
             return "" if self.workers in (None, 1) else f"{self.workers} workers"
         batch = self.batch_text
         if in_full:
-            product, _, workers = batch.rpartition(" x ")
-            batch = f"global batch {product} accumulated x {workers} worker{'' if workers == '1' else 's'}"
+            product, _, number = batch.rpartition(" x ")
+            unit = "worker" if self.stages == 1 else "replica"
+            batch = f"global batch {product} accumulated x {number} {unit}{'' if number == '1' else 's'}"
         return ", ".join(words for words in (batch, self.work_text) if words)
 
     @property
@@ -355,7 +387,7 @@ class PartialPlan:
         """The global batch in full, as in `Plan.batch_text`; "unknown" where a factor is open."""
         if self.global_batch is None:
             return "unknown"
-        return f"{self.global_batch} = {self.micro_batch} x {self.accumulation} x {self.workers}"
+        return f"{self.global_batch} = {self.micro_batch} x {self.accumulation} x {self.replicas}"
 
     @property
     def work_text(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import random
@@ -87,6 +88,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     torch.set_num_threads(experiment.resources.cpus_per_worker)
     datasets = load_trial_data(task.run_id, experiment, task.seed)
     settings = trial_settings(task, device, datasets)
+    worker = dataclasses.replace(worker, workers_per_replica=settings.plan.stages)
     _seed(task.seed)
     if settings.plan.compile != "none":
         check_compiler(field_of("plan", "compile", task.params))
@@ -106,9 +108,9 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         optimizer_factory(settings.training, settings.lr, field=where),
         worker,
     )
-    if worker.replica:
-        # Replicas begin with the same weights but must not drop the same units.
-        torch.manual_seed(task.seed + worker.replica)
+    if worker.rank:
+        # Replicas begin with the same weights but must not drop the same units; nor must stages.
+        torch.manual_seed(task.seed + worker.rank)
     num_loaders = settings.plan.loaders
     loaders = Loaders(num_loaders, device) if num_loaders else None
     return Parts(
@@ -149,8 +151,18 @@ def step_settings(
         peak_lr=settings.lr,
         group=functools.partial(grouped, groups=groups) if groups else None,
         call=call_of(experiment),
+        pipeline_schedule=settings.plan.pipeline_schedule,
+        example=_example(settings, datasets),
         **others,
     )
+
+
+def _example(settings: TrialSettings, datasets: Datasets) -> Any:
+    """Return the inputs of two samples where the model is cut into stages that should take equally long."""
+    if settings.plan.stages == 1:
+        return None
+    source = Source(datasets.train, torch.device("cpu"))
+    return source.fetch(np.resize(np.arange(len(source)), _NUM_SET_UP_SAMPLES))[0]
 
 
 def _average(training: Training, steps_per_epoch: int) -> Callable[[nn.Module], WeightMean] | None:
