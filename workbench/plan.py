@@ -4,8 +4,8 @@ Each field of `Plan` declares its dimension once: its default and choices, how i
 changes what is computed, and whether the advisor may try other values. The `plan` section of an experiment,
 the stored JSON, descriptions and what the advisor enumerates follow from these declarations.
 
-Where workers are placed is a setting of the run (`resources.placement`), because one run places all of its
-trials alike. Answering what an experiment leaves open is left to `workbench.planning`.
+Where workers are placed is a setting of the run (`resources.placement`), alike for all of its trials.
+Answering what an experiment leaves open is left to `workbench.planning`.
 """
 
 from __future__ import annotations
@@ -106,9 +106,7 @@ def _dimension(default: PlanValue, description: str, **declared: Any) -> Any:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a trial uses hardware: global_batch = micro_batch x accumulation x replicas.
-
-    A replica is a copy of the model: `stages` workers, usually one.
+    """How a trial uses hardware: global_batch = micro_batch x accumulation x replicas (workers / stages).
 
     Example:
         >>> plan = Plan(workers=2, micro_batch=32, accumulation=4, precision="bf16", strategy="ddp")
@@ -154,20 +152,6 @@ class Plan:
         advised_for="memory",
         candidates=lambda hardware: ("ddp", "zero1", "fsdp"),
     )
-    stages: int = _dimension(
-        1,
-        "Workers that hold one copy of the model together, a stage each (pipeline).",
-        wording="{} stages",
-        unmentioned=1,
-        candidates=lambda hardware: (1,),
-    )
-    pipeline_schedule: str = _dimension(
-        "1f1b",
-        "In which order a stage computes: 1f1b holds fewer activations than gpipe.",
-        choices=("1f1b", "gpipe"),
-        unmentioned="1f1b",
-        candidates=lambda hardware: ("1f1b",),
-    )
     recompute: str = _dimension(
         "none",
         "What of the forward pass is computed again in the backward pass, to save memory.",
@@ -198,6 +182,21 @@ class Plan:
         advised_for="speed",
         # What loading costs is measured before any number is tried.
         candidates=lambda hardware: (0,),
+    )
+    stages: int = _dimension(
+        1,
+        "Workers that hold one copy of the model together, a stage each (pipeline).",
+        wording="{} stages",
+        unmentioned=1,
+        advised_for="memory",
+        candidates=lambda hardware: (1,),
+    )
+    pipeline_schedule: str = _dimension(
+        "1f1b",
+        "In which order a stage computes: 1f1b holds fewer activations than gpipe.",
+        choices=("1f1b", "gpipe"),
+        unmentioned="1f1b",
+        candidates=lambda hardware: ("1f1b",),
     )
 
     @property
@@ -335,7 +334,7 @@ class PartialPlan:
 
     @property
     def stages(self) -> int:
-        """The stages of the model; 1 where they are open."""
+        """The stages of the model, 1 where they are open."""
         return self._number("stages") or 1
 
     @property

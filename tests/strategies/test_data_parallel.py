@@ -97,7 +97,7 @@ def train(strategy: Strategy, worker: Worker, micro_batch: int, steps: range = r
         )
         share = strategy.forward_backward(batch)
         losses.append(worker.group.total(share).item())
-        strategy.update(0.01)
+        strategy.update(0.01 / (1 + step))
     return losses
 
 

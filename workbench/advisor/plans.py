@@ -259,6 +259,7 @@ def _divisions(
 ) -> Iterator[Plan]:
     """Yield the divisions of a batch with the least accumulation that fits, and some with more."""
     stages = variant.stages
+    replicas = workers // stages
     if workers % stages or (stages > 1) != capabilities_of(str(variant.get("strategy"))).has_stages:
         return
     num_found = 0
@@ -266,11 +267,9 @@ def _divisions(
         2**power for power in range(_MAX_ACCUMULATION.bit_length())
     )
     if choices.micro_batches is not None and choices.accumulations is None:
-        accumulations = tuple(
-            sorted({batch // (workers // stages * micro) for micro in choices.micro_batches} - {0})
-        )
+        accumulations = tuple(sorted({batch // (replicas * micro) for micro in choices.micro_batches} - {0}))
     for accumulation in accumulations:
-        micro_batch, rest = divmod(batch, workers // stages * accumulation)
+        micro_batch, rest = divmod(batch, replicas * accumulation)
         if micro_batch == 0 or num_found >= _MAX_DIVISIONS:
             return
         plan = plan_with(variant, workers, micro_batch, accumulation)

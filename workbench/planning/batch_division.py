@@ -39,8 +39,9 @@ def with_workers(
         fixed: What must stay as it is: micro_batch, accumulation, both or neither.
 
     Returns:
-        Workers, micro batch and accumulation for the same global batch and stages: with more workers less accumulation
-        first, and a smaller micro batch only where that is not enough; None where there is no such division.
+        Workers, micro batch and accumulation for the same global batch and stages: with more workers less
+        accumulation first, and a smaller micro batch only where that is not enough; None where there is no
+        such division.
     """
     global_batch, micro_batch, accumulation = plan.global_batch, plan.micro_batch, plan.accumulation
     replicas, rest = divmod(num_workers, plan.stages)

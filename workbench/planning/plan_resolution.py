@@ -11,7 +11,7 @@ from workbench.errors import ExperimentError
 from workbench.experiment import Training
 from workbench.plan import VARIANT, Hardware, PartialPlan, Plan
 from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import capabilities_of, strategy_on
+from workbench.strategies.capabilities import IN_STAGES, capabilities_of, strategy_on
 
 
 def resolve_plan(
@@ -58,9 +58,9 @@ def divide_batch(
 ) -> PartialPlan:
     """Decide how an optimizer step is divided.
 
-    `workers: auto` is one replica. Of global batch, micro batch and accumulation, those that are given decide the
-    others; where it is open, accumulation is 1 and the global batch is the reference batch, or the train
-    set where that is smaller, rounded so that the parts are equal.
+    `workers: auto` is one replica. Of global batch, micro batch and accumulation, those that are given
+    decide the others; where it is open, accumulation is 1 and the global batch is the reference batch, or
+    the train set where that is smaller, rounded so that the parts are equal.
 
     Args:
         training: The training section, searched values in place.
@@ -117,7 +117,7 @@ def _with_axes(written: PartialPlan, params: Mapping[str, JsonValue]) -> Partial
     """
     strategy = written.get("strategy")
     if strategy is None:
-        return written if written.stages == 1 else written | PartialPlan.of(strategy=_IN_STAGES)
+        return written if written.stages == 1 else written | PartialPlan.of(strategy=IN_STAGES[0])
     if strategy not in STRATEGIES:  # refused where it is loaded
         return written
     if capabilities_of(str(strategy)).has_stages:
@@ -131,10 +131,6 @@ def _with_axes(written: PartialPlan, params: Mapping[str, JsonValue]) -> Partial
             next_step="Choose one of these, or set plan.stages to 1.",
         )
     return written
-
-
-_IN_STAGES = "pipeline"
-"""The strategy where stages are written and the strategy is not."""
 
 
 def field_of(section: str, name: str, params: Mapping[str, Any]) -> str:

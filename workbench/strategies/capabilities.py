@@ -39,6 +39,8 @@ BUILT_IN = {
     "fsdp": Capabilities(divides_state=True, holds_whole_model=False),
     "pipeline": Capabilities(divides_state=True, holds_whole_model=False, has_stages=True),
 }
+IN_STAGES = tuple(name for name, able in BUILT_IN.items() if able.has_stages)
+"""The strategies for a model that is to be cut into stages."""
 
 
 def capabilities_of(name: str, *, field: str | None = "plan.strategy") -> Capabilities:

@@ -39,11 +39,7 @@ def owners(sizes: Sequence[int], num_workers: int) -> list[int]:
 
 
 class PartialOptimizer:
-    """What a strategy needs of an optimizer, for the parameters of one worker; its state goes by all of them.
-
-    Attributes:
-        param_groups: The groups, of which each has what this worker holds of it.
-    """
+    """What a strategy needs of an optimizer, for the parameters of one worker; states go by all of them."""
 
     def __init__(
         self, make: OptimizerFactory, groups: Sequence[dict[str, Any]], held: Sequence[int],
@@ -66,7 +62,11 @@ class PartialOptimizer:
             for numbered, item in zip(self._numbers, groups, strict=True)
         ]
         self._own = make([{**item, "params": params} for item, params in zip(groups, own, strict=True)])
-        self.param_groups: list[dict[str, Any]] = self._own.param_groups
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups, of which each has what this worker holds of it."""
+        return self._own.param_groups
 
     def step(self) -> None:
         """Update the parameters of this worker."""
@@ -109,7 +109,6 @@ class DividedOptimizer(PartialOptimizer):
     Each worker sends what it has updated to the others.
 
     Attributes:
-        param_groups: The groups as they would be on one worker.
         is_alone: Whether updates stay on this worker, as probes need it.
     """
 
@@ -128,14 +127,19 @@ class DividedOptimizer(PartialOptimizer):
         self._owners = owners([each.nbytes for each in self._parameters], group.num_workers)
         held = [number for number, owner in enumerate(self._owners) if owner == group.rank]
         super().__init__(make, groups, held, held, group)
-        self.param_groups = [
+        self._groups = [
             {**own, "params": list(item["params"])}
             for own, item in zip(self._own.param_groups, groups, strict=True)
         ]
 
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups as they would be on one worker."""
+        return self._groups
+
     def step(self) -> None:
         """Update this worker's share, and exchange what was updated."""
-        for own, whole in zip(self._own.param_groups, self.param_groups, strict=True):
+        for own, whole in zip(self._own.param_groups, self._groups, strict=True):
             own["lr"] = whole["lr"]
         super().step()
         if self._group.num_workers == 1 or self.is_alone:

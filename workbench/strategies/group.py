@@ -178,23 +178,35 @@ class Group:
         self._parts += made
         return Part(self.num_workers // size, made[self.rank % size])
 
-    def send(self, values: Tensor, receiver: int) -> Sent:
+    def send(self, values: Tensor, receiver: int, *, is_known: bool = False) -> Sent:
         """Begin to send a tensor to one worker, through the memory of the host.
 
         Args:
             values: The tensor.
             receiver: The rank that calls `receive` for it.
+            is_known: Whether the receiver knows its shape and type.
 
         Returns:
             What is under way, to be waited for.
         """
         kept = values.detach().cpu().contiguous()
+        if is_known:
+            return Sent((dist.isend(kept, receiver),))
         form = torch.zeros(2 + _MAX_DIMENSIONS, dtype=torch.int64)
         form[: 2 + kept.ndim] = torch.tensor([_DTYPES.index(kept.dtype), kept.ndim, *kept.shape])
         return Sent(tuple(dist.isend(each, receiver) for each in (form, kept)))
 
-    def receive(self, sender: int) -> Tensor:
-        """Return the next tensor that a worker has sent to this one, on its device."""
+    def receive(self, sender: int, like: Tensor | None = None) -> Tensor:
+        """Return the next tensor that a worker has sent to this one, on its device.
+
+        Args:
+            sender: The rank that calls `send`.
+            like: A tensor of the same shape and type, where these are known.
+        """
+        if like is not None:
+            received = torch.empty(like.shape, dtype=like.dtype)
+            dist.recv(received, sender)
+            return received.to(self._device)
         form = torch.zeros(2 + _MAX_DIMENSIONS, dtype=torch.int64)
         dist.recv(form, sender)
         dtype, num_dimensions, *shape = form.tolist()

@@ -242,12 +242,13 @@ class Pipeline(Single):
         self._sent.append(self._worker.group.send(values, receiver))
 
     def _backward(self, received: Any, result: Tensor) -> None:
-        gradient = None if self._is_last else self._worker.group.receive(self._worker.rank + 1)
+        group, rank = self._worker.group, self._worker.rank
+        gradient = None if self._is_last else group.receive(rank + 1, result)
         if result.requires_grad:
             torch.autograd.backward(result, gradient)
         if self._stage > 0:
-            reached = received.grad is not None
-            self._send(received.grad if reached else torch.zeros_like(received), self._worker.rank - 1)
+            gradient = torch.zeros_like(received) if received.grad is None else received.grad
+            self._sent.append(group.send(gradient, rank - 1, is_known=True))
 
     def _finish_sending(self) -> None:
         sent, self._sent = self._sent, []
@@ -261,12 +262,12 @@ class Pipeline(Single):
             gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             if self._stage == holders[0]:
                 for other in holders[1:]:
-                    gradient = gradient + group.receive(first + other)
+                    gradient = gradient + group.receive(first + other, gradient)
                 for other in holders[1:]:
-                    self._send(gradient, first + other)
+                    self._sent.append(group.send(gradient, first + other, is_known=True))
             else:
-                self._send(gradient, first + holders[0])
-                gradient = group.receive(first + holders[0])
+                self._sent.append(group.send(gradient, first + holders[0], is_known=True))
+                gradient = group.receive(first + holders[0], gradient)
             parameter.grad = gradient
             self._finish_sending()
         if self._replicas.num_workers > 1:

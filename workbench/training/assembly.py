@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
-from workbench.data import Datasets
+from workbench.data import Datasets, Split
 from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment, Objective, Training
@@ -152,16 +152,14 @@ def step_settings(
         group=functools.partial(grouped, groups=groups) if groups else None,
         call=call_of(experiment),
         pipeline_schedule=settings.plan.pipeline_schedule,
-        example=_example(settings, datasets),
+        example=_few_samples(datasets.train) if settings.plan.stages > 1 else None,
         **others,
     )
 
 
-def _example(settings: TrialSettings, datasets: Datasets) -> Any:
-    """Return the inputs of two samples where the model is cut into stages that should take equally long."""
-    if settings.plan.stages == 1:
-        return None
-    source = Source(datasets.train, torch.device("cpu"))
+def _few_samples(split: Split) -> Any:
+    """Return the inputs of two samples, on the CPU."""
+    source = Source(split, torch.device("cpu"))
     return source.fetch(np.resize(np.arange(len(source)), _NUM_SET_UP_SAMPLES))[0]
 
 
@@ -279,9 +277,9 @@ def build_trial_model(
         return prepared(model)
     with unset_fake_temporarily() as fake:  # of fake tensors torch makes no lazy modules
         model = build() if model is None else model
-        source = Source(datasets.train, torch.device("cpu"))
-        inputs, _ = source.fetch(np.resize(np.arange(len(source)), _NUM_SET_UP_SAMPLES))
-        set_up_lazy(model, inputs, total_loss if experiment.makes_own_steps else call_model)
+        set_up_lazy(
+            model, _few_samples(datasets.train), total_loss if experiment.makes_own_steps else call_model
+        )
     if isinstance(fake, FakeTensorMode):
         replaced = make_fake(model, fake)
         if isinstance(model, OwnSteps):
@@ -355,8 +353,7 @@ def metrics_of(
 
 def _metrics_of(experiment: Experiment, datasets: Datasets, model: nn.Module | None) -> dict[str, AnyMetric]:
     if isinstance(model, OwnSteps):
-        source = Source(datasets.validation, torch.device("cpu"))
-        batch, _ = source.fetch(np.resize(np.arange(len(source)), _NUM_SET_UP_SAMPLES))
+        batch = _few_samples(datasets.validation)
         model.eval()
         with torch.random.fork_rng(devices=[]), torch.inference_mode():
             names = list(model(batch))
