@@ -250,27 +250,30 @@ def _make_step(task: TrialTask) -> None:
             decided |= type(decided).of(strategy="single")
         task = dataclasses.replace(task, plan=decided)
     worker = join_trial(task)
-    parts = assemble(task, worker)
-    if plan.stages > 1:
-        _check_stages(task, parts.settings, plan.stages)
-    size = parts.settings.plan.micro_batch
-    parts.strategy.train(True)
-    parts.strategy.forward_backward(
-        WorkerBatch(parts.train, parts.train.all_indices[:size], micro_batch=size)
-    )
-    parts.strategy.update(parts.settings.lr)
-    parts.strategy.train(False)
-    indices = parts.validation.all_indices[:size]
-    means = {name: metric for name, metric in parts.metrics.items() if isinstance(metric, Metric)}
-    kept: list[tuple[Any, Any]] = []
-    totals, counts = measure_own(
-        parts.strategy, parts.validation, means, indices, batch=size, worker=worker, kept=kept
-    )
-    for whole in parts.metrics.values():
-        if isinstance(whole, WholeMetric):
-            whole.make().update(*kept[0])  # of a part of the samples it need not be computable
-    for name, metric in means.items():
-        metric.finish(float(totals[name]) / float(counts[name]))
+    try:
+        parts = assemble(task, worker)
+        if plan.stages > 1:
+            _check_stages(task, parts.settings, plan.stages)
+        size = parts.settings.plan.micro_batch
+        parts.strategy.train(True)
+        parts.strategy.forward_backward(
+            WorkerBatch(parts.train, parts.train.all_indices[:size], micro_batch=size)
+        )
+        parts.strategy.update(parts.settings.lr)
+        parts.strategy.train(False)
+        indices = parts.validation.all_indices[:size]
+        means = {name: metric for name, metric in parts.metrics.items() if isinstance(metric, Metric)}
+        kept: list[tuple[Any, Any]] = []
+        totals, counts = measure_own(
+            parts.strategy, parts.validation, means, indices, batch=size, worker=worker, kept=kept
+        )
+        for whole in parts.metrics.values():
+            if isinstance(whole, WholeMetric):
+                whole.make().update(*kept[0])  # of a part of the samples it need not be computable
+        for name, metric in means.items():
+            metric.finish(float(totals[name]) / float(counts[name]))
+    finally:
+        worker.group.close()  # the next configuration may need one of its own
 
 
 def _check_stages(task: TrialTask, settings: TrialSettings, num_stages: int) -> None:
