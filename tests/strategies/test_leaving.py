@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.builders.ways import OF_SEVERAL
+from tests.builders.ways import OF_SEVERAL, worker_of
 from tests.services.process_group import run_together
 from workbench.strategies import STRATEGIES
 from workbench.strategies.group import Group, let_go
