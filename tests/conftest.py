@@ -16,6 +16,7 @@ from tests.services.fake_nvml import FakeNvml
 from tests.services.memory_shortage import describe_shortage
 from tests.services.postgresql import PASSWORD, Server, find_programs
 from tests.services.s3 import S3Server
+from workbench.head import spare_processes
 
 # Machines that run tests are shared: how long an example takes says nothing about the code.
 # And whoever changes something wants to see the same examples before and after.
@@ -30,9 +31,10 @@ def pytest_configure() -> None:
 
     Ctrl-C is what it is at a terminal: where the suite is started in the background, every child would
     ignore it. And Ray does not end workers because something else on the machine uses its memory; tests of
-    running out of memory start a head of their own that does.
+    running out of memory start a head of their own that does. Nor does it start processes for runs to come.
     """
     os.environ["RAY_memory_monitor_refresh_ms"] = "0"  # noqa: SIM112 (the name that Ray reads)
+    os.environ[spare_processes.VARIABLE] = "0"
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -23,7 +23,7 @@ OWNERS = {
     "sqlalchemy": {"store"},
     "alembic": {"store"},
     "psycopg": {"store"},
-    "torch": {"models", "strategies", "performance", "training", "probes"},
+    "torch": {"models", "exchanges", "strategies", "performance", "training", "probes"},
     "pynvml": {"resources"},
     "sklearn": {"data", "models"},
     "mlflow": {"loggers"},

@@ -23,11 +23,11 @@ PLAN = Plan(
 STORED = {
     "workers": 2, "micro_batch": 32, "accumulation": 4, "global_batch": 256, "precision": "bf16",
     "strategy": "ddp", "recompute": "blocks", "compile": "none", "loaders": 0,
-    "stages": 1, "pipeline_schedule": "1f1b",
+    "stages": 1, "pipeline_schedule": "1f1b", "exchange": "allreduce",
 }  # fmt: skip
 
 ANCHOR = "    @property\n    def global_batch(self) -> int:"
-DECLARATION = """    buckets: int = _dimension(
+DECLARATION = """    buckets: int = declare(
         8,
         "Parts in which gradients are exchanged.",
         wording="{} buckets",
@@ -39,7 +39,7 @@ DECLARATION = """    buckets: int = _dimension(
 
 """
 
-# Runs with a copy of workbench/plan.py that has the declaration, and the unchanged rest of the package.
+# Runs with a copy of the module of plans that has the declaration, and the unchanged rest of the package.
 WITH_BUCKETS = """
 import sys, types
 from pathlib import Path
@@ -51,6 +51,7 @@ source = path.read_text().replace(anchor, declaration + anchor, 1)
 assert declaration in source
 module = types.ModuleType("workbench.plan")
 module.__file__ = str(path)
+module.__path__ = [str(path.parent)]
 sys.modules["workbench.plan"] = workbench.plan = module
 exec(compile(source, str(path), "exec"), module.__dict__)
 
@@ -140,7 +141,7 @@ def test_what_a_newer_version_or_nobody_can_have_stored_is_left_out() -> None:
     strange: dict[str, Any] = {**STORED, "tensor": 4, "precision": "fp4", "workers": True, "micro_batch": 0}
     assert PartialPlan.from_json(strange).to_json() == {
         "accumulation": 4, "strategy": "ddp", "recompute": "blocks", "compile": "none",
-        "loaders": 0, "stages": 1, "pipeline_schedule": "1f1b",
+        "loaders": 0, "stages": 1, "pipeline_schedule": "1f1b", "exchange": "allreduce",
     }  # fmt: skip
     assert PartialPlan.from_json(strange).complete() is None
     with pytest.raises(ValueError, match="workers, micro_batch, accumulation"):

@@ -465,13 +465,15 @@ export interface RunDetail {
   front: Front | null;
   /** The most frequent first. */
   failures: Failure[];
+  /** Where much of its time went, and what helps. */
+  verdicts?: string[];
   objectives: ObjectiveSummary[];
   /** Reported metrics, objectives first. */
   metrics: string[];
   /** Names of the searched parameters. */
   params: string[];
   /** Current values of the settings that can be changed. */
-  settings: Partial<Record<"resources.concurrency" | "budget.trials" | "budget.time" | "budget.plateau", unknown>>;
+  settings: Partial<Record<"resources.concurrency" | "budget.trials" | "budget.time" | "budget.gpu_time" | "budget.plateau", unknown>>;
   experiment_hash: string;
   tags?: string[];
   notes?: string;

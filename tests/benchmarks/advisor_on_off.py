@@ -72,7 +72,7 @@ def make_experiment(seed: int) -> Experiment:
 
 def sweep(experiment: Experiment, store: Store) -> dict[str, Any]:
     """Run a sweep to its end; say when it began and when it reached the target."""
-    from workbench.sweeps import launch
+    from workbench.sweeps.launchers import launch
 
     run_id = store.create_run(experiment)
     launch(store, run_id, launcher="inline")

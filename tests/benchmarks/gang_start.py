@@ -36,7 +36,7 @@ def run_ours(folder: Path, cycle: tuple[int, ...], num_cycles: int) -> dict[str,
     """Run a sweep of ours; return when each trial was proposed, by the name of its notes."""
     from workbench.experiment import Experiment
     from workbench.store import Store
-    from workbench.sweeps import launch
+    from workbench.sweeps.launchers import launch
 
     rates = [1e-3 * (1 + number) for number in range(num_cycles)]
     experiment = Experiment(

@@ -49,7 +49,7 @@ def run_ours(what: dict[str, Any], num_trials: int) -> Trials:
     """Run trials of ours with a command or a function."""
     from workbench.experiment import Experiment
     from workbench.store import Store
-    from workbench.sweeps import launch
+    from workbench.sweeps.launchers import launch
 
     experiment = Experiment(
         **what, objectives=[{"metric": "loss", "goal": "minimize"}], search={"x": {"low": 0.0, "high": 1.0}},

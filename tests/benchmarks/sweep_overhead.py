@@ -69,7 +69,7 @@ def run_ours(task: str, num_trials: int, sampler: str = "tpe") -> list[float]:
     """Return the times at which our trials ended, in seconds since the start."""
     from workbench.experiment import Experiment
     from workbench.store import Store
-    from workbench.sweeps import launch
+    from workbench.sweeps.launchers import launch
 
     experiment = Experiment(
         train=f"tests.benchmarks.sweep_overhead:train_{task}",

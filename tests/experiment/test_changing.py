@@ -22,7 +22,8 @@ def test_what_is_named_changes_and_the_rest_stays() -> None:
     after = change(before, {"budget.time": "1h30m", "resources.concurrency": "auto"})
 
     assert values_of(after) == {
-        "resources.concurrency": "auto", "budget.trials": 7, "budget.time": 5400.0, "budget.plateau": 3,
+        "resources.concurrency": "auto", "budget.trials": 7, "budget.time": 5400.0, "budget.gpu_time": None,
+            "budget.plateau": 3,
     }  # fmt: skip
     assert after.resources.max_retries == 5
     assert values_of(before)["resources.concurrency"] == 1

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests.builders.clock import Clock
-from workbench.performance.profiler import PARTS, StepProfiler, input_stall, summarise
+from workbench.events.step_parts import input_stall
+from workbench.performance.profiler import PARTS, StepProfiler, summarise
 
 
 @pytest.fixture

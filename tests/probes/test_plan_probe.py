@@ -19,8 +19,8 @@ from tests.services.process_group import run_together
 from workbench.data import Datasets
 from workbench.data.splits import ArraySplit
 from workbench.events import Event, PlanMeasured, TrialEnded
+from workbench.events.step_parts import input_stall
 from workbench.experiment import Experiment
-from workbench.performance.profiler import input_stall
 from workbench.plan import PartialPlan
 from workbench.probes.measurements import PlanProbe
 from workbench.resources import EnergyCounter, processor_counters

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.builders.timed_runs import START_UNIX_S, Shape, timed_run
+from workbench.events import TrialProposed, TrialStarted
 from workbench.experiment import Budget
 from workbench.history import History
 from workbench.runs.progress import progress_of
@@ -101,3 +102,16 @@ def test_time_left_follows_from_the_limit_that_comes_first(
     assert (found.left and found.left.seconds) == pytest.approx(left)
     words = found.describe_left()
     assert words is None if left is None else str(words).startswith(("1 min 20 s", "20 s", "0 s"))
+
+
+def test_the_rest_of_gpu_time_is_used_by_the_gpus_that_are_in_use() -> None:
+    history = History(Shape().experiment.model_copy(update={"budget": Budget(gpu_time=60.0)}))
+    for trial, gpus in enumerate([[["0"], ["1"]], [["2"]]]):
+        history.apply(TrialProposed(trial=trial, params={}, configuration=trial, seed=1))
+        history.apply(
+            TrialStarted(trial=trial, attempt=0, worker_pids=[], gpus=gpus, time_unix_s=START_UNIX_S)
+        )
+    found = progress_of(history, START_UNIX_S + 10.0)
+    assert found.part == pytest.approx(30.0 / 60.0)
+    assert found.left is not None
+    assert found.left.seconds == pytest.approx(30.0 / 3)

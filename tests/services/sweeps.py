@@ -18,7 +18,7 @@ from workbench.experiment import Experiment
 from workbench.history import History, Trial
 from workbench.store import Store
 from workbench.study import Study
-from workbench.sweeps import launch
+from workbench.sweeps.launchers import launch
 
 Kind = TypeVar("Kind", bound=Event)
 

@@ -7,6 +7,7 @@ import pytest
 
 from workbench.errors import ExperimentError
 from workbench.events import (
+    AttemptEnded,
     DriverStarted,
     Event,
     ReplayPlanned,
@@ -196,6 +197,51 @@ def test_the_time_between_two_drivers_does_not_count() -> None:
     history.apply(RunStateChanged(state="running", time_unix_s=1000.0))
     assert reason_to_end(history, 1028.9) is None
     assert reason_to_end(history, 1029.1) == ("time", "the time budget of 30 s is used up")
+
+
+def test_gpu_time_is_what_all_trials_hold_together_waiting_left_out() -> None:
+    history = make_history(budget={"gpu_time": "1m", "trials": 9})
+    for trial in range(2):
+        history.apply(TrialProposed(trial=trial, params={"x": 0.5}, configuration=trial, seed=1))
+
+    def start(trial: int, attempt: int, gpus: list[list[str]], now: float) -> None:
+        history.apply(TrialStarted(trial=trial, attempt=attempt, worker_pids=[], gpus=gpus, time_unix_s=now))
+
+    start(0, 0, [["0"], ["1"]], 100.0)
+    start(1, 0, [["2"]], 105.0)
+    assert history.gpu_s(110.0) == 2 * 10 + 5
+    history.apply(
+        AttemptEnded(trial=0, attempt=0, reason="lost", message="", is_retry=True, time_unix_s=112.0)
+    )
+    assert history.gpu_s(120.0) == 2 * 12 + 15
+    assert history.trials[0].duration_s == 0.0  # up to its last event before: its start
+    start(0, 1, [["0"]], 125.0)
+    history.apply(TrialEnded(trial=1, attempt=0, state="complete", values={"loss": 1.0}, time_unix_s=130.0))
+    assert history.gpu_s(135.0) == 2 * 12 + 10 + 25
+    assert reason_to_end(history, 135.5) is None
+    assert reason_to_end(history, 136.0) == ("gpu_time", "the budget of 1 min of GPU time is used up")
+    with pytest.raises(ExperimentError, match=r"gpu_time of 1 min is used up") as error:
+        extended(history, {"budget.trials": 3}, 136.0)
+    assert error.value.field == "budget.gpu_time"
+    assert extended(history, {"budget.gpu_time": 30.0}, 137.0) == {"budget.gpu_time": 61.0 + 30.0}
+
+
+def test_the_last_attempt_of_a_trial_that_the_run_interrupts_counts_once() -> None:
+    history = make_history()
+    history.apply(TrialProposed(trial=0, params={"x": 0.5}, configuration=0, seed=1))
+    history.apply(TrialStarted(trial=0, attempt=0, worker_pids=[], gpus=[["0"]], time_unix_s=100.0))
+    history.apply(TrialReported(trial=0, attempt=0, step=1, values={}, time_unix_s=110.0))
+    history.apply(AttemptEnded(trial=0, attempt=0, reason="stopped", message="", time_unix_s=112.0))
+    history.apply(TrialEnded(trial=0, attempt=0, state="stopped", time_unix_s=115.0))
+    assert (history.trials[0].duration_s, history.gpu_s(120.0)) == (10.0, 12.0)
+
+
+def test_a_part_of_a_gpu_counts_as_that_part() -> None:
+    history = make_history(budget={"gpu_time": 10}, resources={"gpus_per_worker": 0.25})
+    history.apply(TrialProposed(trial=0, params={"x": 0.5}, configuration=0, seed=1))
+    history.apply(TrialStarted(trial=0, attempt=0, worker_pids=[], gpus=[["0"], ["0"]], time_unix_s=100.0))
+    assert history.gpu_s(120.0) == 10.0
+    assert reason_to_end(history, 120.0) == ("gpu_time", "the budget of 10 s of GPU time is used up")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -9,15 +10,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from tests.services.sweeps import Sweep, driver_names, make_experiment
 from tests.services.waiting import wait_until
 from workbench.errors import LeaseError, ResourcesError, RunError, StoreError, UnknownNameError
 from workbench.events import DriverStarted, TrialReported
-from workbench.head import local_head
+from workbench.head import local_head, spare_processes
 from workbench.store import Store
-from workbench.sweeps import driver_actor, launch
+from workbench.sweeps import driver_actor
+from workbench.sweeps.launchers import launch
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 
@@ -112,6 +115,33 @@ def test_two_runs_share_the_workers_and_keep_their_events_apart(store: Store) ->
         sweep.assert_sound()
 
 
+def test_drivers_and_coordinators_use_processes_that_were_started_ahead(store: Store) -> None:
+    Sweep.create(store, "curve", budget={"trials": 1}).launch().wait("complete")  # there are warm workers
+    spare_processes.replenish(2)
+    wait_until(lambda: len(ready_processes()) == 2)
+    spare_processes.replenish(2)  # there are enough
+    spare = spare_processes.idle()
+    assert len(spare) == 2
+
+    sweep = Sweep.create(store, "curve", options={"steps": 20, "pause_s": 0.1}, budget={"trials": 1}).launch()
+    sweep.wait_for(TrialReported)
+    titles = {process.pid: process.cmdline()[0] for process in spare}
+    assert titles.pop(sweep.of(DriverStarted)[0].pid) == "ray::DriverActor"
+    assert next(iter(titles.values())).startswith("ray::ResourceTrainable")
+    sweep.wait("complete")
+
+
+def ready_processes() -> list[psutil.Process]:
+    """The processes of the head that wait for work and have imported what most of it needs."""
+    return [process for process in spare_processes.idle() if has_loaded(process, "pandas")]
+
+
+def has_loaded(process: psutil.Process, package: str) -> bool:
+    with contextlib.suppress(psutil.Error):
+        return any(package in Path(part.path).parts for part in process.memory_maps())
+    return False
+
+
 def run_python(program: str, folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Run a person's script in a folder of theirs, attached to the head of these tests."""
     (folder / "script.py").write_text(program)
@@ -127,7 +157,8 @@ import sys
 import torch
 from workbench.experiment import Experiment
 from workbench.store import Store
-from workbench.sweeps import driver_actor, launch
+from workbench.sweeps import driver_actor
+from workbench.sweeps.launchers import launch
 from workbench.head import local_head
 
 SLOPE = 3.0
@@ -187,7 +218,8 @@ def test_a_module_that_was_edited_is_run_as_it_is_when_the_next_run_starts(
 import sys
 from workbench.experiment import Experiment
 from workbench.store import Store
-from workbench.sweeps import driver_actor, launch
+from workbench.sweeps import driver_actor
+from workbench.sweeps.launchers import launch
 from workbench.head import local_head
 with Store.open(sys.argv[1]) as store:
     objectives = [{"metric": "loss", "goal": "minimize"}]

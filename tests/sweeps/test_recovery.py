@@ -212,7 +212,7 @@ def test_a_driver_killed_while_it_stops_the_run_comes_back_and_stops_it(store: S
 LAUNCH = """
 import sys
 from workbench.store import Store
-from workbench.sweeps import launch
+from workbench.sweeps.launchers import launch
 with Store.open(sys.argv[1]) as store:
     launch(store, sys.argv[2])
 """

@@ -216,4 +216,5 @@ def test_loaders_end_when_their_worker_is_killed(tmp_path: Path) -> None:
 
 def test_a_plan_with_loaders_is_described_and_0_goes_without_saying() -> None:
     assert PartialPlan.of(precision="fp32", loaders=3).work_text == "fp32, 3 loaders"
+    assert PartialPlan.of(precision="fp32", loaders=1).work_text == "fp32, 1 loader"
     assert PartialPlan.of(precision="fp32", loaders=0).work_text == "fp32"

@@ -197,6 +197,8 @@ _DECLARED = (
                      label="Trials in total", setting="budget.trials"),
             Argument("time", "duration", "Run for at most this long in total, such as 1h.",
                      label="Time in total", hint=_DURATION_HINT, setting="budget.time"),
+            Argument("gpu_time", "duration", "Let trials hold GPUs for at most this long in total.",
+                     label="GPU time in total", hint=_DURATION_HINT, setting="budget.gpu_time"),
             Argument("plateau", "count", "End after this many configurations without a better one.",
                      label="Patience", hint="trials without a better one", setting="budget.plateau"),
         ),
@@ -225,6 +227,8 @@ _DECLARED = (
                      suggested=10, setting="budget.trials"),
             Argument("time", "duration", "Run for this much longer, such as 1h.", label="More time",
                      hint=_DURATION_HINT, setting="budget.time"),
+            Argument("gpu_time", "duration", "Let trials hold GPUs for this much longer.",
+                     label="More GPU time", hint=_DURATION_HINT, setting="budget.gpu_time"),
             Argument("plateau", "count", "Allow this many more configurations without a better one.",
                      label="More patience", hint="trials without a better one", setting="budget.plateau"),
             Argument("enqueue", "settings", "Try this configuration next, as enqueue does; without a limit "

@@ -17,10 +17,11 @@ from pydantic import JsonValue
 from workbench.advisor.variants import Variant
 from workbench.errors import ExperimentError
 from workbench.events import RatesTested
+from workbench.exchanges.capabilities import with_options
 from workbench.experiment import Experiment, PlanSettings
 from workbench.experiment.module_inspection import method_parameters_of
+from workbench.plan import EXCHANGE_OPTIONS, VARIANT, Dimension, Hardware, PartialPlan, PlanValue
 from workbench.plan import NAMES as PLAN_DIMENSIONS
-from workbench.plan import VARIANT, Dimension, Hardware, PartialPlan, PlanValue
 from workbench.planning.learning_rate import default_lr
 from workbench.planning.settings import fitted_of, reference_lr, resolve
 from workbench.space import Domain
@@ -129,7 +130,8 @@ def choices_of(
         workers = tuple(number for number in workers if number == 1)
         several = tuple(dict.fromkeys(strategy_for_many(str(name)) for name in options["strategy"]))
     options["strategy"] = several
-    options = _with_stages(options, read, max(workers, default=1))
+    options = _with_stages(options, experiment, max(workers, default=1))
+    options |= _exchange_options(options)
     if not workers or not batches:
         raise ExperimentError(
             "no plan is possible within what is allowed",
@@ -151,15 +153,15 @@ def choices_of(
 
 
 def _with_stages(
-    options: dict[str, tuple[PlanValue, ...]], read: _Reader, max_workers: int
+    options: dict[str, tuple[PlanValue, ...]], experiment: Experiment, max_workers: int
 ) -> dict[str, tuple[PlanValue, ...]]:
     """Return the options in which strategies and stages follow from each other where one of them is open."""
     stages, strategies = options["stages"], options["strategy"]
     in_stages = [name for name in strategies if name in STRATEGIES and capabilities_of(str(name)).has_stages]
-    if stages == (1,) and in_stages and read.is_open("plan", "stages"):
+    if stages == (1,) and in_stages and is_open(experiment, "stages"):
         stages = tuple(2**power for power in range(1 - (len(in_stages) < len(strategies)), 8))
         stages = tuple(number for number in stages if number <= max_workers) or (1,)
-    elif max(stages) != 1 and not in_stages and read.is_open("plan", "strategy"):
+    elif max(stages) != 1 and not in_stages and is_open(experiment, "strategy"):
         strategies = (*strategies, *IN_STAGES) if 1 in stages else IN_STAGES
     return {**options, "stages": stages, "strategy": strategies}
 
@@ -186,6 +188,11 @@ def check_advisable(experiment: Experiment) -> None:
             field="model",
             next_step="Run a sweep: there is no plan to choose.",
         )
+
+
+def is_open(experiment: Experiment, name: str) -> bool:
+    """Return whether a dimension of the plan is neither written nor searched."""
+    return name not in experiment.search.root and name not in experiment.plan.decided
 
 
 def base_params(experiment: Experiment) -> dict[str, JsonValue]:
@@ -283,10 +290,6 @@ class _Reader:
         domain = self._search.get("lr")
         return self._takes_rate() and "optimizer" not in self._search and (domain is None or not domain.when)
 
-    def is_open(self, section: str, name: str) -> bool:
-        """Return whether a field is neither written nor searched."""
-        return name not in self._search and getattr(getattr(self._experiment, section), name) == "auto"
-
     def open_fields(self) -> Iterator[str]:
         """Yield the dotted paths of what is open."""
         for name in ("global_batch", "lr"):
@@ -295,6 +298,8 @@ class _Reader:
             if name in self._search or getattr(self._experiment.training, name) == "auto":
                 yield f"training.{name}"
         for name in PLAN_DIMENSIONS:
+            if name in EXCHANGE_OPTIONS and name not in self._search:
+                continue  # each exchange has its usual ones
             if name in self._search or getattr(self._experiment.plan, name) == "auto":
                 yield f"plan.{name}"
         if self._experiment.resources.placement == "auto":
@@ -313,6 +318,18 @@ def _values(domain: Domain) -> Sequence[JsonValue]:
     assert isinstance(high, int)
     doubled = {low, high} | {2**power for power in range(high.bit_length()) if low <= 2**power <= high}
     return [value for value in sorted(doubled) if value in values]
+
+
+def _exchange_options(options: Mapping[str, tuple[PlanValue, ...]]) -> dict[str, tuple[PlanValue, ...]]:
+    """Return the values that the options of exchanges may have, those of the usual exchange first."""
+    found: dict[str, list[PlanValue]] = {name: [] for name in EXCHANGE_OPTIONS}
+    for exchange in options["exchange"]:
+        plan = with_options(PartialPlan.of(exchange=exchange), options)
+        for name, values in found.items():
+            values.append(plan.get(name) or 0)
+            if plan.get(name):
+                values.extend(value for value in options[name] if value)
+    return {name: tuple(dict.fromkeys(values)) for name, values in found.items()}
 
 
 def _is_for_one(strategy: str) -> bool:

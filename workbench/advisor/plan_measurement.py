@@ -17,7 +17,8 @@ from pydantic import JsonValue
 from workbench.advisor.advice import Goal
 from workbench.advisor.batch_finder import find_fastest
 from workbench.advisor.bench import Bench
-from workbench.advisor.choices import Choices, choices_of, drawn_params
+from workbench.advisor.choices import Choices, choices_of, drawn_params, is_open
+from workbench.advisor.loaders import loader_numbers
 from workbench.advisor.plans import (
     SAME,
     Knowledge,
@@ -68,6 +69,7 @@ class MeasurementContext:
         known: Earlier measurements of that setting.
         noise_scale: The gradient noise scale that earlier trainings measured, in samples.
         estimated: The estimate of the memory before anything ran.
+        free_cores: CPU cores that each worker may use besides its own.
     """
 
     capacity: Capacity
@@ -77,6 +79,7 @@ class MeasurementContext:
     known: tuple[PlanMeasured, ...] = ()
     noise_scale: float | None = None
     estimated: MemoryLaw | None = None
+    free_cores: int = 0
 
 
 class PlanMeasurer:
@@ -157,12 +160,16 @@ class PlanMeasurer:
         return True
 
     def _choices(self, reference: PlanMeasured) -> Choices:
-        return choices_of(
+        choices = choices_of(
             self._experiment,
             num_train_samples=reference.num_train_samples,
             max_workers=self._around.capacity.num_workers,
             hardware=Hardware(self._around.on_gpu, plan_of(reference.plan).precision == "bf16"),
         )
+        if not is_open(self._experiment, "loaders"):
+            return choices
+        loaders = loader_numbers(reference, self._around.free_cores)
+        return dataclasses.replace(choices, options={**choices.options, "loaders": loaders})
 
     def measure_plans(self) -> None:
         """Measure the variants that may be faster, and those that save memory only where plans do not fit."""

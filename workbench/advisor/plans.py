@@ -17,6 +17,7 @@ from workbench.advisor.advice import Estimate, Goal, MemoryNeed
 from workbench.advisor.choices import Choices
 from workbench.advisor.variants import Variant, plan_with, read_plan, variant_of
 from workbench.events import PlanMeasured
+from workbench.exchanges.capabilities import USUAL
 from workbench.performance.goodput import efficiency
 from workbench.performance.memory import MARGIN, MemoryLaw
 from workbench.performance.step_time import Measurement, Point, StepTimeModel, fit
@@ -230,7 +231,9 @@ class Knowledge:
         return MemoryLaw(per_sample, peaks[most] - per_sample * most, floor), True
 
     def _estimated_law(self, plan: Plan) -> MemoryLaw | None:
-        if self._estimated is None or plan.recompute != "none" or plan.strategy not in STRATEGIES:
+        if self._estimated is None or plan.strategy not in STRATEGIES:
+            return None
+        if plan.recompute != "none" or plan.exchange != USUAL:
             return None
         able = capabilities_of(plan.strategy)
         if not able.holds_whole_model:

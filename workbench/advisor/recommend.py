@@ -28,7 +28,7 @@ from workbench.probes.memory_estimate import estimate_memory
 from workbench.remote.code_origin import Origin
 from workbench.resources import cluster_inventory, inventory
 from workbench.store import Store
-from workbench.workers.capacity import capacity_of
+from workbench.workers.capacity import capacity_of, free_cores_of
 
 _ESTIMATED_BATCHES = (8, 16)
 # Of the time for an advice, how much may go into measuring more plans than have to be, so that there is
@@ -81,6 +81,7 @@ def measurement_context_of(store: Store, run_id: str, experiment: Experiment) ->
         capacity, on_gpu, min(limits_bytes, default=None), setting,
         known=tuple(read_measurements(store, setting)), noise_scale=read_noise_scale(store, experiment),
         estimated=_estimated(experiment) if on_gpu and experiment.trains_model else None,
+        free_cores=free_cores_of(experiment, cluster),
     )  # fmt: skip
 
 

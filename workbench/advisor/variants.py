@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+from workbench.exchanges.capabilities import with_options
 from workbench.plan import SIZES, VARIANT, AdvisedFor, PartialPlan, Plan, PlanValue
 from workbench.strategies.capabilities import strategy_for_many, strategy_on
 
@@ -24,7 +25,7 @@ _DEFAULTS = PartialPlan.of(strategy="ddp")
 @lru_cache(maxsize=10_000)  # searches compare the same plans again and again
 def variant_of(plan: Plan) -> Variant:
     """Return the variant that a plan belongs to."""
-    work = PartialPlan.of_plan(plan).without(*SIZES)
+    work = with_options(PartialPlan.of_plan(plan).without(*SIZES))
     return work | PartialPlan.of(strategy=strategy_for_many(plan.strategy))
 
 
@@ -54,18 +55,24 @@ def plan_of(stored: Mapping[str, Any]) -> Plan:
 def alternatives(
     base: Variant, options: Mapping[str, Sequence[PlanValue]], advised_for: AdvisedFor
 ) -> Iterator[Variant]:
-    """Yield the variants that differ from `base` in one dimension.
+    """Yield the variants that differ from `base` in one dimension and the options that belong to it.
 
     Args:
         base: The variant to differ from.
         options: The allowed values of each dimension.
         advised_for: Which dimensions to change: those that the advisor may change for this.
     """
+    seen = {base}
     for dimension in VARIANT:
-        if dimension.advised_for == advised_for:
-            for value in options[dimension.name]:
-                if value != base.get(dimension.name):
-                    yield base | PartialPlan.of(**{dimension.name: value})
+        if dimension.advised_for != advised_for:
+            continue
+        belonging = [other for other in VARIANT if other.option_of == dimension.name]
+        names = [each.name for each in (dimension, *belonging)]
+        for values in itertools.product(*(options[name] for name in names)):
+            found = with_options(base | PartialPlan.of(**dict(zip(names, values, strict=True))), options)
+            if found not in seen:
+                seen.add(found)
+                yield found
 
 
 def combinations(
@@ -74,7 +81,7 @@ def combinations(
     """Yield `base` with every combination of the dimensions to change; arguments as in `alternatives`."""
     names = [dimension.name for dimension in VARIANT if dimension.advised_for == advised_for]
     for values in itertools.product(*(options[name] for name in names)):
-        yield base | PartialPlan.of(**dict(zip(names, values, strict=True)))
+        yield with_options(base | PartialPlan.of(**dict(zip(names, values, strict=True))), options)
 
 
 def _usual_form(plan: Plan) -> Plan:

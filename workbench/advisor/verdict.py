@@ -12,7 +12,8 @@ from pydantic import JsonValue
 
 from workbench.advisor.advice import Advice, Candidate, Estimate, Goal, NoiseStatus
 from workbench.advisor.candidates import PREDICTED, candidate_of
-from workbench.advisor.choices import Choices, believed_rate
+from workbench.advisor.choices import Choices, believed_rate, is_open
+from workbench.advisor.loaders import describe_loading, describe_missing_cores
 from workbench.advisor.plans import Knowledge
 from workbench.advisor.proposals import RatedPlan
 from workbench.advisor.race import Race, Standing
@@ -202,6 +203,7 @@ def _measured(found: Findings) -> Iterator[str]:
             f"compiling takes {format_duration(max(compiling_s))} at the start of a trial, "
             "which the times above leave out"
         )
+    yield from describe_loading(found.knowledge.measured)
     if found.placements_s:
         packed_s, apart_s = found.placements_s["pack"], found.placements_s["spread"]
         where = "many" if found.placement == "spread" else "few"
@@ -248,6 +250,8 @@ def _would_change(found: Findings, plan: Plan, lr: float, candidates: Sequence[C
         yield "all reached the target at their first evaluation: set a stricter target to separate them"
     if choice.step_time_s.extrapolated:
         yield "the step time is beyond what was measured: measure this plan before relying on it"
+    if is_open(found.experiment, "loaders"):
+        yield from describe_missing_cores(found.knowledge.measured, found.reference)
     if found.choices.is_rate_open:
         low, high = found.choices.rates
         if lr >= high / _EDGE or lr <= low * _EDGE:

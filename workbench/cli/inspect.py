@@ -39,7 +39,7 @@ from workbench.cli.output import (
 from workbench.cli.remote import remote_capable
 from workbench.experiment.changing import describe_changes
 from workbench.experiment.trial_value import describe_value
-from workbench.formatting import format_age, format_count, format_number, format_params
+from workbench.formatting import format_age, format_count, format_duration, format_number, format_params
 from workbench.runs.descriptions import (
     describe_place,
     describe_reports,
@@ -200,6 +200,7 @@ def print_run(run: Run, num_trials: int) -> None:
         console.print(table)
         if rest:
             console.print(Text(f"  and {rest} more {noun}s", style="bright_black"))
+    _print_verdicts(console, history)
     _print_setbacks(console, history)
     _print_failures(console, history)
     _print_alerts(console, history)
@@ -286,6 +287,10 @@ def _facts(run: Run, history: History) -> list[str]:
     changes = describe_changes(history.experiment, history.in_force)
     if changes and history.replay_of is None:
         lines.append(f"changed since it began: {', '.join(changes)}")
+    if gpu_s := history.gpu_s(history.now_unix_s()):
+        limit_s = history.in_force.budget.gpu_time
+        of = "" if limit_s is None else f" of {format_duration(limit_s)}"
+        lines.append(f"GPU time: {format_duration(round(gpu_s))}{of}")
     if (energy := run.energy.describe()) is not None:
         lines.append(energy)
     lines += replay_lines(run)
@@ -307,6 +312,19 @@ def _ordered(history: History) -> list[Trial]:
     first = [*history.in_state("running"), *ranked]
     seen = {trial.number for trial in first}
     return [*first, *(trial for trial in history.trials.values() if trial.number not in seen)]
+
+
+def _print_verdicts(console: Any, history: History) -> None:
+    from rich.text import Text
+
+    from workbench.history import verdicts_of
+
+    found = verdicts_of(history)
+    if found:
+        console.print()
+        console.print(Text("Where the time went", style="bold"))
+    for verdict in found:
+        console.print(Text(f"  {verdict.describe(write_for_shell)}"))
 
 
 def _print_setbacks(console: Any, history: History) -> None:

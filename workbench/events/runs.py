@@ -27,7 +27,8 @@ class RunStateChanged(EventHeader):
     type: Literal["run_state_changed"] = "run_state_changed"
     state: RunState
     reason: str | None = Field(
-        default=None, description="Why: trials, time, target, plateau, exhausted, person, failures, error."
+        default=None,
+        description="Why: trials, time, gpu_time, target, plateau, exhausted, person, failures, error.",
     )
     message: str | None = None
 

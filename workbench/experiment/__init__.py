@@ -248,7 +248,8 @@ class Experiment(BaseModel):
         budget = self.budget
         if budget.trials is not None:
             return budget.trials
-        if budget.time is not None or budget.plateau is not None or _enumerates_grid(self.sampler):
+        others = (budget.time, budget.gpu_time, budget.plateau)
+        if any(limit is not None for limit in others) or _enumerates_grid(self.sampler):
             return None
         return DEFAULT_TRIALS
 

@@ -15,8 +15,12 @@ from workbench.formatting import format_duration
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
 
-Setting = Literal["resources.concurrency", "budget.trials", "budget.time", "budget.plateau"]
+Setting = Literal[
+    "resources.concurrency", "budget.trials", "budget.time", "budget.gpu_time", "budget.plateau"
+]
 CHANGEABLE: tuple[Setting, ...] = get_args(Setting)
+DURATIONS: frozenset[str] = frozenset({"budget.time", "budget.gpu_time"})
+"""Those in seconds."""
 
 
 def change(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
@@ -59,7 +63,7 @@ def describe_changes(before: Experiment, after: Experiment) -> list[str]:
 def _write(path: str, value: float | str | None) -> str:
     if value is None:
         return "none"
-    return format_duration(float(value)) if path == "budget.time" else str(value)
+    return format_duration(float(value)) if path in DURATIONS else str(value)
 
 
 def values_of(experiment: Experiment) -> dict[str, Any]:
@@ -68,5 +72,6 @@ def values_of(experiment: Experiment) -> dict[str, Any]:
         "resources.concurrency": experiment.resources.concurrency,
         "budget.trials": experiment.max_configurations(),
         "budget.time": experiment.budget.time,
+        "budget.gpu_time": experiment.budget.gpu_time,
         "budget.plateau": experiment.budget.plateau,
     }

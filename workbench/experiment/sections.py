@@ -135,6 +135,11 @@ class Budget(Section):
         default=None, description="Configurations to try; each is trained `repeats` times."
     )
     time: OptionalSeconds = Field(default=None, description="Wall time of the run, such as 30m, or seconds.")
+    gpu_time: OptionalSeconds = Field(
+        default=None,
+        title="GPU time",
+        description="Time that all trials together hold GPUs, such as 50h, or seconds: two for 1h are 2h.",
+    )
     plateau: PositiveInt | None = Field(
         default=None, description="End after this many configurations in a row without a better one."
     )

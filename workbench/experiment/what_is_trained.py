@@ -113,6 +113,13 @@ def _check_own_steps(experiment: Experiment) -> None:
             "own steps call their modules themselves", field="plan.stages", allowed="1",
             next_step="Remove it.",
         )  # fmt: skip
+    if "exchange" in experiment.search.root or experiment.plan.decided.get("exchange") not in (
+        None,
+        "allreduce",
+    ):
+        raise ExperimentError(
+            "own steps exchange their gradients themselves", field="plan.exchange", allowed="auto, allreduce"
+        )
     if experiment.plan.decided.get("strategy") not in (None, "single", "ddp"):
         raise ExperimentError(
             "own steps need the whole model on each worker",

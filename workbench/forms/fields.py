@@ -335,6 +335,10 @@ def _suggestions(path: str) -> list[str] | None:
         from workbench.strategies import STRATEGIES
 
         return ["auto", *STRATEGIES.names()]
+    if path == "plan.exchange":
+        from workbench.exchanges import EXCHANGES
+
+        return ["auto", *EXCHANGES.names()]
     if path == "training.optimizer":
         from workbench.sweeps.preflight import optimizers
 

@@ -2,6 +2,6 @@
 
 `local_head` starts and ends it; `attachment` attaches a process to it, or to another cluster; `keeper` is the
 process that owns it; `ray_environment` reads and writes the environment variables; `exposure` checks what
-others could reach; `ray_startup` makes the processes of Ray start faster. The pool of workers that
-runs on it is left to `workers`.
+others could reach; `ray_startup` makes the processes of Ray start faster, and `spare_processes` starts some
+ahead. The pool of workers that runs on it is left to `workers`.
 """

@@ -74,16 +74,22 @@ def shutdown() -> bool:
     with files.lock():
         found = status_of(files)
         if found is not None:
-            ray = loaded_ray()
-            if ray is not None and ray.is_initialized() and _uses(ray, found):
-                ray.shutdown()  # Ray ends a process that outlives its head
+            if _is_attached_to(found):
+                loaded_ray().shutdown()  # Ray ends a process that outlives its head
             end_keeper(found)
         clean_up(files)
     return found is not None
 
 
-def _uses(ray: Any, head: HeadStatus) -> bool:
-    return bool(ray.get_runtime_context().gcs_address == head.address)
+def is_attached() -> bool:
+    """Return whether this process is attached to the local head, or is one of its processes."""
+    found = status()
+    return found is not None and _is_attached_to(found)
+
+
+def _is_attached_to(head: HeadStatus) -> bool:
+    ray = loaded_ray()
+    return ray is not None and ray.is_initialized() and ray.get_runtime_context().gcs_address == head.address
 
 
 def end_keeper(found: HeadStatus) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from workbench.history.failures import FailureGroup, failure_groups, only_failures, systematic_failure
 from workbench.history.history import History
+from workbench.history.time_spent import Verdict, verdicts_of
 from workbench.history.trial import Resize, Trial
 
 __all__ = [
@@ -15,7 +16,9 @@ __all__ = [
     "History",
     "Resize",
     "Trial",
+    "Verdict",
     "failure_groups",
     "only_failures",
     "systematic_failure",
+    "verdicts_of",
 ]

@@ -218,6 +218,16 @@ class History:
         until = now_unix_s if self.ended_unix_s is None else self.ended_unix_s
         return self.waited_s + self.active_before_s + max(0.0, until - self.drivers[-1].time_unix_s)
 
+    def gpu_s(self, now_unix_s: float) -> float:
+        """Return how long trials have held GPUs, in seconds; a part of a GPU counts as that part.
+
+        Args:
+            now_unix_s: The time now, in seconds since 1970.
+        """
+        share = self.experiment.resources.gpus_per_worker
+        total = sum(trial.gpu_s(now_unix_s) for trial in self.trials.values())
+        return total * share if isinstance(share, float) and share < 1.0 else total
+
     def num_configurations(self) -> int:
         """Return how many configurations have been proposed."""
         return len(self._configurations)

@@ -102,10 +102,14 @@ class Trial:
     is_unreported: bool = False  # a program that ended well, but never wrote an objective
     worker_pids: list[int] = dataclasses.field(default_factory=list)
     hosts: list[str] = dataclasses.field(default_factory=list)
+    num_gpus: int = 0  # of all workers of the last attempt, each counted where several share one
+    earlier_gpu_s: float = 0.0  # in attempts before the last one
     started_unix_s: float | None = None
+    planned_unix_s: float | None = None  # of the first attempt: it has its data and its model
     ended_unix_s: float | None = None
     trained_s: float = 0.0  # in attempts before the last one, up to the last event of each
     attempt_unix_s: float = 0.0  # when the last attempt began
+    attempt_counted: bool = False  # whether it has ended, so that the sums over attempts include it
     last_event_unix_s: float = 0.0
     last_checkpoint: str | None = None
     best_checkpoint: str | None = None
@@ -123,7 +127,16 @@ class Trial:
         """The training time over all attempts in seconds; None if it has not started."""
         if self.started_unix_s is None:
             return None
-        return self.trained_s + max(0.0, self.last_event_unix_s - self.attempt_unix_s)
+        return self.trained_s + self._attempt_s(self.last_event_unix_s)
+
+    def gpu_s(self, now_unix_s: float) -> float:
+        """Return how long its workers have held GPUs, in seconds, summed over the GPUs."""
+        until_unix_s = now_unix_s if self.state == "running" else self.last_event_unix_s
+        return self.earlier_gpu_s + self.num_gpus * self._attempt_s(until_unix_s)
+
+    def _attempt_s(self, until_unix_s: float) -> float:
+        """Return how long the last attempt has taken, unless sums include it already."""
+        return 0.0 if self.attempt_counted else max(0.0, until_unix_s - self.attempt_unix_s)
 
     @property
     def ran_out_of_memory(self) -> bool:
@@ -187,12 +200,14 @@ def apply_to_trial(
             trial.attempts = event.attempt + 1
             trial.plan = PartialPlan.from_json(event.plan)
             trial.worker_pids, trial.hosts = list(event.worker_pids), list(event.hosts)
-            trial.attempt_unix_s = event.time_unix_s
+            trial.num_gpus = sum(len(gpus) for gpus in event.gpus)
+            trial.attempt_unix_s, trial.attempt_counted = event.time_unix_s, False
             trial.first_report = None
             if trial.started_unix_s is None:
                 trial.started_unix_s = event.time_unix_s
         case TrialPlanned():
             trial.plan = PartialPlan.from_json(event.plan)
+            trial.planned_unix_s = trial.planned_unix_s or event.time_unix_s
         case TrialReported():
             trial.reports += 1
             trial.reports_left_out += event.left_out
@@ -217,7 +232,9 @@ def apply_to_trial(
             trial.state = "waiting"
             trial.decided_plan |= PartialPlan.from_json(event.next_plan)
             trial.setbacks.append(event)
-            trial.trained_s += max(0.0, trial.last_event_unix_s - trial.attempt_unix_s)
+            trial.trained_s += trial._attempt_s(trial.last_event_unix_s)
+            trial.earlier_gpu_s += trial.num_gpus * trial._attempt_s(event.time_unix_s)
+            trial.attempt_counted = True
         case TrialResized():
             trial.resizes.append(Resize(event))
         case ResizeMeasured():

@@ -32,6 +32,15 @@ class Failure(_Response):
     trials: tuple[int, ...] = Field(description="The first of them.")
 
 
+class EndedAttempt(_Response):
+    """An attempt of a trial that ended early."""
+
+    attempt: int
+    reason: str
+    message: str
+    next_plan: dict[str, Any]
+
+
 class Extreme(_Response):
     """The best value of one of several objectives."""
 

@@ -23,7 +23,7 @@ from workbench.live_feed.attached import AttachedFile
 from workbench.live_feed.chosen_model import Candidates, ChosenModel
 from workbench.live_feed.machine_history import MachinesHistory
 from workbench.live_feed.machines import MachinesStatus
-from workbench.live_feed.outcome import Best, Failure, Front, ObjectiveSummary
+from workbench.live_feed.outcome import Best, EndedAttempt, Failure, Front, ObjectiveSummary
 from workbench.live_feed.trial_log import TrialLog, TrialLogQuery
 from workbench.plots.prepare_comparison import ComparisonAxis
 from workbench.runs.comparison_table import Part
@@ -200,6 +200,7 @@ class RunDetail(_Response):
     best: Best | None = Field(description="None without one, or with several objectives.")
     front: Front | None = Field(description="None with one objective.")
     failures: tuple[Failure, ...] = Field(description="The most frequent first.")
+    verdicts: tuple[str, ...] = Field(default=(), description="Where much of its time went, and what helps.")
     objectives: tuple[ObjectiveSummary, ...]
     metrics: tuple[str, ...] = Field(description="Reported metrics, objectives first.")
     params: tuple[str, ...] = Field(description="Names of the searched parameters.")
@@ -322,15 +323,6 @@ class TrialTable(_Response):
     offset: int
     total: int = Field(description="Number of matching trials.")
     best: TrialRow | None = Field(default=None, description="The best trial, also where it does not match.")
-
-
-class EndedAttempt(_Response):
-    """An attempt of a trial that ended early."""
-
-    attempt: int
-    reason: str
-    message: str
-    next_plan: Json
 
 
 class TrialDetail(_Response):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+from workbench.actions import write_for_panel
 from workbench.advisor.advice_card import card_of
 from workbench.events import FINISHED_RUN_STATES
 from workbench.experiment.changing import CHANGEABLE, values_of
 from workbench.formatting import format_count, format_value
-from workbench.history import History, failure_groups, only_failures
+from workbench.history import History, failure_groups, only_failures, verdicts_of
 from workbench.live_feed.available_actions import offers_of_run
 from workbench.live_feed.chosen_model import candidates, chosen_model
 from workbench.live_feed.outcome import Best, Extreme, Failure, Front, ObjectiveSummary
@@ -128,6 +129,7 @@ def run_detail(tail: RunTail) -> RunDetail:
             )
             for group in failure_groups(history)[:_MAX_FAILURES]
         ),
+        verdicts=tuple(verdict.describe(write_for_panel) for verdict in verdicts_of(history)),
         objectives=tuple(
             ObjectiveSummary(metric=item.metric, goal=item.goal, target=item.target)
             for item in history.objectives

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from workbench.live_feed.attached import attached_files
 from workbench.live_feed.available_actions import offers_of_trial
-from workbench.live_feed.protocol import EndedAttempt, TrialDetail
+from workbench.live_feed.outcome import EndedAttempt
+from workbench.live_feed.protocol import TrialDetail
 from workbench.live_feed.run_tail import RunTail
 from workbench.live_feed.trial_table import duration_s
 from workbench.runs.descriptions import plain

@@ -11,12 +11,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 from time import perf_counter
 from typing import Any
 
 import numpy as np
 import torch
+
+from workbench.events.step_parts import input_stall
 
 PARTS: tuple[str, ...] = ("data", "forward", "backward", "update")
 GPU_SAMPLING_INTERVAL = 10
@@ -113,18 +115,11 @@ class StepTimes:
         return input_stall(self.parts_s)
 
 
-def input_stall(parts_s: Mapping[str, float]) -> float:
-    """Return the part of a step that waits for data, 0 to 1.
-
-    Args:
-        parts_s: Seconds a step, by part.
-    """
-    total_s = sum(parts_s.values())
-    return parts_s.get("data", 0.0) / total_s if total_s > 0.0 else 0.0
-
-
 def summarise(
-    steps: Sequence[Mapping[str, float]], alone: Sequence[Mapping[str, float]] | None = None
+    steps: Sequence[Mapping[str, float]],
+    alone: Sequence[Mapping[str, float]] | None = None,
+    *,
+    comes_in_bursts: bool = False,
 ) -> StepTimes:
     """Summarise timed steps, with communication separated from computing.
 
@@ -136,10 +131,13 @@ def summarise(
         steps: Seconds of each part of each step, at least one step.
         alone: The same of steps that exchanged nothing; None where communication is not known, and empty
             where there are no other workers.
+        comes_in_bursts: Whether some steps find their data ready and the next one waits for all of them, so
+            that means are taken: a median would leave the waiting out.
     """
-    parts_s = {part: median(step[part] for step in steps) for part in PARTS}
+    middle = mean if comes_in_bursts else median
+    parts_s = {part: middle([step[part] for step in steps]) for part in PARTS}
     if alone is not None:
-        computing_s = {part: median(step[part] for step in alone) for part in COMPUTED} if alone else {}
+        computing_s = {part: middle([step[part] for step in alone]) for part in COMPUTED} if alone else {}
         beyond_s = math.fsum(parts_s[part] - computing_s[part] for part in computing_s)
         if beyond_s > 0.0:
             parts_s |= computing_s
@@ -147,4 +145,4 @@ def summarise(
         parts_s["update"] = parts_s.pop("update")  # the parts stand in the order in which they happen
     totals_s = [sum(step.values()) for step in steps]
     lower_s, upper_s = np.percentile(totals_s, (25, 75))
-    return StepTimes(len(steps), median(totals_s), float(upper_s - lower_s), parts_s)
+    return StepTimes(len(steps), middle(totals_s), float(upper_s - lower_s), parts_s)

@@ -8,8 +8,11 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.errors import ExperimentError
+from workbench.exchanges import EXCHANGES
+from workbench.exchanges.capabilities import USUAL, with_options
+from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.experiment import Training
-from workbench.plan import VARIANT, Hardware, PartialPlan, Plan
+from workbench.plan import EXCHANGE_OPTIONS, VARIANT, Hardware, PartialPlan, Plan
 from workbench.strategies import STRATEGIES
 from workbench.strategies.capabilities import IN_STAGES, capabilities_of, strategy_on
 
@@ -43,10 +46,13 @@ def resolve_plan(
         if dimension.candidates is not None
     }
     chosen["strategy"] = strategy_on(str(chosen["strategy"]), sizes.workers)
-    plan = (PartialPlan.of(**chosen) | written | sizes).complete()
+    decided = PartialPlan.of(**chosen) | written | sizes
+    _check_options(decided, params)
+    plan = with_options(decided).complete()
     assert plan is not None
     _check_precision(plan, hardware, params)
     _check_strategy(plan, params)
+    _check_exchange(plan, training, params)
     return plan
 
 
@@ -159,6 +165,54 @@ def _check_strategy(plan: Plan, params: Mapping[str, JsonValue]) -> None:
             field=field_of("plan", "strategy", params),
             allowed=", ".join(["auto", *able]),
             next_step="Choose one of these, or one worker.",
+        )
+
+
+def _check_options(decided: PartialPlan, params: Mapping[str, JsonValue]) -> None:
+    """Refuse options that the exchange does not have."""
+    exchange = str(decided.get("exchange"))
+    if exchange not in EXCHANGES:  # refused where it is loaded
+        return
+    known = exchange_capabilities(exchange).options
+    for name in EXCHANGE_OPTIONS:
+        if decided.get(name) and name not in known:
+            able = [other for other in EXCHANGES.names() if name in exchange_capabilities(other).options]
+            raise ExperimentError(
+                f"the exchange {exchange} has no {name}",
+                field=field_of("plan", name, params),
+                allowed=f"auto; a number with plan.exchange {', '.join(able)}",
+                next_step=f"Remove it, or search it only where it applies: when: {{exchange: {able[0]}}}."
+                if name in params
+                else "Remove it, or choose one of these exchanges.",
+            )
+
+
+def _check_exchange(plan: Plan, training: Training, params: Mapping[str, JsonValue]) -> None:
+    """Refuse what the exchange cannot be combined with."""
+    field = field_of("plan", "exchange", params)
+    able = exchange_capabilities(plan.exchange, field=field)
+    if plan.exchange == USUAL:
+        return
+    is_known = plan.workers > 1 and plan.strategy in STRATEGIES
+    if is_known and not capabilities_of(plan.strategy).takes_exchange:
+        takes = [name for name in STRATEGIES.names() if capabilities_of(name).takes_exchange]
+        raise ExperimentError(
+            f"the strategy {plan.strategy} exchanges gradients itself, so {plan.exchange} cannot",
+            field=field,
+            allowed=f"auto, {USUAL}; with plan.strategy {' or '.join(takes)} also {plan.exchange}",
+            next_step=f"Remove it, or set plan.strategy to {takes[0]}.",
+        )
+    if plan.precision == "fp16" and not able.scales_loss:
+        raise ExperimentError(
+            f"{plan.exchange} adds what a step left unsent to later ones, which fp16 scales differently",
+            field=field,
+            next_step="Set plan.precision to bf16 or fp32, or choose another exchange.",
+        )
+    if training.lr_rule == "adascale" and not able.is_exact:
+        raise ExperimentError(
+            f"adascale follows the noise of the gradients, which is not measured with {plan.exchange}",
+            field=field_of("training", "lr_rule", params),
+            next_step=f"Choose another rule, or the exchange {USUAL}.",
         )
 
 

@@ -25,6 +25,7 @@ from workbench.formatting import (
     format_number,
     format_time,
 )
+from workbench.history import verdicts_of
 from workbench.plots.figures import FIGURES, for_page, javascript
 from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.prepare import default_axis
@@ -184,6 +185,7 @@ class _Figures:
         if any(trial.attempts for trial in run.history.trials.values()):
             parts += [
                 "<h2>Where the time went</h2>",
+                *(f'<p class="notice">{text(verdict.text)}.</p>' for verdict in verdicts_of(run.history)),
                 self._figure("timeline", "One bar per trial, from its start to its end."),
             ]
         if run.series.curves(THROUGHPUT):

@@ -20,6 +20,7 @@ from workbench.probes.peak_memory import PeakMemory
 from workbench.strategies.strategy import Probeable, Worker
 from workbench.training.assembly import Parts
 from workbench.training.evaluation import measure_own
+from workbench.training.loaders import BATCHES_AHEAD
 from workbench.training.source import Source, WorkerBatch
 
 MIN_STEPS = 3
@@ -43,6 +44,10 @@ class TimedSteps:
         self.compile_s: float | None = None
         """Seconds of the first step."""
         self._batches = parts.train.ahead(self._coming_steps(seed))
+        plan = parts.settings.plan
+        self._has_loaders = plan.loaders > 0
+        # Steps until loaders hold neither less nor more ready than they will later.
+        self._num_settling = -(-BATCHES_AHEAD * plan.loaders // plan.accumulation)
 
     @property
     def can_step_alone(self) -> bool:
@@ -69,7 +74,7 @@ class TimedSteps:
         """
         self._peak.resume()
         num_done, has_time = 0, _clock(num_steps, longest_s, shortest_s)
-        while self._continues(num_done, MIN_WARMUP_STEPS, has_time(num_done)):
+        while self._continues(num_done, MIN_WARMUP_STEPS + self._num_settling, has_time(num_done)):
             self._step(next(self._batches))
             num_done += 1
         self._peak.pause()
@@ -89,14 +94,14 @@ class TimedSteps:
         steps: list[Mapping[str, float]] = []
         alone: list[Mapping[str, float]] = []
         has_time = _clock(num_steps, longest_s, shortest_s)
-        while self._continues(len(steps), MIN_STEPS, has_time(len(steps))):
-            steps.append(self._step(next(self._batches)))
+        while self._continues(len(steps), MIN_STEPS + self._num_settling, has_time(len(steps))):
+            steps.append(self._mean_step())
             if compares:
                 with self._alone():
                     _meet(self._parts.worker, 0.0)
                     alone.append(self._step(next(self._batches), updates=False))
         is_known = compares or self._parts.worker.num_workers == 1
-        return summarise(steps, alone if is_known else None)
+        return summarise(steps, alone if is_known else None, comes_in_bursts=self._has_loaders)
 
     def evaluate(self) -> None:
         """Predict one micro batch on each worker, as an evaluation does."""
@@ -128,6 +133,12 @@ class TimedSteps:
                 replica=parts.worker.replica,
                 num_replicas=parts.worker.num_replicas,
             )
+
+    def _mean_step(self) -> dict[str, float]:
+        """Make a step, or those of a period at the end of which replicas agree; return the seconds of one."""
+        period = max(1, self._parts.settings.plan.period)
+        made = [self._step(next(self._batches)) for _ in range(period)]
+        return {part: sum(step[part] for step in made) / period for part in made[0]}
 
     def _step(self, batch: WorkerBatch, *, lr: float | None = None, updates: bool = True) -> dict[str, float]:
         """Make a step, wait for the device, and return the seconds of its parts."""

@@ -16,7 +16,7 @@ from typing_extensions import Self
 from workbench.actions import stored_payload, suggest
 from workbench.errors import RunError
 from workbench.events import FINISHED_RUN_STATES, CommandHandled
-from workbench.experiment.changing import change, values_of
+from workbench.experiment.changing import DURATIONS, change, values_of
 from workbench.experiment.setting_types import Auto
 from workbench.formatting import duration_argument_s
 from workbench.history import History
@@ -83,6 +83,7 @@ class ControlledRun(LabelledRun):
         concurrency: int | Auto | None = None,
         trials: int | None = None,
         time: float | str | None = None,
+        gpu_time: float | str | None = None,
         plateau: int | None = None,
     ) -> str | None:
         """Change limits of the run while it is under way; limits that are left out stay as they are.
@@ -93,6 +94,7 @@ class ControlledRun(LabelledRun):
             concurrency: Trials at once, or `auto` for as many as the hardware holds.
             trials: Configurations in total.
             time: Time of the run in total, in seconds or such as 1h30m.
+            gpu_time: Time that all trials together hold GPUs, in seconds or such as 50h.
             plateau: Configurations in a row without a better one after which the run ends.
 
         Returns:
@@ -107,8 +109,12 @@ class ControlledRun(LabelledRun):
             >>> answer = running.set(concurrency=1, time="10m")
         """
         settings = stored_payload(
-            "set", {"concurrency": concurrency, "trials": trials, "time": time, "plateau": plateau}
-        )
+            "set",
+            {
+                "concurrency": concurrency, "trials": trials, "time": time, "gpu_time": gpu_time,
+                "plateau": plateau,
+            },
+        )  # fmt: skip
         values = values_of(change(self.history.in_force, settings))
         return self.command("set", {path: values[path] for path in settings})
 
@@ -117,6 +123,7 @@ class ControlledRun(LabelledRun):
         *,
         trials: int | None = None,
         time: float | str | None = None,
+        gpu_time: float | str | None = None,
         plateau: int | None = None,
         enqueue: Mapping[str, JsonValue] | None = None,
         launcher: str = "ray",
@@ -129,6 +136,7 @@ class ControlledRun(LabelledRun):
         Args:
             trials: Number of additional configurations.
             time: Additional time, in seconds or such as 1h30m.
+            gpu_time: Additional time that trials hold GPUs, in seconds or such as 50h.
             plateau: Number of additional configurations without a better one.
             enqueue: A configuration to try next, as in `enqueue`; without a limit the run gets one more
                 trial.
@@ -150,10 +158,11 @@ class ControlledRun(LabelledRun):
             'complete'
         """
         more = stored_payload(
-            "extend", {"trials": trials, "time": time, "plateau": plateau, "enqueue": enqueue}
+            "extend",
+            {"trials": trials, "time": time, "gpu_time": gpu_time, "plateau": plateau, "enqueue": enqueue},
         )
-        if "budget.time" in more:
-            more["budget.time"] = duration_argument_s(more["budget.time"], field="time")
+        for path in DURATIONS & more.keys():
+            more[path] = duration_argument_s(more[path], field=path.removeprefix("budget."))
         enqueued = more.pop("enqueue", None)
         params = None if enqueued is None else self.experiment.search.check(enqueued)
         if params is not None and not more:
@@ -167,7 +176,7 @@ class ControlledRun(LabelledRun):
             answer = self._answer(number, row.last_seq)
             if answer is not None or not self.finished:
                 return answer
-        from workbench.sweeps import launch
+        from workbench.sweeps.launchers import launch
 
         self.await_leaving()
         launch(self.store, self.run_id, launcher=launcher, address=address)
@@ -185,7 +194,7 @@ class ControlledRun(LabelledRun):
         Raises:
             RunError: If the run is complete or has no trial left, or no new driver can be started.
         """
-        from workbench.sweeps import launch
+        from workbench.sweeps.launchers import launch
 
         if self.is_under_way:
             return self

@@ -107,6 +107,7 @@ def _lines(
     configurations, budget = experiment.max_configurations(), experiment.budget
     limits = [] if configurations is None else [format_count(configurations, "configuration")]
     limits += [] if budget.time is None else [format_duration(budget.time)]
+    limits += [] if budget.gpu_time is None else [f"{format_duration(budget.gpu_time)} of GPU time"]
     limits += [] if budget.plateau is None else [f"{budget.plateau} configurations without a better one"]
     repeats = f", each trained {experiment.repeats} times" if experiment.repeats > 1 else ""
     if limits:

@@ -89,7 +89,7 @@ class Run(ControlledRun):
             >>> again.comparison.of_run_id == run.run_id
             True
         """
-        from workbench.sweeps import launch
+        from workbench.sweeps.launchers import launch
         from workbench.sweeps.warm_start import recorded_proposals
 
         recorded_proposals(self.store, self.run_id)

@@ -154,6 +154,6 @@ def start(
         RunNotFoundError: If an earlier run is not in the store.
         RunError: If the driver cannot be started.
     """
-    from workbench.sweeps import launch
+    from workbench.sweeps.launchers import launch
 
     launch(run.store, run.run_id, launcher=launcher, address=address, warm_start=tuple(warm_start))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workbench.formatting import format_duration, format_range
@@ -42,17 +43,28 @@ def progress_of(history: History, now_unix_s: float) -> Progress:
         history: The run.
         now_unix_s: The time, in seconds since 1970.
     """
-    active_s = history.active_s(now_unix_s)
     finished = sum(trial.finished for trial in history.trials.values())
     parts: list[float] = []
     total = history.max_trials()
     left = time_left(history, now_unix_s)
     if total is not None:
         parts.append(finished / total)
-    limit_s = history.in_force.budget.time
-    if limit_s is not None:
-        parts.append(active_s / limit_s)
-        rest_s = max(0.0, limit_s - active_s)
-        unknown = TimeLeft(rest_s, rest_s if total is None else 0.0, rest_s)
-        left = unknown if left is None else left.at_most(rest_s)
+    for part, rest_s in _limits_of_time(history, now_unix_s):
+        parts.append(part)
+        if rest_s is not None:
+            unknown = TimeLeft(rest_s, rest_s if total is None else 0.0, rest_s)
+            left = unknown if left is None else left.at_most(rest_s)
     return Progress(min(1.0, max(parts)) if parts else None, left)
+
+
+def _limits_of_time(history: History, now_unix_s: float) -> Iterator[tuple[float, float | None]]:
+    """Yield the used part of each limit of time, and the seconds until it is met where they are known."""
+    budget = history.in_force.budget
+    if budget.time is not None:
+        used_s = history.active_s(now_unix_s)
+        yield used_s / budget.time, max(0.0, budget.time - used_s)
+    if budget.gpu_time is not None:
+        used_s = history.gpu_s(now_unix_s)
+        gpus_in_use = history.gpu_s(now_unix_s + 1.0) - used_s
+        rest_s = max(0.0, budget.gpu_time - used_s)
+        yield used_s / budget.gpu_time, rest_s / gpus_in_use if gpus_in_use else None

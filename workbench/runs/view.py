@@ -23,7 +23,7 @@ from workbench.events import (
     from_json,
 )
 from workbench.experiment import Experiment
-from workbench.history import History, Trial
+from workbench.history import History, Trial, verdicts_of
 from workbench.runs.descriptions import attachment_file
 from workbench.runs.energy import RunEnergy, energy_of
 from workbench.runs.notebook_output import bundle, snapshot
@@ -277,6 +277,7 @@ class RunView:
             document["front"] = [trial.number for trial in history.front()]
         if (advice := self.advice) is not None:
             document["advice"] = advice
+        document["verdicts"] = [verdict.describe() for verdict in verdicts_of(history)]
         document["energy"] = self.energy.to_json()
         return document
 

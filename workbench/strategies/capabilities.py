@@ -17,12 +17,14 @@ class Capabilities:
         on_one_worker: Name of the strategy that makes the same step on a single worker with less overhead;
             None for this one itself.
         has_stages: Whether the workers of a replica hold a stage of the model each.
+        takes_exchange: Whether replicas can agree in other ways than by averaging each gradient.
         divides_state: Whether each worker holds only its share of the optimizer's state.
     """
 
     max_workers: int | None = None
     holds_whole_model: bool = True
     on_one_worker: str | None = None
+    takes_exchange: bool = False
     divides_state: bool = False
     has_stages: bool = False
 
@@ -34,7 +36,7 @@ class Capabilities:
 
 BUILT_IN = {
     "single": Capabilities(max_workers=1),
-    "ddp": Capabilities(on_one_worker="single"),
+    "ddp": Capabilities(on_one_worker="single", takes_exchange=True),
     "zero1": Capabilities(divides_state=True),
     "fsdp": Capabilities(divides_state=True, holds_whole_model=False),
     "pipeline": Capabilities(divides_state=True, holds_whole_model=False, has_stages=True),

@@ -7,13 +7,15 @@ parallelism; its running statistics are averaged before they are used or stored.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from workbench.errors import ExperimentError
+from workbench.exchanges.allreduce import finished
+from workbench.exchanges.exchange import Bucket, GradientExchange, ParameterExchange
 from workbench.strategies.capabilities import BUILT_IN
 from workbench.strategies.compiling import compiled
 from workbench.strategies.group import Group, Part
@@ -31,6 +33,8 @@ class DataParallel(Single):
 
     def train(self, mode: bool) -> None:
         """Switch dropout and batch statistics on or off; see Strategy.train."""
+        if not mode:
+            self._agree()
         super().train(mode)  # before, as it decides whose statistics the model holds
         if not mode:
             average_statistics(self._model, self._worker.group)
@@ -43,7 +47,17 @@ class DataParallel(Single):
     def state(self) -> dict[str, Any]:
         """Return model, optimizer and scaler; see Strategy.state."""
         average_statistics(self._model, self._worker.group)
-        return super().state()
+        exchange = self._settings.exchange
+        if isinstance(exchange, ParameterExchange):
+            self._agree()
+            exchange.average(self._moments())
+        return super().state() | ({} if exchange is None else {"exchange": exchange.state()})
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over what `state` returned; see Strategy.load."""
+        super().load(state)
+        if self._settings.exchange is not None:
+            self._settings.exchange.load(state.get("exchange", {}))
 
     def alone_bytes(self) -> int:
         """Return the size of gradients beside those in the buffers; see Probeable.alone_bytes."""
@@ -52,19 +66,59 @@ class DataParallel(Single):
     def _place(self, model: nn.Module) -> nn.Module:
         self._num_averaged = self._num_holders = self._worker.num_replicas
         self._is_graph_known = self._settings.find_unused != "auto"
+        if self._settings.exchange is not None:
+            trained = {name: each for name, each in model.named_parameters() if each.requires_grad}
+            self._settings.exchange.setup(trained, self._worker.group)
+        if isinstance(self._settings.exchange, ParameterExchange):
+            return model
         return self._distributed(model, find_unused=self._settings.find_unused is True)
 
     def _compile(self, placed: nn.Module) -> nn.Module:
-        return placed  # what it calls is compiled: its own work depends on the step
+        if isinstance(placed, DistributedDataParallel):
+            return placed  # what it calls is compiled: its own work depends on the step
+        return super()._compile(placed)
+
+    def _agree_after_step(self) -> None:
+        exchange = self._settings.exchange
+        if isinstance(exchange, ParameterExchange) and not self._is_alone:
+            exchange.after_step()
+
+    def _agree(self) -> None:
+        """Give every replica the same weights, and the same mean of them, before these are used or stored."""
+        exchange = self._settings.exchange
+        if isinstance(exchange, ParameterExchange):
+            exchange.agree()
+            means = [] if self._mean is None else self._mean.tensors()
+            exchange.average({str(index): each for index, each in enumerate(means)})
+
+    def _moments(self) -> dict[str, Tensor]:
+        """Return what the optimizer keeps of each parameter."""
+        return {
+            f"{index}.{name}": value
+            for index, parameter in enumerate(self._parameters)
+            for name, value in self._optimizer.state[parameter].items()
+            if isinstance(value, Tensor) and value.is_floating_point()
+        }
 
     def _distributed(self, model: nn.Module, *, find_unused: bool) -> DistributedDataParallel:
-        return DistributedDataParallel(
+        placed = DistributedDataParallel(
             compiled(model) if self._settings.compiles else model,
             process_group=self._worker.group.torch_group(),
             forward_sync_buffers=False,
             gradient_as_bucket_view=True,
             find_unused_parameters=find_unused,
         )
+        exchange = self._settings.exchange
+        if isinstance(exchange, GradientExchange):
+            # Torch reads the names and the types of its arguments; a lambda has no types.
+            placed.register_comm_hook(
+                exchange, lambda exchange, bucket: self._reduce(exchange, bucket)  # type: ignore[arg-type]
+            )  # fmt: skip
+        return placed
+
+    def _reduce(self, exchange: GradientExchange, bucket: Bucket) -> torch.futures.Future[Tensor]:
+        """Exchange a bucket once a step, as what is sent twice would be rounded twice."""
+        return exchange.reduce(bucket) if self._is_last else finished(bucket.buffer())
 
     def _forward(self, inputs: Any, targets: Any) -> Tensor:
         placed = self._trained
@@ -102,7 +156,10 @@ class DataParallel(Single):
     def _exchange_gradients(self, now: bool) -> None:
         # What DistributedDataParallel.no_sync does, without a context for each micro batch. Gradients of
         # parameters that only some micro batches use would be left out of an exchange after the last one.
-        placed = cast(DistributedDataParallel, self._trained)
+        placed = self._trained
+        if not isinstance(placed, DistributedDataParallel):
+            return  # replicas step by themselves
+        self._is_last = now
         is_dense = self._is_graph_known and not placed.find_unused_parameters
         placed.require_backward_grad_sync = now or not (is_dense or self._is_alone)
 

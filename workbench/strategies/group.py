@@ -12,6 +12,7 @@ import datetime
 import gc
 import os
 import socket
+from collections.abc import Sequence
 from typing import Any
 
 import psutil
@@ -155,6 +156,17 @@ class Group:
         assert dist.group.WORLD is not None
         return dist.group.WORLD
 
+    def part(self, ranks: Sequence[int]) -> torch.distributed.ProcessGroup | None:
+        """Return some of the workers as a group of torch, None where this worker is not among them.
+
+        Every worker must call it with the same ranks, in the same order.
+        """
+        made = dist.new_group(list(ranks))
+        if self.rank not in ranks:
+            return None
+        self._parts.append(made)
+        return made
+
     def total(self, values: Tensor) -> Tensor:
         """Return the sum of `values` over all workers; every worker must call it in the same order."""
         if self.num_workers == 1:
@@ -173,9 +185,7 @@ class Group:
         """
         if self.num_workers == size:
             return Part()
-        places = [list(range(place, self.num_workers, size)) for place in range(size)]
-        made = [dist.new_group(ranks) for ranks in places]
-        self._parts += made
+        made = [self.part(range(place, self.num_workers, size)) for place in range(size)]
         return Part(self.num_workers // size, made[self.rank % size])
 
     def send(self, values: Tensor, receiver: int, *, is_known: bool = False) -> Sent:
@@ -239,7 +249,7 @@ class Group:
         was_joined, self._joined = self._joined, False
         _is_joined = _is_joined and not was_joined
         if was_joined and dist.is_initialized():  # scripts end with leaving it themselves
-            _left = (dist.group.WORLD, *self._parts)
+            _left, self._parts = (dist.group.WORLD, self._parts), []
             dist.destroy_process_group()
 
     def _join(self, store: Any) -> None:

@@ -116,6 +116,7 @@ class Single:
             self._scaler.step(self._optimizer)
             self._scaler.update()
         self._optimizer.zero_grad(set_to_none=True)
+        self._agree_after_step()
         if self._mean is not None:
             self._mean.follow()
         self._settings.mark("update")
@@ -214,6 +215,9 @@ class Single:
     def _place(self, model: nn.Module) -> nn.Module:
         """Return what is called in training for a model on the device: the model itself, or around it."""
         return model
+
+    def _agree_after_step(self) -> None:
+        """Agree with other replicas on what an update has changed, where gradients were not exchanged."""
 
     def _leaves(self) -> Iterable[Tensor]:
         """Return the parameters as the backward pass sees them."""

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from workbench.exchanges.exchange import Exchange
 from workbench.strategies.capabilities import Capabilities
 from workbench.strategies.group import Group
 from workbench.strategies.weight_mean import WeightMean
@@ -71,6 +72,7 @@ class StepSettings:
         call: How a model is called with the inputs of a micro batch, which need not be one tensor.
         pipeline_schedule: In which order a stage of a pipeline computes: 1f1b or gpipe.
         example: Inputs of some samples, of which only the shapes are used; None where there are none.
+        exchange: How replicas agree; None for averaging each gradient.
     """
 
     loss: Callable[[Any, Any], Tensor]
@@ -86,6 +88,7 @@ class StepSettings:
     call: Callable[[nn.Module, Any], Any] = nn.Module.__call__
     pipeline_schedule: str = "1f1b"
     example: Any = None
+    exchange: Exchange | None = None
 
 
 class MicroBatch(NamedTuple):

@@ -44,6 +44,10 @@ class WeightMean(Protocol):
         """Begin again with the weights as they are."""
         ...
 
+    def tensors(self) -> list[Tensor]:
+        """Return what it holds beside the model, while the model has its weights."""
+        ...
+
 
 class _Held:
     """A second set of weights, and its exchange with those of the model."""
@@ -75,6 +79,10 @@ class _Held:
         """Begin again with the weights as they are."""
         for held, mean in zip(self._held(), self._means, strict=True):
             mean.copy_(held)
+
+    def tensors(self) -> list[Tensor]:
+        """Return what it holds beside the model, while the model has its weights."""
+        return self._means
 
     def _held(self) -> Iterator[Tensor]:
         """Yield what this worker holds of each parameter and buffer."""

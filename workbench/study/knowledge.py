@@ -11,6 +11,9 @@ from optuna.trial import FrozenTrial
 if TYPE_CHECKING:
     from workbench.study.gaussian_process import Kernel
 
+MIN_PROCESS_RESULTS = 4
+"""Complete results before a Gaussian process is fitted."""
+
 
 @dataclass(frozen=True)
 class Result:

@@ -23,7 +23,7 @@ from threadpoolctl import ThreadpoolController
 
 from workbench.study.design import DesignSampler
 from workbench.study.gaussian_process import GaussianProcess, fit
-from workbench.study.knowledge import Knowledge, Result
+from workbench.study.knowledge import MIN_PROCESS_RESULTS, Knowledge, Result
 from workbench.study.parameters import Parameters
 
 # Threads cost small matrices more than they save; the libraries are looked up once.
@@ -202,7 +202,7 @@ class _Model:
 
 def _num_fitted(num_results: int) -> int:
     """Return how many results the hyper-parameters are fitted to; few numbers, so that few fits suffice."""
-    fitted = following = 4
+    fitted = following = MIN_PROCESS_RESULTS
     while following <= num_results:
         fitted, following = following, max(following + 2, int(following * _GROWTH))
     return fitted

@@ -36,14 +36,12 @@ from workbench.formatting import format_count
 from workbench.registry import load_object
 from workbench.space import Choice, Fixed
 from workbench.study.design import DesignSampler
-from workbench.study.knowledge import Knowledge
+from workbench.study.knowledge import MIN_PROCESS_RESULTS, Knowledge
 from workbench.study.limits import limit_options
 from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
 
 LARGEST_GRID = 100_000
-# Complete results before a Gaussian process says anything.
-MIN_PROCESS_RESULTS = 4
 
 
 def stable_seed(*parts: int | str) -> int:

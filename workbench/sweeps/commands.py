@@ -15,7 +15,7 @@ from pydantic import JsonValue
 from workbench.actions import ACTIONS, check_payload
 from workbench.errors import ArgumentError, RunError, WorkbenchError
 from workbench.events import CommandHandled, Event, RunStateChanged, SettingsChanged, TrialEnqueued
-from workbench.experiment.changing import CHANGEABLE, change, values_of
+from workbench.experiment.changing import CHANGEABLE, DURATIONS, change, values_of
 from workbench.formatting import format_count, format_duration
 from workbench.store import Command, Store
 from workbench.sweeps.budget import has_room
@@ -160,6 +160,6 @@ def _kinds() -> list[str]:
 def _describe_limit(path: str, value: float) -> str:
     if path == "budget.trials":
         return f"at most {format_count(value, 'configuration')}"
-    if path == "budget.time":
-        return f"at most {format_duration(value)}"
+    if path in DURATIONS:
+        return f"at most {format_duration(value)}{' of GPU time' if path == 'budget.gpu_time' else ''}"
     return f"until {value} configurations in a row are no better"

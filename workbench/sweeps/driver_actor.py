@@ -22,6 +22,7 @@ from ray.exceptions import ActorDiedError, GetTimeoutError, RayActorError
 from workbench.alerts.settings import VARIABLE as SETTINGS_VARIABLE
 from workbench.errors import RunError, StoreUnavailableError, WorkbenchError
 from workbench.events import FINISHED_RUN_STATES
+from workbench.head import spare_processes
 from workbench.head.attachment import QUIET
 from workbench.remote.code_origin import Origin
 from workbench.store import Store
@@ -97,6 +98,7 @@ class DriverActor:
                 else RunError(f"the driver of {run_id} broke: {type(error).__name__}: {error}")
             )
             time.sleep(LINGER_S)  # so that the launch can query the failure
+        spare_processes.replenish()
         ray.kill(self._actor, no_restart=True)
 
 

@@ -28,7 +28,9 @@ if TYPE_CHECKING:  # a coordinator imports this package and needs no database
 
 START_TIMEOUT_S = 300.0
 """A driver loads for seconds; where a machine starts many at once, each of them for minutes."""
-POLL_S = 0.02
+POLL_S = 0.05
+ANSWER_S = 0.02
+"""How long a launch waits for an actor that may not have started yet."""
 
 LAUNCHERS = Registry(
     "launcher",
@@ -121,12 +123,13 @@ class RayLauncher(_StoreCommands):
             if self._store.events(run_id, after=before.last_seq, types=["driver_started"], limit=1):
                 return
             try:
-                failure = driver_actor.failure(actor, launch_id, POLL_S)
+                failure = driver_actor.failure(actor, launch_id, ANSWER_S)
             except RunError:  # it was about to end, from an earlier launch
                 actor = driver_actor.start(self._store, run_id, launch_id)
                 continue
             if failure is not None:
                 raise failure
+            time.sleep(POLL_S)  # a driver that loads needs the processor
         driver_actor.end(actor)
         raise RunError(
             f"the driver of {run_id} did not start within {START_TIMEOUT_S:.0f} s",

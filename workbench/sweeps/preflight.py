@@ -36,6 +36,7 @@ from workbench.strategies.capabilities import capabilities_of
 from workbench.sweeps.beginning import check_beginning
 from workbench.sweeps.cluster import workers_field, workers_wanted
 from workbench.sweeps.measured_metrics import check_loss_and_metrics, check_what_is_reported
+from workbench.sweeps.plan_checks import check_exchange
 from workbench.sweeps.program_checks import check_paths, check_program
 from workbench.sweeps.unknown_names import unknown
 from workbench.training.unusable_optimizers import why_unusable
@@ -242,6 +243,7 @@ def _check_configurations(experiment: Experiment) -> None:
             _check_reference(Component(name=settings.training.schedule), field)
         if settings.plan.strategy not in STRATEGIES:
             raise unknown("plan.strategy", f"unknown strategy {settings.plan.strategy!r}", STRATEGIES.names())
+        check_exchange(experiment, settings.plan)
 
 
 def _check_optimizer(optimizer: str, experiment: Experiment) -> None:
@@ -355,6 +357,12 @@ def _check_resources(experiment: Experiment) -> None:
             f"a worker needs {wanted_gpus:g} GPUs and this machine has {len(here.gpus)}",
             field="resources.gpus_per_worker",
             allowed=f"at most {len(here.gpus)}, or auto",
+        )
+    if experiment.budget.gpu_time is not None and (not here.gpus or resources.gpus_per_worker == 0):
+        raise ResourcesError(
+            "workers have no GPUs here, so GPU time can never end the run",
+            field="budget.gpu_time",
+            next_step="Limit the run by budget.time or budget.trials.",
         )
     _, workers = workers_wanted(experiment)
     if workers * resources.cpus_per_worker > here.num_cpus:

@@ -1,16 +1,19 @@
-"""Keeps one killed coordinator from ending a whole sweep.
+"""Changes to Ray Tune: one killed coordinator does not end a sweep, and coordinators start fast.
 
 Ray's actor manager knows two kinds of failure, an actor that died and a task that raised, and treats any
 other RayError as its own bug: a coordinator that the memory monitor kills ends `Tuner.fit`. The guard
-turns those into actor failures, which Tune retries. It is tied to the Ray version that it was read from.
+turns those into actor failures, which Tune retries. And Tune gives each of its actors an environment, for
+which Ray then starts a process. Both are tied to the Ray versions that they were read from.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
+import ray
 from ray.air.execution._internal.actor_manager import RayActorManager
 from ray.exceptions import RayActorError, RayError, RayTaskError
+from ray.tune.execution.class_cache import _ActorClassCache
 
 
 def install() -> None:
@@ -26,3 +29,17 @@ def install() -> None:
 
     guarded.is_workbench_guard = True  # type: ignore[attr-defined]
     RayActorManager._actor_task_failed = guarded  # type: ignore[method-assign]
+
+
+def use_spare_processes() -> None:
+    """Let Tune start coordinators in processes that Ray has started ahead, which have no variables of a run.
+
+    To be called on the local head, whose processes have the variables that Tune would set.
+    """
+
+    def actor_class(self: Any, trainable_cls: Any) -> Any:
+        if trainable_cls not in self._cache:
+            self._cache[trainable_cls] = ray.remote(trainable_cls)
+        return self._cache[trainable_cls]
+
+    _ActorClassCache.get = actor_class

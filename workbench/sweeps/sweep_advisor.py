@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import JsonValue
 
 from workbench.advisor.advice import Estimate
-from workbench.advisor.choices import Choices, choices_of, drawn_params
+from workbench.advisor.choices import Choices, choices_of, drawn_params, is_open
 from workbench.advisor.plan_measurement import MeasurementContext, PlanMeasurer
 from workbench.advisor.plans import Knowledge, enumerate_plans
 from workbench.advisor.recommend import bench_for, measurement_context_of
@@ -216,8 +216,7 @@ def is_wanted(experiment: Experiment) -> bool:
 
 
 def _is_open(experiment: Experiment, params: Mapping[str, JsonValue], name: str) -> bool:
-    searched = name in experiment.search.root or name in params
-    return not searched and name not in experiment.plan.decided
+    return name not in params and is_open(experiment, name)
 
 
 def _question(experiment: Experiment) -> Experiment:

@@ -16,6 +16,7 @@ import ray.tune
 from ray._private import worker as ray_worker
 from ray.tune.execution.placement_groups import PlacementGroupFactory
 
+from workbench.head import local_head
 from workbench.sweeps import ray_guard
 from workbench.sweeps.coordinator import Coordinator
 from workbench.sweeps.tune_adapters import Conductor, ResultRelease, StudyScheduler, StudySearcher
@@ -41,6 +42,8 @@ def fit(conductor: Conductor, name: str, concurrency: int) -> None:
     os.environ["TUNE_MAX_PENDING_TRIALS_PG"] = UNLIMITED
     os.environ["TUNE_GLOBAL_CHECKPOINT_S"] = NEVER_S
     ray_guard.install()
+    if local_head.is_attached():
+        ray_guard.use_spare_processes()
     # It warns once per trial that the files of Tune's loggers are missing.
     logging.getLogger("ray.tune.analysis").setLevel(logging.ERROR)
     prefix, session_folder = _clear_scratch(name)

@@ -19,6 +19,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 from workbench.data import Datasets, Split
 from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
+from workbench.exchanges.exchange import exchange_of
 from workbench.experiment import Component, Experiment, Objective, Training
 from workbench.experiment.schedules import averaged_from
 from workbench.models.adapters import build_model, load_loss, load_metrics
@@ -94,8 +95,11 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
         check_compiler(field_of("plan", "compile", task.params))
     profiler = profiler or StepProfiler(device.type)
     strategy = strategy_of(experiment, settings.plan.strategy)(
-        step_settings(experiment, settings, datasets, mark=profiler.mark)
-    )
+        step_settings(
+            experiment, settings, datasets, mark=profiler.mark,
+            exchange=exchange_of(settings.plan, worker.num_replicas),
+        )
+    )  # fmt: skip
     where = "search.optimizer" if "optimizer" in task.params else "training.optimizer"
     # Wrong objectives are refused before a model is built; of own steps only the model knows the metrics.
     known = None if experiment.makes_own_steps else metrics_of(experiment, datasets)
@@ -103,11 +107,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     metrics = metrics_of(experiment, datasets, model) if known is None else known
     schedule = _schedule(experiment, settings, len(datasets.train), metrics, worker)
     mixes_samples = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
-    strategy.setup(
-        model,
-        optimizer_factory(settings.training, settings.lr, field=where),
-        worker,
-    )
+    strategy.setup(model, optimizer_factory(settings.training, settings.lr, field=where), worker)
     if worker.rank:
         # Replicas begin with the same weights but must not drop the same units; nor must stages.
         torch.manual_seed(task.seed + worker.rank)

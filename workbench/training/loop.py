@@ -17,6 +17,7 @@ import torch
 from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
+from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.experiment.trial_value import TrialValue
 from workbench.strategies.compiling import num_compiled
 from workbench.strategies.strategy import NoiseMeasuring, RateSetting
@@ -80,7 +81,9 @@ class _Loop:
         self._noise = NoiseMeter(
             parts.worker,
             settings.plan,
-            enabled=settings.training.measure_noise and isinstance(parts.strategy, NoiseMeasuring),
+            enabled=settings.training.measure_noise
+            and isinstance(parts.strategy, NoiseMeasuring)
+            and exchange_capabilities(settings.plan.exchange).is_exact,
             mixes_samples=parts.mixes_samples,
         )
         if settings.follows_noise and not self._noise.measures:

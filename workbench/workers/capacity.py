@@ -54,3 +54,24 @@ def capacity_of(experiment: Experiment, cluster: ClusterInventory) -> Capacity:
         ),
         "spread" if resources.placement == "spread" else "pack",
     )
+
+
+def free_cores_of(experiment: Experiment, cluster: ClusterInventory) -> int:
+    """Count the CPU cores that each worker may use besides its own, while as many trials run as there may.
+
+    Args:
+        experiment: Its concurrency and its number of trials limit how many run at once.
+        cluster: The cluster; the node with the fewest cores per worker counts.
+    """
+    capacity, concurrency = capacity_of(experiment, cluster), experiment.resources.concurrency
+    most = capacity.num_workers if concurrency == "auto" else concurrency
+    trials = experiment.max_configurations()
+    if trials is not None:
+        most = min(most, trials * experiment.repeats)
+    most *= experiment.plan.decided.workers or 1
+    spare = [
+        int(node.num_cpus / min(count, most) - capacity.shape.cpus)
+        for node, count in zip(cluster.nodes, capacity.workers_per_node, strict=True)
+        if count > 0
+    ]
+    return max(0, min(spare, default=0))

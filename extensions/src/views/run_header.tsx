@@ -14,6 +14,7 @@ const REASONS: Record<string, string> = {
   trials: "all trials are done",
   time: "the time is up",
   target: "the target is reached",
+  gpu_time: "the GPU time is up",
   plateau: "no more progress",
   exhausted: "every configuration was tried",
   person: "by a user",
@@ -63,6 +64,13 @@ export function Head({ controller }: { controller: Controller }) {
         <p class={`workbench-notice${FAILED.has(run.state) ? " workbench-notice-error" : ""}`}>{run.message}</p>
       ) : null}
       {problem ? <p class="workbench-notice">{problem.problem}</p> : null}
+      {isOutput
+        ? null
+        : (run.verdicts ?? []).map((verdict) => (
+            <p key={verdict} class="workbench-notice">
+              {verdict}
+            </p>
+          ))}
       <Failures controller={controller} run={run} />
     </header>
   );

@@ -1,7 +1,11 @@
-"""Spare each process of Ray the 0.8 s in which `rfc3987_syntax` compiles its grammar of URLs.
+"""Let the processes of Ray start faster.
 
-Ray imports jsonschema in every process, and jsonschema imports that package where it is installed, as it is
-beside Jupyter. Here a stand-in takes its place, which imports the real one when its function is first called.
+Ray imports jsonschema in every process, and jsonschema imports `rfc3987_syntax` where it is installed, as it
+is beside Jupyter, which compiles a grammar of URLs for 0.8 s. Here a stand-in takes its place, which imports
+the real one when its function is first called.
+
+A process that waits for its first work meanwhile imports the packages that drivers and coordinators need.
+This project is not among them: what is idle would go on with the code of yesterday.
 
 Python runs a module of this name at its start, before it runs anything else. This one then runs the module of
 the same name that it hides, if there is one, and takes its folder off the path of what a worker starts. It
@@ -10,6 +14,7 @@ imports nothing but the standard library.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -22,6 +27,9 @@ from typing import Any
 FOLDER = os.path.dirname(os.path.abspath(__file__))
 _GRAMMAR = "rfc3987_syntax"
 _LOCK = threading.RLock()
+_PRELOADED = ("ray.tune", "sqlalchemy", "pydantic")
+_IDLE_S = 0.5
+"""A process that somebody waits for has its work sooner."""
 
 
 class _StandIn(ModuleType):
@@ -75,15 +83,37 @@ def _run_hidden() -> None:
     spec.loader.exec_module(module)
 
 
+def _is_worker() -> bool:
+    program = next((word for word in sys.orig_argv[1:] if word.endswith(".py")), "")
+    return os.path.basename(program) == "default_worker.py"
+
+
 def _spare_children_of_workers() -> None:
     """Clean PYTHONPATH in a worker: what a trial starts is no process of Ray."""
-    program = next((word for word in sys.orig_argv[1:] if word.endswith(".py")), "")
-    if os.path.basename(program) == "default_worker.py":
-        entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-        os.environ["PYTHONPATH"] = os.pathsep.join(entry for entry in entries if entry != FOLDER)
+    entries = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    os.environ["PYTHONPATH"] = os.pathsep.join(entry for entry in entries if entry != FOLDER)
+
+
+def _preload_while_idle() -> None:
+    """Import packages in a process that waits for its first work; one that has work imports what it needs."""
+    import time
+
+    is_idle = False
+    while not is_idle:
+        time.sleep(_IDLE_S)
+        get_title = getattr(sys.modules.get("ray._raylet"), "getproctitle", None)  # may still be loading
+        title = "" if get_title is None else get_title()
+        is_idle = title == "ray::IDLE"
+        if title.startswith("ray::") and not is_idle:
+            return
+    for name in _PRELOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
 
 
 if __name__ == "sitecustomize":
     defer_grammar()
-    _spare_children_of_workers()
+    if _is_worker():
+        _spare_children_of_workers()
+        threading.Thread(target=_preload_while_idle, daemon=True).start()
     _run_hidden()

@@ -11,97 +11,15 @@ Answering what an experiment leaves open is left to `workbench.planning`.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import JsonValue
 
-PlanValue = int | str
-AdvisedFor = Literal["speed", "memory", "nothing"]
-
-
-@dataclass(frozen=True)
-class Hardware:
-    """What the default of a dimension may depend on.
-
-    Attributes:
-        has_gpu: Whether workers compute on GPUs.
-        has_bf16: Whether these compute in bf16 at full speed.
-    """
-
-    has_gpu: bool = False
-    has_bf16: bool = False
-
-
-@dataclass(frozen=True)
-class Dimension:
-    """The declaration of one dimension of a plan.
-
-    Attributes:
-        name: Name of the field, in Python, YAML and JSON.
-        description: Help text, one sentence.
-        default: The value of an old stored plan that does not have the dimension.
-        choices: The values that may be written; None for any whole number from `minimum` on, or, where the
-            default is a text, any name of a registry.
-        minimum: The smallest number that may be written.
-        unit: Unit of a number; None where it has none.
-        wording: How `Plan.describe` writes a value; "" for the sizes, which it writes as a product.
-        unmentioned: The value that `Plan.describe` leaves out.
-        aliases: Names of the same setting in other tools.
-        changes_result: Whether another value changes what is computed, not only how fast.
-        advised_for: Why the advisor may try other values: for speed, to save memory where plans do not fit
-            otherwise, or for nothing.
-        candidates: The values that are tried where an experiment leaves the dimension open, by hardware. The
-            first is the default. None for the sizes, which follow from the global batch.
-    """
-
-    name: str
-    description: str
-    default: PlanValue
-    choices: tuple[PlanValue, ...] | None = None
-    minimum: int = 1
-    unit: str | None = None
-    wording: str = "{}"
-    unmentioned: PlanValue | None = None
-    aliases: tuple[str, ...] = ()
-    changes_result: bool = False
-    advised_for: AdvisedFor = "nothing"
-    candidates: Callable[[Hardware], tuple[PlanValue, ...]] | None = None
-
-    @property
-    def is_number(self) -> bool:
-        """Whether values are whole numbers."""
-        return isinstance(self.default, int)
-
-    @property
-    def is_size(self) -> bool:
-        """Whether it is a factor of the global batch."""
-        return self.candidates is None
-
-    @property
-    def help(self) -> str:
-        """The help text of forms and references."""
-        also = " Changes the result, not only the speed." if self.changes_result else ""
-        return self.description + also
-
-    def accepts(self, value: object) -> bool:
-        """Return whether a value is one of this dimension."""
-        if self.choices is not None:
-            return value in self.choices
-        if isinstance(value, bool) or not isinstance(value, int if self.is_number else str):
-            return False
-        return not isinstance(value, int) or value >= self.minimum
-
-    def describe(self, value: PlanValue) -> str:
-        """Return the words for a value; "" for one that goes without saying."""
-        return "" if value == self.unmentioned else self.wording.format(value)
-
-
-def _dimension(default: PlanValue, description: str, **declared: Any) -> Any:
-    """Declare a dimension; arguments as the attributes of `Dimension`."""
-    declared |= {"default": default, "description": description}
-    return dataclasses.field(default=default, metadata={"dimension": declared})
+from workbench.plan.dimension import AdvisedFor as AdvisedFor
+from workbench.plan.dimension import Dimension, PlanValue, declare, declare_exchange_option
+from workbench.plan.dimension import Hardware as Hardware
 
 
 @dataclass(frozen=True)
@@ -116,14 +34,14 @@ class Plan:
         '256 = 32 x 4 x 2, bf16, ddp'
     """
 
-    workers: int = _dimension(
+    workers: int = declare(
         1,
         "Data-parallel processes of a trial.",
         wording="",
         aliases=("num_workers",),
         advised_for="speed",
     )
-    micro_batch: int = _dimension(
+    micro_batch: int = declare(
         1,
         "Samples that one worker takes at once.",
         unit="samples",
@@ -131,14 +49,14 @@ class Plan:
         aliases=("per_device_train_batch_size", "micro_batch_size"),
         advised_for="speed",
     )
-    accumulation: int = _dimension(
+    accumulation: int = declare(
         1,
         "Micro batches per optimizer step.",
         wording="",
         aliases=("gradient_accumulation_steps", "accumulate_grad_batches"),
         advised_for="speed",
     )
-    precision: str = _dimension(
+    precision: str = declare(
         "fp32",
         "Type of the arithmetic.",
         choices=("fp32", "bf16", "fp16"),
@@ -146,13 +64,13 @@ class Plan:
         advised_for="speed",
         candidates=lambda hardware: ("bf16", "fp32") if hardware.has_gpu and hardware.has_bf16 else ("fp32",),
     )
-    strategy: str = _dimension(
+    strategy: str = declare(
         "single",
         "How workers make one step: single, ddp, zero1, fsdp, pipeline, or auto.",
         advised_for="memory",
         candidates=lambda hardware: ("ddp", "zero1", "fsdp"),
     )
-    recompute: str = _dimension(
+    recompute: str = declare(
         "none",
         "What of the forward pass is computed again in the backward pass, to save memory.",
         choices=("none", "blocks"),
@@ -161,7 +79,7 @@ class Plan:
         advised_for="memory",
         candidates=lambda hardware: ("none", "blocks"),
     )
-    compile: str = _dimension(
+    compile: str = declare(
         "none",
         "Whether torch.compile makes code for the model in the first step; needs a C++ compiler.",
         choices=("none", "default"),
@@ -171,7 +89,7 @@ class Plan:
         # Compiling may take longer than a whole training: it is compared where an experiment searches it.
         candidates=lambda hardware: ("none",),
     )
-    loaders: int = _dimension(
+    loaders: int = declare(
         0,
         "Processes of each worker that read, decode and augment samples ahead; 0 loads within the step.",
         minimum=0,
@@ -183,7 +101,7 @@ class Plan:
         # What loading costs is measured before any number is tried.
         candidates=lambda hardware: (0,),
     )
-    stages: int = _dimension(
+    stages: int = declare(
         1,
         "Workers that hold one copy of the model together, a stage each (pipeline).",
         wording="{} stages",
@@ -191,12 +109,33 @@ class Plan:
         advised_for="memory",
         candidates=lambda hardware: (1,),
     )
-    pipeline_schedule: str = _dimension(
+    pipeline_schedule: str = declare(
         "1f1b",
         "In which order a stage computes: 1f1b holds fewer activations than gpipe.",
         choices=("1f1b", "gpipe"),
         unmentioned="1f1b",
         candidates=lambda hardware: ("1f1b",),
+    )
+    exchange: str = declare(
+        "allreduce",
+        "How replicas agree: allreduce, hierarchical, bf16, powersgd, onebit, topk, local or diloco.",
+        wording="{} exchange",
+        unmentioned="allreduce",
+        changes_result=True,
+        advised_for="speed",
+        # Others need more steps to the same loss: they are compared where an experiment searches them.
+        candidates=lambda hardware: ("allreduce",),
+    )
+    rank: int = declare_exchange_option(
+        "Rank at which powersgd sends the gradient of a matrix; auto: 4.", "rank {}"
+    )
+    compression: int = declare_exchange_option(
+        "Of how many gradient values topk sends one; auto: 100.", "1 in {}", unit="values"
+    )
+    period: int = declare_exchange_option(
+        "Steps after which replicas agree with local or diloco; auto: 8 or 32.",
+        "every {} steps",
+        unit="steps",
     )
 
     @property
@@ -258,6 +197,10 @@ SIZES: tuple[str, ...] = tuple(dimension.name for dimension in DIMENSIONS if dim
 """The factors of the global batch."""
 VARIANT: tuple[Dimension, ...] = tuple(dimension for dimension in DIMENSIONS if not dimension.is_size)
 """What changes the work itself rather than how it is divided."""
+EXCHANGE_OPTIONS: tuple[str, ...] = tuple(
+    dimension.name for dimension in DIMENSIONS if dimension.option_of == "exchange"
+)
+"""What belongs to some exchanges only."""
 
 
 @dataclass(frozen=True)
@@ -296,10 +239,14 @@ class PartialPlan:
         return cls.of(**{name: value for name, value in known.items() if _BY_NAME[name].accepts(value)})
 
     def to_json(self) -> dict[str, JsonValue]:
-        """Return what is decided as it is stored and shown, with the global batch where that is known."""
+        """Return what is decided as it is stored and shown, with the global batch where that is known.
+
+        An option that does not apply is left out.
+        """
         stored: dict[str, JsonValue] = {}
         for name, value in self.values:
-            stored[name] = value
+            if _BY_NAME[name].option_of is None or value:
+                stored[name] = value
             if name == SIZES[-1] and self.global_batch is not None:
                 stored["global_batch"] = self.global_batch
         return stored

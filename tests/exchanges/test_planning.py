@@ -1,0 +1,112 @@
+"""An exchange is written, searched, checked, described and advised like any other dimension of a plan."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+
+from workbench.advisor.choices import choices_of
+from workbench.advisor.variants import alternatives, plan_with, variant_of
+from workbench.errors import ExperimentError
+from workbench.exchanges import EXCHANGES
+from workbench.experiment import Experiment
+from workbench.plan import Hardware, Plan
+from workbench.planning.settings import resolve
+from workbench.sweeps.preflight import check
+
+FIELDS: dict[str, Any] = {
+    "model": "mlp", "data": "digits", "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+}  # fmt: skip
+
+
+def experiment(search: dict[str, Any] | None = None, **plan: Any) -> Experiment:
+    return Experiment(**FIELDS, search=search or {}, plan=plan)
+
+
+def plan_of(search: dict[str, Any] | None = None, **plan: Any) -> Plan:
+    made = experiment(search, **plan)
+    return resolve(made, made.search.sample(random.Random(0))).plan
+
+
+def test_options_that_are_open_are_usual_and_those_that_do_not_apply_are_left_out() -> None:
+    assert plan_of(workers=2).exchange == "allreduce"
+    assert plan_of(workers=2).describe().endswith("fp32, ddp")
+    plan = plan_of(workers=2, exchange="powersgd")
+    assert (plan.rank, plan.compression) == (4, 0)
+    assert plan.describe().endswith("ddp, powersgd exchange, rank 4")
+    assert plan.to_json().keys() >= {"exchange", "rank"}
+    assert "compression" not in plan.to_json()
+    assert Plan.from_json(plan.to_json()) == plan
+    assert plan_of(workers=2, exchange="local").describe().endswith("ddp, local exchange, every 8 steps")
+    assert plan_of(workers=2, exchange="topk", compression=10).compression == 10
+    older = {key: value for key, value in plan.to_json().items() if key not in ("exchange", "rank")}
+    assert Plan.from_json(older).exchange == "allreduce"
+
+
+@pytest.mark.parametrize(
+    ("fields", "field", "words"),
+    [
+        ({"workers": 2, "exchange": "bf16", "strategy": "fsdp"}, "plan.exchange", "ddp"),
+        ({"workers": 1, "exchange": "bf16"}, "plan.workers", "2 or more"),
+        ({"exchange": "bf16"}, "plan.workers", "2 or more"),
+        ({"workers": 2, "exchange": "powersdg"}, "plan.exchange", "powersgd"),
+        ({"workers": 2, "rank": 4}, "plan.rank", "powersgd"),
+        ({"workers": 2, "exchange": "topk", "rank": 4}, "plan.rank", "powersgd"),
+        ({"workers": 2, "exchange": "topk", "period": 4}, "plan.period", "local, diloco"),
+        ({"workers": 2, "exchange": "topk", "compression": 0}, "plan.compression", "greater than 0"),
+        (
+            {
+                "search": {"exchange": {"choices": ["topk", "powersgd"]}, "rank": {"choices": [1, 2]}},
+                "workers": 2,
+            },
+            "search.rank",
+            "when: {exchange: powersgd}",
+        ),
+    ],
+)
+def test_what_excludes_each_other_is_refused_with_the_field_and_what_is_allowed(
+    fields: dict[str, Any], field: str, words: str
+) -> None:
+    with pytest.raises(ExperimentError) as caught:
+        check(experiment(**fields), on_this_machine=False)
+    assert caught.value.field == field
+    assert words in str(caught.value)
+
+
+def test_fp16_and_a_rate_that_follows_the_noise_need_exact_gradients() -> None:
+    on_gpu = Hardware(has_gpu=True, has_bf16=True)
+    for name in EXCHANGES.names():
+        made = experiment(workers=2, exchange=name, precision="fp16")
+        if name in ("powersgd", "onebit", "topk"):
+            with pytest.raises(ExperimentError, match=r"plan\.exchange.*fp16"):
+                resolve(made, {}, hardware=on_gpu)
+        else:
+            resolve(made, {}, hardware=on_gpu)
+    noisy = Experiment(**FIELDS, training={"lr_rule": "adascale"}, plan={"workers": 2, "exchange": "onebit"})
+    with pytest.raises(ExperimentError, match=r"training\.lr_rule"):
+        resolve(noisy, {})
+
+
+def test_the_advisor_compares_only_the_exchanges_that_are_searched() -> None:
+    def variants(search: dict[str, Any], **plan: Any) -> set[tuple[Any, ...]]:
+        made = experiment(search, **plan)
+        choices = choices_of(made, num_train_samples=1000, max_workers=4, hardware=Hardware())
+        base = choices.usual_variant
+        found = [base, *alternatives(base, choices.options, "speed")]
+        for variant in found:
+            assert choices.allows(variant)
+            # What was measured belongs to the variant that was to be measured.
+            assert variant_of(plan_with(variant, 2, 8)) == variant
+        assert len(set(found)) == len(found)
+        return {(each.get("exchange"), each.get("rank"), each.get("compression")) for each in found}
+
+    assert variants({}) == {("allreduce", 0, 0)}
+    assert variants({}, exchange="powersgd") == {("powersgd", 4, 0)}
+    exchanges = {"exchange": {"choices": ["allreduce", "topk", "powersgd"]}}
+    assert variants(exchanges) == {("allreduce", 0, 0), ("topk", 0, 100), ("powersgd", 4, 0)}
+    ranks = {"rank": {"choices": [1, 8], "when": {"exchange": "powersgd"}}}
+    assert variants(exchanges | ranks) == {
+        ("allreduce", 0, 0), ("topk", 0, 100), ("powersgd", 1, 0), ("powersgd", 8, 0),
+    }  # fmt: skip

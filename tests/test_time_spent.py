@@ -1,0 +1,75 @@
+"""Verdicts on where the time of a run went: only what costs much, with numbers and the next step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from workbench.events import Event, TrialEnded, TrialPlanned, TrialProposed, TrialReported, TrialStarted
+from workbench.experiment import Experiment
+from workbench.history import History, Verdict, verdicts_of
+from workbench.plots.report import report_html
+
+PLAN = {"workers": 1, "micro_batch": 32, "accumulation": 1}
+
+
+def trial_events(
+    number: int,
+    data_s: float,
+    *,
+    rest_s: float = 0.1,
+    loaders: int = 0,
+    start_s: float = 1.0,
+    train_s: float = 60.0,
+) -> list[Event]:
+    """A trial that is proposed at 0 s, makes its first step after `start_s`, and trains for `train_s`."""
+    plan: dict[str, Any] = {**PLAN, "loaders": loaders}
+    end_s = start_s + train_s
+    parts = {"data": data_s, "forward": rest_s / 2, "backward": rest_s / 2, "update": 0.0}
+    return [
+        TrialProposed(time_unix_s=1.0, trial=number, configuration=number, repeat=0, seed=0, params={}),
+        TrialStarted(time_unix_s=1.0 + start_s / 2, trial=number, attempt=0, worker_pids=[1], plan=plan),
+        TrialPlanned(time_unix_s=1.0 + start_s, trial=number, plan=plan),
+        TrialReported(time_unix_s=1.0 + end_s, trial=number, step=1, parts_s=parts, values={"val_loss": 1.0}),
+        TrialEnded(time_unix_s=1.0 + end_s, trial=number, attempt=0, state="complete", step=1),
+    ]
+
+
+EXPERIMENT = Experiment(model="mlp", data="digits", objectives=[{"metric": "val_loss", "goal": "minimize"}])
+
+
+def judge(*trials: list[Event]) -> list[Verdict]:
+    return verdicts_of(History.of(EXPERIMENT, (event for trial in trials for event in trial)))
+
+
+def test_the_report_states_the_verdict_where_it_shows_the_time() -> None:
+    page = report_html(EXPERIMENT, trial_events(0, 0.3))
+    assert "75% of each step of trial 0 waits for data" in page.partition("Where the time went")[2]
+    assert "waits for data" not in report_html(EXPERIMENT, trial_events(0, 0.0))
+
+
+def test_a_run_that_waits_for_data_names_the_trial_and_the_loaders_that_would_hide_it() -> None:
+    (verdict,) = judge(trial_events(0, 0.05), trial_events(1, 0.3))
+    assert verdict.text.startswith(
+        "75% of each step of trial 1 waits for data: set plan.loaders to 3 (or auto)"
+    )
+    assert verdict.trial == 1
+    assert verdict.next_step is not None
+    assert verdict.next_step.words == ("sweep", "FILE", "--set", "plan.loaders=3")
+
+
+def test_more_loaders_are_named_where_some_do_not_suffice() -> None:
+    (verdict,) = judge(trial_events(0, 0.1, loaders=2))
+    assert "50% of each step of trial 0 waits for data with 2 loaders: set plan.loaders to 4" in verdict.text
+
+
+def test_waiting_that_hardly_matters_has_no_verdict() -> None:
+    assert judge(trial_events(0, 0.01)) == []
+    assert judge(trial_events(0, 0.3, train_s=3.0)) == [], "a few seconds"
+    assert judge(trial_events(0, 3e-4, rest_s=1e-4)) == [], "data in memory: handing over would cost more"
+
+
+def test_a_run_that_mostly_starts_trials_is_not_one_that_trains() -> None:
+    (verdict,) = judge(*(trial_events(number, 0.0, start_s=20.0, train_s=10.0) for number in range(4)))
+    assert verdict.text.startswith("67% of the time of trials passed before their first step, 20 s each")
+    assert judge(*(trial_events(number, 0.0, start_s=20.0, train_s=100.0) for number in range(4))) == []
+    assert judge(trial_events(0, 0.0, start_s=20.0, train_s=1.0)) == [], "the first trials start the workers"

@@ -1,0 +1,25 @@
+"""How replicas of a model agree on what they train, one file for each way.
+
+An exchange takes part in a step of a strategy that lets it: it exchanges the gradients of the replicas, or
+lets them step by themselves and exchanges their parameters. Where the model is placed, and when a step is
+made, are left to the strategies; which exchange a plan names, to planning.
+"""
+
+from __future__ import annotations
+
+from workbench.registry import Registry
+
+EXCHANGES = Registry(
+    "exchange",
+    {
+        "allreduce": "workbench.exchanges.allreduce:AllReduce",
+        "bf16": "workbench.exchanges.half:HalfPrecision",
+        "hierarchical": "workbench.exchanges.hierarchical:Hierarchical",
+        "powersgd": "workbench.exchanges.low_rank:LowRank",
+        "onebit": "workbench.exchanges.one_bit:OneBit",
+        "topk": "workbench.exchanges.largest:Largest",
+        "local": "workbench.exchanges.local:LocalSteps",
+        "diloco": "workbench.exchanges.local:DiLoCo",
+    },
+    group="workbench.exchanges",
+)

@@ -1,0 +1,54 @@
+"""The gradients of all replicas are averaged in each step, as they are; strategies do it by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from workbench.exchanges.capabilities import BUILT_IN, Capabilities
+from workbench.exchanges.exchange import Bucket, Replicas
+from workbench.plan import Plan
+
+
+def begin_sum(flat: Tensor, group: torch.distributed.ProcessGroup) -> torch.futures.Future[list[Tensor]]:
+    """Begin to add up a tensor over a group, in place."""
+    work: Any = torch.distributed.all_reduce(flat, group=group, async_op=True)
+    return work.get_future()
+
+
+def finished(flat: Tensor) -> torch.futures.Future[Tensor]:
+    """Return a result that is there already."""
+    devices: list[Any] | None = [flat.device] if flat.device.type == "cuda" else None
+    future: torch.futures.Future[Tensor] = torch.futures.Future(devices=devices)
+    future.set_result(flat)
+    return future
+
+
+class AllReduce:
+    """The mean of all gradients; the others differ from it in what they send."""
+
+    capabilities: ClassVar[Capabilities] = BUILT_IN["allreduce"]
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+
+    def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
+        """Begin; see Exchange.setup."""
+        self._parameters, self._replicas = dict(parameters), replicas
+        self._group = replicas.torch_group()
+        self._num_replicas = replicas.num_workers
+
+    def reduce(self, bucket: Bucket) -> torch.futures.Future[Tensor]:
+        """Average a bucket; see GradientExchange.reduce."""
+        flat = bucket.buffer().div_(self._num_replicas)
+        return begin_sum(flat, self._group).then(lambda summed: summed.value()[0])
+
+    def state(self) -> dict[str, Any]:
+        """Return nothing, as steps depend on no earlier ones; see Exchange.state."""
+        return {}
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Take over what applies, which is nothing; see Exchange.load."""

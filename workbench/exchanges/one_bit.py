@@ -1,0 +1,62 @@
+"""Gradients travel as their signs, with the mean magnitude of each parameter: a 32nd of the bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.exchanges.capabilities import BUILT_IN
+from workbench.exchanges.error_feedback import ErrorFeedback, begin_gather, slices
+
+_BITS = 8
+_SCALE_BYTES = 4
+
+
+class OneBit(ErrorFeedback):
+    """The mean of signs times magnitudes."""
+
+    capabilities = BUILT_IN["onebit"]
+
+    def send(self, wanted: Tensor, parts: Mapping[str, int]) -> torch.futures.Future[Tensor]:
+        """Send signs and magnitudes; see ErrorFeedback.send."""
+        where = slices(parts.values())
+        scales = torch.stack([wanted[part].abs().mean() for part in where]).float()
+        payload = torch.cat([scales.view(torch.uint8), _pack(wanted >= 0)])
+        sent, own_rank, num_replicas = _decode(payload, where), self._replicas.rank, self._num_replicas
+        wanted.sub_(sent)
+
+        def mean(rows: list[Tensor]) -> Tensor:
+            total = torch.zeros_like(sent)
+            for rank, row in enumerate(rows):  # in the same order everywhere, so that all round alike
+                total.add_(sent if rank == own_rank else _decode(row, where))
+            return total.div_(num_replicas)
+
+        return begin_gather(payload, self._group, mean)
+
+
+def _decode(payload: Tensor, where: list[slice]) -> Tensor:
+    """Return what a payload stands for."""
+    num_scale_bytes = _SCALE_BYTES * len(where)
+    scales = payload[:num_scale_bytes].clone().view(torch.float32)
+    signs = _table(payload.device)[payload[num_scale_bytes:].int()].view(-1)[: where[-1].stop]
+    for part, scale in zip(where, scales, strict=True):
+        signs[part].mul_(scale)
+    return signs
+
+
+def _pack(is_set: Tensor) -> Tensor:
+    """Return truth values as bits, the first in the lowest."""
+    if is_set.device.type == "cpu":
+        return torch.from_numpy(np.packbits(is_set.numpy(), bitorder="little"))
+    filled = torch.nn.functional.pad(is_set.to(torch.uint8), (0, -is_set.numel() % _BITS))
+    powers = 2 ** torch.arange(_BITS, device=is_set.device, dtype=torch.uint8)
+    return (filled.view(-1, _BITS) * powers).sum(1, dtype=torch.uint8)
+
+
+def _table(device: torch.device) -> Tensor:
+    """Return the eight signs that each byte stands for."""
+    bits = torch.arange(2**_BITS)[:, None] >> torch.arange(_BITS) & 1
+    return (2.0 * bits - 1.0).to(device)

@@ -1,0 +1,101 @@
+"""Where the time of a run went, as verdicts: only what costs much and can be changed, with the next step.
+
+They follow from the measured parts of steps and from the times of trials. What loaders bring is left to the
+advisor, which measures it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from workbench.actions import suggest
+from workbench.errors import Suggestion
+from workbench.events.step_parts import MAX_LOADERS, input_stall, loaders_to_hide
+from workbench.formatting import format_count, format_duration, format_percent
+from workbench.history.history import History
+from workbench.history.trial import Trial
+
+_STALL, _STALL_S = 0.2, 5.0
+"""Part of the steps of all trials, and seconds, that may wait for data without a verdict."""
+_STARTING, _STARTING_S = 0.4, 20.0
+"""Part of the time of all trials, and seconds, that may pass before their first step without a verdict."""
+_MIN_STARTED = 3
+"""Trials from which the time to start them can be judged: the first ones start the workers."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What took much of the time of a run."""
+
+    text: str
+    trial: int | None = None
+    """The trial of which the numbers are; None for the whole run."""
+    next_step: Suggestion | None = None
+
+    def describe(self, write: Callable[[Suggestion], str] = str) -> str:
+        """Return the verdict in words.
+
+        Args:
+            write: Writes the next step; by default as Python.
+        """
+        return self.text if self.next_step is None else f"{self.text}. {write(self.next_step)}"
+
+
+def verdicts_of(history: History) -> list[Verdict]:
+    """Return what took much of the time of a run, the worst kind first; nothing where all is well."""
+    trials = list(history.trials.values())
+    found = (_waiting_for_data(trials), _starting(trials))
+    return [verdict for verdict in found if verdict is not None]
+
+
+def _waiting_for_data(trials: list[Trial]) -> Verdict | None:
+    timed = [
+        (trial, input_stall(trial.parts_s), trial.duration_s or 0.0) for trial in trials if trial.parts_s
+    ]
+    total_s = math.fsum(duration_s for _, _, duration_s in timed)
+    waited_s = math.fsum(stall * duration_s for _, stall, duration_s in timed)
+    if waited_s < _STALL_S or waited_s < _STALL * total_s:
+        return None
+    # The trial that waited longest: of one without loaders it follows how many there should be.
+    trial, stall, _ = max(timed, key=lambda each: each[1] * each[2])
+    plan = trial.plan.complete()
+    now = plan.loaders if plan is not None else 0
+    wanted = _loaders(trial, now)
+    if wanted <= now:
+        return None
+    with_loaders = f" with {format_count(now, 'loader')}" if now else ""
+    return Verdict(
+        f"{format_percent(stall)} of each step of trial {trial.number} waits for data{with_loaders}: "
+        f"set plan.loaders to {wanted} (or auto), where CPU cores are free",
+        trial.number,
+        suggest("sweep", "FILE", lead="To use them", settings={"plan.loaders": wanted}),
+    )
+
+
+def _loaders(trial: Trial, now: int) -> int:
+    """Return how many loaders would hide the loading of a trial that has some number of them."""
+    if now == 0:
+        return loaders_to_hide(trial.parts_s)
+    whole_s = math.fsum(trial.parts_s.values())
+    rest_s = whole_s - trial.parts_s.get("data", 0.0)
+    return MAX_LOADERS if rest_s <= 0.0 else min(MAX_LOADERS, math.ceil(now * whole_s / rest_s))
+
+
+def _starting(trials: list[Trial]) -> Verdict | None:
+    began = [
+        (trial.planned_unix_s - trial.proposed_unix_s, trial.last_event_unix_s - trial.proposed_unix_s)
+        for trial in trials
+        if trial.planned_unix_s is not None and trial.attempts == 1
+    ]
+    if len(began) < _MIN_STARTED:
+        return None
+    starting_s, whole_s = (math.fsum(each) for each in zip(*began, strict=True))
+    if starting_s < _STARTING_S or starting_s < _STARTING * whole_s:
+        return None
+    return Verdict(
+        f"{format_percent(starting_s / whole_s)} of the time of trials passed before their first step, "
+        f"{format_duration(starting_s / len(began))} each: they waited for workers, loaded data and built "
+        "their model; fewer at once (resources.concurrency) wait less, and longer ones start less often"
+    )

@@ -1,0 +1,106 @@
+"""What a dimension of a plan declares: its values, their wording, and why the advisor may try others."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+PlanValue = int | str
+AdvisedFor = Literal["speed", "memory", "nothing"]
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """What the default of a dimension may depend on.
+
+    Attributes:
+        has_gpu: Whether workers compute on GPUs.
+        has_bf16: Whether these compute in bf16 at full speed.
+    """
+
+    has_gpu: bool = False
+    has_bf16: bool = False
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """The declaration of one dimension of a plan.
+
+    Attributes:
+        name: Name of the field, in Python, YAML and JSON.
+        description: Help text, one sentence.
+        default: The value of an old stored plan that does not have the dimension.
+        choices: The values that may be written; None for any whole number from `minimum` on, or, where the
+            default is a text, any name of a registry.
+        minimum: The smallest number that may be written.
+        unit: Unit of a number; None where it has none.
+        wording: How `Plan.describe` writes a value; "" for the sizes, which it writes as a product.
+        unmentioned: The value that `Plan.describe` leaves out.
+        aliases: Names of the same setting in other tools.
+        changes_result: Whether another value changes what is computed, not only how fast.
+        advised_for: Why the advisor may try other values: for speed, to save memory where plans do not fit
+            otherwise, or for nothing.
+        candidates: The values that are tried where an experiment leaves the dimension open, by hardware. The
+            first is the default. None for the sizes, which follow from the global batch.
+        option_of: Name of the dimension to some values of which it belongs; at the others it is 0.
+    """
+
+    name: str
+    description: str
+    default: PlanValue
+    choices: tuple[PlanValue, ...] | None = None
+    minimum: int = 1
+    unit: str | None = None
+    wording: str = "{}"
+    unmentioned: PlanValue | None = None
+    aliases: tuple[str, ...] = ()
+    changes_result: bool = False
+    advised_for: AdvisedFor = "nothing"
+    candidates: Callable[[Hardware], tuple[PlanValue, ...]] | None = None
+    option_of: str | None = None
+
+    @property
+    def is_number(self) -> bool:
+        """Whether values are whole numbers."""
+        return isinstance(self.default, int)
+
+    @property
+    def is_size(self) -> bool:
+        """Whether it is a factor of the global batch."""
+        return self.candidates is None
+
+    @property
+    def help(self) -> str:
+        """The help text of forms and references."""
+        also = " Changes the result, not only the speed." if self.changes_result else ""
+        return self.description + also
+
+    def accepts(self, value: object) -> bool:
+        """Return whether a value is one of this dimension."""
+        if self.choices is not None:
+            return value in self.choices
+        if isinstance(value, bool) or not isinstance(value, int if self.is_number else str):
+            return False
+        is_none = self.option_of is not None and value == 0
+        return is_none or not isinstance(value, int) or value >= self.minimum
+
+    def describe(self, value: PlanValue) -> str:
+        """Return the words for a value; "" for one that goes without saying."""
+        words = "" if value == self.unmentioned else self.wording.format(value)
+        return words.removesuffix("s") if value == 1 else words
+
+
+def declare(default: PlanValue, description: str, **declared: Any) -> Any:
+    """Declare a dimension; arguments as the attributes of `Dimension`."""
+    declared |= {"default": default, "description": description}
+    return dataclasses.field(default=default, metadata={"dimension": declared})
+
+
+def declare_exchange_option(description: str, wording: str, unit: str | None = None) -> Any:
+    """Declare what belongs to some exchanges only."""
+    return declare(
+        0, description, wording=wording, unit=unit, unmentioned=0, changes_result=True, advised_for="speed",
+        candidates=lambda hardware: (0,), option_of="exchange",
+    )  # fmt: skip
