@@ -52,8 +52,11 @@ class Loading:
         Raises:
             DataError: If it could not be loaded, or a process has ended.
         """
-        with named_losses():
-            loaded = next(self.batches)
+        try:
+            with named_losses():
+                loaded = next(self.batches)
+        except (OSError, EOFError) as error:  # a process ended while it handed a batch over
+            raise _lost(error) from error
         if isinstance(loaded, _Failure):
             raise loaded.error from _InLoader(f"\n{loaded.text}")
         return loaded
@@ -136,10 +139,14 @@ def named_losses() -> Iterator[None]:
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
-        raise DataError(
-            f"a process that loads data was ended: {str(error).strip()}", field="plan.loaders",
-            next_step="Look whether memory or /dev/shm was full; fewer loaders need less of both.",
-        ) from error  # fmt: skip
+        raise _lost(error) from error
+
+
+def _lost(error: Exception) -> DataError:
+    return DataError(
+        f"a process that loads data was ended: {str(error).strip()}", field="plan.loaders",
+        next_step="Look whether memory or /dev/shm was full; fewer loaders need less of both.",
+    )  # fmt: skip
 
 
 class _Sampler:
