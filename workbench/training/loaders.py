@@ -25,6 +25,7 @@ from workbench.data.draws import Draws
 from workbench.data.ordered import OrderedSplit, StreamSplit
 from workbench.errors import DataError, WorkbenchError
 
+_GRACE_S = 5.0
 BATCHES_AHEAD = 2
 """Micro batches that each process holds ready at most."""
 
@@ -106,8 +107,13 @@ class Loaders:
         """End the processes."""
         loader, self._loader, self._current = self._loader, None, None
         iterator = getattr(loader, "_iterator", None)
-        if iterator is not None:
+        if iterator is None:
+            return
+        # That a process was killed may be noticed only now, when the training has ended anyway.
+        with contextlib.suppress(RuntimeError):
             iterator._shutdown_workers()
+        for process in iterator._workers:
+            process.join(_GRACE_S)
 
     def _make(self) -> DataLoader[Any]:
         # A stream is read from its beginning by each process, so that more than one would not be faster.
