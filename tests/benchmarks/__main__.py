@@ -11,6 +11,7 @@ BENCHMARKS = (
     "noise_cost",
     "step_time",
     "scale_efficiency",
+    "exchanges",
     "gang_start",
     "sweep_overhead",
     "script_start",
