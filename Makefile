@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # runs and tests start hundreds of processes that import the package
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check docs front-end format slow gpu bridges compat cluster-demo faults bench bench-advisor bench-choice bench-scripts bench-search clean
+.PHONY: help env demo test check docs front-end format slow gpu bridges compat cluster-demo faults bench bench-advisor bench-choice bench-data bench-scripts bench-search clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -97,6 +97,9 @@ bench-exchanges: env  ## Make steps with every exchange on slow links, beside to
 bench-search: env  ## Search public trainings with our sampler and Optuna's (hours with the slow one).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'
 	$(BIN)/python -m tests.benchmarks search pruning
+
+bench-data: env  ## Load small JPEGs in the step, with loaders and kept decoded, compared with torch by hand.
+	$(BIN)/python -m tests.benchmarks image_loading
 
 bench-scripts: env  ## Start a script as a trial, compared with a plain agent, Ray Tune and our function.
 	$(BIN)/python -m tests.benchmarks script_start

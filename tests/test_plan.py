@@ -23,7 +23,7 @@ PLAN = Plan(
 STORED = {
     "workers": 2, "micro_batch": 32, "accumulation": 4, "global_batch": 256, "precision": "bf16",
     "strategy": "ddp", "recompute": "blocks", "compile": "none", "loaders": 0,
-    "exchange": "allreduce",
+    "stages": 1, "pipeline_schedule": "1f1b", "exchange": "allreduce",
 }  # fmt: skip
 
 ANCHOR = "    @property\n    def global_batch(self) -> int:"
@@ -128,11 +128,20 @@ def test_a_plan_that_an_older_version_stored_has_the_defaults_of_what_it_lacks()
     assert Plan.from_json(older) == Plan(2, 32, 4, "bf16", "ddp", "none", "none")
 
 
+def test_the_batch_is_divided_among_copies_of_the_model() -> None:
+    plan = Plan(workers=8, micro_batch=16, accumulation=4, strategy="pipeline", stages=4)
+    assert (plan.replicas, plan.global_batch) == (2, 128)
+    assert plan.describe() == "128 = 16 x 4 x 2, fp32, pipeline, 4 stages"
+    assert plan.describe(in_full=True) == (
+        "global batch 128 = 16 x 4 accumulated x 2 replicas, fp32, pipeline, 4 stages"
+    )
+
+
 def test_what_a_newer_version_or_nobody_can_have_stored_is_left_out() -> None:
     strange: dict[str, Any] = {**STORED, "tensor": 4, "precision": "fp4", "workers": True, "micro_batch": 0}
     assert PartialPlan.from_json(strange).to_json() == {
         "accumulation": 4, "strategy": "ddp", "recompute": "blocks", "compile": "none",
-        "loaders": 0, "exchange": "allreduce",
+        "loaders": 0, "stages": 1, "pipeline_schedule": "1f1b", "exchange": "allreduce",
     }  # fmt: skip
     assert PartialPlan.from_json(strange).complete() is None
     with pytest.raises(ValueError, match="workers, micro_batch, accumulation"):

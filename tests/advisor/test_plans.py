@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from workbench.advisor.choices import Choices, choices_of
 from workbench.advisor.plans import Knowledge, enumerate_plans, spread
-from workbench.advisor.variants import plan_with, variant_of
+from workbench.advisor.variants import plan_with
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
 from workbench.experiment import Experiment
@@ -166,15 +166,27 @@ def test_a_spread_keeps_the_ends_and_no_more_than_asked(values: list[int], count
 
 def test_a_variant_that_was_measured_for_another_experiment_is_not_allowed_in_this_one() -> None:
     choices = choose(make_experiment(plan={"precision": "bf16", "strategy": "fsdp"}))
-    plan = PartialPlan.of(
-        workers=2, micro_batch=1, accumulation=1, precision="bf16", strategy="fsdp"
-    ).complete()
-    assert plan is not None
-    assert choices.allows(variant_of(plan))
+    sharded = choices.usual_variant | PartialPlan.of(precision="bf16", strategy="fsdp")
+    assert choices.allows(sharded)
     assert not choices.allows(PLAIN)
-    assert not choices.allows(
-        PartialPlan.of(precision="bf16", strategy="ddp", recompute="none", compile="none", loaders=0)
-    )
+    assert not choices.allows(sharded | PartialPlan.of(strategy="ddp"))
+
+
+def test_plans_of_stages_have_as_many_workers_as_copies_of_the_model_need() -> None:
+    fixed = choose(make_experiment(plan={"stages": 2}, training={"global_batch": 64}))
+    assert fixed.options["strategy"] == ("pipeline",)
+    plans = list(enumerate_plans(fixed, [fixed.usual_variant]))
+    assert {(plan.workers, plan.replicas) for plan in plans} == {(2, 1), (4, 2)}
+    assert {plan.global_batch for plan in plans} == {64}
+    searched = choose(make_experiment(search={"stages": {"choices": [1, 2]}}))
+    strategies = {"ddp", "zero1", "fsdp", "pipeline"}
+    assert set(searched.options["strategy"]) == strategies
+    for name in strategies:
+        for stages in (1, 2):
+            variant = searched.usual_variant | PartialPlan.of(strategy=name, stages=stages)
+            assert bool(list(enumerate_plans(searched, [variant]))) == ((name == "pipeline") == (stages == 2))
+    named = choose(make_experiment(plan={"strategy": "pipeline"}))
+    assert named.options["stages"] == (2, 4)
 
 
 def test_what_was_measured_of_a_plan_counts_before_what_a_model_smooths() -> None:

@@ -9,6 +9,7 @@ BENCHMARKS = (
     "store_throughput",
     "training_loop",
     "noise_cost",
+    "image_loading",
     "step_time",
     "scale_efficiency",
     "exchanges",

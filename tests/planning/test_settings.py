@@ -46,6 +46,8 @@ def test_what_nobody_says_has_a_plain_answer() -> None:
         "recompute": "none",
         "compile": "none",
         "loaders": 0,
+        "stages": 1,
+        "pipeline_schedule": "1f1b",
         "exchange": "allreduce",
     }
     assert (settings.lr, settings.warmup_epochs, settings.model) == (1e-3, 0.0, {})
@@ -171,6 +173,39 @@ def test_a_division_always_adds_up_and_keeps_what_was_given(
         (workers, split.workers),
     ):
         assert given_value in ("auto", value)
+
+
+def test_strategy_stages_and_workers_follow_from_each_other() -> None:
+    def chosen(**plan: Any) -> tuple[int, int, str, int]:
+        found = settle(plan=plan, training={"global_batch": 64}).plan
+        return found.workers, found.stages, found.strategy, found.micro_batch
+
+    assert chosen(stages=2) == (2, 2, "pipeline", 64)
+    assert chosen(workers=4, stages=2) == (4, 2, "pipeline", 32)
+    assert chosen(workers=4, strategy="pipeline") == (4, 4, "pipeline", 64)
+    assert chosen(workers=4, stages=2, accumulation=4) == (4, 2, "pipeline", 8)
+    assert chosen(stages=1, workers=2)[2] == "ddp"
+
+
+@pytest.mark.parametrize(
+    ("plan", "field"),
+    [
+        ({"workers": 3, "stages": 2}, "plan.workers"),
+        ({"workers": 1, "stages": 2}, "plan.workers"),
+        ({"workers": 2, "stages": 2, "strategy": "ddp"}, "plan.strategy"),
+        ({"workers": 2, "stages": 2, "micro_batch": 24, "accumulation": 3}, "training.global_batch"),
+    ],
+)
+def test_stages_that_do_not_go_with_the_rest_are_refused(plan: dict[str, Any], field: str) -> None:
+    with pytest.raises(ExperimentError) as caught:
+        settle(plan=plan, training={"global_batch": 64})
+    assert caught.value.field == field
+
+
+def test_copies_of_a_model_in_stages_grow_as_a_whole() -> None:
+    plan = settle(plan={"stages": 2}, training={"global_batch": 64}).plan
+    assert with_workers(plan, 3) is None
+    assert with_workers(plan, 4) == PartialPlan.of(workers=4, micro_batch=32, accumulation=1)
 
 
 def test_the_strategy_follows_the_number_of_workers() -> None:

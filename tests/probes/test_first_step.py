@@ -90,6 +90,17 @@ def test_a_sample_and_both_ends_of_the_space_are_tried() -> None:
     assert steps[2].params == {"lr": 1e-4, "hidden_width": 8, "optimizer": "adamw"}
 
 
+def test_each_strategy_is_tried_on_one_worker_after_the_other() -> None:
+    search = {"strategy": {"choices": ["ddp", "zero1", "pipeline"]}}
+    steps = try_model(search=search, plan={"workers": 2, "micro_batch": 16})
+    assert [step.outcome for step in steps] == ["fine"] * 3
+
+
+def test_a_model_that_cannot_be_cut_into_stages_is_refused() -> None:
+    with pytest.raises(ExperimentError, match=r"plan\.stages: Deep is not known to be a sequence"):
+        try_model(model="own_first:deep", search={"depth": {"choices": [2]}}, plan={"stages": 2})
+
+
 def test_a_fitted_model_grows_a_first_part() -> None:
     assert [step.outcome for step in try_model(model="forest")] == ["fine"]
 

@@ -126,6 +126,18 @@ def test_a_divided_optimizer_state_is_the_only_thing_that_shrinks() -> None:
     assert whole.compute_peak_bytes - divided.compute_peak_bytes == pytest.approx(saved_bytes, rel=0.02)
 
 
+def test_a_stage_holds_its_part_of_the_model_and_the_micro_batches_that_are_under_way() -> None:
+    def held(batch: int, schedule: str, **plan: Any) -> StepMemory:
+        plan |= {"precision": "fp32", "pipeline_schedule": schedule}
+        return estimate(batch, plan=plan, model={"name": "mlp", "hidden_width": 512, "num_layers": 8})[0]
+
+    whole = held(256, "1f1b", workers=1)
+    few, all_at_once = (held(256, each, workers=4, stages=4, accumulation=16) for each in ("1f1b", "gpipe"))
+    for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes"):
+        assert getattr(few, name) < 0.4 * getattr(whole, name)
+    assert few.compute_peak_bytes < whole.compute_peak_bytes < all_at_once.compute_peak_bytes
+
+
 def test_fewer_bytes_a_number_are_less_memory() -> None:
     model = {"name": "mlp", "hidden_width": 512, "num_layers": 6}
     full, half = (estimate(8192, model=model, plan={"precision": name})[0] for name in ("fp32", "bf16"))

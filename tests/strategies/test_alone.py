@@ -9,7 +9,7 @@ import torch
 from test_data_parallel import OPTIMIZERS, Net, source
 from torch.nn import functional
 
-from tests.builders.ways import OF_SEVERAL
+from tests.builders.ways import OF_REPLICAS
 from tests.services.process_group import run_together
 from workbench.data.batches import global_batches
 from workbench.strategies import STRATEGIES
@@ -39,7 +39,7 @@ def train(rank: int, num_workers: int, meeting: str, name: str, also_alone: bool
     return state, more_bytes
 
 
-@pytest.mark.parametrize("name", OF_SEVERAL)
+@pytest.mark.parametrize("name", OF_REPLICAS)
 def test_training_goes_on_as_if_there_had_been_no_steps_alone(name: str) -> None:
     (expected, _), _ = run_together(train, 2, name, False)
     (found, more_bytes), _ = run_together(train, 2, name, True)

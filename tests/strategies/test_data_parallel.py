@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.builders.ways import OF_SEVERAL
+from tests.builders.ways import OF_REPLICAS, OF_SEVERAL, worker_of
 from tests.services.process_group import run_together
 from workbench.data.splits import ArraySplit
 from workbench.strategies import STRATEGIES
@@ -53,6 +53,16 @@ class Net(nn.Module):
             hidden = hidden + torch.tanh(block(hidden))
         return self.out(torch.tanh(self.last(hidden)))
 
+    def pieces(self) -> list[Any]:
+        def add(block: nn.Module) -> Any:
+            return lambda hidden: hidden + torch.tanh(block(hidden))
+
+        return [
+            (lambda inputs: torch.tanh(self.first(inputs)), self.first),
+            *((add(block), block) for block in self.blocks),
+            (lambda hidden: self.out(torch.tanh(self.last(hidden))), self.last, self.out),
+        ]
+
 
 def source() -> Source:
     rng = np.random.default_rng(0)
@@ -87,15 +97,15 @@ def train(strategy: Strategy, worker: Worker, micro_batch: int, steps: range = r
         )
         share = strategy.forward_backward(batch)
         losses.append(worker.group.total(share).item())
-        strategy.update(0.01)
+        strategy.update(0.01 / (1 + step))
     return losses
 
 
 def train_cases(rank: int, num_workers: int, meeting: str, cases: list[Any]) -> list[Any]:
     group = Group(rank, num_workers, None, meeting)
-    worker = Worker(rank, num_workers, group=group)
     results = []
     for name, micro_batch, optimizer, clip_norm in cases:
+        worker = worker_of(name, rank, num_workers, group)
         strategy = make(name, worker, optimizer=optimizer, clip_norm=clip_norm)
         losses = train(strategy, worker, micro_batch)
         state = strategy.state()
@@ -127,7 +137,7 @@ def test_n_workers_train_parameter_for_parameter_like_one(case: Any, trained: di
 
 def go_on(rank: int, num_workers: int, meeting: str, name: str, state: bytes) -> Any:
     group = Group(rank, num_workers, None, meeting)
-    worker = Worker(rank, num_workers, group=group)
+    worker = worker_of(name, rank, num_workers, group)
     strategy = make(name, worker, optimizer="adamw")
     strategy.load(torch.load(io.BytesIO(state)))
     train(strategy, worker, 4, range(3, 6))
@@ -170,7 +180,7 @@ def normalise(rank: int, num_workers: int, meeting: str, name: str) -> Any:
     return mean
 
 
-@pytest.mark.parametrize("name", OF_SEVERAL)
+@pytest.mark.parametrize("name", OF_REPLICAS)
 def test_all_workers_evaluate_with_the_mean_of_their_batch_statistics(name: str) -> None:
     first, second = run_together(normalise, 2, name)
     inputs, _ = source().fetch(np.arange(60))

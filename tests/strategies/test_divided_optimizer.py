@@ -60,7 +60,7 @@ def train(rank: int, num_workers: int, meeting: str, state: Any) -> Any:
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
     take_steps(model, optimizer, 0 if state is None else STEPS)
-    held = [each for values in optimizer._share.state.values() for each in values.values()]
+    held = [each for values in optimizer._own.state.values() for each in values.values()]
     held_bytes = sum(each.nbytes for each in held if each.ndim)
     whole = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
     group.close()

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.builders.ways import OF_SEVERAL
+from tests.builders.ways import OF_REPLICAS
 from tests.services.process_group import run_together
 from workbench.data.splits import ArraySplit
 from workbench.strategies import STRATEGIES
@@ -162,7 +162,7 @@ def train_both(rank: int, num_workers: int, meeting: str, name: str, micro_batch
 
 
 @pytest.mark.parametrize("micro_batch", [12, 4])
-@pytest.mark.parametrize("name", OF_SEVERAL)
+@pytest.mark.parametrize("name", OF_REPLICAS)
 def test_steps_of_two_workers_stay_what_they_are_and_tell_their_norms(name: str, micro_batch: int) -> None:
     ((plain, _), (measured, norms)), (_, (_, seen_by_other)) = run_together(train_both, 2, name, micro_batch)
     assert_equal(measured, plain)
@@ -170,7 +170,7 @@ def test_steps_of_two_workers_stay_what_they_are_and_tell_their_norms(name: str,
     assert seen_by_other == norms
 
 
-@pytest.mark.parametrize("name", OF_SEVERAL)
+@pytest.mark.parametrize("name", OF_REPLICAS)
 def test_one_worker_alone_measures_with_every_strategy(name: str) -> None:
     worker = Worker()
     strategy = make(name, worker)

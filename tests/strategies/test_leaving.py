@@ -10,10 +10,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.builders.ways import OF_SEVERAL
+from tests.builders.ways import OF_SEVERAL, worker_of
 from tests.services.process_group import run_together
 from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import capabilities_of
 from workbench.strategies.group import Group, let_go
 from workbench.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker
 
@@ -22,7 +21,7 @@ def fail_on_rank_1(rank: int, num_workers: int, meeting: str, name: str) -> str:
     group = Group(rank, num_workers, None, meeting)
     try:
         try:
-            train(name, Worker(rank, num_workers, group=group))
+            train(name, worker_of(name, rank, num_workers, group))
         finally:
             group.close()
     except Exception as error:
@@ -47,7 +46,8 @@ def train(name: str, worker: Worker) -> None:
         strategy.close()
 
 
-@pytest.mark.parametrize("name", [name for name in OF_SEVERAL if capabilities_of(name).holds_whole_model])
+# Torch keeps the shards of a failed worker, and so its group: there the trial's coordinator ends the others.
+@pytest.mark.parametrize("name", [name for name in OF_SEVERAL if name != "fsdp"])
 def test_a_failure_reaches_the_other_workers_again_and_again(name: str) -> None:
     for _ in range(5):
         assert run_together(fail_on_rank_1, 2, name) == ["RuntimeError", "ValueError"]

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from tests.builders.ways import OF_SEVERAL
+from tests.builders.ways import OF_REPLICAS
 from tests.services.process_group import run_together
 from workbench.data.splits import ArraySplit
 from workbench.errors import ExperimentError
@@ -156,7 +156,7 @@ def train_together(rank: int, num_workers: int, meeting: str, names: list[str]) 
 
 
 def test_workers_together_compute_again_what_they_would_have_kept() -> None:
-    results = run_together(train_together, 2, list(OF_SEVERAL))[0]
+    results = run_together(train_together, 2, list(OF_REPLICAS))[0]
     for (expected_losses, expected), (losses, state) in zip(results[::2], results[1::2], strict=True):
         assert losses == pytest.approx(expected_losses, rel=1e-5)
         for name, values in state.items():

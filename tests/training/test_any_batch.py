@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.builders.structured import KINDS, fields_of
-from tests.builders.ways import OF_SEVERAL
+from tests.builders.ways import OF_REPLICAS
 from tests.services.process_group import run_together
 from workbench.events import Event, TrialEnded, TrialReported
 from workbench.experiment import Experiment
@@ -110,11 +110,11 @@ def train_all(rank: int, num_workers: int, meeting: str, folder: str, strategies
 
 
 def test_two_workers_with_accumulation_make_the_steps_of_one(tmp_path: Path) -> None:
-    together = run_together(train_all, 2, str(tmp_path), list(OF_SEVERAL))[0]
+    together = run_together(train_all, 2, str(tmp_path), list(OF_REPLICAS))[0]
     for kind in KINDS:
         asked = experiment(kind, micro_batch=12).replace(training={"global_batch": 12})
         expected = train(tmp_path / kind, asked)[1]
-        for strategy in OF_SEVERAL:
+        for strategy in OF_REPLICAS:
             for found, wanted in zip(together[strategy, kind], expected, strict=True):
                 assert found.values == pytest.approx(wanted.values, rel=1e-4), (strategy, kind)
             assert num_measured(tmp_path / f"{strategy}-{kind}") == 1

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.builders.ways import OF_SEVERAL
+from tests.builders.ways import OF_REPLICAS
 from tests.services.process_group import run_together
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
@@ -53,7 +53,7 @@ def train(folder: Path, adapter: Any, *, plan: dict[str, Any] | None = None, **t
 
 
 def train_on_two(rank: int, num_workers: int, meeting: str, folder: str) -> None:
-    for strategy in OF_SEVERAL:
+    for strategy in OF_REPLICAS:
         train(
             Path(folder, strategy), ADAPTER, plan={"workers": 2, "strategy": strategy}, rank=rank,
             num_workers=num_workers, meeting=meeting + strategy,
@@ -86,7 +86,7 @@ class TestWithPeft:
     def test_workers_train_the_adapter_of_one(self, tmp_path: Path) -> None:
         alone = train(tmp_path / "one", ADAPTER)
         run_together(train_on_two, 2, str(tmp_path))
-        for strategy in OF_SEVERAL:
+        for strategy in OF_REPLICAS:
             stored = checkpoint.read(tmp_path / strategy / "checkpoints" / "last.pt")["strategy"]["model"]
             for name, value in alone.items():
                 torch.testing.assert_close(stored[name], value, rtol=1e-3, atol=1e-3)

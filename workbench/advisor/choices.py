@@ -26,7 +26,7 @@ from workbench.planning.learning_rate import default_lr
 from workbench.planning.settings import fitted_of, reference_lr, resolve
 from workbench.space import Domain
 from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import capabilities_of, strategy_for_many
+from workbench.strategies.capabilities import IN_STAGES, capabilities_of, strategy_for_many
 
 DECIDED = (*PLAN_DIMENSIONS, "global_batch", "lr")
 """Parameters that the advisor decides, by name."""
@@ -130,6 +130,7 @@ def choices_of(
         workers = tuple(number for number in workers if number == 1)
         several = tuple(dict.fromkeys(strategy_for_many(str(name)) for name in options["strategy"]))
     options["strategy"] = several
+    options = _with_stages(options, experiment, max(workers, default=1))
     options |= _exchange_options(options)
     if not workers or not batches:
         raise ExperimentError(
@@ -149,6 +150,20 @@ def choices_of(
         listed_rates=listed,
         open_fields=tuple(read.open_fields()),
     )
+
+
+def _with_stages(
+    options: dict[str, tuple[PlanValue, ...]], experiment: Experiment, max_workers: int
+) -> dict[str, tuple[PlanValue, ...]]:
+    """Return the options in which strategies and stages follow from each other where one of them is open."""
+    stages, strategies = options["stages"], options["strategy"]
+    in_stages = [name for name in strategies if name in STRATEGIES and capabilities_of(str(name)).has_stages]
+    if stages == (1,) and in_stages and is_open(experiment, "stages"):
+        stages = tuple(2**power for power in range(1 - (len(in_stages) < len(strategies)), 8))
+        stages = tuple(number for number in stages if number <= max_workers) or (1,)
+    elif max(stages) != 1 and not in_stages and is_open(experiment, "strategy"):
+        strategies = (*strategies, *IN_STAGES) if 1 in stages else IN_STAGES
+    return {**options, "stages": stages, "strategy": strategies}
 
 
 def check_advisable(experiment: Experiment) -> None:

@@ -115,7 +115,8 @@ class Usual:
     @property
     def decided(self) -> PartialPlan:
         """What is decided of the plan where micro batches are compared."""
-        return PartialPlan.of_plan(self.plan).without("micro_batch", "accumulation")
+        plan = PartialPlan.of_plan(self.plan).without("micro_batch")
+        return plan.without("accumulation") if plan.stages == 1 else plan
 
     def forecast(self, estimate: MemoryEstimate) -> MemoryForecast:
         """Return what follows from an estimate at `micro_batches`."""

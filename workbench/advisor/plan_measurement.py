@@ -37,6 +37,7 @@ from workbench.advisor.variants import (
 )
 from workbench.errors import ExperimentError
 from workbench.events import PlanMeasured
+from workbench.events.step_parts import loaders_to_hide
 from workbench.experiment import Experiment
 from workbench.performance.memory import MemoryLaw
 from workbench.plan import VARIANT, Hardware, PartialPlan, Plan
@@ -136,6 +137,10 @@ class PlanMeasurer:
             found = self._probe(workers, [PartialPlan()], params)[0]
             if found.fits and not self._agrees(found):
                 self._measured = [found]
+        if found.fits and is_open(self._experiment, "loaders") and loaders_to_hide(found.parts_s):
+            # The first steps may have filled a cache, and a training reads it in all epochs but one.
+            self._measured.remove(found)
+            found = self._probe(workers, [PartialPlan()], params)[0]
         if not found.fits:
             raise ExperimentError(
                 f"the experiment as it stands does not fit: {found.message}",

@@ -261,14 +261,18 @@ def _divisions(
     choices: Choices, variant: Variant, workers: int, batch: int, known: Knowledge | None
 ) -> Iterator[Plan]:
     """Yield the divisions of a batch with the least accumulation that fits, and some with more."""
+    stages = variant.stages
+    replicas = workers // stages
+    if workers % stages or (stages > 1) != capabilities_of(str(variant.get("strategy"))).has_stages:
+        return
     num_found = 0
     accumulations = choices.accumulations or tuple(
         2**power for power in range(_MAX_ACCUMULATION.bit_length())
     )
     if choices.micro_batches is not None and choices.accumulations is None:
-        accumulations = tuple(sorted({batch // (workers * micro) for micro in choices.micro_batches} - {0}))
+        accumulations = tuple(sorted({batch // (replicas * micro) for micro in choices.micro_batches} - {0}))
     for accumulation in accumulations:
-        micro_batch, rest = divmod(batch, workers * accumulation)
+        micro_batch, rest = divmod(batch, replicas * accumulation)
         if micro_batch == 0 or num_found >= _MAX_DIVISIONS:
             return
         plan = plan_with(variant, workers, micro_batch, accumulation)

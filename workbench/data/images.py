@@ -1,14 +1,15 @@
-"""Image files in one folder per class, decoded on demand."""
+"""Image files in one folder per class, decoded on demand and kept decoded where that pays."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 from pydantic import Field
 
+from workbench.data.decoded import DecodedImages, is_worth_keeping, open_decoded
 from workbench.data.options import DatasetOptions, existing_path
 from workbench.data.splits import Datasets, Task, split_indices
 from workbench.errors import DataError, ExperimentError
@@ -19,6 +20,8 @@ PARTS = {
     "validation": ("validation", "valid", "val"),
     "test": ("test", "testing"),
 }
+_MADE_WITH = "RGB or L, bilinear, 1"
+"""Changes whenever pixels are made differently from the same file."""
 Listed = tuple[tuple[str, ...], np.ndarray, np.ndarray]
 
 
@@ -38,16 +41,21 @@ class ImagesOptions(DatasetOptions):
         lt=1.0,
         description="Share of each class that is held out; not used with a validation folder.",
     )
+    cache: Literal["auto", "none"] = Field(
+        "auto",
+        description="Keep decoded images on the node's disk where reading them is faster than decoding.",
+    )
 
     def find_task(self) -> Task:
         """Return the task; see DatasetOptions.find_task."""
         return "classification"
 
     def load(self, *, seed: int, cache: Path | None) -> Datasets:
-        """List and split the images; see DatasetOptions.load. Nothing is cached."""
+        """List and split the images; see DatasetOptions.load."""
         folder = existing_path(self.path)
         listed = {part: _list(folder / name) for part, name in _part_names(folder).items()}
-        names, train_files, train_targets = listed.get("train") or _list(folder)
+        whole = listed.get("train") or _list(folder)
+        names, train = whole[0], self._split(whole, cache)
         for part, (part_names, _, _) in listed.items():
             if part_names != names:
                 different = ", ".join(sorted(set(names) ^ set(part_names)))
@@ -59,29 +67,27 @@ class ImagesOptions(DatasetOptions):
                     field="data.validation_fraction",
                     next_step="Remove one of the two.",
                 )
+            validation = self._split(listed["validation"], cache)
         else:
             kept, held_out = split_indices(
-                len(train_files),
-                validation_fraction=self.validation_fraction,
-                seed=seed,
-                classes=train_targets,
+                len(train), validation_fraction=self.validation_fraction, seed=seed, classes=train.targets
             )
-            listed["validation"] = (names, train_files[held_out], train_targets[held_out])
-            train_files, train_targets = train_files[kept], train_targets[kept]
+            train, validation = train.part(kept), train.part(held_out)
         return Datasets(
             name="images",
             task="classification",
-            train=self._split((names, train_files, train_targets)),
-            validation=self._split(listed["validation"]),
-            test=self._split(listed["test"]) if "test" in listed else None,
+            train=train,
+            validation=validation,
+            test=self._split(listed["test"], cache) if "test" in listed else None,
             input_shape=(self.channels, self.size, self.size),
             num_outputs=len(names),
             class_names=names,
         )
 
-    def _split(self, listed: Listed) -> FolderSplit:
+    def _split(self, listed: Listed, cache: Path | None) -> FolderSplit:
         _, files, targets = listed
-        return FolderSplit(files, targets, self.size, self.channels)
+        split = FolderSplit(files, targets, self.size, self.channels)
+        return split if self.cache == "none" else split.keeping_decoded(cache)
 
 
 @dataclass(frozen=True)
@@ -99,6 +105,10 @@ class FolderSplit:
     targets: np.ndarray = field(repr=False)
     size: int
     channels: Literal[1, 3]
+    kept: DecodedImages | None = field(default=None, repr=False)
+    """Where decoded images are kept; None to decode them whenever they are needed."""
+    numbers: np.ndarray | None = field(default=None, repr=False)
+    """The number of each image there; None where they are all of them."""
 
     def __len__(self) -> int:
         return len(self.files)
@@ -109,8 +119,48 @@ class FolderSplit:
         Raises:
             DataError: If a file cannot be decoded; it names the file.
         """
-        images = np.stack([self._decode(str(self.files[index])) for index in indices])
+        images = np.stack([self._pixels(int(index)) for index in indices])
         return images.astype(np.float32) / 127.5 - 1.0, self.targets[indices]
+
+    def part(self, indices: np.ndarray) -> FolderSplit:
+        """Return the images at `indices`, which share what is kept of all of them."""
+        numbers = self._numbers[indices]
+        return replace(self, files=self.files[indices], targets=self.targets[indices], numbers=numbers)
+
+    @property
+    def _numbers(self) -> np.ndarray:
+        return np.arange(len(self.files)) if self.numbers is None else self.numbers
+
+    def keeping_decoded(self, folder: Path | None) -> FolderSplit:
+        """Return the same images, kept decoded where there is room and where reading that is faster.
+
+        Args:
+            folder: Folder of the cache; the default one if None.
+        """
+        files = [str(file) for file in self.files]
+        made_with = f"{self.size} {self.channels} {_MADE_WITH}"
+        try:
+            kept = open_decoded(files, self.channels * self.size**2, made_with, folder=folder)
+            if kept is None or not is_worth_keeping(
+                kept, len(files), lambda number: self._decode(files[number]).tobytes()
+            ):
+                return self
+        except (OSError, DataError):  # without room for a cache, or with a file that training will name
+            return self
+        return replace(self, kept=kept)
+
+    def _pixels(self, index: int) -> np.ndarray:
+        """Return an image as uint8, from where it is kept if it is there."""
+        path = str(self.files[index])
+        if self.kept is None:
+            return self._decode(path)
+        number = index if self.numbers is None else int(self.numbers[index])
+        pixels = self.kept.read(number)
+        if pixels is not None:
+            return np.frombuffer(pixels, np.uint8).reshape(self.channels, self.size, self.size)
+        decoded = self._decode(path)
+        self.kept.write(number, decoded.tobytes())
+        return decoded
 
     def _decode(self, path: str) -> np.ndarray:
         from PIL import Image

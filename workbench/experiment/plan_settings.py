@@ -41,7 +41,7 @@ _Fields: Any = create_model("_Fields", __base__=Section, **dict(_fields()))
 
 
 class PlanSettings(_Fields):
-    """How a trial uses hardware: global_batch = micro_batch x accumulation x workers."""
+    """How a trial uses hardware: global_batch = micro_batch x accumulation x replicas."""
 
     @property
     def decided(self) -> PartialPlan:

@@ -108,6 +108,11 @@ def _check_own_steps(experiment: Experiment) -> None:
             "own steps call their modules themselves", field="plan.compile", allowed="none",
             next_step="Remove it, and call torch.compile in configure.",
         )  # fmt: skip
+    if "stages" in experiment.search.root or experiment.plan.decided.stages > 1:
+        raise ExperimentError(
+            "own steps call their modules themselves", field="plan.stages", allowed="1",
+            next_step="Remove it.",
+        )  # fmt: skip
     if "exchange" in experiment.search.root or experiment.plan.decided.get("exchange") not in (
         None,
         "allreduce",

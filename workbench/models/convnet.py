@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from workbench.models.configurations import ConvNetConfiguration
@@ -34,6 +36,13 @@ class ConvNet(nn.Module):
         self.dropout = nn.Dropout(configuration.dropout)
         self.output = nn.Linear(channels, num_outputs)
 
+    def pieces(self) -> list[Any]:
+        """Return the layers and the output, between which the model can be cut into stages."""
+        return [*self.features, (self._predict, self.dropout, self.output)]
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, channels, height, width) to (batch, num_outputs)."""
-        return self.output(self.dropout(self.features(inputs).mean(dim=(2, 3))))
+        return self._predict(self.features(inputs))
+
+    def _predict(self, features: Tensor) -> Tensor:
+        return self.output(self.dropout(features.mean(dim=(2, 3))))

@@ -34,6 +34,10 @@ class MLP(nn.Module):
         layers.append(nn.Linear(width, num_outputs))
         self.layers = nn.Sequential(*layers)
 
+    def pieces(self) -> list[nn.Module]:
+        """Return the layers, between which the model can be cut into stages."""
+        return list(self.layers)
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, ...) to (batch, num_outputs)."""
         return self.layers(inputs)

@@ -5,6 +5,8 @@ Source: He et al., Deep Residual Learning for Image Recognition (2016), section 
 
 from __future__ import annotations
 
+from typing import Any
+
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -63,7 +65,17 @@ class ResNet(nn.Module):
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
 
+    def pieces(self) -> list[Any]:
+        """Return stem, blocks and output, between which the model can be cut into stages."""
+        stem = (self._begin, self.conv, self.norm)
+        return [stem, *self.blocks, (self._predict, self.dropout, self.output)]
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, channels, height, width) to (batch, num_outputs)."""
-        features = self.blocks(functional.relu(self.norm(self.conv(inputs)), inplace=True))
+        return self._predict(self.blocks(self._begin(inputs)))
+
+    def _begin(self, inputs: Tensor) -> Tensor:
+        return functional.relu(self.norm(self.conv(inputs)), inplace=True)
+
+    def _predict(self, features: Tensor) -> Tensor:
         return self.output(self.dropout(features.mean(dim=(2, 3))))

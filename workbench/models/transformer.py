@@ -6,6 +6,7 @@ Source: Radford et al., Language Models are Unsupervised Multitask Learners (201
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -76,18 +77,29 @@ class Transformer(nn.Module):
                 deviation = 0.02 / math.sqrt(2 * configuration.num_layers) if adds else 0.02
                 nn.init.normal_(parameter, std=deviation)
 
+    def pieces(self) -> list[Any]:
+        """Return embedding, blocks and output, between which the model can be cut into stages."""
+        embedding = (self._embed, self.token_embedding, self.position_embedding, self.dropout)
+        return [embedding, *self.blocks, (self._predict, self.norm, self.output)]
+
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (batch, time) token ids to (batch, time, num_outputs) or (batch, num_outputs).
 
         Raises:
             ExperimentError: If there are more tokens than the context that it was built for.
         """
+        stream = self._embed(tokens)
+        for block in self.blocks:
+            stream = block(stream)
+        return self._predict(stream)
+
+    def _embed(self, tokens: Tensor) -> Tensor:
         time, context = tokens.shape[1], self.position_embedding.num_embeddings
         if time > context:
             raise ExperimentError(f"{time} tokens exceed the context of {context}", field="model")
         positions = torch.arange(time, device=tokens.device)
-        stream = self.dropout(self.token_embedding(tokens) + self.position_embedding(positions))
-        for block in self.blocks:
-            stream = block(stream)
+        return self.dropout(self.token_embedding(tokens) + self.position_embedding(positions))
+
+    def _predict(self, stream: Tensor) -> Tensor:
         stream = self.norm(stream)
         return self.output(stream if self.at_every_position else stream[:, -1])

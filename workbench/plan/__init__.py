@@ -4,8 +4,8 @@ Each field of `Plan` declares its dimension once: its default and choices, how i
 changes what is computed, and whether the advisor may try other values. The `plan` section of an experiment,
 the stored JSON, descriptions and what the advisor enumerates follow from these declarations.
 
-Where workers are placed is a setting of the run (`resources.placement`), because one run places all of its
-trials alike. Answering what an experiment leaves open is left to `workbench.planning`.
+Where workers are placed is a setting of the run (`resources.placement`), alike for all of its trials.
+Answering what an experiment leaves open is left to `workbench.planning`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from workbench.plan.dimension import Hardware as Hardware
 
 @dataclass(frozen=True)
 class Plan:
-    """How a trial uses hardware: global_batch = micro_batch x accumulation x workers.
+    """How a trial uses hardware: global_batch = micro_batch x accumulation x replicas (workers / stages).
 
     Example:
         >>> plan = Plan(workers=2, micro_batch=32, accumulation=4, precision="bf16", strategy="ddp")
@@ -66,7 +66,7 @@ class Plan:
     )
     strategy: str = declare(
         "single",
-        "How workers make one step: single, ddp, zero1, fsdp, or auto.",
+        "How workers make one step: single, ddp, zero1, fsdp, pipeline, or auto.",
         advised_for="memory",
         candidates=lambda hardware: ("ddp", "zero1", "fsdp"),
     )
@@ -101,6 +101,21 @@ class Plan:
         # What loading costs is measured before any number is tried.
         candidates=lambda hardware: (0,),
     )
+    stages: int = declare(
+        1,
+        "Workers that hold one copy of the model together, a stage each (pipeline).",
+        wording="{} stages",
+        unmentioned=1,
+        advised_for="memory",
+        candidates=lambda hardware: (1,),
+    )
+    pipeline_schedule: str = declare(
+        "1f1b",
+        "In which order a stage computes: 1f1b holds fewer activations than gpipe.",
+        choices=("1f1b", "gpipe"),
+        unmentioned="1f1b",
+        candidates=lambda hardware: ("1f1b",),
+    )
     exchange: str = declare(
         "allreduce",
         "How replicas agree: allreduce, hierarchical, bf16, powersgd, onebit, topk, local or diloco.",
@@ -126,11 +141,16 @@ class Plan:
     @property
     def global_batch(self) -> int:
         """Samples per optimizer step, over all workers."""
-        return self.micro_batch * self.accumulation * self.workers
+        return self.micro_batch * self.accumulation * self.replicas
+
+    @property
+    def replicas(self) -> int:
+        """Copies of the model, among which the samples of a step are divided."""
+        return self.workers // self.stages
 
     @property
     def batch_text(self) -> str:
-        """The global batch in full: 256 = 32 x 4 x 2, micro batch x accumulation x workers."""
+        """The global batch in full: 256 = 32 x 4 x 2, micro batch x accumulation x replicas."""
         return PartialPlan.of_plan(self).batch_text
 
     def describe(self, *, in_full: bool = False) -> str:
@@ -260,6 +280,16 @@ class PartialPlan:
         return self._number("workers")
 
     @property
+    def stages(self) -> int:
+        """The stages of the model, 1 where they are open."""
+        return self._number("stages") or 1
+
+    @property
+    def replicas(self) -> int | None:
+        """The copies of the model, None where the workers are open."""
+        return None if self.workers is None else self.workers // self.stages
+
+    @property
     def micro_batch(self) -> int | None:
         """The micro batch, None where it is open."""
         return self._number("micro_batch")
@@ -272,10 +302,10 @@ class PartialPlan:
     @property
     def global_batch(self) -> int | None:
         """Samples per optimizer step, None where one of its factors is open."""
-        micro_batch, accumulation, workers = self.micro_batch, self.accumulation, self.workers
-        if micro_batch is None or accumulation is None or workers is None:
+        micro_batch, accumulation, replicas = self.micro_batch, self.accumulation, self.replicas
+        if micro_batch is None or accumulation is None or replicas is None:
             return None
-        return micro_batch * accumulation * workers
+        return micro_batch * accumulation * replicas
 
     def complete(self) -> Plan | None:
         """Return the plan with its open dimensions at their defaults, None where a size is open."""
@@ -293,8 +323,9 @@ class PartialPlan:
             return "" if self.workers in (None, 1) else f"{self.workers} workers"
         batch = self.batch_text
         if in_full:
-            product, _, workers = batch.rpartition(" x ")
-            batch = f"global batch {product} accumulated x {workers} worker{'' if workers == '1' else 's'}"
+            product, _, number = batch.rpartition(" x ")
+            unit = "worker" if self.stages == 1 else "replica"
+            batch = f"global batch {product} accumulated x {number} {unit}{'' if number == '1' else 's'}"
         return ", ".join(words for words in (batch, self.work_text) if words)
 
     @property
@@ -302,7 +333,7 @@ class PartialPlan:
         """The global batch in full, as in `Plan.batch_text`; "unknown" where a factor is open."""
         if self.global_batch is None:
             return "unknown"
-        return f"{self.global_batch} = {self.micro_batch} x {self.accumulation} x {self.workers}"
+        return f"{self.global_batch} = {self.micro_batch} x {self.accumulation} x {self.replicas}"
 
     @property
     def work_text(self) -> str:

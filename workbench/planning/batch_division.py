@@ -39,13 +39,15 @@ def with_workers(
         fixed: What must stay as it is: micro_batch, accumulation, both or neither.
 
     Returns:
-        Workers, micro batch and accumulation for the same global batch: with more workers less accumulation
-        first, and a smaller micro batch only where that is not enough; None where there is no such division.
+        Workers, micro batch and accumulation for the same global batch and stages: with more workers less
+        accumulation first, and a smaller micro batch only where that is not enough; None where there is no
+        such division.
     """
     global_batch, micro_batch, accumulation = plan.global_batch, plan.micro_batch, plan.accumulation
-    if global_batch is None or micro_batch is None or global_batch % num_workers:
+    replicas, rest = divmod(num_workers, plan.stages)
+    if global_batch is None or micro_batch is None or rest or global_batch % replicas:
         return None
-    part = global_batch // num_workers
+    part = global_batch // replicas
     for size in range(min(micro_batch, part), 0, -1):
         is_kept = "micro_batch" not in fixed or size == micro_batch
         if part % size == 0 and is_kept and ("accumulation" not in fixed or part // size == accumulation):

@@ -14,7 +14,7 @@ from workbench.exchanges.capabilities import capabilities_of as exchange_capabil
 from workbench.experiment import Training
 from workbench.plan import EXCHANGE_OPTIONS, VARIANT, Hardware, PartialPlan, Plan
 from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import capabilities_of, strategy_on
+from workbench.strategies.capabilities import IN_STAGES, capabilities_of, strategy_on
 
 
 def resolve_plan(
@@ -37,6 +37,7 @@ def resolve_plan(
     Raises:
         ExperimentError: If values exclude each other; it names the dotted field.
     """
+    written = _with_axes(written, params)
     sizes = divide_batch(training, written, num_train_samples, params)
     assert sizes.workers is not None
     chosen = {
@@ -63,9 +64,9 @@ def divide_batch(
 ) -> PartialPlan:
     """Decide how an optimizer step is divided.
 
-    `workers: auto` is 1. Of global batch, micro batch and accumulation, those that are given decide the
-    others; where it is open, accumulation is 1 and the global batch is the reference batch, or the train
-    set where that is smaller, rounded so that the parts are equal.
+    `workers: auto` is one replica. Of global batch, micro batch and accumulation, those that are given
+    decide the others; where it is open, accumulation is 1 and the global batch is the reference batch, or
+    the train set where that is smaller, rounded so that the parts are equal.
 
     Args:
         training: The training section, searched values in place.
@@ -79,21 +80,29 @@ def divide_batch(
     Raises:
         ExperimentError: If the numbers exclude each other or the global batch exceeds the train set.
     """
-    workers, wanted = written.workers or 1, training.global_batch
+    workers, wanted = written.workers or written.stages, training.global_batch
+    replicas, rest = divmod(workers, written.stages)
+    if rest or not replicas:
+        raise ExperimentError(
+            f"{workers} workers cannot hold copies of a model in {written.stages} stages",
+            field=field_of("plan", "workers", params),
+            allowed=f"{written.stages}, or another multiple of plan.stages",
+        )
     micro_batch, accumulation = written.micro_batch, written.accumulation
     target = wanted if wanted != "auto" else min(training.reference_batch, num_train_samples or 2**62)
     if micro_batch is None:
         accumulation = accumulation or 1
-        micro_batch = max(1, target // (accumulation * workers))
+        micro_batch = max(1, target // (accumulation * replicas))
     elif accumulation is None:
-        accumulation = max(1, target // (micro_batch * workers))
-    global_batch = micro_batch * accumulation * workers
+        accumulation = max(1, target // (micro_batch * replicas))
+    global_batch = micro_batch * accumulation * replicas
+    replicated = "workers" if written.stages == 1 else "replicas"
     if wanted not in ("auto", global_batch):
         raise ExperimentError(
             f"{wanted} samples are not micro_batch {micro_batch} x accumulation {accumulation} x "
-            f"workers {workers}",
+            f"{replicated} {replicas}",
             field=field_of("training", "global_batch", params),
-            allowed=f"{global_batch}, or another multiple of micro_batch x accumulation x workers",
+            allowed=f"{global_batch}, or another multiple of micro_batch x accumulation x {replicated}",
             next_step="Change one of the four, or leave one of them auto.",
         )
     if num_train_samples is not None and global_batch > num_train_samples:
@@ -104,6 +113,30 @@ def divide_batch(
             allowed=f"at most {num_train_samples} samples per step",
         )
     return PartialPlan.of(workers=workers, micro_batch=micro_batch, accumulation=accumulation)
+
+
+def _with_axes(written: PartialPlan, params: Mapping[str, JsonValue]) -> PartialPlan:
+    """Let the strategy and the stages follow from each other where one of them is open.
+
+    Raises:
+        ExperimentError: If they exclude each other.
+    """
+    strategy = written.get("strategy")
+    if strategy is None:
+        return written if written.stages == 1 else written | PartialPlan.of(strategy=IN_STAGES[0])
+    if strategy not in STRATEGIES:  # refused where it is loaded
+        return written
+    if capabilities_of(str(strategy)).has_stages:
+        return PartialPlan.of(stages=written.workers or 1) | written
+    if written.stages > 1:
+        able = [name for name in STRATEGIES.names() if capabilities_of(name).has_stages]
+        raise ExperimentError(
+            f"{strategy} does not cut a model into stages",
+            field=field_of("plan", "stages" if "stages" in params else "strategy", params),
+            allowed=", ".join(["auto", *able]),
+            next_step="Choose one of these, or set plan.stages to 1.",
+        )
+    return written
 
 
 def field_of(section: str, name: str, params: Mapping[str, Any]) -> str:

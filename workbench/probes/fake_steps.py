@@ -33,7 +33,7 @@ from workbench.plan import Hardware, PartialPlan
 from workbench.planning.settings import resolve
 from workbench.strategies.capabilities import capabilities_of, strategy_on
 from workbench.strategies.divided_optimizer import DividedOptimizer
-from workbench.strategies.group import Group
+from workbench.strategies.group import Group, Part, Sent
 from workbench.strategies.shards import local_part
 from workbench.strategies.strategy import MicroBatch, OptimizerFactory, StepSettings, Worker
 from workbench.training.assembly import build_trial_model, step_settings, strategy_of
@@ -48,17 +48,43 @@ _CPU = torch.device("cpu")
 class _PretendedGroup(Group):
     """The group of a worker whose companions do not exist: every exchange returns at once."""
 
-    def __init__(self, num_workers: int) -> None:
+    def __init__(self, num_workers: int, rank: int = 0, received: Tensor | None = None) -> None:
+        """Join nobody.
+
+        Args:
+            num_workers: Workers that there would be.
+            rank: Which of them this is.
+            received: What the worker before it would send.
+        """
         super().__init__()
-        self.num_workers = num_workers
+        self.num_workers, self.rank = num_workers, rank
+        self._received = received
+        self.sent: Tensor | None = None
+        """What this worker would send to the next one."""
         store = FakeStore()
-        torch.distributed.init_process_group("fake", rank=0, world_size=num_workers, store=store)
+        torch.distributed.init_process_group("fake", rank=rank, world_size=num_workers, store=store)
         self._joined = True
         self._mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (num_workers,))
 
     def mesh(self) -> Any:
         """Return the mesh that was made while tensors still had values."""
         return self._mesh
+
+    def across(self, size: int) -> Part:
+        """Return one worker: what replicas exchange takes no memory that stays."""
+        return Part()
+
+    def send(self, values: Tensor, receiver: int, *, is_known: bool = False) -> Sent:
+        """Remember the shape of what the next worker would receive."""
+        if not is_known:
+            self.sent = values.detach().to("meta")
+        return Sent(())
+
+    def receive(self, sender: int, like: Tensor | None = None) -> Tensor:
+        """Return a tensor of the shape that the other worker would send."""
+        like = self._received if like is None else like
+        assert like is not None
+        return torch.empty(like.shape, dtype=like.dtype)
 
 
 class FakeTrial:
@@ -99,12 +125,25 @@ class FakeTrial:
         Raises:
             ExperimentError: If the memory of the model cannot be estimated without real values.
         """
+        found, received = [], None
+        for stage in range(self._settings.plan.stages):
+            step, received = self._stage_memory(micro_batch, num_steps, stage, received)
+            found.append(step)
+        return max(found, key=lambda step: max(step.compute_peak_bytes, step.update_peak_bytes))
+
+    def _stage_memory(
+        self, micro_batch: int, num_steps: int, stage: int, received: Tensor | None
+    ) -> tuple[StepMemory, Tensor | None]:
+        """Return what a stage of the model holds, and the shape of what it sends to the next one."""
         settings, made = self._settings, []
+        plan, name = settings.plan, settings.plan.strategy
         # Gradients that a group exchanges stay allocated between steps: as between two micro batches.
-        num_micro_batches = 1 if settings.plan.workers * settings.plan.accumulation == 1 else 2
-        name = settings.plan.strategy
+        num_micro_batches = 1 if plan.workers * plan.accumulation == 1 else 2
+        if plan.stages > 1:  # with 1f1b no stage holds more of them than there are stages
+            is_bounded = plan.pipeline_schedule == "1f1b"
+            num_micro_batches = min(plan.accumulation, plan.stages + 1) if is_bounded else plan.accumulation
         able = capabilities_of(name)
-        group = _PretendedGroup(settings.plan.workers) if able.divides_state else Group()
+        group = _PretendedGroup(plan.workers, stage, received) if able.divides_state else Group()
         if able.holds_whole_model:  # an exchange of gradients holds no more than two micro batches do
             name = "single" if able.divides_state else strategy_on(name, 1)
         try:
@@ -113,7 +152,7 @@ class FakeTrial:
                     self._experiment, self._params, settings, self._datasets, pretrained=False
                 )
                 strategy = strategy_of(self._experiment, name)(self._step_settings())
-                worker = Worker(0, group.num_workers, _CPU, group)
+                worker = Worker(stage, group.num_workers, _CPU, group, plan.stages)
                 strategy.setup(model, self._optimizer_factory(made, group), worker)
                 strategy.train(True)
                 batch = self._batch(micro_batch, num_micro_batches)
@@ -129,7 +168,7 @@ class FakeTrial:
                 made = made or list(getattr(model, "optimizers", {}).values())
                 states = [state for optimizer in made for state in optimizer.state.values()]
                 remembered = [item for state in states for item in state.values()]
-                return StepMemory(
+                step = StepMemory(
                     micro_batch=micro_batch,
                     parameters_bytes=_sum_bytes([*parameters, *model.buffers()]),
                     gradients_bytes=_sum_bytes(trained),
@@ -137,6 +176,7 @@ class FakeTrial:
                     compute_peak_bytes=compute_peak_bytes,
                     update_peak_bytes=live.peak_bytes,
                 )
+                return step, group.sent if isinstance(group, _PretendedGroup) else None
         except _NEEDS_VALUES as error:
             raise ExperimentError(
                 f"the memory of the model cannot be estimated without real values: {error}",

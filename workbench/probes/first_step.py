@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from time import perf_counter
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import psutil
 from pydantic import JsonValue
@@ -29,6 +29,9 @@ from workbench.formatting import format_params
 from workbench.probes.child_process import NoAnswerInTimeError, answer, query
 from workbench.probes.sampled_extremes import configurations_to_try
 from workbench.training.task import TrialTask
+
+if TYPE_CHECKING:
+    from workbench.planning.settings import TrialSettings
 
 LIMIT_S = 30.0
 _MARGIN_S = 15.0
@@ -240,31 +243,49 @@ def _make_step(task: TrialTask) -> None:
 
     plan = resolve(task.experiment, task.params).plan
     if plan.workers > 1:
-        decided = with_workers(plan, 1)
+        decided = with_workers(dataclasses.replace(plan, workers=plan.replicas, stages=1), 1)
         assert decided is not None
+        decided |= type(decided).of(stages=1)
         if not capabilities_of(plan.strategy).holds_whole_model:
             decided |= type(decided).of(strategy="single")
         task = dataclasses.replace(task, plan=decided)
     worker = join_trial(task)
-    parts = assemble(task, worker)
-    size = parts.settings.plan.micro_batch
-    parts.strategy.train(True)
-    parts.strategy.forward_backward(
-        WorkerBatch(parts.train, parts.train.all_indices[:size], micro_batch=size)
+    try:
+        parts = assemble(task, worker)
+        if plan.stages > 1:
+            _check_stages(task, parts.settings, plan.stages)
+        size = parts.settings.plan.micro_batch
+        parts.strategy.train(True)
+        parts.strategy.forward_backward(
+            WorkerBatch(parts.train, parts.train.all_indices[:size], micro_batch=size)
+        )
+        parts.strategy.update(parts.settings.lr)
+        parts.strategy.train(False)
+        indices = parts.validation.all_indices[:size]
+        means = {name: metric for name, metric in parts.metrics.items() if isinstance(metric, Metric)}
+        kept: list[tuple[Any, Any]] = []
+        totals, counts = measure_own(
+            parts.strategy, parts.validation, means, indices, batch=size, worker=worker, kept=kept
+        )
+        for whole in parts.metrics.values():
+            if isinstance(whole, WholeMetric):
+                whole.make().update(*kept[0])  # of a part of the samples it need not be computable
+        for name, metric in means.items():
+            metric.finish(float(totals[name]) / float(counts[name]))
+    finally:
+        worker.group.close()  # the next configuration may need one of its own
+
+
+def _check_stages(task: TrialTask, settings: TrialSettings, num_stages: int) -> None:
+    """Refuse a model that cannot be cut into stages."""
+    from workbench.strategies.sequence import pieces_of
+    from workbench.training.assembly import build_trial_model
+    from workbench.training.loading import load_trial_data
+
+    datasets = load_trial_data(task.run_id, task.experiment, task.seed)
+    pieces_of(
+        build_trial_model(task.experiment, task.params, settings, datasets, pretrained=False), num_stages
     )
-    parts.strategy.update(parts.settings.lr)
-    parts.strategy.train(False)
-    indices = parts.validation.all_indices[:size]
-    means = {name: metric for name, metric in parts.metrics.items() if isinstance(metric, Metric)}
-    kept: list[tuple[Any, Any]] = []
-    totals, counts = measure_own(
-        parts.strategy, parts.validation, means, indices, batch=size, worker=worker, kept=kept
-    )
-    for whole in parts.metrics.values():
-        if isinstance(whole, WholeMetric):
-            whole.make().update(*kept[0])  # of a part of the samples it need not be computable
-    for name, metric in means.items():
-        metric.finish(float(totals[name]) / float(counts[name]))
 
 
 def _place_of(error: BaseException) -> str:

@@ -18,7 +18,7 @@ from workbench.exchanges.allreduce import finished
 from workbench.exchanges.exchange import Bucket, GradientExchange, ParameterExchange
 from workbench.strategies.capabilities import BUILT_IN
 from workbench.strategies.compiling import compiled
-from workbench.strategies.group import Group
+from workbench.strategies.group import Group, Part
 from workbench.strategies.single import Single
 from workbench.strategies.unused_parameters import leaves_unused
 
@@ -164,7 +164,7 @@ class DataParallel(Single):
         placed.require_backward_grad_sync = now or not (is_dense or self._is_alone)
 
 
-def average_statistics(model: nn.Module, group: Group) -> None:
+def average_statistics(model: nn.Module, group: Group | Part) -> None:
     """Give every worker the mean of the running statistics that each gathered from its own samples.
 
     Args:

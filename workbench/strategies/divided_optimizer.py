@@ -1,8 +1,7 @@
-"""An optimizer whose state is divided among workers that have the same parameters and gradients.
+"""An optimizer of which each worker holds a part: it updates some parameters, whole ones.
 
-Each worker updates some of the parameters, whole ones, and sends them to the others. So the update is what it
-is on one worker, as long as that of a parameter depends on no other parameter. Who exchanges gradients, and
-how, is left to the strategies.
+So an update is what it is on one worker, as long as that of a parameter depends on no other parameter. Which
+worker holds what, and who exchanges gradients, is left to the strategies.
 """
 
 from __future__ import annotations
@@ -11,9 +10,9 @@ import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from workbench.strategies.gathering import gather_on_first
 from workbench.strategies.group import Group, dist
 from workbench.strategies.strategy import OptimizerFactory
 
@@ -39,11 +38,77 @@ def owners(sizes: Sequence[int], num_workers: int) -> list[int]:
     return chosen
 
 
-class DividedOptimizer:
-    """What a strategy needs of an optimizer; the parameters and the state of a checkpoint are whole.
+class PartialOptimizer:
+    """What a strategy needs of an optimizer, for the parameters of one worker; states go by all of them."""
+
+    def __init__(
+        self, make: OptimizerFactory, groups: Sequence[dict[str, Any]], held: Sequence[int],
+        sent: Iterable[int], group: Group,
+    ) -> None:  # fmt: skip
+        """Make the optimizer of this worker.
+
+        Args:
+            make: Makes an optimizer.
+            groups: All parameters in groups.
+            held: The numbers of the parameters that this worker updates, rising.
+            sent: Of these, the ones of which this worker adds the state to the whole.
+            group: The workers.
+        """
+        self._group, self._held, self._sent = group, list(held), frozenset(sent)
+        numbers, ours = itertools.count(), frozenset(held)
+        self._numbers = [[next(numbers) for _ in item["params"]] for item in groups]
+        own = [
+            [each for number, each in zip(numbered, item["params"], strict=True) if number in ours]
+            for numbered, item in zip(self._numbers, groups, strict=True)
+        ]
+        self._own = make([{**item, "params": params} for item, params in zip(groups, own, strict=True)])
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups, of which each has what this worker holds of it."""
+        return self._own.param_groups
+
+    def step(self) -> None:
+        """Update the parameters of this worker."""
+        if self._held:  # some optimizers refuse to update nothing
+            self._own.step()
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients."""
+        self._own.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state as one worker would have it, gathered on rank 0; every worker must call it.
+
+        The other workers return what they hold.
+        """
+        stored = self._own.state_dict()
+        state = {self._held[place]: values for place, values in stored["state"].items()}
+        sent = {number: values for number, values in state.items() if number in self._sent}
+        state |= gather_on_first(sent, self._group)
+        groups = [
+            {**item, "params": numbered}
+            for item, numbered in zip(stored["param_groups"], self._numbers, strict=True)
+        ]
+        return {"state": dict(sorted(state.items())), "param_groups": groups}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Take this worker's part of what `state_dict` of any optimizer of the same parameters returned."""
+        places = {number: place for place, number in enumerate(self._held)}
+        groups = [
+            {**item, "params": [places[number] for number in item["params"] if number in places]}
+            for item in state["param_groups"]
+        ]
+        own = {places[number]: values for number, values in state["state"].items() if number in places}
+        self._own.load_state_dict({"state": own, "param_groups": groups})
+
+
+class DividedOptimizer(PartialOptimizer):
+    """An optimizer whose state is divided among workers that have the same parameters and gradients.
+
+    Each worker sends what it has updated to the others.
 
     Attributes:
-        param_groups: The groups as they would be on one worker.
         is_alone: Whether updates stay on this worker, as probes need it.
     """
 
@@ -57,25 +122,26 @@ class DividedOptimizer:
         """
         given = list(parameters)
         groups = given if given and isinstance(given[0], dict) else [{"params": given}]
-        self._group, self.is_alone = group, False
+        self.is_alone = False
         self._parameters: list[Tensor] = [each for item in groups for each in item["params"]]
         self._owners = owners([each.nbytes for each in self._parameters], group.num_workers)
-        self._owned = [index for index, owner in enumerate(self._owners) if owner == group.rank]
-        ours = {id(self._parameters[index]) for index in self._owned}
-        self._share = make(
-            [{**item, "params": [p for p in item["params"] if id(p) in ours]} for item in groups]
-        )
-        self.param_groups: list[dict[str, Any]] = [
-            {**share, "params": list(item["params"])}
-            for share, item in zip(self._share.param_groups, groups, strict=True)
+        held = [number for number, owner in enumerate(self._owners) if owner == group.rank]
+        super().__init__(make, groups, held, held, group)
+        self._groups = [
+            {**own, "params": list(item["params"])}
+            for own, item in zip(self._own.param_groups, groups, strict=True)
         ]
+
+    @property
+    def param_groups(self) -> list[dict[str, Any]]:
+        """The groups as they would be on one worker."""
+        return self._groups
 
     def step(self) -> None:
         """Update this worker's share, and exchange what was updated."""
-        for share, whole in zip(self._share.param_groups, self.param_groups, strict=True):
-            share["lr"] = whole["lr"]
-        if self._owned:  # some optimizers refuse to update nothing
-            self._share.step()
+        for own, whole in zip(self._own.param_groups, self._groups, strict=True):
+            own["lr"] = whole["lr"]
+        super().step()
         if self._group.num_workers == 1 or self.is_alone:
             return
         for owner in range(self._group.num_workers):
@@ -94,64 +160,3 @@ class DividedOptimizer:
                 parameter.grad = None
             elif parameter.grad is not None:
                 parameter.grad.zero_()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the state as one worker would have it, gathered on rank 0; every worker must call it.
-
-        One tensor after the other is sent to rank 0, which holds each once. The others return their share.
-        """
-        stored = self._share.state_dict()
-        state = {self._owned[place]: values for place, values in stored["state"].items()}
-        for owner, described in enumerate(self._group.gather(_described(state))):
-            if owner == 0:
-                continue
-            for index, values in described.items():
-                if self._group.rank == 0:
-                    state[index] = {name: _receive(value, owner) for name, value in values.items()}
-                elif self._group.rank == owner:
-                    _send(state[index].values())
-        return {"state": dict(sorted(state.items())), "param_groups": self._numbered(stored["param_groups"])}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Take this worker's share of what `state_dict` of any optimizer of the same parameters returned."""
-        places = {index: place for place, index in enumerate(self._owned)}
-        groups = [
-            {**item, "params": [places[index] for index in item["params"] if index in places]}
-            for item in state["param_groups"]
-        ]
-        share = {places[index]: values for index, values in state["state"].items() if index in places}
-        self._share.load_state_dict({"state": share, "param_groups": groups})
-
-    def _numbered(self, groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-        numbers = itertools.count()
-        return [
-            {**share, "params": [next(numbers) for _ in whole["params"]]}
-            for share, whole in zip(groups, self.param_groups, strict=True)
-        ]
-
-
-def _described(state: dict[int, dict[str, Any]]) -> dict[int, dict[str, Any]]:
-    """Return a state with the forms of its tensors in their place."""
-    return {
-        index: {
-            name: (value.shape, value.dtype, value.device.type) if isinstance(value, Tensor) else value
-            for name, value in values.items()
-        }
-        for index, values in state.items()
-    }
-
-
-def _send(values: Iterable[Any]) -> None:
-    for value in values:
-        if isinstance(value, Tensor):
-            dist.send(value.contiguous(), 0)
-
-
-def _receive(value: Any, owner: int) -> Any:
-    """Return a value of another worker, a tensor from there onto the CPU."""
-    if not (isinstance(value, tuple) and len(value) == 3 and isinstance(value[1], torch.dtype)):
-        return value
-    shape, dtype, device = value
-    received = torch.empty(shape, dtype=dtype, device=device)
-    dist.recv(received, owner)
-    return received.cpu()

@@ -7,6 +7,7 @@ only for a strategy that cannot do without. What is exchanged in a step is left 
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import gc
 import os
@@ -33,6 +34,10 @@ CONNECT_ATTEMPTS = 3
 """Workers that meet again at once may, rarely, wait for each other's connection for ever: they try again."""
 COLLECTIVE_TIMEOUT = datetime.timedelta(hours=1)
 """Rank 0 may wait for a decision about its report; who died is found out by others, much sooner."""
+
+_MAX_DIMENSIONS = 8
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.bool)
+"""The types of tensors that one worker can send to another."""
 
 _opened: tuple[str, Any] | None = None
 _is_joined = False
@@ -67,6 +72,39 @@ def let_go() -> None:
     if _left is not None:
         gc.collect()  # torch's DistributedDataParallel is part of some, and refers to the group
         _left = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Sent:
+    """Something that is being sent to another worker."""
+
+    under_way: tuple[Any, ...]
+
+    def wait(self) -> None:
+        """Return when it has been sent."""
+        for each in self.under_way:
+            each.wait()
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """Some workers of a group; one worker alone unless given.
+
+    Attributes:
+        num_workers: How many they are.
+        handle: The group as torch knows it.
+    """
+
+    num_workers: int = 1
+    handle: Any = None
+
+    def total(self, values: Tensor) -> Tensor:
+        """Return the sum of `values` over these workers; each must call it in the same order."""
+        if self.num_workers == 1:
+            return values
+        summed = values.clone()
+        dist.all_reduce(summed, group=self.handle)
+        return summed
 
 
 class Group:
@@ -136,6 +174,55 @@ class Group:
         summed = values.clone()
         dist.all_reduce(summed)
         return summed
+
+    def across(self, size: int) -> Part:
+        """Return this worker's companions with the same place in other sequences of workers.
+
+        Every worker must call it. Rank r has place r % size.
+
+        Args:
+            size: Workers of a sequence; the number of workers is a multiple of it.
+        """
+        if self.num_workers == size:
+            return Part()
+        made = [self.part(range(place, self.num_workers, size)) for place in range(size)]
+        return Part(self.num_workers // size, made[self.rank % size])
+
+    def send(self, values: Tensor, receiver: int, *, is_known: bool = False) -> Sent:
+        """Begin to send a tensor to one worker, through the memory of the host.
+
+        Args:
+            values: The tensor.
+            receiver: The rank that calls `receive` for it.
+            is_known: Whether the receiver knows its shape and type.
+
+        Returns:
+            What is under way, to be waited for.
+        """
+        kept = values.detach().cpu().contiguous()
+        if is_known:
+            return Sent((dist.isend(kept, receiver),))
+        form = torch.zeros(2 + _MAX_DIMENSIONS, dtype=torch.int64)
+        form[: 2 + kept.ndim] = torch.tensor([_DTYPES.index(kept.dtype), kept.ndim, *kept.shape])
+        return Sent(tuple(dist.isend(each, receiver) for each in (form, kept)))
+
+    def receive(self, sender: int, like: Tensor | None = None) -> Tensor:
+        """Return the next tensor that a worker has sent to this one, on its device.
+
+        Args:
+            sender: The rank that calls `send`.
+            like: A tensor of the same shape and type, where these are known.
+        """
+        if like is not None:
+            received = torch.empty(like.shape, dtype=like.dtype)
+            dist.recv(received, sender)
+            return received.to(self._device)
+        form = torch.zeros(2 + _MAX_DIMENSIONS, dtype=torch.int64)
+        dist.recv(form, sender)
+        dtype, num_dimensions, *shape = form.tolist()
+        received = torch.empty(shape[:num_dimensions], dtype=_DTYPES[dtype])
+        dist.recv(received, sender)
+        return received.to(self._device)
 
     def gather(self, content: Any) -> list[Any]:
         """Return the `content` of every worker, by rank; every worker must call it in the same order."""

@@ -109,7 +109,7 @@ class Single:
         if self._settings.clip_norm is not None:
             if self._scaler is not None:
                 self._scaler.unscale_(self._optimizer)
-            nn.utils.clip_grad_norm_(self._parameters, self._settings.clip_norm)
+            self._clip(self._settings.clip_norm)
         if self._scaler is None:
             self._optimizer.step()
         else:
@@ -120,6 +120,10 @@ class Single:
         if self._mean is not None:
             self._mean.follow()
         self._settings.mark("update")
+
+    def _clip(self, largest_norm: float) -> None:
+        """Scale the gradients of the step down to at most this norm."""
+        nn.utils.clip_grad_norm_(self._parameters, largest_norm)
 
     def predict(self, inputs: Any) -> Any:
         """Return the outputs for a batch; see Strategy.predict."""

@@ -38,6 +38,9 @@ class Worker:
     group: Group = field(default_factory=Group)
     workers_per_replica: int = 1
 
+    def __post_init__(self) -> None:
+        assert self.num_workers % self.workers_per_replica == 0
+
     @property
     def replica(self) -> int:
         """Which copy of the model this worker belongs to, from 0; samples and seeds follow it."""
@@ -67,6 +70,8 @@ class StepSettings:
             if the first step leaves any.
         peak_lr: The learning rate of which schedules are parts.
         call: How a model is called with the inputs of a micro batch, which need not be one tensor.
+        pipeline_schedule: In which order a stage of a pipeline computes: 1f1b or gpipe.
+        example: Inputs of some samples, of which only the shapes are used; None where there are none.
         exchange: How replicas agree; None for averaging each gradient.
     """
 
@@ -81,6 +86,8 @@ class StepSettings:
     find_unused: bool | Literal["auto"] = "auto"
     peak_lr: float = 1.0
     call: Callable[[nn.Module, Any], Any] = nn.Module.__call__
+    pipeline_schedule: str = "1f1b"
+    example: Any = None
     exchange: Exchange | None = None
 
 
@@ -157,7 +164,10 @@ class Strategy(Protocol):
         ...
 
     def predict(self, inputs: Any) -> Any:
-        """Return the outputs for a batch, in the precision of training and without gradients."""
+        """Return the outputs for a batch, in the precision of training and without gradients.
+
+        None on a worker that does not hold the end of the model: another one of its replica has them.
+        """
         ...
 
     def train(self, mode: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import random
@@ -15,7 +16,7 @@ from pydantic import JsonValue
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
-from workbench.data import Datasets
+from workbench.data import Datasets, Split
 from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
 from workbench.exchanges.exchange import exchange_of
@@ -88,19 +89,17 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     torch.set_num_threads(experiment.resources.cpus_per_worker)
     datasets = load_trial_data(task.run_id, experiment, task.seed)
     settings = trial_settings(task, device, datasets)
+    worker = dataclasses.replace(worker, workers_per_replica=settings.plan.stages)
     _seed(task.seed)
     if settings.plan.compile != "none":
         check_compiler(field_of("plan", "compile", task.params))
     profiler = profiler or StepProfiler(device.type)
     strategy = strategy_of(experiment, settings.plan.strategy)(
         step_settings(
-            experiment,
-            settings,
-            datasets,
-            mark=profiler.mark,
+            experiment, settings, datasets, mark=profiler.mark,
             exchange=exchange_of(settings.plan, worker.num_replicas),
         )
-    )
+    )  # fmt: skip
     where = "search.optimizer" if "optimizer" in task.params else "training.optimizer"
     # Wrong objectives are refused before a model is built; of own steps only the model knows the metrics.
     known = None if experiment.makes_own_steps else metrics_of(experiment, datasets)
@@ -108,14 +107,10 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     metrics = metrics_of(experiment, datasets, model) if known is None else known
     schedule = _schedule(experiment, settings, len(datasets.train), metrics, worker)
     mixes_samples = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
-    strategy.setup(
-        model,
-        optimizer_factory(settings.training, settings.lr, field=where),
-        worker,
-    )
-    if worker.replica:
-        # Replicas begin with the same weights but must not drop the same units.
-        torch.manual_seed(task.seed + worker.replica)
+    strategy.setup(model, optimizer_factory(settings.training, settings.lr, field=where), worker)
+    if worker.rank:
+        # Replicas begin with the same weights but must not drop the same units; nor must stages.
+        torch.manual_seed(task.seed + worker.rank)
     num_loaders = settings.plan.loaders
     loaders = Loaders(num_loaders, device) if num_loaders else None
     return Parts(
@@ -156,8 +151,16 @@ def step_settings(
         peak_lr=settings.lr,
         group=functools.partial(grouped, groups=groups) if groups else None,
         call=call_of(experiment),
+        pipeline_schedule=settings.plan.pipeline_schedule,
+        example=_few_samples(datasets.train) if settings.plan.stages > 1 else None,
         **others,
     )
+
+
+def _few_samples(split: Split) -> Any:
+    """Return the inputs of two samples, on the CPU."""
+    source = Source(split, torch.device("cpu"))
+    return source.fetch(np.resize(np.arange(len(source)), _NUM_SET_UP_SAMPLES))[0]
 
 
 def _average(training: Training, steps_per_epoch: int) -> Callable[[nn.Module], WeightMean] | None:
@@ -274,9 +277,9 @@ def build_trial_model(
         return prepared(model)
     with unset_fake_temporarily() as fake:  # of fake tensors torch makes no lazy modules
         model = build() if model is None else model
-        source = Source(datasets.train, torch.device("cpu"))
-        inputs, _ = source.fetch(np.resize(np.arange(len(source)), _NUM_SET_UP_SAMPLES))
-        set_up_lazy(model, inputs, total_loss if experiment.makes_own_steps else call_model)
+        set_up_lazy(
+            model, _few_samples(datasets.train), total_loss if experiment.makes_own_steps else call_model
+        )
     if isinstance(fake, FakeTensorMode):
         replaced = make_fake(model, fake)
         if isinstance(model, OwnSteps):
@@ -350,8 +353,7 @@ def metrics_of(
 
 def _metrics_of(experiment: Experiment, datasets: Datasets, model: nn.Module | None) -> dict[str, AnyMetric]:
     if isinstance(model, OwnSteps):
-        source = Source(datasets.validation, torch.device("cpu"))
-        batch, _ = source.fetch(np.resize(np.arange(len(source)), _NUM_SET_UP_SAMPLES))
+        batch = _few_samples(datasets.validation)
         model.eval()
         with torch.random.fork_rng(devices=[]), torch.inference_mode():
             names = list(model(batch))

@@ -19,7 +19,7 @@ class Predictor(Protocol):
     """What of a strategy an evaluation needs."""
 
     def predict(self, inputs: Any) -> Any:
-        """Return the outputs for a batch."""
+        """Return the outputs for a batch; None where another worker of the replica has them."""
         ...
 
     def train(self, mode: bool) -> None:
@@ -143,7 +143,7 @@ def measure_own(
     )
     for inputs, targets, weight in (each for whole in source.ahead([own]) for each in whole):
         outputs = strategy.predict(inputs)
-        if weight == 0.0:
+        if weight == 0.0 or outputs is None:  # another worker of the replica has them
             continue
         if kept is not None:
             to_cpu = functools.partial(map_tensors, torch.Tensor.cpu)

@@ -1,0 +1,308 @@
+"""Each worker of a replica holds a stage of the model; micro batches flow through the stages.
+
+Stages pass on activations and gradients through the memory of the host. Replicas of a stage add up their
+gradients after the last micro batch. What the pieces of a model are is left to `sequence`.
+
+Source: Huang et al. 2019, "GPipe"; Narayanan et al. 2021, "Efficient Large-Scale Language Model Training on
+GPU Clusters Using Megatron-LM", section 2.2, for 1F1B.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal, cast
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.utils import _pytree
+
+from workbench.errors import ExperimentError
+from workbench.strategies.capabilities import BUILT_IN
+from workbench.strategies.ddp import average_statistics
+from workbench.strategies.divided_optimizer import PartialOptimizer
+from workbench.strategies.gathering import gather_on_first
+from workbench.strategies.group import Sent
+from workbench.strategies.recompute import recompute_blocks
+from workbench.strategies.sequence import Piece, costs, cut, pieces_of
+from workbench.strategies.single import Single, normalisations, on_device
+from workbench.strategies.strategy import OptimizerFactory, StepBatch, Worker
+
+Direction = Literal["forward", "backward"]
+
+
+def order(
+    schedule: str, stage: int, num_stages: int, num_micro_batches: int
+) -> Iterator[tuple[Direction, int]]:
+    """Yield what a stage does in a step: forward or backward of which micro batch.
+
+    Args:
+        schedule: gpipe: all forward, then all backward; 1f1b: in turns, as soon as a gradient can be there.
+        stage: From 0 to num_stages - 1.
+        num_stages: Stages of the model.
+        num_micro_batches: Micro batches of the step.
+
+    Example:
+        >>> [(way[0], number) for way, number in order("1f1b", 1, 3, 3)]
+        [('f', 0), ('f', 1), ('b', 0), ('f', 2), ('b', 1), ('b', 2)]
+    """
+    ahead = num_micro_batches
+    if schedule == "1f1b":
+        ahead = min(num_stages - 1 - stage, num_micro_batches)
+    for number in range(ahead):
+        yield "forward", number
+    for number in range(ahead, num_micro_batches):
+        yield "forward", number
+        yield "backward", number - ahead
+    for number in range(num_micro_batches - ahead, num_micro_batches):
+        yield "backward", number
+
+
+class Pipeline(Single):
+    """The step of `single`, with the model cut into stages."""
+
+    capabilities = BUILT_IN["pipeline"]
+    # What a worker that holds the whole model can do, and a stage cannot.
+    measure: Any = None
+    alone: Any = None
+
+    def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
+        """Keep this worker's stage of the model and make its optimizer; see Strategy.setup."""
+        self._check()
+        self._worker, self._model, self._trained = worker, model, model
+        self._num_stages = worker.workers_per_replica
+        self._stage = worker.rank % self._num_stages
+        self._sent: list[Sent] = []
+        self._mixes_samples = bool(normalisations(model))
+        stages = self._cut(model)
+        self._pieces = stages[self._stage]
+        named = [item for item in model.named_parameters() if item[1].requires_grad]
+        group = self._settings.group
+        groups = [{"params": [each for _, each in named]}] if group is None else group(named)
+        everything: list[Tensor] = [each for item in groups for each in item["params"]]
+        holders = _holders(model, stages)
+        ours = [number for number, each in enumerate(everything) if self._stage in holders[id(each)]]
+        self._parameters = [everything[number] for number in ours]
+        self._counted = [each for each in self._parameters if holders[id(each)][0] == self._stage]
+        self._tied = [
+            (each, holders[id(each)]) for each in self._parameters if len(holders[id(each)]) > 1
+        ]  # fmt: skip
+        sends = {key for key, found in holders.items() if found[0] == self._stage and worker.replica == 0}
+        state = model.state_dict(keep_vars=True)
+        self._names = [name for name, each in state.items() if id(each) in sends]
+        _drop(model, {key for key, found in holders.items() if self._stage in found})
+        on_device(model, worker.device)
+        self._replicas = worker.group.across(self._num_stages)
+        sent = [number for number in ours if id(everything[number]) in sends]
+        self._optimizer = cast(Optimizer, PartialOptimizer(optimizer, groups, ours, sent, worker.group))
+        self._scaler = None
+        self._mean = self._begin_mean()
+
+    def forward_backward(self, batch: StepBatch) -> Tensor:
+        """Compute the gradient of a step; see Strategy.forward_backward."""
+        mark, micro_batches = self._settings.mark, iter(batch)
+        under_way: deque[tuple[Any, Tensor]] = deque()
+        step_loss = torch.zeros((), device=self._worker.device)
+        for direction, _ in order(
+            self._settings.pipeline_schedule, self._stage, self._num_stages, len(batch)
+        ):
+            if direction == "backward":
+                self._backward(*under_way.popleft())
+            else:
+                micro_batch = next(micro_batches)
+                mark("data")
+                received = self._received(micro_batch.inputs)
+                with self._autocast():
+                    result = self._compute(received)
+                    if self._is_last:
+                        result = self._settings.loss(result, micro_batch.targets)
+                if self._is_last:
+                    result = result * micro_batch.weight
+                    step_loss = step_loss + result.detach()
+                else:
+                    self._send(result, self._worker.rank + 1)
+                under_way.append((received, result))
+            mark(direction)
+        self._finish_sending()
+        self._exchange()
+        mark("backward")
+        return step_loss
+
+    def predict(self, inputs: Any) -> Any:
+        """Return the outputs for a batch on the last stage, and None on the others; see Strategy.predict."""
+        with torch.inference_mode(), self._autocast():
+            self._finish_sending()
+            result = self._compute(self._received(inputs))
+            if self._is_last:
+                return result
+            self._send(result, self._worker.rank + 1)
+            return None
+
+    def train(self, mode: bool) -> None:
+        """Switch dropout and batch statistics on or off; see Strategy.train."""
+        self._finish_sending()
+        super().train(mode)  # before, as it decides whose statistics the model holds
+        if not mode:
+            average_statistics(self._model, self._replicas)
+
+    @property
+    def needs_statistics(self) -> bool:
+        """Whether batch normalisation lacks statistics; see StatisticsRenewing.needs_statistics."""
+        mean = self._mean
+        return self._mixes_samples and mean is not None and mean.is_begun and not mean.keeps_statistics
+
+    def renew_statistics(self, inputs: Iterable[Any]) -> None:
+        """Gather the mean statistics of all batches; see StatisticsRenewing.renew_statistics."""
+        super().renew_statistics(inputs)
+        average_statistics(self._model, self._replicas)
+
+    def state(self) -> dict[str, Any]:
+        """Return model and optimizer, gathered on rank 0; see Strategy.state."""
+        self._finish_sending()
+        average_statistics(self._model, self._replicas)
+        state = super().state()
+        for key in ("model", "trained"):
+            if key in state:
+                own = {name: {"": state[key][name]} for name in self._names}
+                gathered = gather_on_first(own, self._worker.group)
+                state[key] |= {name: values[""] for name, values in gathered.items()}
+        return state
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over this stage of what a strategy returned; see Strategy.load."""
+        own = self._model.state_dict()
+        weights = {
+            key: {name: value for name, value in state[key].items() if name in own}
+            for key in ("model", "trained")
+            if key in state
+        }
+        super().load({**state, **weights})
+
+    def close(self) -> None:
+        """Drop everything; see Strategy.close."""
+        del self._pieces, self._tied, self._counted, self._replicas, self._sent
+        super().close()
+
+    @property
+    def _is_last(self) -> bool:
+        return self._stage == self._num_stages - 1
+
+    def _check(self) -> None:
+        for name, is_refused in (
+            ("precision", self._settings.precision == "fp16"), ("compile", self._settings.compiles)
+        ):  # fmt: skip
+            if is_refused:
+                raise ExperimentError(
+                    "a model that is cut into stages cannot be trained like this",
+                    field=f"plan.{name}",
+                    allowed="fp32, bf16, auto" if name == "precision" else "none, auto",
+                )
+
+    def _cut(self, model: nn.Module) -> list[list[Piece]]:
+        """Return the pieces of each stage."""
+        pieces = pieces_of(model, self._num_stages)
+        if self._settings.recompute:
+            modules = [each for piece in pieces for each in piece.modules]
+            blocks = [each for each in modules if any(True for _ in each.children())]
+            if recompute_blocks(nn.ModuleList(blocks)) == 0:
+                raise ExperimentError(
+                    "the model has no blocks that could be computed again",
+                    field="plan.recompute",
+                    allowed="none",
+                )
+        example = _pytree.tree_map_only(
+            Tensor, lambda each: torch.zeros(each.shape, dtype=each.dtype), self._settings.example
+        )
+        model.eval()
+        firsts = cut(costs(pieces, example), self._num_stages)
+        model.train()
+        return [pieces[first:end] for first, end in itertools.pairwise(firsts)]
+
+    def _received(self, inputs: Any) -> Any:
+        """Return what this stage computes on: the inputs of the model, or what the stage before sent."""
+        if self._stage == 0:
+            return inputs
+        received = self._worker.group.receive(self._worker.rank - 1)
+        return received.requires_grad_(received.is_floating_point() and torch.is_grad_enabled())
+
+    def _compute(self, values: Any) -> Any:
+        for piece in self._pieces:
+            values = piece.call(values)
+        return values
+
+    def _send(self, values: Any, receiver: int) -> None:
+        if not isinstance(values, Tensor):
+            raise ExperimentError(
+                f"a piece of the model returns {type(values).__name__}, but stages pass on one tensor",
+                field="plan.stages",
+                allowed="pieces that return one tensor",
+            )
+        self._sent.append(self._worker.group.send(values, receiver))
+
+    def _backward(self, received: Any, result: Tensor) -> None:
+        group, rank = self._worker.group, self._worker.rank
+        gradient = None if self._is_last else group.receive(rank + 1, result)
+        if result.requires_grad:
+            torch.autograd.backward(result, gradient)
+        if self._stage > 0:
+            gradient = torch.zeros_like(received) if received.grad is None else received.grad
+            self._sent.append(group.send(gradient, rank - 1, is_known=True))
+
+    def _finish_sending(self) -> None:
+        sent, self._sent = self._sent, []
+        for each in sent:
+            each.wait()
+
+    def _exchange(self) -> None:
+        """Add up the gradients of tied weights over their stages, and all of them over the replicas."""
+        group, first = self._worker.group, self._worker.rank - self._stage
+        for parameter, holders in self._tied:
+            gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            if self._stage == holders[0]:
+                for other in holders[1:]:
+                    gradient = gradient + group.receive(first + other, gradient)
+                for other in holders[1:]:
+                    self._sent.append(group.send(gradient, first + other, is_known=True))
+            else:
+                self._sent.append(group.send(gradient, first + holders[0], is_known=True))
+                gradient = group.receive(first + holders[0], gradient)
+            parameter.grad = gradient
+            self._finish_sending()
+        if self._replicas.num_workers > 1:
+            for parameter in self._parameters:
+                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                parameter.grad = self._replicas.total(gradient)
+
+    def _clip(self, largest_norm: float) -> None:
+        norms = [each.grad.double().square().sum() for each in self._counted if each.grad is not None]
+        own = torch.stack(norms).sum() if norms else torch.zeros((), dtype=torch.float64)
+        total = self._worker.group.total(own.to(self._worker.device)) / self._replicas.num_workers
+        factor = (largest_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)
+        for each in self._parameters:
+            if each.grad is not None:
+                each.grad.mul_(factor.to(each.grad.dtype))
+
+
+def _holders(model: nn.Module, stages: list[list[Piece]]) -> dict[int, list[int]]:
+    """Return the stages that need each parameter and buffer, by identity; the first one has the others."""
+    holders: dict[int, list[int]] = {}
+    for stage, pieces in enumerate(stages):
+        modules = [module for piece in pieces for module in piece.modules]
+        for each in {id(each) for module in modules for each in _tensors(module)}:
+            holders.setdefault(each, []).append(stage)
+    return {id(each): [0] for each in _tensors(model)} | holders
+
+
+def _tensors(module: nn.Module) -> Iterator[Tensor]:
+    return itertools.chain(module.parameters(), module.buffers())
+
+
+def _drop(model: nn.Module, kept: set[int]) -> None:
+    """Let go of the parameters and buffers that other stages hold."""
+    for module in model.modules():
+        for tensors in (module._parameters, module._buffers):
+            for name, each in tensors.items():
+                if each is not None and id(each) not in kept:
+                    tensors[name] = None
