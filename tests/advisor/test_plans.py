@@ -172,6 +172,22 @@ def test_a_variant_that_was_measured_for_another_experiment_is_not_allowed_in_th
     assert not choices.allows(sharded | PartialPlan.of(strategy="ddp"))
 
 
+def test_micro_batches_follow_each_other_through_stages() -> None:
+    staged = PLAIN | PartialPlan.of(strategy="pipeline", stages=2)
+    known = Knowledge(
+        [
+            PlanMeasured(
+                setting="s", plan=plan_with(staged, 2, size).to_json(), workers_per_node=[2],
+                step_time_s=law_s(2, size),
+            )
+            for size in (16, 32, 64, 128)
+        ],
+        [2], limit_bytes=None,
+    )  # fmt: skip
+    alone, four = known.step_times([plan_with(staged, 2, 64, 1), plan_with(staged, 2, 64, 4)])
+    assert four.value == pytest.approx(alone.value * 5 / 2, rel=0.05)
+
+
 def test_plans_of_stages_have_as_many_workers_as_copies_of_the_model_need() -> None:
     fixed = choose(make_experiment(plan={"stages": 2}, training={"global_batch": 64}))
     assert fixed.options["strategy"] == ("pipeline",)

@@ -53,7 +53,7 @@ def lines_of(advice: Mapping[str, Any]) -> list[str]:
     choice, runner_up = mapping(advice.get("choice")), mapping(advice.get("runner_up"))
     lines = [f"Advice for {goal_of(advice)}", ""]
     for index, (name, text) in enumerate(rows_of(choice)):
-        legend = "  (micro batch x accumulation x workers)" if index == 0 else ""
+        legend = f"  ({stored_plan(choice).factors_text})" if index == 0 else ""
         lines += _labelled(name, text + legend)
     if choice.get("lr_rule") or mapping(advice.get("noise")).get("scale_samples"):
         lines += _labelled("noise scale", describe_noise(advice))

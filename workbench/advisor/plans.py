@@ -152,12 +152,15 @@ class Knowledge:
             chosen = [index for index, plan in enumerate(plans) if variant_of(plan) == variant]
             points = [
                 Point(
-                    self.topology(plans[index].workers), plans[index].micro_batch, plans[index].accumulation
+                    self.topology(plans[index].workers),
+                    plans[index].micro_batch,
+                    plans[index].accumulation if variant.stages == 1 else 1,
                 )
                 for index in chosen
             ]
             for index, predicted in zip(chosen, self._models[variant].predict(points), strict=True):
-                found[index] = self._compared_with_measured(plans[index], Estimate(*predicted))
+                estimate = Estimate(*predicted).times(_flow(plans[index]))
+                found[index] = self._compared_with_measured(plans[index], estimate)
         return [found[index] for index in range(len(plans))]
 
     def _compared_with_measured(self, plan: Plan, predicted: Estimate) -> Estimate:
@@ -239,6 +242,14 @@ class Knowledge:
         if not able.holds_whole_model:
             return None
         return self._estimated.with_divided_state(plan.workers) if able.divides_state else self._estimated
+
+
+def _flow(plan: Plan) -> float:
+    """Return how many times as long as one micro batch alone all of them take through the stages.
+
+    Each takes a p-th of the time in each of p stages, and the next one follows it: (m + p - 1) / p for m.
+    """
+    return 1.0 if plan.stages == 1 else (plan.accumulation + plan.stages - 1) / plan.stages
 
 
 def enumerate_plans(

@@ -36,7 +36,7 @@ class Plan:
 
     workers: int = declare(
         1,
-        "Data-parallel processes of a trial.",
+        "Processes that make each step of a trial together.",
         wording="",
         aliases=("num_workers",),
         advised_for="speed",
@@ -334,6 +334,11 @@ class PartialPlan:
         if self.global_batch is None:
             return "unknown"
         return f"{self.global_batch} = {self.micro_batch} x {self.accumulation} x {self.replicas}"
+
+    @property
+    def factors_text(self) -> str:
+        """What the global batch is the product of, in words."""
+        return f"micro batch x accumulation x {'workers' if self.stages == 1 else 'replicas'}"
 
     @property
     def work_text(self) -> str:

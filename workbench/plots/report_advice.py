@@ -21,10 +21,9 @@ def advice_answer(run: RunData) -> str:
     """Return the answer at the top of the page of a run that only requested advice."""
     choice = run.advice.choice
     found = dict(rows_of(choice)) if choice else {}
-    value = stored_plan(choice).batch_text if choice else "none"
-    caption = (
-        "global batch = micro batch x accumulation x workers" if choice else "Nothing is recommended yet."
-    )
+    plan = stored_plan(choice)
+    value = plan.batch_text if choice else "none"
+    caption = f"global batch = {plan.factors_text}" if choice else "Nothing is recommended yet."
     beside = {name: found[name] for name in ("learning rate", "samples/s", "time to target") if name in found}
     shown = f"<div><h3>Predicted for this plan</h3>{pairs(beside)}</div>" if beside else ""
     return (
@@ -73,7 +72,7 @@ def _candidates(advice: Mapping[str, Any]) -> str:
     if len(shown) > 1:
         body.append(_row("compared with the choice", ["-", *compared[1:]]))
     heads = [("", ""), *((name, "") for name, _ in shown)]
-    shown_as = "Global batches are written as micro batch x accumulation x workers"
+    shown_as = f"Global batches are written as {stored_plan(choice).factors_text}"
     return f'<div class="card">{table(heads, body, shown_as)}</div>'
 
 

@@ -86,9 +86,8 @@ class Pipeline(Single):
         ours = [number for number, each in enumerate(everything) if self._stage in holders[id(each)]]
         self._parameters = [everything[number] for number in ours]
         self._counted = [each for each in self._parameters if holders[id(each)][0] == self._stage]
-        self._tied = [
-            (each, holders[id(each)]) for each in self._parameters if len(holders[id(each)]) > 1
-        ]  # fmt: skip
+        shared = [(each, holders[id(each)]) for each in self._parameters]
+        self._tied = [(each, stages_of_it) for each, stages_of_it in shared if len(stages_of_it) > 1]
         sends = {key for key, found in holders.items() if found[0] == self._stage and worker.replica == 0}
         state = model.state_dict(keep_vars=True)
         self._names = [name for name, each in state.items() if id(each) in sends]

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import random
+
 from workbench.errors import ExperimentError
 from workbench.exchanges.capabilities import USUAL
 from workbench.experiment import Experiment
 from workbench.plan import Plan
+from workbench.planning.batch_division import fixed_of, with_workers
 from workbench.planning.plan_resolution import field_of
+from workbench.planning.settings import resolve
+from workbench.strategies import STRATEGIES
+from workbench.strategies.capabilities import capabilities_of
+
+_NUM_SAMPLED = 64
+_MAX_WORKERS = 1024
 
 
 def check_exchange(experiment: Experiment, plan: Plan) -> None:
@@ -26,3 +35,51 @@ def check_exchange(experiment: Experiment, plan: Plan) -> None:
             allowed=f"2 or more with plan.exchange {plan.exchange}",
             next_step="Set the number of workers to 2 or more, or remove the exchange.",
         )
+
+
+def check_elastic(experiment: Experiment) -> None:
+    """Refuse elastic trials where none could grow.
+
+    Args:
+        experiment: The experiment.
+
+    Raises:
+        ExperimentError: If none of its configurations allows more workers.
+    """
+    search, strategy = experiment.search.root, experiment.search.root.get("strategy")
+    written = experiment.plan.decided.get("strategy")
+    strategies = [written] if strategy is None else strategy.values() or []
+    limited = [str(name) for name in strategies if name in STRATEGIES and _is_for_one(str(name))]
+    problem = next_step = None
+    if not experiment.trains_model:
+        what = "train function" if experiment.command is None else "command"
+        problem = f"the effect of more workers is unknown for a {what}"
+        next_step = f"Remove it, or name a model and data instead of the {what}."
+    elif limited:
+        problem, next_step = (
+            f"the strategy {limited[0]} supports a single worker only",
+            "Set the strategy to auto, or to one for several workers.",
+        )
+    elif "workers" in search:
+        problem = "the number of workers is searched, so it cannot change during a trial"
+        next_step = "Remove one of the two."
+    elif not _could_grow(experiment):
+        problem = "micro batch and accumulation allow no more workers for the same global batch"
+        next_step = "Set plan.micro_batch or plan.accumulation to auto."
+    if problem is not None:
+        raise ExperimentError(problem, field="resources.elastic", allowed="false here", next_step=next_step)
+
+
+def _could_grow(experiment: Experiment) -> bool:
+    rng = random.Random(experiment.seed)
+    for _ in range(_NUM_SAMPLED if experiment.search.root else 1):
+        params = experiment.search.sample(rng)
+        plan, fixed = resolve(experiment, params).plan, fixed_of(experiment, params)
+        more = range(plan.workers + 1, min(plan.global_batch, _MAX_WORKERS) + 1)
+        if any(with_workers(plan, number, fixed=fixed) for number in more):
+            return True
+    return False
+
+
+def _is_for_one(strategy: str) -> bool:
+    return capabilities_of(strategy).max_workers == 1

@@ -25,24 +25,21 @@ from workbench.experiment.searched_fields import is_setting
 from workbench.loggers.logger import check_logger
 from workbench.models import LOSSES, METRICS, MODELS
 from workbench.models.configurations import check_value, configuration_type
-from workbench.planning.batch_division import fixed_of, with_workers
 from workbench.planning.plan_resolution import field_of
 from workbench.planning.settings import resolve
 from workbench.registry import Registry
 from workbench.resources import inventory
 from workbench.space import Domain
 from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import capabilities_of
 from workbench.sweeps.beginning import check_beginning
 from workbench.sweeps.cluster import workers_field, workers_wanted
 from workbench.sweeps.measured_metrics import check_loss_and_metrics, check_what_is_reported
-from workbench.sweeps.plan_checks import check_exchange
+from workbench.sweeps.plan_checks import check_elastic, check_exchange
 from workbench.sweeps.program_checks import check_paths, check_program
 from workbench.sweeps.unknown_names import unknown
 from workbench.training.unusable_optimizers import why_unusable
 
 NUM_SAMPLED_CONFIGURATIONS = 64
-MAX_WORKERS = 1024
 
 
 def check(experiment: Experiment, *, on_this_machine: bool = True) -> None:
@@ -85,7 +82,7 @@ def _checks(experiment: Experiment, on_this_machine: bool) -> Iterator[Callable[
     if experiment.report_to:
         yield partial(_check_loggers, experiment, on_this_machine)
     if experiment.resources.elastic:
-        yield partial(_check_elastic, experiment)
+        yield partial(check_elastic, experiment)
     if experiment.resources.autoscaling:
         yield partial(_check_autoscaling, experiment)
     if experiment.resources.advice == "always":
@@ -277,32 +274,6 @@ def _torch_optimizers() -> frozenset[str]:
     return frozenset(name.lower() for name in names if name[0].isupper() and name != "Optimizer")
 
 
-def _check_elastic(experiment: Experiment) -> None:
-    """Refuse elastic trials where none could grow."""
-    search, strategy = experiment.search.root, experiment.search.root.get("strategy")
-    written = experiment.plan.decided.get("strategy")
-    strategies = [written] if strategy is None else strategy.values() or []
-    limited = [str(name) for name in strategies if name in STRATEGIES and _is_for_one(str(name))]
-    problem = next_step = None
-    if not experiment.trains_model:
-        what = "train function" if experiment.command is None else "command"
-        problem = f"the effect of more workers is unknown for a {what}"
-        next_step = f"Remove it, or name a model and data instead of the {what}."
-    elif limited:
-        problem, next_step = (
-            f"the strategy {limited[0]} supports a single worker only",
-            "Set the strategy to auto, or to one for several workers.",
-        )
-    elif "workers" in search:
-        problem = "the number of workers is searched, so it cannot change during a trial"
-        next_step = "Remove one of the two."
-    elif not _could_grow(experiment):
-        problem = "micro batch and accumulation allow no more workers for the same global batch"
-        next_step = "Set plan.micro_batch or plan.accumulation to auto."
-    if problem is not None:
-        raise ExperimentError(problem, field="resources.elastic", allowed="false here", next_step=next_step)
-
-
 def _check_autoscaling(experiment: Experiment) -> None:
     """Refuse autoscaling that would never request more nodes than exist."""
     if experiment.resources.concurrency == "auto":
@@ -325,21 +296,6 @@ def _check_advisable(experiment: Experiment) -> None:
         problem = "the machines to measure on may not be there yet"
     if problem is not None:
         raise ExperimentError(problem, field="resources.advice", allowed="auto, never")
-
-
-def _could_grow(experiment: Experiment) -> bool:
-    rng = random.Random(experiment.seed)
-    for _ in range(NUM_SAMPLED_CONFIGURATIONS if experiment.search.root else 1):
-        params = experiment.search.sample(rng)
-        plan, fixed = resolve(experiment, params).plan, fixed_of(experiment, params)
-        more = range(plan.workers + 1, min(plan.global_batch, MAX_WORKERS) + 1)
-        if any(with_workers(plan, number, fixed=fixed) for number in more):
-            return True
-    return False
-
-
-def _is_for_one(strategy: str) -> bool:
-    return capabilities_of(strategy).max_workers == 1
 
 
 def _check_resources(experiment: Experiment) -> None:

@@ -88,10 +88,10 @@ class _Loop:
         )
         if settings.follows_noise and not self._noise.measures:
             raise ExperimentError(
-                "adascale follows the noise of the gradients, and steps of one part cannot be measured here: "
-                "the model normalises its batch as a whole, or the batch is one sample",
+                "adascale follows the noise of the gradients, which cannot be measured here: the model is "
+                "cut into stages, or steps of one part are normalised as a whole or have one sample",
                 field="training.lr_rule",
-                next_step="Set plan.accumulation to 2 or more, or choose another rule.",
+                next_step="Set plan.accumulation to 2 or more and plan.stages to 1, or choose another rule.",
             )
         self._peak_lr = settings.lr
         self._compiles = settings.plan.compile != "none"
