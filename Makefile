@@ -91,6 +91,9 @@ bench: env  ## Measure the workbench and its rivals side by side; results go to 
 bench-advisor: env  ## Predict and choose from public measurements, compared with rivals (two minutes).
 	$(BIN)/python -m tests.benchmarks advisor_step_time advisor_plans advisor_batch advisor_budget
 
+bench-exchanges: env  ## Make steps with every exchange on slow links, beside torch's own (five minutes, as root).
+	$(BIN)/python -m tests.benchmarks exchanges
+
 bench-search: env  ## Search public trainings with our sampler and Optuna's (hours with the slow one).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'
 	$(BIN)/python -m tests.benchmarks search pruning

@@ -12,6 +12,7 @@ BENCHMARKS = (
     "image_loading",
     "step_time",
     "scale_efficiency",
+    "exchanges",
     "gang_start",
     "sweep_overhead",
     "script_start",

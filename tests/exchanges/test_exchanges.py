@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.services.process_group import run_together
+from workbench.data import load
 from workbench.data.splits import ArraySplit
 from workbench.exchanges import EXCHANGES
 from workbench.exchanges.capabilities import BUILT_IN, capabilities_of, with_options
@@ -249,6 +250,43 @@ def test_local_replicas_differ_within_a_period_and_agree_at_its_end_and_before_t
     assert shown, "an evaluation would see another mean of the weights on each replica"
     assert trained, "a training would continue from other weights on each replica"
     assert moments
+
+
+def learn_digits(rank: int, num_workers: int, meeting: str) -> dict[str, float]:
+    """Return the validation accuracy of each exchange after 160 steps."""
+    group, found = Group(rank, num_workers, None, meeting), {}
+    worker = Worker(rank, num_workers, group=group)
+    splits = load("digits", {}, seed=0)
+    training, held = (Source(split, torch.device("cpu")) for split in (splits.train, splits.validation))
+    for name in NAMES:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Flatten(), nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 10))
+        exchange = EXCHANGES.load(name)(plan_of(name))
+        strategy: Strategy = STRATEGIES.load("ddp")(
+            StepSettings(loss=functional.cross_entropy, exchange=exchange)
+        )
+        strategy.setup(model, torch.optim.AdamW, worker)
+        strategy.train(True)
+        order = np.random.default_rng(0).permutation(len(training))
+        for step in range(160):
+            indices = np.take(order, range(step * 64, step * 64 + 64), mode="wrap")
+            batch = WorkerBatch(training, indices, micro_batch=32, replica=rank, num_replicas=num_workers)
+            strategy.forward_backward(batch)
+            strategy.update(0.005)
+        strategy.train(False)
+        inputs, targets = held.fetch(np.arange(len(held)))
+        found[name] = (strategy.predict(inputs).argmax(1) == targets).float().mean().item()
+        strategy.close()
+    group.close()
+    return found
+
+
+def test_every_exchange_learns_the_digits() -> None:
+    first, second = run_together(learn_digits, 2)
+    assert first == second
+    for name, accuracy in first.items():
+        assert accuracy > first["allreduce"] - 0.1, (name, first)
+    assert first["allreduce"] > 0.9
 
 
 class Sometimes(nn.Module):

@@ -89,8 +89,8 @@ class LowRank(ErrorFeedback):
         """Send the second factors, and leave what the products lack."""
         rights = []
         for each, left in zip(matrices, lefts, strict=True):
-            right = each.wanted.float().T @ left
-            each.wanted.sub_(left @ right.T)
+            right = (left.T @ each.wanted.float()).T.contiguous()
+            each.wanted.addmm_(left.to(each.wanted.dtype), right.T.to(each.wanted.dtype), alpha=-1.0)
             rights.append(right)
         flat = torch.cat([each.reshape(-1) for each in rights]) if rights else result.new_zeros(1)
         begin = wanted.storage_offset()

@@ -25,7 +25,8 @@ class OneBit(ErrorFeedback):
         where = slices(parts.values())
         scales = torch.stack([wanted[part].abs().mean() for part in where]).float()
         payload = torch.cat([scales.view(torch.uint8), _pack(wanted >= 0)])
-        sent, own_rank, num_replicas = _decode(payload, where), self._replicas.rank, self._num_replicas
+        own_rank, num_replicas = self._replicas.rank, self._num_replicas
+        sent = _decode(payload, where)
         wanted.sub_(sent)
 
         def mean(rows: list[Tensor]) -> Tensor:
@@ -41,10 +42,10 @@ def _decode(payload: Tensor, where: list[slice]) -> Tensor:
     """Return what a payload stands for."""
     num_scale_bytes = _SCALE_BYTES * len(where)
     scales = payload[:num_scale_bytes].clone().view(torch.float32)
-    signs = _table(payload.device)[payload[num_scale_bytes:].int()].view(-1)[: where[-1].stop]
-    for part, scale in zip(where, scales, strict=True):
-        signs[part].mul_(scale)
-    return signs
+    values = _unpack(payload[num_scale_bytes:], where[-1].stop).float()
+    for part, scale in zip(where, scales.tolist(), strict=True):
+        values[part].mul_(2.0 * scale).sub_(scale)
+    return values
 
 
 def _pack(is_set: Tensor) -> Tensor:
@@ -56,7 +57,9 @@ def _pack(is_set: Tensor) -> Tensor:
     return (filled.view(-1, _BITS) * powers).sum(1, dtype=torch.uint8)
 
 
-def _table(device: torch.device) -> Tensor:
-    """Return the eight signs that each byte stands for."""
-    bits = torch.arange(2**_BITS)[:, None] >> torch.arange(_BITS) & 1
-    return (2.0 * bits - 1.0).to(device)
+def _unpack(packed: Tensor, count: int) -> Tensor:
+    """Return the first bits of what `_pack` returned, each as a byte."""
+    if packed.device.type == "cpu":
+        return torch.from_numpy(np.unpackbits(packed.numpy(), count=count, bitorder="little"))
+    shifts = torch.arange(_BITS, device=packed.device, dtype=torch.uint8)
+    return (packed[:, None] >> shifts & 1).view(-1)[:count]

@@ -195,6 +195,9 @@ def read_advised_plans(store: Store, ledger: Ledger) -> AdvisedPlans | None:
         hardware=hardware_of(measured, has_gpu=around.on_gpu),
     )  # fmt: skip
     settings: Any = advice["settings"]
+    if settings.get("plan.loaders"):
+        options = {**choices.options, "loaders": (0, settings["plan.loaders"])}
+        choices = dataclasses.replace(choices, options=options)
     knowledge = Knowledge(
         measured, around.capacity.workers_per_node,
         placement=settings.get("resources.placement", "pack"), limit_bytes=around.limit_bytes,

@@ -43,7 +43,7 @@ from workbench.training.loading import load_trial_data
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.parameter_groups import freeze, grouped
 from workbench.training.schedules import ConstantAtTheEnd, Length, Schedule, schedule_of
-from workbench.training.source import Source
+from workbench.training.source import Source, sources_of
 from workbench.training.task import TrialTask
 
 _NUM_SET_UP_SAMPLES = 2
@@ -111,16 +111,15 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     if worker.rank:
         # Replicas begin with the same weights but must not drop the same units; nor must stages.
         torch.manual_seed(task.seed + worker.rank)
-    num_loaders = settings.plan.loaders
-    loaders = Loaders(num_loaders, device) if num_loaders else None
+    train, validation, loaders = sources_of(datasets, device, settings.plan.loaders)
     return Parts(
         worker=worker,
         settings=settings,
         strategy=strategy,
         schedule=schedule,
         profiler=profiler,
-        train=Source(datasets.train, device, loaders=loaders),
-        validation=Source(datasets.validation, device, loaders=loaders, part="validation"),
+        train=train,
+        validation=validation,
         metrics=metrics,
         objectives=experiment.objectives,
         mixes_samples=mixes_samples,

@@ -25,6 +25,7 @@ from workbench.data.draws import Draws
 from workbench.data.ordered import OrderedSplit, StreamSplit
 from workbench.errors import DataError, WorkbenchError
 
+_GRACE_S = 5.0
 BATCHES_AHEAD = 2
 """Micro batches that each process holds ready at most."""
 
@@ -52,8 +53,11 @@ class Loading:
         Raises:
             DataError: If it could not be loaded, or a process has ended.
         """
-        with named_losses():
-            loaded = next(self.batches)
+        try:
+            with named_losses():
+                loaded = next(self.batches)
+        except (OSError, EOFError) as error:  # a process ended while it handed a batch over
+            raise _lost(error) from error
         if isinstance(loaded, _Failure):
             raise loaded.error from _InLoader(f"\n{loaded.text}")
         return loaded
@@ -81,6 +85,11 @@ class Loaders:
         assert self._loader is None
         self._splits[part] = split
 
+    @property
+    def has_work(self) -> bool:
+        """Whether there is a split to load; data that is on the device already is not one."""
+        return bool(self._splits)
+
     def load(self, wanted: Iterable[Wanted]) -> Loading:
         """Begin to load micro batches; what is still being loaded is dropped."""
         if self._current is not None:
@@ -98,8 +107,13 @@ class Loaders:
         """End the processes."""
         loader, self._loader, self._current = self._loader, None, None
         iterator = getattr(loader, "_iterator", None)
-        if iterator is not None:
+        if iterator is None:
+            return
+        # That a process was killed may be noticed only now, when the training has ended anyway.
+        with contextlib.suppress(RuntimeError):
             iterator._shutdown_workers()
+        for process in iterator._workers:
+            process.join(_GRACE_S)
 
     def _make(self) -> DataLoader[Any]:
         # A stream is read from its beginning by each process, so that more than one would not be faster.
@@ -131,10 +145,14 @@ def named_losses() -> Iterator[None]:
     except RuntimeError as error:
         if "DataLoader worker" not in str(error):
             raise
-        raise DataError(
-            f"a process that loads data was ended: {str(error).strip()}", field="plan.loaders",
-            next_step="Look whether memory or /dev/shm was full; fewer loaders need less of both.",
-        ) from error  # fmt: skip
+        raise _lost(error) from error
+
+
+def _lost(error: Exception) -> DataError:
+    return DataError(
+        f"a process that loads data was ended: {str(error).strip()}", field="plan.loaders",
+        next_step="Look whether memory or /dev/shm was full; fewer loaders need less of both.",
+    )  # fmt: skip
 
 
 class _Sampler:

@@ -50,15 +50,15 @@ def train(task: TrialTask, report: Report) -> Outcome:
     """
     started_s = perf_counter()
     worker = join_trial(task)
-    try:
-        parts = assemble(task, worker)
+    with named_losses():
         try:
-            with named_losses():
+            parts = assemble(task, worker)
+            try:
                 return _Loop(task, parts, report, started_s).run()
+            finally:
+                parts.close()
         finally:
-            parts.close()
-    finally:
-        worker.group.close()
+            worker.group.close()
 
 
 class _Loop:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.data import Split
+from workbench.data import Datasets, Split
 from workbench.data.batches import global_batches, num_equal_batches, worker_part
 from workbench.data.draws import Draws
 from workbench.data.ordered import OrderedSplit
@@ -119,6 +119,24 @@ class Source:
         if isinstance(values, tuple):
             return tuple(self._copy(part) for part in values)
         return values.to(self._device, non_blocking=True) if isinstance(values, Tensor) else values
+
+
+def sources_of(
+    datasets: Datasets, device: torch.device, num_loaders: int
+) -> tuple[Source, Source, Loaders | None]:
+    """Return where training and validation samples come from, and the processes that load them, if any.
+
+    Args:
+        datasets: The data of a trial.
+        device: Where the samples are needed.
+        num_loaders: Processes that load ahead; 0 to load within the step.
+    """
+    loaders = Loaders(num_loaders, device) if num_loaders else None
+    train = Source(datasets.train, device, loaders=loaders)
+    validation = Source(datasets.validation, device, loaders=loaders, part="validation")
+    if loaders is not None and not loaders.has_work:
+        print("no loaders are started: the data is in the memory of the GPU already", flush=True)
+    return train, validation, loaders
 
 
 class WorkerBatch:

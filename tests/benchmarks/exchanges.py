@@ -1,0 +1,265 @@
+"""Seconds per step of every exchange on links of several speeds, beside torch's own; and what it costs.
+
+Run `python -m tests.benchmarks.exchanges [--rounds N] [--seeds N]` as root on Linux with iproute2. Two
+workers lie in network namespaces of their own. Each round makes some steps of every way in turns: ours, and
+torch's DistributedDataParallel as it is and with its PowerSGD hook. That has one bucket, as several wait for
+each other for ever on gloo, where torch's bf16 hook fails. Printed is the median over the rounds. Then all of
+ours train the digits from the same seeds on the slowest link: the validation loss after equal steps and after
+equal seconds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+from torch.nn import functional
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.services.network import Network, why_not
+from workbench.data import load
+from workbench.exchanges import EXCHANGES
+from workbench.exchanges.capabilities import with_options
+from workbench.exchanges.exchange import exchange_of
+from workbench.plan import PartialPlan
+from workbench.strategies.ddp import DataParallel
+from workbench.strategies.group import Group, open_meeting_point
+from workbench.strategies.strategy import MicroBatch, StepSettings, Worker
+
+RESULTS = Path(__file__).parent / "results" / "exchanges.json"
+LINKS = {"no limit": 0, "1 Gbit/s": 1000, "200 Mbit/s": 200}
+TORCH, TORCH_POWERSGD = "torch ddp", "torch ddp, PowerSGD rank 4"
+MEASURED = [name for name in EXCHANGES.names() if name != "hierarchical"]
+"""Both workers have the same host name here, so that a hierarchy would take them for one node."""
+PERIOD = 8
+STEPS_IN_TURN = 8
+"""A whole period, so that agreements count as often as they happen."""
+RACE_STEPS, RACE_S, RACE_BATCH = 100, 5.0, 64
+
+
+def make_ours(name: str, model: nn.Module, worker: Worker, lr: float) -> DataParallel:
+    options = {"period": PERIOD} if name in ("local", "diloco") else {}
+    named = PartialPlan.of(workers=2, micro_batch=1, accumulation=1, exchange=name, **options)
+    plan = with_options(named).complete()
+    assert plan is not None
+    settings = StepSettings(loss=functional.cross_entropy, exchange=exchange_of(plan, worker.num_replicas))
+    strategy = DataParallel(settings)
+    strategy.setup(model, lambda parameters: torch.optim.AdamW(parameters, lr=lr), worker)
+    strategy.train(True)
+    return strategy
+
+
+class Torchs:
+    """The same step written by hand around torch's DistributedDataParallel."""
+
+    def __init__(self, model: nn.Module, group: Group, *, compresses: bool) -> None:
+        self._model = DistributedDataParallel(
+            model, gradient_as_bucket_view=True, bucket_cap_mb=64 if compresses else None
+        )
+        self._optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+        if compresses:
+            state = powerSGD_hook.PowerSGDState(
+                group.torch_group(), matrix_approximation_rank=4, start_powerSGD_iter=2
+            )
+            self._model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+
+    def forward_backward(self, batch: list[MicroBatch]) -> None:
+        functional.cross_entropy(self._model(batch[0].inputs), batch[0].targets).backward()
+
+    def update(self, lr: float) -> None:
+        self._optimizer.step()
+        self._optimizer.zero_grad(set_to_none=True)
+
+
+def mlp(*widths: int) -> nn.Module:
+    torch.manual_seed(0)
+    layers: list[nn.Module] = []
+    for before, after in itertools.pairwise(widths):
+        layers += [nn.Linear(before, after), nn.ReLU()]
+    return nn.Sequential(*layers[:-1])
+
+
+def time_steps(worker: Worker, rounds: int) -> dict[str, float]:
+    """Return the median seconds of a step of each way; 12.8 MB of gradients."""
+    widths = (256, 1024, 1024, 1024, 768)
+    ways: dict[str, Any] = {
+        TORCH: Torchs(mlp(*widths), worker.group, compresses=False),
+        TORCH_POWERSGD: Torchs(mlp(*widths), worker.group, compresses=True),
+        **{name: make_ours(name, mlp(*widths), worker, 1e-3) for name in MEASURED},
+    }
+    generator = torch.Generator().manual_seed(worker.rank)
+    batch = [
+        MicroBatch(
+            torch.randn(64, widths[0], generator=generator),
+            torch.randint(0, widths[-1], (64,), generator=generator),
+            1.0 / worker.num_replicas,
+        )
+    ]
+    times_s: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(rounds + 1):
+        for name, way in ways.items():
+            worker.group.total(torch.zeros(1))
+            began_s = time.perf_counter()
+            for _ in range(STEPS_IN_TURN):
+                way.forward_backward(batch)
+                way.update(1e-3)
+            worker.group.total(torch.zeros(1))
+            if number:  # the first round forms the buckets
+                times_s[name].append((time.perf_counter() - began_s) / STEPS_IN_TURN)
+    return {name: statistics.median(found) for name, found in times_s.items()}
+
+
+def race(worker: Worker, seeds: int) -> dict[str, list[dict[str, float]]]:
+    """Return what each exchange reached on the digits after equal steps and after equal seconds."""
+    splits = load("digits", {}, seed=0)
+    train_x, train_y = _arrays(splits.train)
+    held_x, held_y = _arrays(splits.validation)
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in MEASURED}
+    for seed in range(seeds):
+        for name in found:
+            torch.manual_seed(seed)
+            strategy = make_ours(name, _seeded(seed, train_x.shape[1]), worker, 1e-3)
+            spent_s, num_steps, reached = 0.0, 0, {}
+            for indices in _batches(len(train_y), seed):
+                own = indices[worker.rank :: worker.num_workers]
+                worker.group.total(torch.zeros(1))
+                began_s = time.perf_counter()
+                strategy.forward_backward([MicroBatch(train_x[own], train_y[own], 1.0 / worker.num_workers)])
+                strategy.update(1e-3)
+                spent_s += worker.group.total(torch.tensor(time.perf_counter() - began_s)).item() / 2
+                num_steps += 1
+                if num_steps == RACE_STEPS:
+                    reached |= _measured(strategy, held_x, held_y, "steps")
+                if spent_s > RACE_S and num_steps >= RACE_STEPS:
+                    break
+            reached |= _measured(strategy, held_x, held_y, "seconds")
+            found[name].append({**reached, "num_steps": num_steps})
+            strategy.close()
+    return found
+
+
+def _seeded(seed: int, width: int) -> nn.Module:
+    model = mlp(width, 512, 512, 10)
+    torch.manual_seed(seed)
+    for layer in model.children():
+        if isinstance(layer, nn.Linear):
+            layer.reset_parameters()
+    return model
+
+
+def _measured(
+    strategy: DataParallel, inputs: torch.Tensor, targets: torch.Tensor, at: str
+) -> dict[str, float]:
+    strategy.train(False)
+    outputs = strategy.predict(inputs)
+    strategy.train(True)
+    return {
+        f"loss_at_equal_{at}": functional.cross_entropy(outputs, targets).item(),
+        f"accuracy_at_equal_{at}": (outputs.argmax(1) == targets).float().mean().item(),
+    }
+
+
+def _arrays(split: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    inputs, targets = split.batch(np.arange(len(split)))
+    inputs = torch.as_tensor(np.asarray(inputs), dtype=torch.float32).flatten(1)
+    return inputs, torch.as_tensor(np.asarray(targets)).long()
+
+
+def _batches(num_samples: int, seed: int) -> Iterator[np.ndarray]:
+    rng = np.random.default_rng(seed)
+    while True:
+        order = rng.permutation(num_samples)
+        for first in range(0, num_samples - RACE_BATCH + 1, RACE_BATCH):
+            yield order[first : first + RACE_BATCH]
+
+
+def work(rank: int, meeting: str, rounds: int, seeds: int) -> None:
+    """Be one of two workers: time steps, or race where there are no rounds."""
+    torch.set_num_threads(1)
+    if rank == 0:
+        meeting = f"{open_meeting_point(meeting)}/bench"
+        print(meeting, flush=True)
+    group = Group(rank, 2, None, meeting)
+    worker = Worker(rank, 2, group=group)
+    found = time_steps(worker, rounds) if rounds else race(worker, seeds)
+    if rank == 0:
+        print(json.dumps(found), flush=True)
+    group.close()
+
+
+def run_pair(megabits_per_s: int, *, rounds: int = 0, seeds: int = 0) -> Any:
+    """Return what two workers found on a link."""
+    network = Network()
+    started: list[subprocess.Popen[str]] = []
+    printed: Any = None
+    try:
+        places = [network.add(), network.add()]
+        for place in places:
+            if megabits_per_s:
+                network.limit(place, megabits_per_s)
+        meeting = places[0].address
+        for rank, place in enumerate(places):
+            words = [sys.executable, "-m", "tests.benchmarks.exchanges", "--rank", str(rank)]
+            words += ["--meeting", meeting, "--rounds", str(rounds), "--seeds", str(seeds)]
+            process = subprocess.Popen([*place.prefix, *words], stdout=subprocess.PIPE, text=True)
+            started.append(process)
+            if rank == 0:
+                assert process.stdout is not None
+                printed = process.stdout
+                meeting = printed.readline().strip()
+        return json.loads(printed.readline())
+    finally:
+        for process in started:
+            process.kill()
+            process.wait()
+        network.close()
+
+
+def main() -> None:
+    """Measure all links, race on the slowest, print both tables and store them."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--rank", type=int)
+    parser.add_argument("--meeting", default="")
+    options = parser.parse_args()
+    if options.rank is not None:
+        work(options.rank, options.meeting, options.rounds, options.seeds)
+        return
+    reason = why_not()
+    if reason is not None:
+        print(f"skipped: {reason}")
+        return
+    times_s = {link: run_pair(limit, rounds=options.rounds) for link, limit in LINKS.items()}
+    print(f"\n{'seconds per step':30}" + "".join(f"{link:>12}" for link in times_s))
+    for name in times_s["no limit"]:
+        print(f"{name:30}" + "".join(f"{found[name]:12.3f}" for found in times_s.values()), flush=True)
+    raced = run_pair(LINKS["200 Mbit/s"], seeds=options.seeds)
+    print(f"\n{'digits, 200 Mbit/s: loss':30}{'equal steps':>16}{'equal seconds':>16}{'steps made':>12}")
+    for name, runs in raced.items():
+        at_steps, at_seconds, steps = (
+            statistics.mean(run[key] for run in runs)
+            for key in ("loss_at_equal_steps", "loss_at_equal_seconds", "num_steps")
+        )
+        print(f"{name:30}{at_steps:16.3f}{at_seconds:16.3f}{steps:12.0f}")
+    machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "torch": torch.__version__}
+    stored = {"machine": machine, "seconds_per_step": times_s, "race": raced}
+    RESULTS.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
