@@ -31,6 +31,18 @@ def deep(config):
             return self.layer(inputs.flatten(1))
     return Deep()
 
+class Pieces(nn.Module):
+    def __init__(self, config):
+        super().__init__()
+        self.first, self.last = nn.Linear(64, 8), nn.Linear(8, 10)
+        self.forgets = config["forgets"]
+    def forward(self, inputs):
+        return self.last(self.begin(inputs).relu())
+    def begin(self, inputs):
+        return self.first(inputs.flatten(1))
+    def pieces(self):
+        return [(self.begin, self.first), *([] if self.forgets else [nn.ReLU()]), self.last]
+
 def wrong_metric(outputs, targets):
     return outputs.no_such_attribute
 
@@ -99,6 +111,13 @@ def test_each_strategy_is_tried_on_one_worker_after_the_other() -> None:
 def test_a_model_that_cannot_be_cut_into_stages_is_refused() -> None:
     with pytest.raises(ExperimentError, match=r"plan\.stages: Deep is not known to be a sequence"):
         try_model(model="own_first:deep", search={"depth": {"choices": [2]}}, plan={"stages": 2})
+
+
+def test_pieces_must_compute_what_the_model_computes() -> None:
+    found = try_model(model={"name": "own_first:Pieces", "forgets": False}, plan={"stages": 2})
+    assert [step.outcome for step in found] == ["fine"]
+    with pytest.raises(ExperimentError, match=r"plan\.stages: the pieces of the model compute"):
+        try_model(model={"name": "own_first:Pieces", "forgets": True}, plan={"stages": 2})
 
 
 def test_a_fitted_model_grows_a_first_part() -> None:

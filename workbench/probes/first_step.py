@@ -277,15 +277,32 @@ def _make_step(task: TrialTask) -> None:
 
 
 def _check_stages(task: TrialTask, settings: TrialSettings, num_stages: int) -> None:
-    """Refuse a model that cannot be cut into stages."""
+    """Refuse a model that cannot be cut into stages, or whose pieces compute something else."""
+    import torch
+
+    from workbench.models.calls import call_model, output_in
     from workbench.strategies.sequence import pieces_of
     from workbench.training.assembly import build_trial_model
     from workbench.training.loading import load_trial_data
+    from workbench.training.source import Source
 
     datasets = load_trial_data(task.run_id, task.experiment, task.seed)
-    pieces_of(
-        build_trial_model(task.experiment, task.params, settings, datasets, pretrained=False), num_stages
-    )
+    model = build_trial_model(task.experiment, task.params, settings, datasets, pretrained=False).eval()
+    source = Source(datasets.train, torch.device("cpu"))
+    inputs, _ = source.fetch(source.all_indices[:2])
+    with torch.no_grad():
+        found = inputs
+        for piece in pieces_of(model, num_stages):
+            found = piece.call(found)
+        expected = output_in(call_model(model, inputs))
+    try:
+        torch.testing.assert_close(output_in(found), expected)
+    except AssertionError as error:
+        raise ExperimentError(
+            "the pieces of the model compute something else than the model",
+            field="plan.stages",
+            next_step="Let pieces return all that forward computes, in its order.",
+        ) from error
 
 
 def _place_of(error: BaseException) -> str:

@@ -28,7 +28,7 @@ def check_exchange(experiment: Experiment, plan: Plan) -> None:
     Raises:
         ExperimentError: If the exchange is not the usual one, and there is a single replica.
     """
-    if plan.exchange != USUAL and plan.workers == 1:
+    if plan.exchange != USUAL and plan.replicas == 1:
         raise ExperimentError(
             f"one worker has no other replica for the exchange {plan.exchange}",
             field=field_of("plan", "workers", experiment.search.root),
