@@ -52,7 +52,7 @@ RACE_STEPS, RACE_S, RACE_BATCH = 100, 5.0, 64
 
 
 def make_ours(name: str, model: nn.Module, worker: Worker, lr: float) -> DataParallel:
-    options = {"period": PERIOD} if name in ("local", "diloco") else {}
+    options = {"exchange_period": PERIOD} if name in ("local", "diloco") else {}
     named = PartialPlan.of(workers=2, micro_batch=1, accumulation=1, exchange=name, **options)
     plan = with_options(named).complete()
     assert plan is not None

@@ -107,7 +107,8 @@ def train_together(rank: int, num_workers: int, meeting: str, cases: list[tuple[
 
 LIKE_SYNCHRONOUS = [
     *((name, {}) for name in EXACT),
-    ("topk", {"compression": 1}), ("local", {"period": 1}), ("plain", {"period": 1}),
+    ("topk", {"exchange_compression": 1}), ("local", {"exchange_period": 1}),
+    ("plain", {"exchange_period": 1}),
 ]  # fmt: skip
 
 
@@ -222,7 +223,7 @@ def train_apart(rank: int, num_workers: int, meeting: str) -> list[list[Tensor]]
     torch.manual_seed(0)
     model = nn.Linear(6, 3)
     settings = StepSettings(
-        loss=functional.cross_entropy, exchange=LocalSteps(plan_of("local", period=2)),
+        loss=functional.cross_entropy, exchange=LocalSteps(plan_of("local", exchange_period=2)),
         average=lambda each: MovingMean(each, 0.9),
     )  # fmt: skip
     strategy: Strategy = STRATEGIES.load("ddp")(settings)
@@ -302,8 +303,8 @@ class Sometimes(nn.Module):
 
 
 UNUSED_CASES = [
-    (None, {}), ("allreduce", {}), ("topk", {"compression": 1}), ("onebit", {}), ("powersgd", {}),
-    ("local", {"period": 3}), ("diloco", {"period": 3}),
+    (None, {}), ("allreduce", {}), ("topk", {"exchange_compression": 1}), ("onebit", {}), ("powersgd", {}),
+    ("local", {"exchange_period": 3}), ("diloco", {"exchange_period": 3}),
 ]  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from workbench.advisor.variants import alternatives, plan_with, variant_of
 from workbench.errors import ExperimentError
 from workbench.exchanges import EXCHANGES
 from workbench.experiment import Experiment
+from workbench.experiment.searched_fields import is_setting
 from workbench.plan import Hardware, Plan
 from workbench.planning.settings import resolve
 from workbench.sweeps.preflight import check
@@ -34,14 +35,14 @@ def test_options_that_are_open_are_usual_and_those_that_do_not_apply_are_left_ou
     assert plan_of(workers=2).exchange == "allreduce"
     assert plan_of(workers=2).describe().endswith("fp32, ddp")
     plan = plan_of(workers=2, exchange="powersgd")
-    assert (plan.rank, plan.compression) == (4, 0)
+    assert (plan.exchange_rank, plan.exchange_compression) == (4, 0)
     assert plan.describe().endswith("ddp, powersgd exchange, rank 4")
-    assert plan.to_json().keys() >= {"exchange", "rank"}
-    assert "compression" not in plan.to_json()
+    assert plan.to_json().keys() >= {"exchange", "exchange_rank"}
+    assert "exchange_compression" not in plan.to_json()
     assert Plan.from_json(plan.to_json()) == plan
     assert plan_of(workers=2, exchange="local").describe().endswith("ddp, local exchange, every 8 steps")
-    assert plan_of(workers=2, exchange="topk", compression=10).compression == 10
-    older = {key: value for key, value in plan.to_json().items() if key not in ("exchange", "rank")}
+    assert plan_of(workers=2, exchange="topk", exchange_compression=10).exchange_compression == 10
+    older = {key: value for key, value in plan.to_json().items() if key not in ("exchange", "exchange_rank")}
     assert Plan.from_json(older).exchange == "allreduce"
 
 
@@ -52,16 +53,23 @@ def test_options_that_are_open_are_usual_and_those_that_do_not_apply_are_left_ou
         ({"workers": 1, "exchange": "bf16"}, "plan.workers", "2 or more"),
         ({"exchange": "bf16"}, "plan.workers", "2 or more"),
         ({"workers": 2, "exchange": "powersdg"}, "plan.exchange", "powersgd"),
-        ({"workers": 2, "rank": 4}, "plan.rank", "powersgd"),
-        ({"workers": 2, "exchange": "topk", "rank": 4}, "plan.rank", "powersgd"),
-        ({"workers": 2, "exchange": "topk", "period": 4}, "plan.period", "local, diloco"),
-        ({"workers": 2, "exchange": "topk", "compression": 0}, "plan.compression", "greater than 0"),
+        ({"workers": 2, "exchange_rank": 4}, "plan.exchange_rank", "powersgd"),
+        ({"workers": 2, "exchange": "topk", "exchange_rank": 4}, "plan.exchange_rank", "powersgd"),
+        ({"workers": 2, "exchange": "topk", "exchange_period": 4}, "plan.exchange_period", "local, diloco"),
+        (
+            {"workers": 2, "exchange": "topk", "exchange_compression": 0},
+            "plan.exchange_compression",
+            "greater than 0",
+        ),
         (
             {
-                "search": {"exchange": {"choices": ["topk", "powersgd"]}, "rank": {"choices": [1, 2]}},
+                "search": {
+                    "exchange": {"choices": ["topk", "powersgd"]},
+                    "exchange_rank": {"choices": [1, 2]},
+                },
                 "workers": 2,
             },
-            "search.rank",
+            "search.exchange_rank",
             "when: {exchange: powersgd}",
         ),
     ],
@@ -100,13 +108,28 @@ def test_the_advisor_compares_only_the_exchanges_that_are_searched() -> None:
             # What was measured belongs to the variant that was to be measured.
             assert variant_of(plan_with(variant, 2, 8)) == variant
         assert len(set(found)) == len(found)
-        return {(each.get("exchange"), each.get("rank"), each.get("compression")) for each in found}
+        return {
+            (each.get("exchange"), each.get("exchange_rank"), each.get("exchange_compression"))
+            for each in found
+        }
 
     assert variants({}) == {("allreduce", 0, 0)}
     assert variants({}, exchange="powersgd") == {("powersgd", 4, 0)}
     exchanges = {"exchange": {"choices": ["allreduce", "topk", "powersgd"]}}
     assert variants(exchanges) == {("allreduce", 0, 0), ("topk", 0, 100), ("powersgd", 4, 0)}
-    ranks = {"rank": {"choices": [1, 8], "when": {"exchange": "powersgd"}}}
+    ranks = {"exchange_rank": {"choices": [1, 8], "when": {"exchange": "powersgd"}}}
     assert variants(exchanges | ranks) == {
         ("allreduce", 0, 0), ("topk", 0, 100), ("powersgd", 1, 0), ("powersgd", 8, 0),
     }  # fmt: skip
+
+
+def test_short_names_mean_the_plan_only_in_its_section() -> None:
+    """Elsewhere they may be parameters of a model, such as the rank of an adapter."""
+    given = experiment(
+        {"rank": {"choices": [8, 16]}, "period": {"low": 1, "high": 4}},
+        workers=2, exchange="powersgd", rank=2,
+    )  # fmt: skip
+    assert given.plan.exchange_rank == 2
+    assert not any(is_setting(name) for name in given.search.root)
+    with pytest.raises(ExperimentError, match=r"plan\.rank: means the same as plan\.exchange_rank"):
+        experiment(rank=2, exchange_rank=4)

@@ -32,11 +32,11 @@ BUILT_IN = {
     USUAL: Capabilities(is_exact=True),
     "bf16": Capabilities(),
     "hierarchical": Capabilities(is_exact=True),
-    "powersgd": Capabilities(scales_loss=False, options={"rank": 4}),
+    "powersgd": Capabilities(scales_loss=False, options={"exchange_rank": 4}),
     "onebit": Capabilities(scales_loss=False),
-    "topk": Capabilities(scales_loss=False, options={"compression": 100}),
-    "local": Capabilities(options={"period": 8}),
-    "diloco": Capabilities(options={"period": 32}),
+    "topk": Capabilities(scales_loss=False, options={"exchange_compression": 100}),
+    "local": Capabilities(options={"exchange_period": 8}),
+    "diloco": Capabilities(options={"exchange_period": 32}),
 }
 
 
@@ -61,7 +61,7 @@ def with_options(plan: PartialPlan, allowed: Mapping[str, Sequence[PlanValue]] |
         allowed: The values that an open option may have, by its name; None for any.
 
     Example:
-        >>> with_options(PartialPlan.of(exchange="powersgd")).get("rank")
+        >>> with_options(PartialPlan.of(exchange="powersgd")).get("exchange_rank")
         4
     """
     name = str(plan.get("exchange") or USUAL)

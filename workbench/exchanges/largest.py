@@ -23,7 +23,7 @@ class Largest(ErrorFeedback):
 
     def send(self, wanted: Tensor, parts: Mapping[str, int]) -> torch.futures.Future[Tensor]:
         """Send the largest values; see ErrorFeedback.send."""
-        places = _places_of_largest(wanted, math.ceil(wanted.numel() / self._plan.compression))
+        places = _places_of_largest(wanted, math.ceil(wanted.numel() / self._plan.exchange_compression))
         sent = wanted[places].float()
         wanted[places] -= sent
         num_values, num_replicas = wanted.numel(), self._num_replicas

@@ -27,7 +27,7 @@ class LocalSteps:
     capabilities: ClassVar[Capabilities] = BUILT_IN["local"]
 
     def __init__(self, plan: Plan) -> None:
-        self._period = plan.period
+        self._period = plan.exchange_period
 
     def setup(self, parameters: Mapping[str, nn.Parameter], replicas: Replicas) -> None:
         """Begin with parameters that are the same on every replica; see Exchange.setup."""

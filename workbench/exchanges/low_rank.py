@@ -112,5 +112,5 @@ class LowRank(ErrorFeedback):
             return 0
         rows = parameter.shape[0]
         columns = parameter.numel() // rows
-        rank = min(self._plan.rank, rows, columns)
+        rank = min(self._plan.exchange_rank, rows, columns)
         return rank if rank * (rows + columns) < rows * columns else 0

@@ -22,7 +22,8 @@ ALIASES: dict[str, tuple[str, str]] = {
     "gradient_clip_val": ("training", "clip_norm"),
     "lr_scheduler_type": ("training", "schedule"),
 }
-
+_IN_PLAN = {short: ("plan", dimension.name) for dimension in DIMENSIONS for short in dimension.short_names}
+"""Short names, which are no aliases outside of the section `plan`."""
 _LOADER_WORKERS = "num_workers"
 """In torch the processes that load data; Ray calls the processes that train by the same name."""
 
@@ -50,8 +51,9 @@ def resolve_aliases(fields: Mapping[str, Any]) -> dict[str, Any]:
     for place in (None, "training", "plan"):
         section = resolved if place is None else resolved.get(place)
         if isinstance(section, Mapping):
-            for alias in [name for name in section if name in ALIASES]:
-                _move(resolved, place, alias)
+            known = ALIASES | _IN_PLAN if place == "plan" else ALIASES
+            for alias in [name for name in section if name in known]:
+                _move(resolved, place, alias, *known[alias])
     return resolved
 
 
@@ -87,9 +89,8 @@ def _rename_parents(domain: Any, search: Mapping[str, Any]) -> Any:
     }
 
 
-def _move(resolved: dict[str, Any], place: str | None, alias: str) -> None:
-    """Move one aliased setting, in place."""
-    section, name = ALIASES[alias]
+def _move(resolved: dict[str, Any], place: str | None, alias: str, section: str, name: str) -> None:
+    """Move one aliased setting to a section and name, in place."""
     if place is None:
         value = resolved.pop(alias)
     else:

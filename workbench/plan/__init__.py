@@ -114,6 +114,7 @@ class Plan:
         "In which order a stage computes: 1f1b holds fewer activations than gpipe.",
         choices=("1f1b", "gpipe"),
         unmentioned="1f1b",
+        short_names=("schedule",),
         candidates=lambda hardware: ("1f1b",),
     )
     exchange: str = declare(
@@ -126,16 +127,22 @@ class Plan:
         # Others need more steps to the same loss: they are compared where an experiment searches them.
         candidates=lambda hardware: ("allreduce",),
     )
-    rank: int = declare_exchange_option(
-        "Rank at which powersgd sends the gradient of a matrix; auto: 4.", "rank {}"
+    exchange_rank: int = declare_exchange_option(
+        "Rank at which powersgd sends the gradient of a matrix; auto: 4.",
+        "rank {}",
+        short_names=("rank",),
     )
-    compression: int = declare_exchange_option(
-        "Of how many gradient values topk sends one; auto: 100.", "1 in {}", unit="values"
+    exchange_compression: int = declare_exchange_option(
+        "Of how many gradient values topk sends one; auto: 100.",
+        "1 in {}",
+        unit="values",
+        short_names=("compression",),
     )
-    period: int = declare_exchange_option(
+    exchange_period: int = declare_exchange_option(
         "Steps after which replicas agree with local or diloco; auto: 8 or 32.",
         "every {} steps",
         unit="steps",
+        short_names=("period",),
     )
 
     @property

@@ -39,6 +39,7 @@ class Dimension:
         wording: How `Plan.describe` writes a value; "" for the sizes, which it writes as a product.
         unmentioned: The value that `Plan.describe` leaves out.
         aliases: Names of the same setting in other tools.
+        short_names: Names in the section `plan`; elsewhere they may be parameters of a model.
         changes_result: Whether another value changes what is computed, not only how fast.
         advised_for: Why the advisor may try other values: for speed, to save memory where plans do not fit
             otherwise, or for nothing.
@@ -56,6 +57,7 @@ class Dimension:
     wording: str = "{}"
     unmentioned: PlanValue | None = None
     aliases: tuple[str, ...] = ()
+    short_names: tuple[str, ...] = ()
     changes_result: bool = False
     advised_for: AdvisedFor = "nothing"
     candidates: Callable[[Hardware], tuple[PlanValue, ...]] | None = None
@@ -98,9 +100,11 @@ def declare(default: PlanValue, description: str, **declared: Any) -> Any:
     return dataclasses.field(default=default, metadata={"dimension": declared})
 
 
-def declare_exchange_option(description: str, wording: str, unit: str | None = None) -> Any:
+def declare_exchange_option(
+    description: str, wording: str, *, unit: str | None = None, short_names: tuple[str, ...]
+) -> Any:
     """Declare what belongs to some exchanges only."""
     return declare(
         0, description, wording=wording, unit=unit, unmentioned=0, changes_result=True, advised_for="speed",
-        candidates=lambda hardware: (0,), option_of="exchange",
+        candidates=lambda hardware: (0,), option_of="exchange", short_names=short_names,
     )  # fmt: skip

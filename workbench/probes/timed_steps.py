@@ -136,7 +136,7 @@ class TimedSteps:
 
     def _mean_step(self) -> dict[str, float]:
         """Make a step, or those of a period at the end of which replicas agree; return the seconds of one."""
-        period = max(1, self._parts.settings.plan.period)
+        period = max(1, self._parts.settings.plan.exchange_period)
         made = [self._step(next(self._batches)) for _ in range(period)]
         return {part: sum(step[part] for step in made) / period for part in made[0]}
 
