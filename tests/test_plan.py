@@ -188,3 +188,10 @@ def test_candidates_and_defaults_are_values_of_their_dimension(dimension: Any) -
     for hardware in (Hardware(), Hardware(has_gpu=True), Hardware(has_gpu=True, has_bf16=True)):
         candidates = () if dimension.candidates is None else dimension.candidates(hardware)
         assert all(dimension.accepts(value) for value in candidates)
+
+
+def test_what_applies_of_a_plan_can_be_written_into_an_experiment() -> None:
+    for exchange, options in (("allreduce", {}), ("powersgd", {"exchange_rank": 4})):
+        plan = PartialPlan.of_plan(Plan(workers=2, exchange=exchange, **options)).applicable()
+        assert PlanSettings(**dict(plan.values)).decided == plan
+        assert ("exchange_rank" in plan) == bool(options)

@@ -24,7 +24,7 @@ from workbench.experiment import Experiment
 from workbench.formatting import format_count, format_duration, format_rate
 from workbench.performance.goodput import efficiency
 from workbench.performance.noise import MAX_NOISE_SCALES
-from workbench.plan import Plan
+from workbench.plan import PartialPlan, Plan
 from workbench.planning.own_code import PREFIX
 from workbench.workers.admission import Placement
 
@@ -267,7 +267,8 @@ def _would_change(found: Findings, plan: Plan, lr: float, candidates: Sequence[C
 
 def _settings(found: Findings, plan: Plan, lr: float) -> dict[str, JsonValue]:
     """Return what to set in the experiment: what was open, and nothing else."""
-    values: dict[str, JsonValue] = {f"plan.{name}": value for name, value in plan.items()}
+    decided = PartialPlan.of_plan(plan).applicable().values
+    values: dict[str, JsonValue] = {f"plan.{name}": value for name, value in decided}
     values["training.global_batch"] = plan.global_batch
     if plan.workers > 1 and found.placement == "spread":
         values["resources.placement"] = found.placement

@@ -251,9 +251,8 @@ class PartialPlan:
         An option that does not apply is left out.
         """
         stored: dict[str, JsonValue] = {}
-        for name, value in self.values:
-            if _BY_NAME[name].option_of is None or value:
-                stored[name] = value
+        for name, value in self.applicable().values:
+            stored[name] = value
             if name == SIZES[-1] and self.global_batch is not None:
                 stored["global_batch"] = self.global_batch
         return stored
@@ -272,6 +271,12 @@ class PartialPlan:
     def only(self, names: Collection[str]) -> PartialPlan:
         """Return what is decided of some dimensions."""
         return PartialPlan(tuple(item for item in self.values if item[0] in names))
+
+    def applicable(self) -> PartialPlan:
+        """Return what is decided, without options of an exchange that does not have them."""
+        return PartialPlan(
+            tuple((name, value) for name, value in self.values if value or _BY_NAME[name].option_of is None)
+        )
 
     def without(self, *names: str) -> PartialPlan:
         """Return what is decided of all other dimensions."""

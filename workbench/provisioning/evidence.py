@@ -119,7 +119,7 @@ def _evidence(
         ).plan  # fmt: skip
     if variant_of(usual) not in knowledge.variants:
         usual = plan_with(knowledge.variants[0], usual.workers, usual.micro_batch, usual.accumulation)
-    decided: dict[str, Any] = {f"plan.{name}": value for name, value in variant_of(usual).values}
+    decided: dict[str, Any] = {f"plan.{name}": value for name, value in variant_of(usual).applicable().values}
     decided["training.global_batch"] = usual.global_batch
     apply_settings(experiment, decided)  # refused here rather than for each machine
     return Evidence(run_id, device, knowledge, usual, samples, decided)
