@@ -191,7 +191,7 @@ def test_candidates_and_defaults_are_values_of_their_dimension(dimension: Any) -
 
 
 def test_what_applies_of_a_plan_can_be_written_into_an_experiment() -> None:
-    for given in (Plan(workers=2), Plan(workers=2, exchange="powersgd", exchange_rank=4)):
-        plan = PartialPlan.of_plan(given).applicable()
+    for complete in (Plan(workers=2), Plan(workers=2, exchange="powersgd", exchange_rank=4)):
+        plan = PartialPlan.of_plan(complete).applicable()
         assert PlanSettings(**dict(plan.values)).decided == plan
-        assert ("exchange_rank" in plan) == (given.exchange == "powersgd")
+        assert ("exchange_rank" in plan) == (complete.exchange == "powersgd")

@@ -65,10 +65,18 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "recompute": st.sampled_from(["auto", "none", "blocks"]),
         "strategy": st.sampled_from(["auto", "ddp", "zero1", "fsdp"]),
         "compile": st.sampled_from(["auto", "none", "default"]),
+        "loaders": st.sampled_from(["auto", 0, 2]),
+        "stages": st.sampled_from(["auto", 1, 2]),
+        "pipeline_schedule": st.sampled_from(["auto", "1f1b", "gpipe"]),
+        "exchange": st.sampled_from(["auto", "allreduce", "powersgd"]),
+        "exchange_rank": st.sampled_from(["auto", 2]),
+        "exchange_compression": st.sampled_from(["auto", 10]),
+        "exchange_period": st.sampled_from(["auto", 4]),
     },
     "budget": {
         "trials": st.none() | st.integers(1, 99),
         "time": st.none() | _SECONDS,
+        "gpu_time": st.none() | _SECONDS,
         "plateau": st.none() | st.integers(1, 9),
     },
     "early_stop": {
