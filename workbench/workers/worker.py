@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import ray
+import threadpoolctl
 
 from workbench.errors import RunError, WorkbenchError
 from workbench.events import Event, LogMatched, Noted, Reason, TrialEnded, TrialReported
@@ -97,6 +98,8 @@ class Worker:
         caller_environment.enter(variables)
         for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
             os.environ[name] = str(cpus)
+        if "numpy" in sys.modules:  # in a process that was started ahead, before it read the variables
+            threadpoolctl.threadpool_limits(cpus, user_api="blas")
         if gpus == 0:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""
         keep_freed_memory()
