@@ -172,7 +172,7 @@ def measure_before_trials(store: Store, ledger: Ledger) -> AdvisedPlans | None:
     advice = dataclasses.replace(
         advice,
         measured=(*advice.measured, *compared),
-        settings={f"plan.{name}": value for name, value in decided.values}
+        settings={f"plan.{name}": value for name, value in decided.applicable().values}
         | ({"resources.placement": measurer.placement} if measurer.placements_s else {}),
     )
     forecast = _describe_forecast(experiment, plans, samples, around, measurer.reference.state_bytes)
