@@ -125,7 +125,7 @@ def test_a_sweep_measures_first_and_its_trials_follow(store: Store, free_pool: N
     ledger = Ledger(store, sweep.run_id)
     again = read_advised_plans(store, ledger)
     assert again is not None
-    assert dict(again.plan_for({"lr": 0.01}).values) == {
+    assert dict(again.plan_for({"lr": 0.01}).applicable().values) == {
         path.removeprefix("plan."): value for path, value in settings.items()
     }
 
