@@ -85,7 +85,7 @@ class DecodedImages:
         return {**self.__dict__, "_file": None}
 
     def __del__(self) -> None:
-        if self._file is not None:
+        if self._file is not None and os is not None:  # None while the interpreter ends
             os.close(self._file)
 
 
