@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # runs and tests start hundreds of processes that import the package
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check docs front-end format slow gpu bridges compat cluster-demo faults bench bench-advisor bench-choice bench-data bench-scripts bench-search clean
+.PHONY: help env demo test check docs front-end format slow gpu bridges compat cluster-demo faults bench bench-advisor bench-choice bench-data bench-exchanges bench-scripts bench-search clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
