@@ -81,7 +81,8 @@ def carry_out(store: Store, function: Callable[..., Any], trials: list[dict[str,
 
 
 @pytest.fixture
-def store(tmp_path: Path):
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)  # where the journals of trials are written
     with Store.open(str(tmp_path / "store.sqlite")) as store:
         yield store
 
