@@ -34,14 +34,14 @@ def replenish(number: int | None = None) -> None:
     Args:
         number: How many; None for WORKBENCH_SPARE_PROCESSES, as it was set where the head was started, or 2.
     """
-    if not local_head.is_attached():
-        return
-    missing = (_number_of_user() if number is None else number) - len(idle())
-    if missing > 0:
-        try:
+    try:
+        if not local_head.is_attached():
+            return
+        missing = (_number_of_user() if number is None else number) - len(idle())
+        if missing > 0:
             _start(missing)
-        except Exception as error:  # one of gRPC, or Ray renamed something
-            logger.warning("Ray starts no processes ahead: %s", error)
+    except Exception as error:  # the head has just ended, gRPC fails, or Ray renamed something
+        logger.warning("Ray starts no processes ahead: %s", error)
 
 
 def idle() -> list[psutil.Process]:

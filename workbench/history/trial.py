@@ -127,14 +127,14 @@ class Trial:
         """The training time over all attempts in seconds; None if it has not started."""
         if self.started_unix_s is None:
             return None
-        return self.trained_s + self._attempt_s(self.last_event_unix_s)
+        return self.trained_s + self.attempt_s(self.last_event_unix_s)
 
     def gpu_s(self, now_unix_s: float) -> float:
         """Return how long its workers have held GPUs, in seconds, summed over the GPUs."""
         until_unix_s = now_unix_s if self.state == "running" else self.last_event_unix_s
-        return self.earlier_gpu_s + self.num_gpus * self._attempt_s(until_unix_s)
+        return self.earlier_gpu_s + self.num_gpus * self.attempt_s(until_unix_s)
 
-    def _attempt_s(self, until_unix_s: float) -> float:
+    def attempt_s(self, until_unix_s: float) -> float:
         """Return how long the last attempt has taken, unless sums include it already."""
         return 0.0 if self.attempt_counted else max(0.0, until_unix_s - self.attempt_unix_s)
 
@@ -232,8 +232,8 @@ def apply_to_trial(
             trial.state = "waiting"
             trial.decided_plan |= PartialPlan.from_json(event.next_plan)
             trial.setbacks.append(event)
-            trial.trained_s += trial._attempt_s(trial.last_event_unix_s)
-            trial.earlier_gpu_s += trial.num_gpus * trial._attempt_s(event.time_unix_s)
+            trial.trained_s += trial.attempt_s(trial.last_event_unix_s)
+            trial.earlier_gpu_s += trial.num_gpus * trial.attempt_s(event.time_unix_s)
             trial.attempt_counted = True
         case TrialResized():
             trial.resizes.append(Resize(event))

@@ -113,7 +113,7 @@ def _usual_wait_s(history: History) -> float:
 def _running(history: History, trial: Trial, ended: Sequence[Trial], now_unix_s: float) -> _Running | None:
     """Return for how long a trial still trains, or None where nothing lets that expect."""
     is_waiting = trial.state == "waiting"  # between two attempts
-    age_s = trial.trained_s + (0.0 if is_waiting else max(0.0, now_unix_s - trial.attempt_unix_s))
+    age_s = trial.trained_s + trial.attempt_s(now_unix_s)
     total = _total(history, trial, ended)
     pace = None if total is None else _pace(trial, ended, total)
     if total is None or pace is None:
