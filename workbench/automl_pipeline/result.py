@@ -30,6 +30,7 @@ from workbench.runs.handle import Run, attach
 from workbench.runs.notebook_output import bundle
 from workbench.runs.progress import progress_of
 from workbench.runs.waiting_view import is_shown_in_this_cell, waiting_for
+from workbench.runs.written_file import linked
 from workbench.store import Store
 from workbench.store.objects import read_objects
 
@@ -241,6 +242,23 @@ class AutoML:
     def notes(self) -> tuple[str, ...]:
         """What the user should know about the data."""
         return self._held_out.notes
+
+    def export(self, folder: str | Path, *, force: bool = False) -> Path:
+        """Write the result as a bundle: one ONNX graph from the columns as they are to the prediction.
+
+        Args:
+            folder: A folder that is empty or does not exist.
+            force: Write into a folder that is not empty; files of the same names are replaced.
+
+        Raises:
+            RunError: If there is no result yet, it cannot be exported, or the folder is not empty.
+        """
+        from workbench.automl_pipeline.exported_ensemble import write_ensemble
+
+        values = {**self._validated(self._chosen.predicted), **self._test}
+        parts = (self.run, self._chosen, self._learning, self._held_out)
+        write_ensemble(*parts, Path(folder), label=self._label, values=values, force=force)
+        return linked(Path(folder))
 
     def report(self, path: str | Path | None = None) -> Path:
         """Write the report of the run as one self-contained page; arguments as in `Run.report`."""

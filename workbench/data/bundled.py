@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from pydantic import Field
 
 from workbench.data.cache import Cached, cached
+from workbench.data.columns import Column
 from workbench.data.options import DatasetOptions
-from workbench.data.splits import ArraySplit, Datasets, Task, split_indices, standardise
+from workbench.data.reading import Reading, some_of
+from workbench.data.splits import ArraySplit, Datasets, Task, moments, split_indices, standardise
 
 
 class BundledOptions(DatasetOptions):
@@ -32,6 +36,14 @@ class DigitsOptions(BundledOptions):
         made = cached("digits", {}, _read_digits, code=[__file__], folder=cache)
         return _classification("digits", made, self.validation_fraction, seed, axis=None)
 
+    def reading(self, *, seed: int) -> Reading:
+        """Return how pixels from 0 to 16 are standardised; see DatasetOptions.reading."""
+        made = _read_digits().arrays
+        inputs, train = made["inputs"], _split(made, self.validation_fraction, seed)[0]
+        indices = some_of(len(train))
+        mean, deviation = moments(inputs, train, axis=None)
+        return Reading({"inputs": inputs[train[indices]]}, indices, mean=float(mean), scale=float(deviation))
+
 
 class BreastCancerOptions(BundledOptions):
     """569 tumours with 30 features each, standardised with the train split's statistics; two classes."""
@@ -40,6 +52,26 @@ class BreastCancerOptions(BundledOptions):
         """Load and split the data set; see DatasetOptions.load."""
         made = cached("breast_cancer", {}, _read_breast_cancer, code=[__file__], folder=cache)
         return _classification("breast_cancer", made, self.validation_fraction, seed, axis=0)
+
+    def reading(self, *, seed: int) -> Reading:
+        """Return how each measurement is standardised, by its name; see DatasetOptions.reading."""
+        from sklearn.datasets import load_breast_cancer
+
+        bunch: Any = load_breast_cancer()
+        made = _read_breast_cancer().arrays
+        inputs, train = made["inputs"], _split(made, self.validation_fraction, seed)[0]
+        indices = some_of(len(train))
+        means, deviations = moments(inputs, train, axis=0)
+        names = [str(name) for name in bunch["feature_names"]]
+        columns = tuple(
+            Column(name, "number", float(mean), float(deviation))
+            for name, mean, deviation in zip(names, means, deviations, strict=True)
+        )
+        chosen = inputs[train[indices]]
+        return Reading(
+            {name: chosen[:, place] for place, name in enumerate(names)}, indices, columns,
+            target="diagnosis",
+        )  # fmt: skip
 
 
 def _read_digits() -> Cached:
@@ -62,9 +94,7 @@ def _classification(
     name: str, made: Cached, validation_fraction: float, seed: int, *, axis: int | None
 ) -> Datasets:
     targets = made.arrays["targets"]
-    train, validation = split_indices(
-        len(targets), validation_fraction=validation_fraction, seed=seed, classes=targets
-    )
+    train, validation = _split(made.arrays, validation_fraction, seed)
     inputs = standardise(made.arrays["inputs"], train, axis=axis)
     return Datasets(
         name=name,
@@ -75,3 +105,10 @@ def _classification(
         num_outputs=len(made.facts["class_names"]),
         class_names=tuple(made.facts["class_names"]),
     )
+
+
+def _split(
+    arrays: Mapping[str, np.ndarray], validation_fraction: float, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
+    targets = arrays["targets"]
+    return split_indices(len(targets), validation_fraction=validation_fraction, seed=seed, classes=targets)

@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 Cycle = Literal["year", "week", "day"]
 
 ISO = "ISO8601"
-_DAYS: dict[Cycle, float] = {"year": 365.2425, "week": 7.0, "day": 1.0}
-_NS_PER_DAY = 86_400e9
+DAYS: dict[Cycle, float] = {"year": 365.2425, "week": 7.0, "day": 1.0}
+NS_PER_DAY = 86_400e9
 # The weekday of the first day of 1970; weeks begin on Monday, which is 0.
-_THURSDAY = 3
+THURSDAY = 3
 # Number of texts to guess formats from, because the first ones may not be dates.
 _NUM_GUESSED_FROM = 5
 _WORDS = {
@@ -120,11 +120,11 @@ def cycles_of(times_ns: np.ndarray) -> tuple[Cycle, ...]:
     Args:
         times_ns: Nanoseconds since 1970, none missing.
     """
-    span_days = float(np.ptp(times_ns)) / _NS_PER_DAY if len(times_ns) else 0.0
+    span_days = float(np.ptp(times_ns)) / NS_PER_DAY if len(times_ns) else 0.0
     return tuple(
         cycle
         for cycle in get_args(Cycle)
-        if span_days >= _DAYS[cycle] and max(np.ptp(each) for each in place_in(cycle, times_ns)) > 1e-6
+        if span_days >= DAYS[cycle] and max(np.ptp(each) for each in place_in(cycle, times_ns)) > 1e-6
     )
 
 
@@ -135,9 +135,9 @@ def place_in(cycle: Cycle, times_ns: np.ndarray) -> tuple[np.ndarray, np.ndarray
         cycle: The cycle; a week has seven places, year and day are continuous.
         times_ns: Nanoseconds since 1970.
     """
-    days = times_ns / _NS_PER_DAY
-    place = np.floor(days) + _THURSDAY if cycle == "week" else days
-    angle = 2.0 * np.pi * place / _DAYS[cycle]
+    days = times_ns / NS_PER_DAY
+    place = np.floor(days) + THURSDAY if cycle == "week" else days
+    angle = 2.0 * np.pi * place / DAYS[cycle]
     return np.sin(angle), np.cos(angle)
 
 

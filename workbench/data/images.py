@@ -11,6 +11,7 @@ from pydantic import Field
 
 from workbench.data.decoded import DecodedImages, is_worth_keeping, open_decoded
 from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.reading import Reading, some_of
 from workbench.data.splits import Datasets, Task, split_indices
 from workbench.errors import DataError, ExperimentError
 
@@ -22,6 +23,8 @@ PARTS = {
 }
 _MADE_WITH = "RGB or L, bilinear, 1"
 """Changes whenever pixels are made differently from the same file."""
+_MIDDLE = 127.5
+"""The value of a pixel that becomes 0."""
 Listed = tuple[tuple[str, ...], np.ndarray, np.ndarray]
 
 
@@ -84,6 +87,13 @@ class ImagesOptions(DatasetOptions):
             class_names=names,
         )
 
+    def reading(self, *, seed: int) -> Reading:
+        """Return how pixels from 0 to 255 become inputs; see DatasetOptions.reading."""
+        train = self.load(seed=seed, cache=None).train
+        indices = some_of(min(len(train), 200))
+        pixels = np.asarray(train.batch(indices)[0]) * _MIDDLE + _MIDDLE
+        return Reading({"inputs": pixels.round()}, indices, mean=_MIDDLE, scale=_MIDDLE)
+
     def _split(self, listed: Listed, cache: Path | None) -> FolderSplit:
         _, files, targets = listed
         split = FolderSplit(files, targets, self.size, self.channels)
@@ -120,7 +130,7 @@ class FolderSplit:
             DataError: If a file cannot be decoded; it names the file.
         """
         images = np.stack([self._pixels(int(index)) for index in indices])
-        return images.astype(np.float32) / 127.5 - 1.0, self.targets[indices]
+        return images.astype(np.float32) / _MIDDLE - 1.0, self.targets[indices]
 
     def part(self, indices: np.ndarray) -> FolderSplit:
         """Return the images at `indices`, which share what is kept of all of them."""

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 from typing_extensions import Self
 
+from workbench.data.reading import Reading
 from workbench.data.splits import Datasets, Task
 from workbench.errors import DataError, ExperimentError
 from workbench.experiment.refusals import refusal
@@ -54,6 +55,17 @@ class DatasetOptions(BaseModel, ABC):
 
     def find_task(self) -> Task | None:
         """Return the task without loading the data set; None if that is not possible."""
+        return None
+
+    def reading(self, *, seed: int) -> Reading | None:
+        """Return how samples become inputs of a model; None where they are used as they are.
+
+        Args:
+            seed: Seed of the division into train and validation.
+
+        Raises:
+            DataError: If the source is missing or cannot be read or understood.
+        """
         return None
 
     def written_rows(self, num_rows: int) -> tuple[list[str], list[list[str]]] | None:

@@ -193,9 +193,17 @@ def standardise(inputs: np.ndarray, train: np.ndarray, *, axis: int | tuple[int,
     Returns:
         The samples as float32; a feature that is constant in train becomes 0 there.
     """
+    mean, scale = moments(inputs, train, axis=axis)
+    return ((inputs - mean) / scale).astype(np.float32)
+
+
+def moments(
+    inputs: np.ndarray, train: np.ndarray, *, axis: int | tuple[int, ...] | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return what `standardise` subtracts, and what it divides by; arguments as there."""
     known = inputs[train].astype(np.float64)
     mean, deviation = np.asarray(known.mean(axis=axis)), np.asarray(known.std(axis=axis))
-    return ((inputs - mean) / divisor(mean, deviation)).astype(np.float32)
+    return mean, divisor(mean, deviation)
 
 
 def divisor(mean: np.ndarray, deviation: np.ndarray) -> np.ndarray:

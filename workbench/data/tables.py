@@ -6,6 +6,7 @@ All statistics (means, categories, frequencies) are learnt from the train rows o
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, cast
 
@@ -13,9 +14,10 @@ import numpy as np
 from pydantic import Field
 
 from workbench.data.cache import Cached, cached, file_stamp
-from workbench.data.columns import check_numbers, learn_column
+from workbench.data.columns import Column, check_numbers, learn_column
 from workbench.data.dates import date_format_of
 from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.reading import Reading, some_of
 from workbench.data.splits import ArraySplit, Datasets, Task, divisor, split_indices
 from workbench.errors import DataError, WorkbenchError
 
@@ -99,6 +101,18 @@ class TableOptions(DatasetOptions):
         except (OSError, WorkbenchError):  # loading it reports this
             return None
 
+    def reading(self, *, seed: int) -> Reading:
+        """Return how columns are encoded; see DatasetOptions.reading."""
+        table = read_table(existing_path(self.path))
+        learnt = _learn(table, self, seed)
+        indices = some_of(len(learnt.train))
+        rows = table.iloc[learnt.train[indices]].rename(columns=str)
+        return Reading(
+            {column.name: column_of(rows, column.name).to_numpy() for column in learnt.columns}, indices,
+            learnt.columns, target=self.target, target_mean=learnt.target_mean,
+            target_scale=learnt.target_scale,
+        )  # fmt: skip
+
     def written_rows(self, num_rows: int) -> tuple[list[str], list[list[str]]] | None:
         """Return the first rows of the file; see DatasetOptions.written_rows."""
         table = read_table(existing_path(self.path), num_rows).head(num_rows)
@@ -171,23 +185,12 @@ def column_of(table: pd.DataFrame, name: str) -> pd.Series:
 
 
 def _encode(table: pd.DataFrame, options: TableOptions, seed: int) -> Cached:
-    _check(table, options)
-    target = column_of(table, options.target)
-    task = detect_task(target) if options.task == "auto" else options.task
-    class_names, classes = number_classes(target) if task == "classification" else ([], None)
-    train, validation = split_indices(
-        len(table), validation_fraction=options.validation_fraction, seed=seed, classes=classes
-    )
-    columns = [
-        learn_column(
-            column.iloc[train], max_categories=options.max_categories, date_format=date_format_of(column)
-        ).encode(column)
-        for name in table.columns
-        if name != options.target and name not in options.drop
-        for column in (column_of(table, name),)
-    ]
-    inputs = np.concatenate(columns, axis=1).astype(np.float32)
-    targets = _numbers(target, train, options.standardise_target) if classes is None else classes
+    learnt = _learn(table, options, seed)
+    train, validation, class_names = learnt.train, learnt.validation, learnt.class_names
+    named = {str(name): name for name in table.columns}
+    parts = [column.encode(column_of(table, named[column.name])) for column in learnt.columns]
+    inputs = np.concatenate(parts, axis=1).astype(np.float32)
+    targets = learnt.targets
     # Kept apart, so that each split of a large table is memory-mapped rather than copied.
     arrays = {
         "train_inputs": inputs[train],
@@ -195,7 +198,47 @@ def _encode(table: pd.DataFrame, options: TableOptions, seed: int) -> Cached:
         "validation_inputs": inputs[validation],
         "validation_targets": targets[validation],
     }
-    return Cached(arrays, {"task": task, "class_names": class_names})
+    return Cached(arrays, {"task": learnt.task, "class_names": class_names})
+
+
+@dataclass(frozen=True)
+class _Learnt:
+    """How a table is divided, and how its columns and its target are encoded."""
+
+    task: Task
+    class_names: list[str]
+    columns: tuple[Column, ...]
+    train: np.ndarray
+    validation: np.ndarray
+    targets: np.ndarray
+    target_mean: float = 0.0
+    target_scale: float = 1.0
+
+
+def _learn(table: pd.DataFrame, options: TableOptions, seed: int) -> _Learnt:
+    _check(table, options)
+    target = column_of(table, options.target)
+    task = detect_task(target) if options.task == "auto" else options.task
+    class_names, classes = number_classes(target) if task == "classification" else ([], None)
+    train, validation = split_indices(
+        len(table), validation_fraction=options.validation_fraction, seed=seed, classes=classes
+    )
+    columns = tuple(
+        learn_column(
+            column.iloc[train], max_categories=options.max_categories, date_format=date_format_of(column)
+        )
+        for name in table.columns
+        if name != options.target and name not in options.drop
+        for column in (column_of(table, name),)
+    )
+    if classes is not None:
+        return _Learnt(task, class_names, columns, train, validation, classes)
+    values, mean, scale = _numbers(target), 0.0, 1.0
+    if options.standardise_target:
+        mean = values[train].mean()
+        scale = float(divisor(np.asarray(mean), np.asarray(values[train].std())))
+        values = (values - mean) / scale
+    return _Learnt(task, [], columns, train, validation, values.astype(np.float32), float(mean), scale)
 
 
 def _check_columns(table: pd.DataFrame, options: TableOptions) -> None:
@@ -277,7 +320,7 @@ def _sort_numbers(names: list[str]) -> list[str]:
         return sorted(names)
 
 
-def _numbers(target: pd.Series, train: np.ndarray, standardised: bool) -> np.ndarray:
+def _numbers(target: pd.Series) -> np.ndarray:
     try:
         values = target.to_numpy(dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -288,9 +331,4 @@ def _numbers(target: pd.Series, train: np.ndarray, standardised: bool) -> np.nda
         ) from error
     if not np.isfinite(values).all():
         raise DataError(f"{target.name!r} holds infinite values", field="data.target")
-    return (_standardised(values, train) if standardised else values).astype(np.float32)
-
-
-def _standardised(values: np.ndarray, train: np.ndarray) -> np.ndarray:
-    mean, deviation = values[train].mean(), values[train].std()
-    return (values - mean) / divisor(np.asarray(mean), np.asarray(deviation))
+    return values

@@ -11,6 +11,7 @@ from typing_extensions import Self
 
 from workbench.data.cache import Cached, cached, file_stamp
 from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.reading import Reading, some_of
 from workbench.data.splits import Datasets, Task, TokenSplit
 from workbench.errors import DataError, ExperimentError
 
@@ -77,6 +78,12 @@ class TextOptions(DatasetOptions):
             vocabulary_size=len(vocabulary),
             class_names=vocabulary,
         )
+
+    def reading(self, *, seed: int) -> Reading:
+        """Return which characters the token ids stand for; see DatasetOptions.reading."""
+        datasets = self.load(seed=seed, cache=None)
+        indices = some_of(min(len(datasets.train), 100))
+        return Reading({"inputs": datasets.train.batch(indices)[0]}, indices, vocabulary=datasets.class_names)
 
     def _files(self) -> list[Path]:
         if self.path is None:

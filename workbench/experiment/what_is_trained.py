@@ -7,11 +7,23 @@ from typing import TYPE_CHECKING
 from workbench.errors import ExperimentError
 from workbench.experiment.command import check_command
 from workbench.experiment.own_advice import check_own_advice
+from workbench.plan import PlanValue
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
 
 _OF_OPTIMIZERS = ("optimizer", "momentum", "weight_decay", "optimizer_options", "parameter_groups", "adapter")
+# What a plan may hold by dimension, why nothing else, and the next step.
+_PLAN_OF_OWN_STEPS: dict[str, tuple[tuple[PlanValue, ...], str, str]] = {
+    "compile": (
+        ("none",),
+        "own steps call their modules themselves",
+        "Remove it, and call torch.compile in configure.",
+    ),
+    "stages": ((1,), "own steps call their modules themselves", "Remove it."),
+    "exchange": (("allreduce",), "own steps exchange their gradients themselves", "Remove it."),
+    "strategy": (("single", "ddp"), "own steps need the whole model on each worker", "Remove the others."),
+}
 _OF_PROGRAMS = ("stop_grace", "max_log_size")
 
 
@@ -103,29 +115,14 @@ def _check_own_steps(experiment: Experiment) -> None:
                 "own steps make their optimizers themselves", field=f"training.{name}",
                 next_step="Remove it, or pass it to the class: under train, beside its name.",
             )  # fmt: skip
-    if "compile" in experiment.search.root or experiment.plan.decided.get("compile") not in (None, "none"):
-        raise ExperimentError(
-            "own steps call their modules themselves", field="plan.compile", allowed="none",
-            next_step="Remove it, and call torch.compile in configure.",
-        )  # fmt: skip
-    if "stages" in experiment.search.root or experiment.plan.decided.stages > 1:
-        raise ExperimentError(
-            "own steps call their modules themselves", field="plan.stages", allowed="1",
-            next_step="Remove it.",
-        )  # fmt: skip
-    if "exchange" in experiment.search.root or experiment.plan.decided.get("exchange") not in (
-        None,
-        "allreduce",
-    ):
-        raise ExperimentError(
-            "own steps exchange their gradients themselves", field="plan.exchange", allowed="auto, allreduce"
-        )
-    if experiment.plan.decided.get("strategy") not in (None, "single", "ddp"):
-        raise ExperimentError(
-            "own steps need the whole model on each worker",
-            field="plan.strategy",
-            allowed="auto, single or ddp",
-        )
+    for name, (allowed, reason, next_step) in _PLAN_OF_OWN_STEPS.items():
+        searched, written = experiment.search.root.get(name), experiment.plan.decided.get(name)
+        values = [written] if searched is None else searched.values() or []
+        if any(value not in (None, *allowed) for value in values):
+            raise ExperimentError(
+                reason, field=f"{'plan' if searched is None else 'search'}.{name}",
+                allowed=[str(value) for value in allowed], next_step=next_step,
+            )  # fmt: skip
 
 
 def _check_program(experiment: Experiment) -> None:

@@ -17,7 +17,7 @@ from workbench.models.configurations import BoostedTreesConfiguration, ForestCon
 from workbench.models.stages import fit_stages
 
 # A class that no tree of a forest voted for is unlikely, not impossible.
-_MIN_PROBABILITY = 1e-3
+MIN_PROBABILITY = 1e-3
 _NODE_BUFFERS = ("feature", "threshold", "left", "right", "value")
 _BUFFERS = (*_NODE_BUFFERS, "roots", "start", "depth", "votes")
 
@@ -77,7 +77,7 @@ class TreeEnsemble(nn.Module):
             goes_left = rows.gather(1, self.feature[node]) <= self.threshold[node]
             node = torch.where(goes_left, self.left[node], self.right[node])
         total = self.start + self.value[node].sum(dim=1)
-        return total.clamp_min(_MIN_PROBABILITY).log() if bool(self.votes) else total
+        return total.clamp_min(MIN_PROBABILITY).log() if bool(self.votes) else total
 
 
 def _make_room(model: nn.Module, state: Mapping[str, Any], prefix: str, *_: Any) -> None:

@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
+
+from tests.services.served import write_table_bundle
+from workbench.deploy.card import Card, Input, Output, read_card
+from workbench.deploy.predictor import Answers, Predictor
+from workbench.deploy.serving.openapi import answer_schema, describe_server, row_schema
+from workbench.deploy.serving.rows import (
+    RequestError,
+    RowReader,
+    RowsError,
+    answers_as_json,
+    feeds_of_rows,
+    parse_rows,
+)
+
+ROW: dict[str, Any] = {"age": 3, "animal": "cat", "note": "x", "born": "2020-01-01"}
+PIXELS = Card(
+    name="digits", run_id="r", trained_on="digits", task="classification", model="convnet", opset=18,
+    inputs=(Input(name="pixels", kind="array", shape=(2, 3), dtype="float32"),),
+    outputs=(Output(name="outputs", kind="classes", shape=(2,), classes=("a", "b")),),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_table_bundle(tmp_path_factory.mktemp("bundles") / "animals")
+
+
+def test_rows_are_answered_as_offline(folder: Path) -> None:
+    predictor = Predictor.open(folder)
+    rows = [
+        ROW, ROW | {"age": 2.5, "animal": "bird"}, ROW | {"age": True, "born": None},
+        ROW | {"note": None, "animal": None},
+    ]  # fmt: skip
+    read = RowReader(predictor.card).read(rows)
+    online = answers_as_json(predictor.card, predictor.compute(feeds_of_rows(predictor.card, read)))
+    offline = predictor.predict({name: [row[name] for row in rows] for name in ROW})
+    assert [answer["values"]["years"] for answer in online] == offline.values.tolist() == [103, 2.5, 102, 3]
+
+
+def test_what_training_never_saw_is_noted(folder: Path) -> None:
+    reader = RowReader(read_card(folder))
+    strange = reader.read([ROW | {"age": None, "animal": "bird", "born": None}])[0]
+    assert reader.notes(strange) == [
+        "column 'age' is missing, and was never missing in training",
+        "column 'animal': training never saw 'bird'",
+    ]
+    assert reader.notes(reader.read([ROW])[0]) == []
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "problem"),
+    [
+        (ROW | {"age": "3"}, "age", "'3' is not a number"),
+        (ROW | {"age": 10**400}, "age", "is too large"),
+        (ROW | {"age": math.inf}, "age", "is too large"),
+        (ROW | {"animal": ["cat"]}, "animal", "is not text"),
+        (ROW | {"born": "soon"}, "born", "'soon' is not a date"),
+        (ROW | {"born": 5}, "born", "5 is not a date"),
+        ({**ROW, "colour": "red"}, "colour", "there is no such column"),
+        ({name: ROW[name] for name in ("age", "animal", "note")}, "born", "the value is missing"),
+        ([1, 2], None, "is not a row"),
+    ],
+)
+def test_what_is_wrong_is_named_by_row_and_column(folder: Path, row: Any, column: str, problem: str) -> None:
+    with pytest.raises(RowsError) as refused:
+        RowReader(read_card(folder)).read([ROW, row, ROW])
+    [found] = refused.value.problems
+    assert (found.row, found.column) == (1, column)
+    assert problem in found.problem
+    assert refused.value.to_json()["field"] == "rows.1" + (f".{column}" if column else "")
+
+
+@pytest.mark.parametrize(
+    ("pixels", "problem"),
+    [
+        ([[1, 2, 3]], "has shape [1, 3]"),
+        ([[1, 2, 3], [4, 5]], "different lengths"),
+        ([[1, 2, "3"], [4, 5, 6]], "not an array of numbers"),
+        (None, "not an array of numbers"),
+        ([[1, 2, 1e39], [4, 5, 6]], "too large"),
+    ],
+)
+def test_an_array_has_the_shape_and_the_type_of_the_card(pixels: Any, problem: str) -> None:
+    with pytest.raises(RowsError) as refused:
+        RowReader(PIXELS).read([{"pixels": pixels}])
+    assert problem in refused.value.problems[0].problem
+
+
+def test_a_flat_array_is_taken_in_its_order() -> None:
+    reader = RowReader(PIXELS)
+    flat, nested = reader.read([{"pixels": [1, 2, 3, 4, 5, 6]}, {"pixels": [[1, 2, 3], [4, 5, 6]]}])
+    np.testing.assert_array_equal(flat[0], nested[0])
+    assert feeds_of_rows(PIXELS, [flat, nested])["pixels"].shape == (2, 2, 3)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b'{"rows": {}}', b'{"rows": []}', b'{"rows": [1], "more": 1}', b'{"rows": [NaN]}',
+             b"\xff", b"[" * 100_000, b'{"rows": [' + b"9" * 5000 + b"]}"],
+)  # fmt: skip
+def test_a_body_that_is_not_rows_is_refused(body: bytes) -> None:
+    with pytest.raises(RequestError):
+        parse_rows(body)
+
+
+_SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+_ANY = st.recursive(_SCALARS, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5)
+
+
+@given(
+    values=st.fixed_dictionaries(dict.fromkeys(ROW, _ANY)), more=st.dictionaries(st.text(), _ANY, max_size=1)
+)
+def test_any_row_is_read_or_refused(values: Any, more: Any, folder: Path) -> None:
+    card = read_card(folder)
+    try:
+        read = RowReader(card).read([more | values])
+    except RowsError as error:
+        json.dumps(error.to_json(), allow_nan=False)
+    else:
+        feeds_of_rows(card, read)
+
+
+def test_answers_are_what_the_description_promises(folder: Path) -> None:
+    classes = Answers(np.array(["a"], dtype=object), np.array([[np.nan, 0.25]], dtype=np.float32))
+    [answer] = answers_as_json(PIXELS, classes)
+    assert answer == {"class": "a", "probabilities": {"a": None, "b": 0.25}}
+    Draft202012Validator(answer_schema(PIXELS.outputs[0])).validate(answer)
+    card = read_card(folder)
+    [answer] = answers_as_json(card, Answers(values=np.array([[3.5]])))
+    Draft202012Validator(answer_schema(card.outputs[0])).validate(answer)
+
+
+def test_the_description_types_each_column(folder: Path) -> None:
+    card = read_card(folder)
+    rows = Draft202012Validator(row_schema(card))
+    assert rows.is_valid(ROW)
+    assert rows.is_valid(dict.fromkeys(ROW, None))
+    for wrong in (ROW | {"age": "3"}, ROW | {"animal": 3}, {"age": 3}, ROW | {"colour": 1}):
+        assert not rows.is_valid(wrong)
+    pixels = Draft202012Validator(row_schema(PIXELS))
+    assert pixels.is_valid({"pixels": [[1, 2, 3], [4, 5, 6]]})
+    assert not pixels.is_valid({"pixels": [[1, 2], [4, 5]]})
+    document = describe_server({"animals": card, "digits": PIXELS}, has_token=True)
+    example = document["paths"]["/v1/animals/predict"]["post"]["requestBody"]["content"]["application/json"][
+        "example"
+    ]
+    RowReader(card).read(example["rows"])

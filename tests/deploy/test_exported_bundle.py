@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.deploy.trained import exported, write_table
+from workbench.data.tables import TableOptions
+from workbench.deploy.card import CARD, read_card
+from workbench.deploy.predictor import Predictor
+from workbench.deploy.rows import columns_from
+from workbench.errors import DataError, RunError
+from workbench.models import MODELS
+
+TEXT = {"name": "text", "context": 8, "max_characters": 2000}
+DATA = {"lstm": TEXT, "transformer": TEXT}
+SMALL: dict[str, dict[str, Any]] = {
+    "transformer": {"width": 16, "num_layers": 2}, "resnet": {"depth": 8}, "boosted_trees": {"num_trees": 9},
+    "forest": {"num_trees": 9},
+}  # fmt: skip
+# Allows only what predict.py needs.
+BLOCK = """
+import runpy, sys
+class Block:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in "torch ray workbench pandas sklearn onnx pydantic scipy".split():
+            raise ImportError(name)
+sys.meta_path.insert(0, Block())
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+@pytest.mark.parametrize("model", [name for name in MODELS.names() if name != "one_of"])
+def test_every_model_of_the_zoo_answers_as_torch_does(model: str, tmp_path: Path) -> None:
+    made, data, card = exported(tmp_path / "bundle", model, DATA.get(model, "digits"), **SMALL.get(model, {}))
+
+    predictor = Predictor.open(tmp_path / "bundle", threads=1)
+    inputs = data.validation.batch(np.arange(7))[0]
+    raw = inputs
+    if not DATA.get(model):  # pixels from 0 to 16, as the model's users have them
+        train = data.train.batch(np.arange(len(data.train)))[0]
+        scale = 16.0 / np.ptp(train)
+        mean = -float(train.min()) * scale
+        raw = np.round(inputs * scale + mean).astype(np.float32)
+    for size in (1, 7):
+        with torch.no_grad():
+            expected = made(torch.from_numpy(inputs[:size]))
+        answers = predictor.predict({"inputs": raw[:size]})
+        found = answers.values if answers.probabilities is None else answers.probabilities
+        expected = expected if answers.probabilities is None else expected.softmax(-1)
+        assert np.abs(found - expected.numpy()).max() <= 1e-5 * max(1.0, float(expected.abs().max()))
+    assert (card.outputs[0].kind, len(card.outputs[0].classes)) == (
+        ("outputs", 0) if DATA.get(model) else ("classes", 10)
+    )
+
+
+@pytest.fixture(scope="module")
+def house(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pd.DataFrame, Any]:
+    folder = tmp_path_factory.mktemp("house")
+    frame = write_table(folder / "houses.csv")
+    table = {"name": "table", "path": str(folder / "houses.csv"), "target": "price"}
+    made, _, _ = exported(folder / "bundle", "boosted_trees", table, num_trees=40)
+    columns = TableOptions(path=folder / "houses.csv", target="price").reading(seed=0).columns
+
+    def expected(rows: pd.DataFrame) -> np.ndarray:
+        encoded = np.concatenate([column.encode(rows[column.name]) for column in columns], axis=1)
+        prices = pd.read_csv(folder / "houses.csv")["price"]
+        reading = TableOptions(path=folder / "houses.csv", target="price").reading(seed=0)
+        assert prices.min() < reading.target_mean < prices.max()
+        outputs = made(torch.from_numpy(encoded.astype(np.float32))).numpy()[:, 0]
+        return outputs * reading.target_scale + reading.target_mean
+
+    return folder, frame, expected
+
+
+def test_rows_of_a_table_are_encoded_in_the_graph(house: tuple[Path, pd.DataFrame, Any]) -> None:
+    folder, frame, expected = house
+    predictor = Predictor.open(folder / "bundle")
+    changed = frame.head(6).copy()
+    changed.loc[0, "colour"] = "mauve"
+    changed.loc[1, ["size", "day", "town"]] = None
+    changed.loc[2, "at"] = "2031-05-01T12:30:00Z"
+    changed.to_csv(folder / "new.csv", index=False)
+
+    answers = predictor.predict(columns_from(predictor.card, changed))
+
+    assert answers.values == pytest.approx(expected(changed), rel=1e-5)
+    assert len(set(answers.values)) > 1
+    from_file = predictor.predict(columns_from(predictor.card, folder / "new.csv"))
+    assert from_file.values.tolist() == answers.values.tolist()
+    text = "\n".join(answers.notes)
+    assert "column 'colour' holds values that training never saw in row 0 (from 0), such as 'mauve'" in text
+    assert "column 'day' is missing in row 1 (from 0)" in text
+    assert "size" not in text, "it was missing in training too"
+
+
+def test_values_of_another_kind_are_refused_with_column_and_row(
+    house: tuple[Path, pd.DataFrame, Any],
+) -> None:
+    folder, frame, _ = house
+    predictor = Predictor.open(folder / "bundle")
+    rows = frame.head(3).to_dict("list")
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"size": [1.0, "large", 2.0]}, r"column 'size', row 1 \(from 0\) holds 'large'; allowed: a number"),
+        ({"size": [1.0, 2.0, float("inf")]}, r"column 'size', row 2 \(from 0\) is infinite"),
+        ({"day": ["01/02/2024", "soon", "02/02/2024"]}, r"column 'day', row 1 .* a date as %d/%m/%Y"),
+        ({"size": [1.0]}, "different lengths"),
+    ]
+    for change, message in cases:
+        with pytest.raises(DataError, match=message):
+            predictor.predict({**rows, **change})
+    with pytest.raises(DataError, match=r"there is no column 'size'; allowed: colour, size"):
+        predictor.predict({name: values for name, values in rows.items() if name != "size"})
+
+
+def test_the_script_needs_numpy_and_onnxruntime_only(house: tuple[Path, pd.DataFrame, Any]) -> None:
+    folder, frame, expected = house
+    words = [
+        sys.executable,
+        "-I",
+        "-c",
+        BLOCK,
+        str(folder / "bundle" / "predict.py"),
+        str(folder / "houses.csv"),
+    ]
+
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [float(line) for line in done.stdout.split()] == pytest.approx(expected(frame), rel=1e-5)
+    script = (folder / "bundle" / "predict.py").read_text()
+    assert "workbench" not in script.replace("the workbench", "")
+
+
+@pytest.mark.slow
+def test_a_bundle_predicts_in_an_environment_with_numpy_and_onnxruntime_only(
+    house: tuple[Path, pd.DataFrame, Any], tmp_path: Path
+) -> None:
+    folder, frame, expected = house
+    subprocess.run([sys.executable, "-m", "venv", str(tmp_path / "env")], check=True)
+    python = str(tmp_path / "env" / "bin" / "python")
+    subprocess.run([python, "-m", "pip", "install", "-q", "numpy", "onnxruntime"], check=True)
+
+    out = subprocess.run(
+        [python, str(folder / "bundle" / "predict.py"), str(folder / "houses.csv")],
+        capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+
+    assert [float(line) for line in out.split()] == pytest.approx(expected(frame), rel=1e-5)
+
+
+def test_the_command_predicts_without_torch_and_ray(house: tuple[Path, pd.DataFrame, Any]) -> None:
+    folder, frame, expected = house
+    bundle, rows = str(folder / "bundle"), str(folder / "houses.csv")
+    program = (
+        "import sys; from workbench.cli.entry import run_command\n"
+        f"code = run_command(['predict', {bundle!r}, {rows!r}, '--json'])\n"
+        "print(code, sorted({'torch', 'ray', 'pandas', 'sklearn'} & set(sys.modules)), file=sys.stderr)"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+
+    assert done.stderr.splitlines()[-1] == "0 []"
+    document = json.loads(done.stdout)
+    assert "column 'town' holds values that training never saw" in document["notes"][0]
+    assert [row["prediction"] for row in document["rows"]] == pytest.approx(expected(frame), rel=1e-5)
+
+
+def test_the_card_states_what_the_model_is_and_what_it_was_trained_on(
+    house: tuple[Path, pd.DataFrame, Any],
+) -> None:
+    folder, frame, _ = house
+    card = read_card(folder / "bundle")
+
+    assert {one.name: one.kind for one in card.inputs} == {
+        "colour": "category", "size": "number", "day": "date", "at": "date", "town": "category",
+        "new": "number",
+    }  # fmt: skip
+    assert (card.outputs[0].kind, card.outputs[0].targets) == ("values", ("price",))
+    assert {(one.name, one.split) for one in card.metrics} == {
+        ("loss", "validation"),
+        ("accuracy", "validation"),
+    }
+    assert set(card.input("colour").categories) == {"red", "green", "blue"}
+    size = card.statistics["size"]
+    assert len(size.shares) == len(size.edges) + 1
+    assert sum(size.shares) == pytest.approx(1.0)
+    assert size.missing == pytest.approx(frame["size"].isna().mean(), abs=0.05)
+    assert card.answers is not None
+
+
+def test_a_changed_model_and_an_unknown_card_are_refused(
+    house: tuple[Path, pd.DataFrame, Any], tmp_path: Path
+) -> None:
+    content = json.loads((house[0] / "bundle" / CARD).read_text())
+    (tmp_path / CARD).write_text(json.dumps(content))
+    (tmp_path / "model.onnx").write_bytes(b"another model")
+    with pytest.raises(RunError, match="its SHA-256 differs"):
+        Predictor.open(tmp_path)
+    (tmp_path / CARD).write_text(json.dumps(content | {"version": 99}))
+    with pytest.raises(RunError, match="format version 99, and this workbench reads versions up to 1"):
+        Predictor.open(tmp_path)
+    (tmp_path / CARD).unlink()
+    with pytest.raises(RunError, match=r"has no card\.json"):
+        Predictor.open(tmp_path)

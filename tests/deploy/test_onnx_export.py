@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from workbench.deploy.onnx_export import difference_of, write_onnx
+from workbench.deploy.predictor import open_session
+from workbench.errors import RunError
+
+
+def test_several_inputs_keep_their_names_and_take_any_batch(tmp_path: Path) -> None:
+    class Pair(nn.Module):
+        def forward(self, left: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+            return left @ right.transpose(1, 2)
+
+    write_onnx(Pair(), (torch.randn(2, 3, 4), torch.randn(2, 5, 4)), tmp_path / "model.onnx")
+
+    session = open_session(tmp_path / "model.onnx", threads=1)
+    left, right = torch.randn(9, 3, 4), torch.randn(9, 5, 4)
+    found = torch.from_numpy(session.run(None, {"left": left.numpy(), "right": right.numpy()})[0])
+    assert difference_of(found, Pair()(left, right)) <= 1e-5
+
+
+class _LooksAtValues(nn.Module):
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return inputs * 2 if inputs.sum().item() > 0 else inputs
+
+
+def test_a_model_that_cannot_be_exported_is_refused_in_words_and_leaves_no_file(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"_LooksAtValues cannot be exported to ONNX: .*without --format onnx"):
+        write_onnx(_LooksAtValues(), torch.ones(2, 3), tmp_path / "model.onnx")
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,72 @@
+"""Models as a training leaves them, on small data, with the folder of their export."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import nn
+
+from workbench.data import Datasets, load
+from workbench.deploy.card import Card
+from workbench.deploy.exported_bundle import Exported, add_trial
+from workbench.experiment import Experiment
+from workbench.models.adapters import build_model
+from workbench.models.configurations import FittedConfiguration, configure
+
+
+def write_table(path: Path, num_rows: int = 300) -> pd.DataFrame:
+    """Write a table with a column of every kind, each with gaps, and return it."""
+    random = np.random.default_rng(0)
+    times = pd.date_range("2024-01-01", periods=num_rows, freq="31h")
+    frame = pd.DataFrame(
+        {
+            "colour": random.choice(["red", "green", "blue", None], num_rows),
+            "size": np.where(random.random(num_rows) < 0.1, np.nan, random.normal(10, 3, num_rows)),
+            "day": times.strftime("%d/%m/%Y"),
+            "at": times.astype(str),
+            "town": random.choice([f"town {number}" for number in range(60)], num_rows),
+            "new": random.choice([True, False], num_rows),
+        }
+    )
+    frame["price"] = frame["size"].fillna(10) * 3 + frame["new"] * 5 + random.normal(0, 1, num_rows)
+    frame.to_csv(path, index=False)
+    return frame
+
+
+def experiment(model: str, data: Any) -> Experiment:
+    return Experiment(model=model, data=data, objectives=[{"metric": "val_loss", "goal": "minimize"}])
+
+
+def trained(model: str, data: Datasets, **values: Any) -> nn.Module:
+    """Return a model with weights; trees are grown, others have those that they begin with."""
+    torch.manual_seed(0)
+    configuration = configure(model, values)
+    if not isinstance(configuration, FittedConfiguration):
+        return build_model(
+            model, values, input_shape=data.input_shape, num_outputs=data.num_outputs,
+            vocabulary_size=data.vocabulary_size,
+        ).eval()  # fmt: skip
+    inputs, targets = data.train.batch(np.arange(len(data.train)))
+    num_classes = data.num_outputs if data.task == "classification" else None
+    *_, grown = configuration.grow(
+        inputs.reshape(len(inputs), -1), targets, num_classes=num_classes, num_rounds=1, seed=0
+    )
+    return grown
+
+
+def exported(folder: Path, model: str, data: Any, **values: Any) -> tuple[nn.Module, Datasets, Card]:
+    """Train a model and export it into a folder."""
+    wanted = experiment(model, data)
+    assert wanted.data is not None
+    loaded = load(wanted.data.name, wanted.data.options, seed=wanted.seed)
+    made = trained(model, loaded, **values)
+    folder.mkdir(exist_ok=True)
+    origin = Exported(
+        "mine", "mine-1", 3, model, str(data), loaded.task, {"val_loss": 0.5, "val_accuracy": 0.9},
+        len(loaded.train),
+    )  # fmt: skip
+    return made, loaded, add_trial(folder, made, loaded, wanted, origin)

@@ -1,0 +1,167 @@
+"""The result of an AutoML run as a bundle: encoders, models of all folds and their weights in one ONNX graph.
+
+What each part becomes in the graph is left to `workbench.deploy`, the choice of models to `model_selection`.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from workbench.automl_pipeline.model_selection import ChosenModel
+from workbench.automl_pipeline.preparation import HeldOut, LearningData
+from workbench.automl_pipeline.task_detection import take
+from workbench.data.columns import Column
+from workbench.data.encoders import ImageEncoder, TableEncoder
+from workbench.deploy.packages import needs
+from workbench.errors import RunError
+from workbench.runs.bundle import check_empty
+from workbench.runs.figures import write_report
+
+if TYPE_CHECKING:
+    from workbench.deploy.card import Input
+    from workbench.deploy.exported_model import Member
+    from workbench.runs import Run
+
+_MAX_SAMPLES = 5_000
+
+
+def write_ensemble(
+    run: Run, chosen: ChosenModel, learning: LearningData, held_out: HeldOut, folder: Path, *,
+    label: str, values: Mapping[str, float], force: bool,
+) -> None:  # fmt: skip
+    """Write the chosen model as a bundle that predicts without the workbench.
+
+    Args:
+        run: The run.
+        chosen: The model.
+        learning: The data that it learnt from, encoded.
+        held_out: The test part, on which the graph is compared with the model.
+        folder: A folder that is empty or does not exist.
+        label: The model, in words.
+        values: Scores by name, such as test_accuracy.
+        force: Write into a folder that is not empty.
+
+    Raises:
+        RunError: If it cannot be exported, or the folder is not empty or cannot be written.
+        MissingDependencyError: If a package is not installed.
+    """
+    with needs("onnx"):
+        from workbench.deploy.exported_bundle import Exported, output_of, write
+        from workbench.deploy.exported_model import build
+    members = _members(chosen)
+    samples = take(held_out.samples, np.arange(min(len(held_out.targets), _MAX_SAMPLES)))
+    inputs, columns = _inputs([member for member, _ in members], samples)
+    interpreter, first = chosen.interpreter, learning.folds[0]
+    labels = tuple(map(str, interpreter.labels))
+    output = output_of(interpreter.task, (learning.num_outputs,), labels, None)
+    if interpreter.target_name is not None:
+        output = output.model_copy(update={"targets": (interpreter.target_name,)})
+    made = build(members, inputs, output, first.train_inputs[:7])
+
+    def expected(places: np.ndarray) -> np.ndarray:
+        found = chosen.outputs(take(samples, places))
+        return found if output.kind == "classes" else found[:, 0]
+
+    num_train = held_out.num_samples[0]
+    origin = Exported(
+        name=run.name, run_id=run.run_id, trial=None, model=label,
+        trained_on=f"{run.name}, {num_train} samples", task=interpreter.task, values=values,
+        num_train_samples=num_train,
+    )  # fmt: skip
+    check_empty(folder, force=force)
+    try:
+        with tempfile.TemporaryDirectory() as beside:
+            write(Path(beside), made, inputs, output, columns, expected, origin, split="test")
+            _write_rest(run, Path(beside), label, chosen, values)
+            shutil.copytree(beside, folder, dirs_exist_ok=True)
+    except OSError as error:
+        raise RunError(
+            f"cannot write {folder}: {error.strerror}", next_step="Name another folder."
+        ) from error
+
+
+def _members(chosen: ChosenModel) -> list[tuple[Member, float]]:
+    """Return the models of all folds with their weights and conversions."""
+    from workbench.deploy.exported_model import Member
+
+    if not chosen.used:
+        raise RunError(
+            "no model was ready in time, so there is nothing to export but the simplest guess",
+            next_step="Extend the run, then export it again.",
+        )
+    members: list[tuple[Member, float]] = []
+    for candidate, weight in chosen.used:
+        for number, model in candidate.models.items():
+            reader = chosen.interpreter.readers[number]
+            member = Member(model, target_mean=reader.target_mean, target_scale=reader.target_scale)
+            encoder = reader.encoder
+            if isinstance(encoder, TableEncoder):
+                member = replace(member, columns=encoder.columns)
+            elif isinstance(encoder, ImageEncoder):
+                member = replace(member, mean=encoder.mean, scale=encoder.scale, image_shape=encoder.shape)
+            else:
+                raise RunError(
+                    "the words of texts are counted by scikit-learn, which has no ONNX form here",
+                    allowed="results for tables and images",
+                    next_step="Predict with wb.AutoML.attach(run_id).predict(texts).",
+                )
+            members.append((member, weight / len(candidate.models)))
+    return members
+
+
+def _inputs(members: Sequence[Member], samples: Any) -> tuple[tuple[Input, ...], dict[str, Any]]:
+    """Return what the graph takes, and the samples by input."""
+    from workbench.deploy.card import Input
+    from workbench.deploy.exported_bundle import example_in
+    from workbench.deploy.table_graph import input_of
+
+    if members[0].image_shape is not None:
+        values = np.asarray(samples)
+        shape = tuple(members[0].image_shape)
+        example = example_in(values)
+        return (Input(name="inputs", kind="array", shape=shape, dtype="float32", example=example),), {
+            "inputs": values
+        }
+    # An encoder leaves out columns that are constant in its fold, and counts the categories of that fold.
+    learnt: dict[str, list[Column]] = {}
+    for member in members:
+        for column in member.columns:
+            learnt.setdefault(column.name, []).append(column)
+    given = {str(name): samples[name].to_numpy() for name in samples.columns}
+    inputs = []
+    for name, columns in learnt.items():
+        all_of_them = [input_of(column, example_in(given[name])) for column in columns]
+        known = dict.fromkeys(text for one in all_of_them for text in one.categories)
+        has_missing = any(one.has_missing for one in all_of_them)
+        update = {"categories": tuple(known), "has_missing": has_missing}
+        inputs.append(all_of_them[0].model_copy(update=update))
+    return tuple(inputs), {one.name: given[one.name] for one in inputs}
+
+
+def _write_rest(
+    run: Run, folder: Path, label: str, chosen: ChosenModel, values: Mapping[str, float]
+) -> None:  # fmt: skip
+    used = [
+        {"trial": each.trial, "family": each.family, "weight": weight, "params": each.params}
+        for each, weight in chosen.used
+    ]
+    configuration = {"run_id": run.run_id, "params": {}, "values": dict(values), "used": used}
+    text = json.dumps(configuration, indent=2, allow_nan=False)
+    (folder / "configuration.json").write_text(text + "\n", encoding="utf-8")
+    write_report(run, folder / "report.html")
+    (folder / "README.md").write_text(
+        f"# {run.name}: {label}\n\nThe result of the AutoML run `{run.run_id}`.\n\n"
+        "`model.onnx` holds the encoding of the columns, all models and their weights. Predict with numpy "
+        "and onnxruntime only:\n\n    python predict.py rows.csv\n\n"
+        "`card.json` describes its inputs and its scores, `configuration.json` lists the models, "
+        "`report.html` is the report of the whole run.\n",
+        encoding="utf-8",
+    )

@@ -1,0 +1,50 @@
+"""How a data set turns what users have into the inputs of a model, for models that leave the workbench.
+
+Loading does the same for all samples at once; here it is described, so that an exported model can contain it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from workbench.data.columns import Column
+
+MAX_SAMPLES = 5_000
+"""How many train samples a reading has at most: what is known of their distribution comes from these."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """From raw samples to the inputs of a model, and from its outputs to the unit of the target.
+
+    Attributes:
+        samples: Some train samples as users have them, by the name of the input.
+        indices: The numbers of these samples in the train split.
+        columns: How each column of a table is encoded; empty where a sample is an array.
+        mean: Subtracted from an array.
+        scale: What an array is then divided by.
+        vocabulary: The texts that token ids stand for.
+        target: The name of what is predicted.
+        target_mean: Added to a predicted number after scaling.
+        target_scale: Factor of a predicted number.
+    """
+
+    samples: Mapping[str, Any] = field(repr=False)
+    indices: np.ndarray = field(repr=False)
+    columns: tuple[Column, ...] = field(default=(), repr=False)
+    mean: float = 0.0
+    scale: float = 1.0
+    vocabulary: tuple[str, ...] = field(default=(), repr=False)
+    target: str | None = None
+    target_mean: float = 0.0
+    target_scale: float = 1.0
+
+
+def some_of(num_samples: int) -> np.ndarray:
+    """Return sample numbers, evenly spread, of at most `MAX_SAMPLES` samples."""
+    return np.unique(np.linspace(0, num_samples - 1, min(num_samples, MAX_SAMPLES)).astype(np.int64))

@@ -1,0 +1,235 @@
+"""The card of an exported model: where it comes from, what it takes and answers, and what was measured.
+
+It is `card.json` of a bundle, for programs: to serve or watch a model takes nothing else to know its inputs.
+Reading and writing the model is left to `predictor` and `onnx_export`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
+
+from workbench.errors import RunError
+
+CARD = "card.json"
+MODEL = "model.onnx"
+VERSION = 1
+"""The version of the format, which grows when an older reader would misunderstand a card."""
+
+InputKind = Literal["number", "category", "text", "date", "array"]
+AnswerKind = Literal["classes", "values", "outputs"]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", ser_json_inf_nan="null")
+
+
+class Input(_Part):
+    """One input of the model: a column of a table, or an array for each sample.
+
+    Attributes:
+        name: Its name, in the table and in the graph.
+        kind: number and category: one value for each row; date: a date or text that holds one; text: a
+            text; array: numbers of `shape`.
+        shape: The shape of one sample; () for a column.
+        dtype: What the graph takes: float32, float64, int64 or string. A date is seconds since 1970.
+        categories: The known values of a category, the most frequent first.
+        date_format: How dates are written as text: ISO8601, or a format of `strptime`.
+        has_missing: Whether values were missing in the training data.
+        example: A value from the training data.
+    """
+
+    name: str
+    kind: InputKind
+    shape: tuple[int, ...] = ()
+    dtype: Literal["float32", "float64", "int64", "string"]
+    categories: tuple[str, ...] = ()
+    date_format: str | None = None
+    has_missing: bool = False
+    example: JsonValue = None
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Return whether a sample of a shape has the numbers of this input in their order.
+
+        Args:
+            shape: That of one sample; it may be flat, and dimensions of 1 may be left out.
+        """
+        if len(shape) == 1:
+            return shape[0] == math.prod(self.shape)
+        return [size for size in shape if size != 1] == [size for size in self.shape if size != 1]
+
+
+class Output(_Part):
+    """What the model answers.
+
+    Attributes:
+        name: Its name in the graph.
+        kind: classes: a probability for each class; values: predicted numbers; outputs: what the model
+            returns, unchanged.
+        shape: The shape for one sample.
+        classes: The names of the classes.
+        targets: The names of what is predicted.
+        unit: The unit of predicted numbers; None for that of the target.
+    """
+
+    name: str
+    kind: AnswerKind
+    shape: tuple[int, ...] = ()
+    classes: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    unit: str | None = None
+
+
+class Metric(_Part):
+    """A value that was measured, and the split of the data that it comes from."""
+
+    name: str
+    value: float | None
+    split: str
+
+
+class Timing(_Part):
+    """How long one call took on one machine, after a warm-up.
+
+    Attributes:
+        machine: The machine.
+        runtime: What ran the model, with its version.
+        threads: Number of threads that computed.
+        batch: Samples in a call.
+        p50_s: Half of the calls were at most this long, in seconds.
+        p95_s: 95 of 100 calls were at most this long, in seconds.
+        num_calls: Number of calls that were timed.
+        memory_bytes: Peak memory of the process; None where it is unknown.
+        measured_at: When, as ISO 8601.
+    """
+
+    machine: str
+    runtime: str
+    threads: int
+    batch: int = 1
+    p50_s: float
+    p95_s: float
+    num_calls: int
+    memory_bytes: int | None = None
+    measured_at: str | None = None
+
+
+class Statistics(_Part):
+    """How the training data is distributed, in bins that drift is measured against.
+
+    Attributes:
+        edges: Inner edges of the bins of numbers, increasing: `shares` has one bin more. A number that
+            equals an edge belongs to the bin above it, as `workbench.deploy.distributions` counts.
+        categories: The categories that have a bin each; the last bin of `shares` is for all others.
+        shares: The share of the known values in each bin.
+        missing: The share of missing values.
+    """
+
+    edges: tuple[float, ...] = ()
+    categories: tuple[str, ...] = ()
+    shares: tuple[float, ...] = ()
+    missing: float = 0.0
+
+
+class Card(_Part):
+    """Everything that is known about an exported model.
+
+    Attributes:
+        version: The version of this format.
+        name: The name of the run.
+        run_id: The run.
+        trial: The number of the trial; None where the model consists of several.
+        trained_on: The data, in words.
+        task: The task of the data.
+        model: The model, in words.
+        inputs: What the model takes.
+        outputs: What it answers.
+        metrics: What was measured, with the split that it comes from.
+        guarantees: What was verified, in words.
+        timings: How fast it is, by machine.
+        files: SHA-256 of each file by name.
+        opset: The ONNX opset.
+        statistics: The distribution of the training data by input; for an array, that of its mean.
+        statistics_from: The split that both distributions were measured on.
+        answers: The distribution of the answers for the training data, by class or as numbers.
+        num_train_samples: Number of samples that it was trained on.
+    """
+
+    version: int = VERSION
+    name: str
+    run_id: str
+    trial: int | None = None
+    trained_on: str
+    task: str
+    model: str
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    metrics: tuple[Metric, ...] = ()
+    guarantees: tuple[str, ...] = ()
+    timings: tuple[Timing, ...] = ()
+    files: dict[str, str] = {}
+    opset: int
+    statistics: dict[str, Statistics] = {}
+    statistics_from: str = "train"
+    answers: Statistics | None = None
+    num_train_samples: int = 0
+
+    def input(self, name: str) -> Input | None:
+        """Return an input by its name; None if there is none."""
+        return next((one for one in self.inputs if one.name == name), None)
+
+    def write(self, folder: Path) -> None:
+        """Write the card into a bundle, all of it or nothing."""
+        temporary = folder / f".{CARD}.tmp"
+        temporary.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        os.replace(temporary, folder / CARD)
+
+
+def read_card(folder: Path) -> Card:
+    """Read the card of a bundle.
+
+    Args:
+        folder: The bundle.
+
+    Raises:
+        RunError: If there is none, or a newer workbench has written it.
+    """
+    path = folder / CARD
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise RunError(
+            f"{folder} has no {CARD}, so it is not a bundle with a model to run",
+            next_step="Export the run again with --format onnx.",
+        ) from error
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} cannot be read: {error}", next_step="Export the model again.") from error
+    version = content.get("version") if isinstance(content, dict) else None
+    if not isinstance(version, int) or not 1 <= version <= VERSION:
+        raise RunError(
+            f"{path} has the format version {version!r}, and this workbench reads versions up to {VERSION}",
+            next_step="Read it with a newer workbench, or export the model again with this one.",
+        )
+    try:
+        return Card.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise RunError(
+            f"{path} is not a card: {place}: {first['msg']}", next_step="Export the model again."
+        ) from error
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file."""
+    with path.open("rb") as opened:
+        digest = hashlib.sha256()
+        while chunk := opened.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

@@ -1,0 +1,177 @@
+"""One trial of a compression: prune, lower the rank, fine-tune, export, quantise, and measure.
+
+It is what `train` names in the experiment of a compression. What is measured on the data comes from ONNX
+Runtime and the file that would be deployed, not from torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from workbench.data import Datasets
+from workbench.deploy.card import MODEL
+from workbench.deploy.compression import latency
+from workbench.deploy.compression.fine_tuning import fine_tune
+from workbench.deploy.compression.low_rank import factorise
+from workbench.deploy.compression.pruning import prune
+from workbench.deploy.compression.quantisers import quantise
+from workbench.deploy.compression.trained_base import Base, example_of, measure
+from workbench.deploy.onnx_export import write_onnx
+from workbench.deploy.predictor import open_session
+from workbench.training.assembly import loss_of
+from workbench.training.source import Source
+
+MEASURED = "compression.json"
+_BATCH, _SMALL_BATCH = 64, 32
+FEW_SAMPLES = 4000
+"""Up to so many training samples, each step of the fine-tuning takes fewer of them."""
+
+_BY_TORCH = ("pruning", "rank", "epochs", "lr", "distillation")
+_UNCHANGED = {"pruning": 0.0, "rank": 1.0, "epochs": 0}
+_NUM_MADE = 8
+
+_last_made: dict[str, bytes] = {}
+"""What was pruned and fine-tuned lately, as several quantisers are tried on it."""
+_last_built: tuple[str, nn.Module, Datasets] | None = None
+
+
+@dataclass(frozen=True)
+class Compression:
+    """Compresses a base in the way that a configuration describes; called as a train function.
+
+    Attributes:
+        base: The trained model.
+        threads: Number of threads of each call that is timed.
+        batch: Samples of each call that is timed.
+        seed: Seed of the fine-tuning.
+    """
+
+    base: Base
+    threads: int = 1
+    batch: int = 1
+    seed: int = 0
+
+    def __call__(
+        self, config: Mapping[str, Any], report: Callable[..., bool], folder: Path, seed: int
+    ) -> dict[str, float] | None:
+        """Compress the base, keep the file in the folder of the trial, and return what was measured.
+
+        Args:
+            config: The way to compress.
+            report: Receives the progress of the fine-tuning; returns whether to stop.
+            folder: Where the file is written.
+            seed: Seed of the choice of samples for a calibration.
+
+        Returns:
+            The measured values by name; None if the trial was stopped.
+        """
+        base = self.base
+        model, datasets = _build(base)
+        path = folder / MODEL
+        with tempfile.TemporaryDirectory() as temporary:
+            exported, original = Path(temporary, "float.onnx"), Path(temporary, "base.onnx")
+            original.write_bytes(base.onnx)
+            content = self._smaller(model, datasets, config, report)
+            if content is None:
+                return None
+            exported.write_bytes(content)
+            quantise(
+                exported, path, config.get("quantiser", "none"),
+                calibration=config.get("calibration", "minmax"),
+                samples=_samples(datasets, config.get("calibration_samples", 0), seed),
+            )  # fmt: skip
+            values = measure(path, base.experiment, datasets)
+            compared = self._compare(path, original, datasets)
+        measured = {
+            **values, "drop": base.drop(values[base.metric]), "latency_ratio": compared.ratio,
+            "latency_ratio_low": compared.low, "latency_ratio_high": compared.high,
+            "latency_s": compared.candidate_s, "base_latency_s": compared.base_s,
+            "size_bytes": float(path.stat().st_size), "size_ratio": path.stat().st_size / len(base.onnx),
+        }  # fmt: skip
+        self._keep(folder, config, measured, compared)
+        return measured
+
+    def _smaller(
+        self, model: nn.Module, datasets: Datasets, config: Mapping[str, Any], report: Callable[..., bool]
+    ) -> bytes | None:
+        """Return the model that torch makes smaller and trains, as ONNX; None if the trial was stopped."""
+        way = {**_UNCHANGED, **{name: config[name] for name in _BY_TORCH if name in config}}
+        if way == _UNCHANGED:
+            return self.base.onnx
+        key = f"{self.base.sha256} {self.seed} {sorted(way.items())}"
+        if key not in _last_made:
+            smaller = factorise(prune(model, way["pruning"], example_of(datasets.train)), way["rank"])
+            if way["epochs"] and self._fine_tune(smaller, model, datasets, way, report):
+                return None
+            with tempfile.TemporaryDirectory() as folder:
+                path = Path(folder, MODEL)
+                write_onnx(smaller, example_of(datasets.train), path)
+                while len(_last_made) >= _NUM_MADE:
+                    _last_made.pop(next(iter(_last_made)))
+                _last_made[key] = path.read_bytes()
+        return _last_made[key]
+
+    def _fine_tune(
+        self, smaller: nn.Module, model: nn.Module, datasets: Datasets, way: Mapping[str, Any],
+        report: Callable[..., bool],
+    ) -> bool:  # fmt: skip
+        # By its own seed and not that of the trial: two quantisers are compared on the same weights.
+        torch.manual_seed(self.seed)
+        batch = _SMALL_BATCH if len(datasets.train) <= FEW_SAMPLES else _BATCH
+        return fine_tune(
+            smaller, model, Source(datasets.train, torch.device("cpu")),
+            loss_of(self.base.experiment, datasets), epochs=way["epochs"], lr=way["lr"],
+            distillation=way["distillation"], batch=batch, seed=self.seed,
+            classes=datasets.task in ("classification", "language_model"),
+            report=lambda epoch, loss: report(step=epoch, fine_tuning_loss=loss),
+        )  # fmt: skip
+
+    def _compare(self, path: Path, original: Path, datasets: Datasets) -> latency.Comparison:
+        sessions = [open_session(each, threads=self.threads) for each in (path, original)]
+        inputs = example_of(datasets.validation, self.batch).numpy()
+        candidate, base = (
+            latency.calls(session, {session.get_inputs()[0].name: inputs}) for session in sessions
+        )
+        return latency.compare(candidate, base)
+
+    def _keep(
+        self, folder: Path, config: Mapping[str, Any], values: Mapping[str, float],
+        compared: latency.Comparison,
+    ) -> None:  # fmt: skip
+        document = {
+            "base": {
+                "run_id": self.base.run_id, "trial": self.base.trial, "sha256": self.base.sha256,
+                "values": dict(self.base.values),
+            },
+            "config": dict(config), "values": dict(values), "latency": dataclasses.asdict(compared),
+            "threads": self.threads, "batch": self.batch,
+        }  # fmt: skip
+        (folder / MEASURED).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
+
+
+def _build(base: Base) -> tuple[nn.Module, Datasets]:
+    """Return the model of a base and its data; the trials of a run that share a warm worker share them."""
+    global _last_built
+    if _last_built is None or _last_built[0] != base.sha256:
+        _last_built = None
+        _last_built = (base.sha256, *base.build())
+    return _last_built[1], _last_built[2]
+
+
+def _samples(datasets: Datasets, number: int, seed: int) -> np.ndarray | None:
+    """Return inputs for a calibration, drawn from the training samples; None for none."""
+    if not number:
+        return None
+    size = len(datasets.train)
+    chosen = np.sort(np.random.default_rng(seed).permutation(size)[: min(number, size)])
+    return Source(datasets.train, torch.device("cpu")).fetch(chosen)[0].numpy()

@@ -1,0 +1,86 @@
+"""Training of a smaller model to regain what it lost, by targets and by the outputs of the whole model."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from workbench.training.source import Source
+
+_TEMPERATURE = 2.0
+_WEIGHT_DECAY = 1e-4
+_WARM_UP = 0.1
+
+
+def fine_tune(
+    model: nn.Module, teacher: nn.Module, source: Source, loss: Callable[[Any, Any], Tensor], *, epochs: int,
+    lr: float, distillation: float, batch: int, classes: bool, seed: int,
+    report: Callable[[int, float], bool],
+) -> bool:  # fmt: skip
+    """Train a model with AdamW and a rate that falls to zero.
+
+    Args:
+        model: The model; it is changed.
+        teacher: The whole model, whose outputs are learned, too.
+        source: The training samples.
+        loss: A function of (outputs, targets).
+        epochs: How often all samples are seen.
+        lr: The highest rate.
+        distillation: The weight of the teacher's outputs, from 0 to 1; that of the targets is the rest.
+        batch: Samples of a step.
+        classes: Whether outputs are scores of classes.
+        seed: Seed of the order of the samples.
+        report: Receives the epoch and its mean loss; returns whether to stop.
+
+    Returns:
+        Whether it was stopped.
+    """
+    steps = math.ceil(len(source) / batch) * epochs
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=_WEIGHT_DECAY)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _factor(step, steps))
+    teacher.eval()
+    stops = False
+    for epoch in range(epochs):
+        model.train()
+        total = count = 0.0
+        for indices in source.batches(global_batch=batch, epoch=epoch, seed=seed):
+            inputs, targets = source.fetch(indices)
+            outputs = model(inputs)
+            value = loss(outputs, targets)
+            if distillation > 0:
+                with torch.no_grad():
+                    wanted = teacher(inputs)
+                value = (1 - distillation) * value + distillation * _distance(outputs, wanted, classes)
+            optimizer.zero_grad(set_to_none=True)
+            value.backward()
+            optimizer.step()
+            schedule.step()
+            total, count = total + value.item() * len(indices), count + len(indices)
+        if report(epoch + 1, total / count):
+            stops = True
+            break
+    model.eval()
+    return stops
+
+
+def _factor(step: int, steps: int) -> float:
+    warm_up = max(1, round(_WARM_UP * steps))
+    if step < warm_up:
+        return (step + 1) / warm_up
+    return 0.5 * (1 + math.cos(math.pi * (step - warm_up) / max(1, steps - warm_up)))
+
+
+def _distance(outputs: Tensor, wanted: Tensor, classes: bool) -> Tensor:
+    """Return how far outputs are from those of the teacher; in classes, by softened probabilities."""
+    if not classes:
+        return functional.mse_loss(outputs, wanted)
+    outputs, wanted = outputs.flatten(0, -2) / _TEMPERATURE, wanted.flatten(0, -2) / _TEMPERATURE
+    divergence = functional.kl_div(
+        outputs.log_softmax(-1), wanted.log_softmax(-1), log_target=True, reduction="batchmean"
+    )
+    return _TEMPERATURE**2 * divergence

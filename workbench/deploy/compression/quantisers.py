@@ -1,0 +1,125 @@
+"""Quantisation of an ONNX file to 8-bit integers, as ONNX Runtime does it: dynamic, or static by calibration.
+
+Dynamic: weights are integers, and the range of the inputs of each layer is found in every call. Static: the
+ranges of all values were found beforehand, on samples that the caller chooses. Which is faster depends on the
+model and the processor, so it has to be measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from workbench.deploy.packages import needs
+from workbench.errors import RunError
+
+Quantiser = Literal["none", "dynamic", "static"]
+Calibration = Literal["minmax", "entropy", "percentile"]
+QUANTISERS: tuple[Quantiser, ...] = ("none", "dynamic", "static")
+CALIBRATIONS: tuple[Calibration, ...] = ("minmax", "entropy", "percentile")
+_AT_ONCE = 32
+
+
+def quantise(
+    source: Path, target: Path, quantiser: Quantiser, *, calibration: Calibration = "minmax",
+    samples: np.ndarray | None = None,
+) -> None:  # fmt: skip
+    """Write a model with 8-bit integers.
+
+    Args:
+        source: The model with 32-bit floats; it has one input.
+        target: The file to write.
+        quantiser: none copies the model.
+        calibration: How a static range follows from the values that were seen.
+        samples: Inputs by which the ranges are found, for a static one: of the training data only.
+
+    Raises:
+        RunError: If ONNX Runtime cannot quantise the model.
+        MissingDependencyError: If it is not installed.
+    """
+    if quantiser == "none":
+        target.write_bytes(source.read_bytes())
+        return
+    with needs("onnxruntime"):
+        from onnxruntime.quantization.shape_inference import quant_pre_process
+    try:
+        with tempfile.TemporaryDirectory() as folder, _quiet():
+            prepared = Path(folder, "prepared.onnx")
+            # Without shapes, and with batch normalisation beside its convolution, less can be quantised.
+            quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
+            if quantiser == "dynamic":
+                _dynamic(prepared, target)
+            else:
+                assert samples is not None
+                _static(prepared, target, calibration, samples)
+    except Exception as error:  # ONNX Runtime has no common base class for its errors
+        problem = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise RunError(f"ONNX Runtime cannot quantise the model ({quantiser}): {problem}") from error
+
+
+def _dynamic(source: Path, target: Path) -> None:
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    # ONNX Runtime has no convolution of signed weights whose ranges are found in the call.
+    has_convolution = any(node.op_type == "Conv" for node in onnx.load(source).graph.node)
+    weights = QuantType.QUInt8 if has_convolution else QuantType.QInt8
+    quantize_dynamic(source, target, weight_type=weights)
+
+
+def _static(source: Path, target: Path, calibration: Calibration, samples: np.ndarray) -> None:
+    from onnxruntime.quantization import CalibrationMethod, QuantFormat, QuantType, quantize_static
+
+    methods = {
+        "minmax": CalibrationMethod.MinMax, "entropy": CalibrationMethod.Entropy,
+        "percentile": CalibrationMethod.Percentile,
+    }  # fmt: skip
+    quantize_static(
+        source, target, _reader(source, samples), quant_format=QuantFormat.QDQ, per_channel=True,
+        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8, calibrate_method=methods[calibration],
+    )  # fmt: skip
+
+
+def _reader(source: Path, samples: np.ndarray) -> Any:
+    """Return what hands out the samples to ONNX Runtime, some at once."""
+    import onnx
+    from onnxruntime.quantization import CalibrationDataReader
+
+    name = onnx.load(source).graph.input[0].name
+
+    class Reader(CalibrationDataReader):
+        def __init__(self) -> None:
+            self.batches = _batches(samples)
+
+        def get_next(self) -> Any:
+            batch = next(self.batches, None)
+            return None if batch is None else {name: batch}
+
+    return Reader()
+
+
+def _batches(samples: np.ndarray) -> Iterator[np.ndarray]:
+    # Those of a batch must be equally many: their values are stacked.
+    at_once = min(_AT_ONCE, len(samples))
+    for first in range(0, len(samples) - at_once + 1, at_once):
+        yield samples[first : first + at_once]
+
+
+@contextlib.contextmanager
+def _quiet(names: Sequence[str] = ("root", "onnxruntime")) -> Iterator[None]:
+    """Keep advice about models that were not prepared from the user, who can do nothing about it."""
+    loggers = [logging.getLogger(None if name == "root" else name) for name in names]
+    levels = [each.level for each in loggers]
+    for each in loggers:
+        each.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for each, level in zip(loggers, levels, strict=True):
+            each.setLevel(level)

@@ -1,0 +1,148 @@
+"""The experiment of a compression: what is searched, what it has to keep, and what is tried first."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from pydantic import JsonValue
+
+from workbench.deploy.compression.compression import FEW_SAMPLES, Compression
+from workbench.deploy.compression.low_rank import can_factorise
+from workbench.deploy.compression.pruning import why_not_pruned
+from workbench.deploy.compression.quantisers import CALIBRATIONS, QUANTISERS
+from workbench.deploy.compression.trained_base import Base
+from workbench.errors import ArgumentError, ExperimentError
+from workbench.experiment import Experiment
+from workbench.experiment.components import embed
+from workbench.formatting import parse_bytes, parse_duration_s
+from workbench.history.compression import BASE_METRIC, BASE_RUN, BASE_TRIAL, BASE_VALUE, NOT_SEARCHED
+
+DEFAULT_TRIALS = 12
+LIMITS = {"latency": "latency_s", "drop": "drop", "size": "size_bytes"}
+"""What can be limited, and the metric that is."""
+DEFAULT_DROP = 0.005
+_FASTER = {"metric": "latency_ratio_high", "at_most": 0.97}  # two equal files may differ by the rest
+_PERCENT = re.compile(r"\s*([0-9.]+)\s*%\s*")
+_MILLI = re.compile(r"\s*([0-9.]+)\s*(ms|us|µs)\s*")
+_UNITS_S = {"ms": 1e-3, "us": 1e-6, "µs": 1e-6}
+_EPOCHS = (0, 2, 5, 10)
+_RANKS = (1.0, 0.5, 0.25)
+_TUNED = {"lr": 1e-3, "distillation": 0.9}
+
+
+def experiment_for(
+    base: Base, *, name: str, limits: Mapping[str, Any] | None = None, trials: int | None = None,
+    time_s: float | None = None, threads: int = 1, seed: int = 0,
+) -> tuple[Experiment, list[dict[str, Any]]]:  # fmt: skip
+    """Create the experiment that searches the best way to compress a model.
+
+    The latency is the first objective, and all that is slower than the base, or worse than the limits allow,
+    is infeasible: so the best trial is the fastest one that may be recommended.
+
+    Args:
+        base: The model.
+        name: Name of the experiment.
+        limits: The most that is allowed of `latency` (such as 5ms), `drop` (such as 0.5%) and `size` (such as
+            500KB).
+        trials: Maximum number of compressions.
+        time_s: Maximum time of the run in seconds.
+        threads: Number of threads of each call that is timed.
+        seed: Seed of the run.
+
+    Returns:
+        The experiment, which states what is not searched and why, and the configurations to try first.
+
+    Raises:
+        ArgumentError: If a limit is wrong.
+    """
+    model, datasets = base.build()
+    notes: list[JsonValue] = []
+    search: dict[str, Any] = {
+        "quantiser": {"choices": list(QUANTISERS)},
+        "calibration": {"choices": list(CALIBRATIONS), "when": {"quantiser": "static"}},
+        "calibration_samples": {"choices": [64, 256, 512], "when": {"quantiser": "static"}},
+    }
+    if (reason := why_not_pruned(model)) is None:
+        search["pruning"] = {"low": 0.0, "high": 0.75, "step": 0.125}
+    else:
+        notes.append(f"pruning is not searched: {reason}")
+    shares = [share for share in _RANKS if share == 1.0 or can_factorise(model, share)]
+    if len(shares) > 1:
+        search["rank"] = {"choices": shares}
+    else:
+        notes.append("low rank is not searched: no linear layer becomes smaller by it")
+    if "pruning" in search or "rank" in search:
+        tuned = {"epochs": [epochs for epochs in _EPOCHS if epochs]}
+        search["epochs"] = {"choices": list(_EPOCHS)}
+        search["lr"] = {"low": 1e-4, "high": 1e-2, "log": True, "when": tuned}
+        search["distillation"] = {"choices": [0.0, 0.5, 0.9], "when": tuned}
+    constraints = [_FASTER, *_constraints(limits or {})]
+    if trials is None and time_s is None:
+        trials = DEFAULT_TRIALS
+    experiment = Experiment(
+        name=name,
+        train=embed(
+            Compression(base, threads, seed=seed),
+            {
+                BASE_RUN: base.run_id, BASE_TRIAL: base.trial, BASE_METRIC: base.metric,
+                BASE_VALUE: base.values[base.metric],
+                **({NOT_SEARCHED: notes} if notes else {}),
+            },
+        ),
+        objectives=[
+            {"metric": "latency_ratio", "goal": "minimize"}, {"metric": base.metric, "goal": base.goal},
+        ],
+        constraints=constraints,
+        search=search,
+        budget={name: value for name, value in (("trials", trials), ("time", time_s)) if value is not None},
+        resources={"concurrency": 1},  # trials beside each other would disturb what is timed
+        seed=seed,
+    )  # fmt: skip
+    return experiment, first_configurations(experiment, num_samples=len(datasets.train))
+
+
+def first_configurations(experiment: Experiment, *, num_samples: int) -> list[dict[str, Any]]:
+    """Return what is tried before anything is proposed: nothing, the quantisers, and fewer channels.
+
+    Args:
+        experiment: As `experiment_for` returns it.
+        num_samples: Number of training samples; where they are few, they are trained with more often.
+    """
+    tuned = {**_TUNED, "epochs": 10 if num_samples <= FEW_SAMPLES else 5}
+    static = {"quantiser": "static", "calibration": "minmax", "calibration_samples": 256}
+    quantisers = [{"quantiser": "none"}, {"quantiser": "dynamic"}, static]
+    found = [{**each, "pruning": 0.0, "rank": 1.0, "epochs": 0} for each in quantisers]
+    if "pruning" in experiment.search.root:
+        found += [{**each, "pruning": 0.5, "rank": 1.0, **tuned} for each in quantisers]
+        found.append({"quantiser": "none", "pruning": 0.75, "rank": 1.0, **tuned})
+    return [{key: value for key, value in each.items() if key in experiment.search.root} for each in found]
+
+
+def _constraints(limits: Mapping[str, Any]) -> list[dict[str, Any]]:
+    unknown = limits.keys() - LIMITS.keys()
+    if unknown:
+        raise ArgumentError(f"{sorted(unknown)[0]!r} cannot be limited", field="limits", allowed=list(LIMITS))
+    merged = {"drop": DEFAULT_DROP, **limits}
+    return [{"metric": LIMITS[name], "at_most": _parse(name, value)} for name, value in merged.items()]
+
+
+def _parse(name: str, given: Any) -> float:
+    """Return the number of a limit: seconds, a share, or bytes."""
+    text = str(given)
+    try:
+        if name == "drop":
+            match = _PERCENT.fullmatch(text)
+            found = float(match[1]) / 100 if match else float(text)
+        elif name == "latency":
+            match = _MILLI.fullmatch(text)
+            found = float(match[1]) * _UNITS_S[match[2]] if match else float(parse_duration_s(text))
+        else:
+            found = float(text) if isinstance(given, int | float) else float(parse_bytes(text))
+    except (ValueError, ExperimentError):
+        found = -1.0
+    if not 0 <= found < float("inf") or (found == 0 and name != "drop"):
+        allowed = {"latency": "such as 5ms", "drop": "such as 0.5%", "size": "such as 500KB"}[name]
+        raise ArgumentError(f"{given!r} is not valid", field=f"limits.{name}", allowed=allowed)
+    return found

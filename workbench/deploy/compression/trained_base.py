@@ -1,0 +1,198 @@
+"""What a compression begins with: a trained trial, its file in ONNX, and what that measures on the data.
+
+It is one value that travels with the run, so that every trial, wherever it runs, compresses the same model.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from pydantic import JsonValue
+from torch import Tensor, nn
+
+from workbench.data import Datasets, Split
+from workbench.deploy.onnx_export import write_onnx
+from workbench.deploy.predictor import open_session
+from workbench.errors import ArgumentError, RunError
+from workbench.experiment import Experiment
+from workbench.models.own_steps import OwnSteps
+from workbench.strategies.group import Group
+from workbench.strategies.strategy import Worker
+from workbench.training.assembly import metrics_of
+from workbench.training.evaluation import Predictor, evaluate
+from workbench.training.export import read_model
+from workbench.training.source import Source
+
+AT_ONCE = 256
+_ACCURACY = "val_accuracy"
+_PREFIX = "val_"
+
+
+@dataclass(frozen=True)
+class Base:
+    """A trained model, with everything that is needed to build, train and measure it again.
+
+    Attributes:
+        run_id: The run that trained it.
+        trial: The number of its trial.
+        experiment_json: Its experiment.
+        payloads: The objects from a notebook that the experiment names, by their SHA-256.
+        params: Its configuration.
+        weights: Its weights, as safetensors.
+        onnx: The model as ONNX, with 32-bit floats.
+        metric: What compression should keep, such as val_accuracy.
+        goal: Whether more of it is better.
+        values: What the ONNX model measures on the validation samples, by metric.
+    """
+
+    run_id: str
+    trial: int
+    experiment_json: str = field(repr=False)
+    payloads: Mapping[str, bytes] = field(repr=False)
+    params: Mapping[str, JsonValue]
+    weights: bytes = field(repr=False)
+    onnx: bytes = field(repr=False)
+    metric: str
+    goal: str
+    values: Mapping[str, float]
+
+    @functools.cached_property
+    def experiment(self) -> Experiment:
+        """The experiment that trained it."""
+        return Experiment(**json.loads(self.experiment_json)).with_payloads(self.payloads)
+
+    @property
+    def sha256(self) -> str:
+        """The SHA-256 of its weights, in hexadecimal."""
+        return hashlib.sha256(self.weights).hexdigest()
+
+    def build(self) -> tuple[nn.Module, Datasets]:
+        """Return the model, on the CPU and in evaluation mode, and its data."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "weights.safetensors")
+            path.write_bytes(self.weights)
+            return read_model(self.experiment, self.params, path)
+
+    def drop(self, value: float) -> float:
+        """Return by how much a value is worse than that of the base; below 0 where it is better.
+
+        It is a share: of 1 for what lies between 0 and 1 and should be large, such as an accuracy, so that
+        0.005 is half a point; of the base's value for anything else.
+        """
+        before = self.values[self.metric]
+        worse = before - value if self.goal == "maximize" else value - before
+        is_share = self.goal == "maximize" and 0 <= before <= 1
+        return worse if is_share or before == 0 else worse / abs(before)
+
+
+def make_base(
+    experiment: Experiment, params: Mapping[str, JsonValue], weights: Path, *, run_id: str, trial: int,
+    metric: str | None = None,
+) -> Base:  # fmt: skip
+    """Prepare a trained model for compression.
+
+    Args:
+        experiment: What it belongs to.
+        params: Its configuration.
+        weights: Its weights, as `training.export.write_weights` wrote them.
+        run_id: Its run.
+        trial: The number of its trial.
+        metric: What compression should keep; None for the accuracy where it is measured, else for the first
+            objective.
+
+    Raises:
+        RunError: If the model cannot be compressed or exported.
+        ArgumentError: If the metric is not measured on validation.
+    """
+    if experiment.makes_own_steps:
+        raise RunError("a class with steps of its own cannot be compressed: only it knows how it is called")
+    model, datasets = read_model(experiment, params, weights)
+    _refuse(model, datasets)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "model.onnx")
+        write_onnx(model, example_of(datasets.train), path)
+        values = measure(path, experiment, datasets)
+        content = path.read_bytes()
+    chosen, goal = _metric_of(experiment, values, metric)
+    return Base(
+        run_id=run_id, trial=trial, experiment_json=experiment.model_dump_json(),
+        payloads=experiment.payloads(), params=dict(params), weights=weights.read_bytes(), onnx=content,
+        metric=chosen, goal=goal, values=values,
+    )  # fmt: skip
+
+
+def example_of(split: Split, number: int = 2) -> Tensor:
+    """Return the inputs of the first samples."""
+    return Source(split, torch.device("cpu")).fetch(np.arange(min(number, len(split))))[0]
+
+
+def measure(path: Path, experiment: Experiment, datasets: Datasets, *, part: str = "val") -> dict[str, float]:
+    """Return what an ONNX model measures on the validation samples, or on those for the test.
+
+    Args:
+        path: The model; it has one input.
+        experiment: Names the metrics.
+        datasets: The data.
+        part: val, or test: what the names of the values begin with.
+    """
+    split = datasets.validation if part == "val" else datasets.test
+    assert split is not None
+    metrics = metrics_of(experiment.replace(objectives=_LOSS, constraints=()), datasets)
+    cpu = torch.device("cpu")
+    worker = Worker(0, 1, cpu, Group(0, 1, cpu, None))
+    found = evaluate(_Exported(path), Source(split, cpu), metrics, batch=AT_ONCE, worker=worker)
+    return {f"{part}_{name}": value for name, value in found.items()}
+
+
+_LOSS = [{"metric": "val_loss", "goal": "minimize"}]
+
+
+class _Exported(Predictor):
+    """An ONNX file that answers as a model of torch does."""
+
+    def __init__(self, path: Path) -> None:
+        self._session = open_session(path, threads=1)
+        self._name = self._session.get_inputs()[0].name
+
+    def predict(self, inputs: Tensor) -> Tensor:
+        return torch.from_numpy(self._session.run(None, {self._name: inputs.numpy()})[0])
+
+    def train(self, mode: bool) -> None:
+        pass
+
+
+def _refuse(model: nn.Module, datasets: Datasets) -> None:
+    """Refuse what has no weights to compress, or not one tensor as its input."""
+    example: Any = Source(datasets.train, torch.device("cpu")).fetch(np.arange(1))[0]
+    if isinstance(model, OwnSteps) or not any(each.dim() > 1 for each in model.parameters()):
+        raise RunError(
+            f"{type(model).__name__} has no layers with weights, so there is nothing to compress",
+            next_step="Compress a trial of a network.",
+        )
+    if not isinstance(example, Tensor):
+        raise RunError(
+            f"{type(model).__name__} takes several inputs, and only models of one tensor can be compressed"
+        )
+
+
+def _metric_of(
+    experiment: Experiment, values: Mapping[str, float], wanted: str | None
+) -> tuple[str, str]:  # fmt: skip
+    goals = {item.metric: item.goal for item in experiment.objectives}
+    first = experiment.objectives[0].metric
+    chosen = wanted or (_ACCURACY if _ACCURACY in values else first)
+    if chosen not in values:
+        raise ArgumentError(
+            f"{chosen!r} is not measured on the validation samples", field="objective", allowed=list(values)
+        )
+    is_score = "accuracy" in chosen or chosen.removeprefix(_PREFIX) in ("f1", "auc", "r2")
+    return chosen, goals.get(chosen, "maximize" if is_score else "minimize")

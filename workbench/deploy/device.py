@@ -1,0 +1,145 @@
+"""An exported model timed where it will run: on this machine, or on another that ssh reaches.
+
+A small runner (`device_runner`) is copied there with the model and one input; ssh and scp are the system's
+own, with the user's keys and settings. What is measured is kept in the card, for each machine.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import numpy as np
+
+from workbench.deploy.card import MODEL, Card, Timing, read_card
+from workbench.deploy.feeds import feeds_of
+from workbench.deploy.predictor import open_session
+from workbench.errors import ArgumentError, RunError
+
+HERE = "here"
+_TIMEOUT_S = 300.0
+_RUNNER = Path(__file__).with_name("device_runner.py")
+
+
+def measure(
+    folder: Path, device: str = HERE, *, threads: int = 1, batch: int = 1, num_calls: int = 1000,
+    python: str = "python3",
+) -> Timing:  # fmt: skip
+    """Time the model of a bundle on a device, and keep the result in the card.
+
+    Args:
+        folder: The bundle.
+        device: `here`, or ssh://[USER@]HOST[:PORT].
+        threads: Number of threads that compute a call.
+        batch: Samples in a call.
+        num_calls: Number of calls that are timed, at most for 20 seconds.
+        python: The Python of the other machine, which has numpy and onnxruntime.
+
+    Returns:
+        What was measured; an earlier measurement of the same machine, threads and batch is replaced.
+
+    Raises:
+        ArgumentError: If the device is unknown.
+        RunError: If the machine cannot be reached, or the model cannot be run there.
+    """
+    card = read_card(folder)
+    with tempfile.TemporaryDirectory() as beside:
+        parcel = Path(beside) / "workbench-measure"
+        parcel.mkdir()
+        (parcel / MODEL).write_bytes((folder / MODEL).read_bytes())
+        (parcel / "runner.py").write_bytes(_RUNNER.read_bytes())
+        np.savez(parcel / "feeds.npz", **_feeds(card, folder, batch))  # type: ignore[arg-type]
+        words = [str(threads), str(num_calls)]
+        if device == HERE:
+            found = _run([sys.executable, str(parcel / "runner.py"), str(parcel), *words], "this machine")
+        else:
+            found = _run_there(device, parcel, words, python)
+    place = "" if device == HERE else f" ({device})"
+    timing = Timing(
+        machine=f"{found.pop('host')}, {found.pop('processor')}, {found.pop('num_cores')} cores{place}",
+        measured_at=datetime.now(timezone.utc).isoformat(timespec="seconds"), **found,
+    )  # fmt: skip
+    same = (timing.machine, timing.runtime, timing.threads, timing.batch)
+    others = [one for one in card.timings if (one.machine, one.runtime, one.threads, one.batch) != same]
+    card.model_copy(update={"timings": (*others, timing)}).write(folder)
+    return timing
+
+
+def _feeds(card: Card, folder: Path, batch: int) -> dict[str, np.ndarray]:
+    """Return one input for the graph, from the examples of the card."""
+    columns = {
+        one.name: np.zeros((batch, *one.shape)) if one.example is None and one.kind == "array"
+        else np.array([one.example] * batch) if one.kind == "array" else [one.example] * batch
+        for one in card.inputs
+    }  # fmt: skip
+    feeds = feeds_of(card, columns)[0]
+    shapes = {one.name: one.shape for one in open_session(folder / MODEL, threads=1).get_inputs()}
+    shaped = {
+        name: values[:, None] if values.ndim == 1 and len(shapes[name]) == 2 else values
+        for name, values in feeds.items()
+    }
+    return {name: each.astype(str) if each.dtype.kind == "O" else each for name, each in shaped.items()}
+
+
+def _run_there(device: str, parcel: Path, words: Sequence[str], python: str) -> dict[str, Any]:
+    url = urlsplit(device)
+    host = url.hostname or ""
+    if url.scheme != "ssh" or not host or host.startswith("-") or (url.username or "").startswith("-"):
+        raise ArgumentError(
+            f"{device!r} is not a device", field="device", allowed="here, or ssh://[USER@]HOST[:PORT]"
+        )
+    target = f"{url.username}@{host}" if url.username else host
+    # Without a terminal nobody could answer a question.
+    usual = ["-o", "BatchMode=yes", "-o", "ConnectTimeout=15"]
+    ssh = ["ssh", *usual, *(["-p", str(url.port)] if url.port else []), target]
+    scp = ["scp", "-q", "-r", *usual, *(["-P", str(url.port)] if url.port else [])]
+    place = _call([*ssh, "mktemp -d"], target).strip()
+    try:
+        copied = (
+            target if ":" not in host else f"[{host}]" if not url.username else f"{url.username}@[{host}]"
+        )
+        _call([*scp, str(parcel), f"{copied}:{place}/"], target)
+        there = f"{place}/{parcel.name}"
+        command = shlex.join([python, f"{there}/runner.py", there, *words])
+        return _run([*ssh, command], target)
+    finally:
+        subprocess.run(
+            [*ssh, shlex.join(["rm", "-rf", place])], capture_output=True, timeout=_TIMEOUT_S, check=False
+        )
+
+
+def _run(command: Sequence[str], where: str) -> dict[str, Any]:
+    lines = _call(command, where).strip().splitlines()
+    try:
+        return dict(json.loads(lines[-1]))
+    except (IndexError, ValueError) as error:
+        raise RunError(f"{where} answered nothing that can be read", next_step="Try again.") from error
+
+
+def _call(command: Sequence[str], where: str) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False)
+    except FileNotFoundError as error:
+        raise RunError(f"there is no program {command[0]}", next_step=f"Install {command[0]}.") from error
+    except subprocess.TimeoutExpired as error:
+        raise RunError(f"{where} did not answer within {_TIMEOUT_S:.0f} s", next_step="Try again.") from error
+    if done.returncode:
+        problem = (done.stderr.strip() or f"{command[0]} ended with {done.returncode}").splitlines()[-1]
+        is_missing = "No module named" in problem
+        raise RunError(
+            f"{where}: {problem}",
+            next_step="Install numpy and onnxruntime there, or name the Python that has them with --python."
+            if is_missing
+            else f"Check that `{shlex.join(command[:-1])}` works without a password."
+            if command[0] in ("ssh", "scp")
+            else "Export the model again.",
+        )
+    return done.stdout

@@ -1,0 +1,71 @@
+"""Times a model on the machine where this file runs; it needs numpy and onnxruntime only.
+
+It is copied as it is to other machines, so it imports nothing of the workbench. It is called with a folder
+that holds model.onnx and feeds.npz, the number of threads and of calls, and prints one line of JSON.
+"""
+
+import json
+import os
+import platform
+import resource
+import sys
+import time
+
+import numpy as np
+import onnxruntime
+
+_WARM_UP_S = 0.5
+_MAX_S = 20.0
+
+
+def main(folder: str, threads: int, num_calls: int) -> None:
+    """Time calls after a warm-up, and print the result."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
+    path = os.path.join(folder, "model.onnx")
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    with np.load(os.path.join(folder, "feeds.npz")) as stored:  # the graph takes text as objects
+        feeds = {
+            name: stored[name].astype(object) if stored[name].dtype.kind == "U" else stored[name]
+            for name in stored.files
+        }
+    begin = time.perf_counter()
+    while time.perf_counter() - begin < _WARM_UP_S:
+        session.run(None, feeds)
+    times: list[float] = []
+    begin = time.perf_counter()
+    while len(times) < num_calls and time.perf_counter() - begin < _MAX_S:
+        started = time.perf_counter()
+        session.run(None, feeds)
+        times.append(time.perf_counter() - started)
+    p50, p95 = np.percentile(times, [50, 95])
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    measured = {
+        "host": platform.node(),
+        "processor": _processor(),
+        "num_cores": os.cpu_count(),
+        "runtime": f"onnxruntime {onnxruntime.__version__}",
+        "threads": threads,
+        "batch": len(next(iter(feeds.values()))),
+        "p50_s": float(p50),
+        "p95_s": float(p95),
+        "num_calls": len(times),
+        "memory_bytes": peak if sys.platform == "darwin" else peak * 1024,
+    }
+    print(json.dumps(measured))
+
+
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="utf-8") as file:
+            names = [
+                line.partition(":")[2].strip() for line in file if line.startswith(("model name", "Model"))
+            ]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))

@@ -1,0 +1,106 @@
+"""How values are distributed in the bins of a card, and how far that is from the training data.
+
+The measure is the population stability index, the sum over bins of (live - trained) ln(live / trained).
+Missing values have a bin of their own. Where the values come from is left to others.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.deploy.card import Statistics
+from workbench.deploy.feeds import is_missing
+
+NOTABLE = 0.2
+"""From here on, a shift is commonly taken as one that matters."""
+_MIN_SHARE = 1e-4
+_QUANTILE = 3.09
+"""Of the normal distribution, at 99.9 %: how rarely chance alone looks like drift."""
+
+
+def num_bins(statistics: Statistics) -> int:
+    """Return the number of bins of known values; one more is for missing ones."""
+    return len(statistics.shares)
+
+
+def bin_of(statistics: Statistics, value: Any) -> int:
+    """Return the bin of a value; that of missing values is the last.
+
+    Example:
+        >>> ages = Statistics(edges=(2.0, 4.0), shares=(0.2, 0.5, 0.3))
+        >>> [bin_of(ages, value) for value in (1.0, 2.0, 9.0, float("nan"))]
+        [0, 1, 2, 3]
+    """
+    if is_missing(value):
+        return num_bins(statistics)
+    if statistics.categories:
+        try:
+            return statistics.categories.index(value)
+        except ValueError:
+            return len(statistics.categories)
+    return bisect.bisect_right(statistics.edges, value)
+
+
+@dataclass(frozen=True)
+class Drift:
+    """How far live values are from the training data.
+
+    Attributes:
+        name: The column.
+        index: The population stability index.
+        limit: What it must exceed to be more than chance, and notable.
+        num_values: Live values that it is computed from.
+        missing: The share of missing values among them.
+    """
+
+    name: str
+    index: float
+    limit: float
+    num_values: int
+    missing: float
+
+    @property
+    def has_drifted(self) -> bool:
+        """Whether the shift is notable and more than chance."""
+        return self.index > self.limit
+
+
+def drift_of(
+    name: str, statistics: Statistics, counts: Sequence[int], *, num_trained: int = 0
+) -> Drift | None:
+    """Compare live values with the training data.
+
+    Args:
+        name: The column.
+        statistics: That of the training data.
+        counts: Live values in each bin, the missing ones last.
+        num_trained: Number of samples that were trained on; 0 where it is unknown.
+
+    Returns:
+        The drift; None if there are no values.
+    """
+    total = sum(counts)
+    if not total:
+        return None
+    known = 1 - statistics.missing
+    trained = [*(share * known for share in statistics.shares), statistics.missing]
+    used = [(expected, count) for expected, count in zip(trained, counts, strict=True) if expected or count]
+    index = 0.0
+    for expected, count in used:
+        # Half a value more in each bin: with few of them, an empty one means little.
+        before, now = max(expected, _MIN_SHARE), (count + 0.5) / (total + 0.5 * len(used))
+        index += (now - before) * math.log(now / before)
+    chance = _chi_squared(len(used) - 1) * (1 / total + (1 / num_trained if num_trained else 0.0))
+    return Drift(name, max(index, 0.0), max(NOTABLE, chance), total, counts[-1] / total)
+
+
+def _chi_squared(freedom: int) -> float:
+    """Return the 99.9 % quantile of the chi-squared distribution, by the formula of Wilson and Hilferty."""
+    if freedom < 1:
+        return 0.0
+    part = 2 / (9 * freedom)
+    return freedom * (1 - part + _QUANTILE * math.sqrt(part)) ** 3

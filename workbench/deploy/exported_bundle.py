@@ -1,0 +1,284 @@
+"""The files by which a bundle predicts without the workbench: model.onnx, card.json and predict.py.
+
+The graph is compared with the model on training samples before anything is kept. The rest of a bundle, and
+which trial it is of, is left to the caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from workbench.data import Datasets, check_options
+from workbench.data.reading import Reading, some_of
+from workbench.deploy import table_graph
+from workbench.deploy.card import MODEL, Card, Input, Metric, Output, sha256_of
+from workbench.deploy.exported_model import Member, build
+from workbench.deploy.graph import OPSET, onnx
+from workbench.deploy.onnx_export import BATCHES, TOLERANCE, difference_of
+from workbench.deploy.predict_script import script
+from workbench.deploy.predictor import Answers, Predictor
+from workbench.deploy.statistics import describe_samples, of_numbers, of_texts
+from workbench.errors import RunError
+from workbench.experiment import Experiment
+from workbench.models.calls import call_model, map_tensors, output_in
+from workbench.training.loaders import as_tensors
+
+PREDICT = "predict.py"
+_MAX_EXAMPLE_NUMBERS = 4096
+_SPLITS = {"val": "validation", "train": "train", "test": "test"}
+_NUM_COMPARED = 200
+_FLOATS: dict[str, Literal["float32", "float64"]] = {"float64": "float64"}
+
+
+@dataclass(frozen=True)
+class Exported:
+    """Where an exported model comes from.
+
+    Attributes:
+        name: The name of the run.
+        run_id: The run.
+        trial: The number of the trial; None where there are several.
+        model: The model, in words.
+        trained_on: The data, in words.
+        task: The task of the data.
+        values: What was measured, by metric, such as val_accuracy.
+        num_train_samples: Number of samples that it was trained on.
+    """
+
+    name: str
+    run_id: str
+    trial: int | None
+    model: str
+    trained_on: str
+    task: str
+    values: Mapping[str, float]
+    num_train_samples: int
+
+
+def add_trial(
+    folder: Path, model: nn.Module, data: Datasets, experiment: Experiment, origin: Exported
+) -> Card:  # fmt: skip
+    """Add a trial's model to its bundle.
+
+    Args:
+        folder: The bundle.
+        model: The trained model, on the CPU.
+        data: What it was trained on.
+        experiment: The experiment that it was trained in.
+        origin: What the card states about it.
+
+    Raises:
+        RunError: If the model cannot be exported, or the graph answers otherwise than the model.
+        DataError: If the data, from which the encoding is learnt, cannot be read.
+    """
+    if experiment.leaves_loss_to_model or experiment.makes_own_steps:
+        raise RunError(
+            "a model that computes its own loss needs the targets to be called",
+            next_step="Export it without --format onnx, and call it from your own code.",
+        )
+    reading = _reading(experiment)
+    indices = some_of(len(data.train))[:_NUM_COMPARED] if reading is None else reading.indices
+    tensors = as_tensors(data.train.batch(indices)[0])
+    with torch.inference_mode():
+        found = output_in(call_model(model, _first(tensors, 2)))
+    if not isinstance(found, torch.Tensor):
+        raise RunError(
+            f"the model returns {type(found).__name__}, and only a tensor is exported",
+            next_step="Export it without --format onnx, and call it from your own code.",
+        )
+    output = output_of(data.task, tuple(found.shape[1:]), data.class_names, reading)
+    samples = _samples(tensors) if reading is None else reading.samples
+    inputs = _inputs(samples, tensors, reading)
+    member = Member.of(model, reading)
+    made = build([(member, 1.0)], inputs, output, _first(tensors, 7))
+
+    def expected(numbers: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            outputs = output_in(call_model(model, _some(tensors, numbers)))
+        return answers_of(outputs, member, output)
+
+    return write(folder, made, inputs, output, samples, expected, origin)
+
+
+def write(
+    folder: Path, made: onnx.ModelProto, inputs: Sequence[Input], output: Output, samples: Mapping[str, Any],
+    expected: Callable[[np.ndarray], np.ndarray], origin: Exported, *, split: str = "train",
+) -> Card:  # fmt: skip
+    """Write a graph with its card and script, once it answers as the model does.
+
+    Args:
+        folder: The bundle.
+        made: The graph.
+        inputs: What it takes.
+        output: What it answers.
+        samples: Samples as users have them, by input.
+        expected: Returns what the model answers for some of these samples, by their places.
+        origin: What the card states about it.
+        split: The split that the samples come from.
+
+    Raises:
+        RunError: If the graph answers otherwise than the model.
+    """
+    onnx.save(made, str(folder / MODEL))
+    (folder / PREDICT).write_text(script(), encoding="utf-8")
+    card = Card(
+        name=origin.name, run_id=origin.run_id, trial=origin.trial, model=origin.model,
+        trained_on=origin.trained_on, task=origin.task, inputs=tuple(inputs), outputs=(output,),
+        metrics=tuple(_metric(name, value) for name, value in origin.values.items()),
+        files={name: sha256_of(folder / name) for name in (MODEL, PREDICT)}, opset=OPSET,
+        num_train_samples=origin.num_train_samples,
+    )  # fmt: skip
+    card.write(folder)
+    predictor = Predictor.open(folder)
+    num_compared = compare(predictor, samples, expected)
+    answers = predictor.predict(samples)
+    card = card.model_copy(update={
+        "guarantees": (
+            f"within {TOLERANCE:g} of the trained model for {num_compared} samples of the {split} split, "
+            f"and for batches of {' and '.join(map(str, BATCHES))}, by ONNX Runtime where it was exported",
+        ),
+        "statistics_from": split,
+        "statistics": describe_samples(card, samples),
+        "answers": _distribution(answers),
+    })  # fmt: skip
+    card.write(folder)
+    return card
+
+
+def compare(
+    predictor: Predictor, samples: Mapping[str, Any], expected: Callable[[np.ndarray], np.ndarray]
+) -> int:
+    """Compare the answers of a graph with those of its model; return the number of samples.
+
+    Args:
+        predictor: Runs the graph.
+        samples: Samples as users have them, by input.
+        expected: Returns what the model answers for some of these samples, by their places.
+
+    Raises:
+        RunError: If they differ.
+    """
+    total = min(_NUM_COMPARED, len(next(iter(samples.values()))))
+    for size in (*BATCHES, total):
+        places = np.arange(min(size, total))
+        answers = predictor.predict({name: values[places] for name, values in samples.items()})
+        found = answers.values if answers.probabilities is None else answers.probabilities
+        assert found is not None
+        difference = difference_of(torch.from_numpy(found), torch.from_numpy(expected(places)))
+        if not difference <= TOLERANCE:
+            raise RunError(
+                f"the exported model differs from the trained one by {difference:.2g} for {size} samples",
+                next_step="Check that the data is what it was in training. Else export it without "
+                "--format onnx, and report this.",
+            )
+    return total
+
+
+def output_of(task: str, shape: tuple[int, ...], classes: Sequence[str], reading: Reading | None) -> Output:
+    """Return what a graph answers.
+
+    Args:
+        task: The task of the data.
+        shape: The shape of what the model returns for one sample.
+        classes: The names of the classes.
+        reading: How the data is encoded.
+    """
+    if task == "classification" and len(shape) == 1 and shape[0] >= 2:
+        names = tuple(classes) if len(classes) == shape[0] else tuple(map(str, range(shape[0])))
+        target = (reading.target,) if reading is not None and reading.target else ()
+        return Output(name="probabilities", kind="classes", shape=shape, classes=names, targets=target)
+    if task == "regression":
+        target = (reading.target,) if reading is not None and reading.target else ()
+        return Output(name="values", kind="values", shape=() if shape == (1,) else shape, targets=target)
+    return Output(name="outputs", kind="outputs", shape=shape)
+
+
+def answers_of(outputs: torch.Tensor, member: Member, output: Output) -> np.ndarray:
+    """Return what a graph should answer where its model returns `outputs`."""
+    if output.kind == "classes":
+        return outputs.softmax(dim=-1).numpy()
+    if output.kind == "values":
+        return (
+            (outputs * member.target_scale + member.target_mean).reshape(len(outputs), *output.shape).numpy()
+        )
+    return outputs.numpy()
+
+
+def example_in(values: Any) -> Any:
+    """Return the first known value as plain JSON; None where there is none, or it is too large to show."""
+    for value in values[:100]:
+        if isinstance(value, np.ndarray):
+            return value.tolist() if value.size <= _MAX_EXAMPLE_NUMBERS else None
+        if value is None or value != value:
+            continue
+        plain = value.item() if isinstance(value, np.generic) else value
+        is_plain = isinstance(plain, bool | int | float | str) and not isinstance(value, np.datetime64)
+        return plain if is_plain else str(value)
+    return None
+
+
+def _reading(experiment: Experiment) -> Reading | None:
+    component = experiment.data
+    if component is None or component.is_reference:
+        return None
+    return check_options(component.name, component.options).reading(seed=experiment.seed)
+
+
+def _some(tensors: Any, places: np.ndarray) -> Any:
+    return map_tensors(lambda tensor: tensor[torch.from_numpy(places)], tensors)
+
+
+def _first(tensors: Any, number: int) -> Any:
+    return map_tensors(lambda tensor: tensor[:number], tensors)
+
+
+def _samples(tensors: Any) -> dict[str, np.ndarray]:
+    """Return inputs as arrays by the name that the graph gives them."""
+    if isinstance(tensors, torch.Tensor):
+        return {"inputs": tensors.numpy()}
+    named = tensors if isinstance(tensors, Mapping) else {f"inputs_{n}": one for n, one in enumerate(tensors)}
+    wrong = [str(name) for name, one in named.items() if not isinstance(one, torch.Tensor)]
+    if wrong:
+        raise RunError(
+            f"the input {wrong[0]!r} of the model is not a tensor",
+            next_step="Export it without --format onnx, and call it from your own code.",
+        )
+    return {str(name): one.numpy() for name, one in named.items()}
+
+
+def _inputs(samples: Mapping[str, Any], tensors: Any, reading: Reading | None) -> tuple[Input, ...]:
+    if reading is not None and reading.columns:
+        return tuple(
+            table_graph.input_of(column, example_in(samples[column.name])) for column in reading.columns
+        )
+    return tuple(
+        Input(
+            name=name, kind="array", shape=values.shape[1:], example=example_in(values),
+            dtype="int64" if values.dtype.kind in "iub" else _FLOATS.get(values.dtype.name, "float32"),
+            categories=() if reading is None else reading.vocabulary,
+        )
+        for name, values in samples.items()
+    )  # fmt: skip
+
+
+def _metric(name: str, value: float) -> Metric:
+    prefix, _, rest = name.partition("_")
+    known = np.isfinite(value)
+    if prefix in _SPLITS and rest:
+        return Metric(name=rest, value=float(value) if known else None, split=_SPLITS[prefix])
+    return Metric(name=name, value=float(value) if known else None, split="unknown")
+
+
+def _distribution(answers: Answers) -> Any:
+    if answers.classes is not None:
+        return of_texts([str(name) for name in answers.classes.ravel()])
+    if answers.values is None or answers.values.ndim > 2:
+        return None
+    return of_numbers(answers.values.reshape(len(answers), -1).mean(axis=1))

@@ -1,0 +1,187 @@
+"""A trained model as one graph: from the user's rows through the model to probabilities or numbers.
+
+A module of torch becomes a graph by `onnx_export`, trees by `tree_graph`, and a compressed model is one. It
+is put between the encoding of the inputs and the conversion of the outputs. Which trial is exported is left
+to the caller.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from workbench.data.columns import Column
+from workbench.data.reading import Reading
+from workbench.deploy import table_graph
+from workbench.deploy.card import Input, Output
+from workbench.deploy.graph import Graph, onnx
+from workbench.deploy.onnx_export import write_onnx
+from workbench.deploy.onnx_module import OnnxModule
+from workbench.deploy.tree_graph import add_trees
+from workbench.errors import RunError
+from workbench.models.calls import call_model, output_in
+from workbench.models.fitted_estimator import FittedEstimator
+from workbench.models.trees import TreeEnsemble
+from workbench.training.loaders import as_tensors
+
+_FLOAT = np.dtype("float32")
+
+
+@dataclass(frozen=True)
+class Member:
+    """A model and how its inputs and outputs are converted.
+
+    Attributes:
+        model: The model, on the CPU.
+        columns: How the columns of a table are encoded; empty where a sample is an array.
+        mean: Subtracted from an array; a number, or one for each channel.
+        scale: What an array is then divided by.
+        target_mean: Added to a predicted number after scaling.
+        target_scale: Factor of a predicted number.
+        image_shape: The shape of an image as users have it, (height, width) or (height, width, channels);
+            None where samples have the shape that the model takes.
+    """
+
+    model: nn.Module
+    columns: tuple[Column, ...] = ()
+    mean: Any = 0.0
+    scale: Any = 1.0
+    target_mean: float = 0.0
+    target_scale: float = 1.0
+    image_shape: tuple[int, ...] | None = None
+
+    @classmethod
+    def of(cls, model: nn.Module, reading: Reading | None) -> Member:
+        """Return a model with the conversions of a data set."""
+        if reading is None:
+            return cls(model)
+        return cls(
+            model, reading.columns, reading.mean, reading.scale, reading.target_mean, reading.target_scale
+        )
+
+
+def build(
+    members: Sequence[tuple[Member, float]], inputs: Sequence[Input], output: Output, example: Any
+) -> onnx.ModelProto:
+    """Return the weighted mean of models as one graph.
+
+    Args:
+        members: Models with their weights, which sum to 1; all read the same inputs.
+        inputs: What the graph takes.
+        output: What it answers.
+        example: Some inputs of a model as it was trained with, arrays or tensors.
+
+    Raises:
+        RunError: If a model cannot be exported.
+    """
+    graph, example = Graph(), as_tensors(example)
+    given: dict[str, str] = {}
+    for one in inputs:
+        dtype = np.dtype(object if one.dtype == "string" else one.dtype)
+        given[one.name] = graph.input(one.name, dtype, one.shape if one.kind == "array" else (1,))
+    parts = [
+        _answer(graph, _run(graph, member, given, inputs, example), member, output) for member, _ in members
+    ]
+    total = parts[0]
+    if len(parts) > 1:
+        weighted = [
+            graph.add("Mul", part, graph.constant(np.float32(weight)))
+            for part, (_, weight) in zip(parts, members, strict=True)
+        ]
+        total = graph.add("Sum", *weighted)
+    return graph.model(total, output.name, _FLOAT, output.shape)
+
+
+def _run(
+    graph: Graph, member: Member, given: Mapping[str, str], inputs: Sequence[Input], example: Any
+) -> str:
+    """Add the encoding and the model; return the value of the model's outputs."""
+    if member.columns:
+        values = [table_graph.encode(graph, member.columns, dict(given))]
+    else:
+        values = list(given.values())
+        is_image = member.image_shape is not None
+        if is_image or np.any(member.mean) or np.any(np.asarray(member.scale) != 1.0):
+            # In float64, as the training data was.
+            value = graph.add("Cast", _channels_first(graph, member, values[0]), to=11)
+            value = graph.add("Sub", value, graph.constant(np.asarray(member.mean, dtype=np.float64)))
+            value = graph.add("Div", value, graph.constant(np.asarray(member.scale, dtype=np.float64)))
+            values = [graph.add("Cast", value, to=1)]
+    if isinstance(member.model, TreeEnsemble):
+        flat = graph.add("Flatten", values[0], axis=1)
+        return add_trees(graph, member.model, flat)
+    if isinstance(member.model, FittedEstimator):
+        raise RunError(
+            "a fitted estimator of another library has no ONNX form here",
+            allowed="the models boosted_trees and forest, and torch modules",
+            next_step="Train boosted_trees or forest, or export it without --format onnx.",
+        )
+    if isinstance(member.model, OnnxModule):
+        return graph.inline(member.model.proto(), tuple(values))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        module, arguments = _positional(member.model, example)
+        write_onnx(module, arguments, path)
+        return graph.inline(onnx.load(str(path)), tuple(values))
+
+
+def _channels_first(graph: Graph, member: Member, value: str) -> str:
+    if member.image_shape is None:
+        return value
+    if len(member.image_shape) == 2:
+        return graph.add("Unsqueeze", value, graph.constant(np.array([1], dtype=np.int64)))
+    return graph.add("Transpose", value, perm=[0, 3, 1, 2])
+
+
+class _Called(nn.Module):
+    """A model that is called with positional tensors, whatever form its inputs have."""
+
+    def __init__(self, model: nn.Module, names: tuple[str, ...]) -> None:
+        super().__init__()
+        self.model = model
+        self.names = names
+        self.training = model.training
+
+    def forward(self, *given: torch.Tensor) -> torch.Tensor:
+        inputs = dict(zip(self.names, given, strict=True)) if self.names else given
+        return output_in(call_model(self.model, inputs))
+
+
+def _positional(model: nn.Module, example: Any) -> tuple[nn.Module, torch.Tensor | tuple[torch.Tensor, ...]]:
+    if isinstance(example, torch.Tensor):
+        return _Output(model), example
+    if isinstance(example, Mapping):
+        return _Called(model, tuple(map(str, example))), tuple(example.values())
+    return _Called(model, ()), tuple(example)
+
+
+class _Output(nn.Module):
+    """The part of what a model returns that is its output."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.training = model.training
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        return output_in(self.model(inputs))
+
+
+def _answer(graph: Graph, found: str, member: Member, output: Output) -> str:
+    if output.kind == "classes":
+        return graph.add("Softmax", found, axis=-1)
+    if output.kind == "outputs":
+        return found
+    if member.target_scale != 1.0 or member.target_mean != 0.0:
+        value = graph.add("Mul", found, graph.constant(np.float32(member.target_scale)))
+        found = graph.add("Add", value, graph.constant(np.float32(member.target_mean)))
+    if output.shape:
+        return found
+    return graph.add("Reshape", found, graph.constant(np.array([-1], dtype=np.int64)))

@@ -1,0 +1,191 @@
+"""Columns and arrays as a user gives them, checked and converted to what the graph of a model takes.
+
+Every refusal names the column and the row. Values that training never saw are accepted, because the model has
+an answer for them, and noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import date, datetime, timezone
+from typing import Any
+
+import numpy as np
+
+from workbench.deploy.card import Card, Input
+from workbench.errors import DataError
+
+MISSING_TEXTS = frozenset(
+    {"", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN", "<NA>", "N/A",
+     "NA", "NULL", "NaN", "None", "n/a", "nan", "null"}
+)  # fmt: skip
+"""The cells of a text file that stand for a missing value, those of pandas."""
+_TRUTH = {"true": 1.0, "false": 0.0}
+_NUM_NAMED = 5
+
+
+def feeds_of(card: Card, columns: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], list[str]]:
+    """Return what the graph takes, and what the user should know about the values.
+
+    Args:
+        card: The card of the model.
+        columns: Values by the name of the input, the sample first; others are left out.
+
+    Raises:
+        DataError: If a column is missing, or a value is not of its kind; it names column and row, from 0.
+    """
+    absent = [one.name for one in card.inputs if one.name not in columns]
+    if absent:
+        raise DataError(
+            f"there is no column {', '.join(map(repr, absent[:_NUM_NAMED]))}"
+            + (f" and {len(absent) - _NUM_NAMED} more" if len(absent) > _NUM_NAMED else ""),
+            allowed=[one.name for one in card.inputs],
+            next_step="Give the columns that the model was trained with.",
+        )
+    feeds: dict[str, np.ndarray] = {}
+    notes: list[str] = []
+    for one in card.inputs:
+        feeds[one.name], found = _feed(one, columns[one.name])
+        notes += found
+    lengths = {name: len(values) for name, values in feeds.items()}
+    if len(set(lengths.values())) > 1:
+        raise DataError(
+            "the columns have different lengths: "
+            + ", ".join(f"{name!r} {length}" for name, length in list(lengths.items())[:_NUM_NAMED])
+        )
+    return feeds, notes
+
+
+def _feed(one: Input, values: Any) -> tuple[np.ndarray, list[str]]:
+    if one.kind == "array":
+        return _array(one, values), []
+    values = list(values)
+    if one.kind in ("category", "text"):
+        return _texts(one, values)
+    convert = _number if one.kind == "number" else seconds_of
+    found = np.array([convert(one, row, value) for row, value in enumerate(values)], dtype=np.float64)
+    rows = np.flatnonzero(np.isnan(found))
+    note = f"column {one.name!r} is missing in {_rows(rows)}, and was never missing in training"
+    notes = [f"{note}: the mean of the training data is used"] if len(rows) and not one.has_missing else []
+    return found, notes
+
+
+def _array(one: Input, values: Any) -> np.ndarray:
+    try:
+        found = np.asarray(values)
+        if found.dtype.kind not in "biuf":
+            raise ValueError(f"numbers are needed, and these are of type {found.dtype}")
+        if one.dtype == "int64" and found.dtype.kind == "f" and not np.array_equal(found, np.round(found)):
+            raise ValueError("whole numbers are needed")
+    except ValueError as error:
+        raise DataError(f"the input {one.name!r} is not an array of numbers: {error}") from error
+    if not one.takes(found.shape[1:]):
+        raise DataError(
+            f"the input {one.name!r} has samples of shape {found.shape[1:]}",
+            allowed=f"samples of shape {one.shape}, the sample first",
+        )
+    found = found.reshape(len(found), *one.shape)
+    wrong = np.flatnonzero(~np.isfinite(found.reshape(len(found), -1)).all(axis=1))
+    if len(wrong):
+        raise DataError(
+            f"the input {one.name!r} holds numbers that are missing or infinite in {_rows(wrong)}",
+            next_step="Replace them.",
+        )
+    return np.ascontiguousarray(found, dtype=one.dtype)
+
+
+def _texts(one: Input, values: Sequence[Any]) -> tuple[np.ndarray, list[str]]:
+    texts = ["" if is_missing(value) else str(value) for value in values]
+    found = np.array(texts, dtype=object)
+    if one.kind == "text":
+        return found, []
+    known = {*one.categories, *(MISSING_TEXTS if one.has_missing else ())}
+    unknown = np.array([row for row, text in enumerate(texts) if text not in known], dtype=np.int64)
+    if not len(unknown):
+        return found, []
+    row = int(unknown[0])
+    first = "a missing value" if texts[row] == "" else repr(texts[row])
+    return found, [
+        f"column {one.name!r} holds values that training never saw in {_rows(unknown)}, such as {first}: "
+        "they count as none of the known categories"
+    ]
+
+
+def _number(one: Input, row: int, value: Any) -> float:
+    if is_missing(value):
+        return np.nan
+    if isinstance(value, np.timedelta64):
+        return float(value / np.timedelta64(1, "s"))
+    if hasattr(value, "total_seconds"):
+        return value.total_seconds()
+    text = value.strip() if isinstance(value, str) else value
+    try:
+        number = _TRUTH[text.lower()] if isinstance(text, str) and text.lower() in _TRUTH else float(text)
+    except (TypeError, ValueError):
+        raise DataError(
+            f"column {one.name!r}, row {row} (from 0) holds {value!r}", allowed="a number"
+        ) from None
+    if np.isinf(number):
+        raise DataError(
+            f"column {one.name!r}, row {row} (from 0) is infinite",
+            allowed="finite numbers, or none where a value is missing",
+        )
+    return number
+
+
+def seconds_of(one: Input, row: int, value: Any) -> float:
+    """Return a date as seconds since 1970; NaN if it is missing.
+
+    Args:
+        one: The input that the date is for.
+        row: The number of its row, for the error.
+        value: A date, or text that holds one.
+
+    Raises:
+        DataError: If it is not a date.
+    """
+    if is_missing(value):
+        return np.nan
+    if isinstance(value, np.datetime64):
+        return float(value.astype("datetime64[us]").astype(np.int64)) / 1e6
+    try:
+        when = value
+        if isinstance(value, str):
+            when = _read_date(value.strip(), one.date_format or "ISO8601")
+        elif isinstance(value, date) and not isinstance(value, datetime):
+            when = datetime(value.year, value.month, value.day)
+        if not isinstance(when, datetime):
+            raise ValueError
+    except ValueError:
+        form = one.date_format
+        shown = "such as 2026-01-31 or 2026-01-31T12:00" if form in (None, "ISO8601") else f"as {form}"
+        raise DataError(
+            f"column {one.name!r}, row {row} (from 0) holds {value!r}", allowed=f"a date {shown}"
+        ) from None
+    aware = when if when.tzinfo is not None else when.replace(tzinfo=timezone.utc)
+    return (aware - datetime(1970, 1, 1, tzinfo=timezone.utc)).total_seconds()
+
+
+def _read_date(text: str, form: str) -> datetime:
+    if form != "ISO8601":
+        try:
+            return datetime.strptime(text, form)
+        except ValueError:
+            pass
+    return datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a cell holds no value: nothing, not a number, or a text that stands for nothing."""
+    if value is None or (isinstance(value, str) and value in MISSING_TEXTS):
+        return True
+    try:
+        return bool(value != value)
+    except (TypeError, ValueError):  # the missing value of pandas compares to neither
+        return True
+
+
+def _rows(rows: np.ndarray) -> str:
+    named = ", ".join(str(int(row)) for row in rows[:_NUM_NAMED])
+    more = f" and {len(rows) - _NUM_NAMED} more" if len(rows) > _NUM_NAMED else ""
+    return f"row {named}{more} (from 0)"

@@ -1,0 +1,115 @@
+"""An ONNX graph as it is put together: nodes, constants, and whole models within one.
+
+What the nodes compute is left to those that add them: `table_graph`, `tree_graph`, `exported_model`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from workbench.deploy.packages import needs
+
+with needs("onnx"):
+    import onnx
+    from onnx import compose, helper, inliner, numpy_helper
+
+OPSET = 20
+ML = "ai.onnx.ml"
+_ML_OPSET = 3
+_IR_VERSION = 10
+BATCH = "batch"
+
+
+class Graph:
+    """A graph under construction; values are known by their names.
+
+    Example:
+        >>> graph = Graph()
+        >>> rows = graph.input("rows", np.dtype("float32"), (3,))
+        >>> model = graph.model(graph.add("Relu", rows), "answers", np.dtype("float32"), (3,))
+        >>> model.graph.output[0].name
+        'answers'
+    """
+
+    def __init__(self) -> None:
+        """Begin an empty graph."""
+        self._nodes: list[Any] = []
+        self._constants: list[Any] = []
+        self._inputs: list[Any] = []
+        self._number = 0
+        self._domains: dict[str, int] = {"": OPSET, ML: _ML_OPSET}
+
+    def input(self, name: str, dtype: np.dtype[Any], shape: tuple[int, ...]) -> str:
+        """Add an input.
+
+        Args:
+            name: Its name.
+            dtype: Its type; object stands for text.
+            shape: The shape of one sample.
+        """
+        self._inputs.append(helper.make_tensor_value_info(name, _type_of(dtype), [BATCH, *shape]))
+        return name
+
+    def constant(self, values: Any) -> str:
+        """Add a constant; return its name."""
+        name = self._new("constant")
+        self._constants.append(numpy_helper.from_array(np.asarray(values), name))
+        return name
+
+    def add(self, kind: str, *inputs: str, domain: str = "", **attributes: Any) -> str:
+        """Add a node with one output; return the name of the output."""
+        output = self._new(kind)
+        self._nodes.append(
+            helper.make_node(kind, list(inputs), [output], name=output, domain=domain, **attributes)
+        )
+        return output
+
+    def inline(self, model: onnx.ModelProto, given: tuple[str, ...]) -> str:
+        """Add a whole model with one output; return the name of the output.
+
+        Args:
+            model: The model, of the opset of this graph; its nodes of other domains are kept.
+            given: What takes the place of its inputs.
+        """
+        prefix = self._new("model") + "/"
+        whole = inliner.inline_local_functions(model) if model.functions else model
+        inner = compose.add_prefix(whole, prefix).graph
+        for one, name in zip(inner.input, given, strict=True):
+            self._nodes.append(helper.make_node("Identity", [name], [one.name], name=f"{one.name}_given"))
+        self._nodes.extend(inner.node)
+        self._constants.extend(inner.initializer)
+        self._domains = {**{one.domain: one.version for one in whole.opset_import}, **self._domains}
+        return inner.output[0].name
+
+    def model(
+        self, output: str, name: str, dtype: np.dtype[Any], shape: tuple[int | str, ...]
+    ) -> onnx.ModelProto:
+        """Return the graph as a checked model.
+
+        Args:
+            output: The value that is its output.
+            name: What the output is called.
+            dtype: Its type.
+            shape: Its shape for one sample.
+        """
+        nodes = [*self._nodes, helper.make_node("Identity", [output], [name], name="answer")]
+        made = helper.make_model(
+            helper.make_graph(
+                nodes, "model", self._inputs,
+                [helper.make_tensor_value_info(name, _type_of(dtype), [BATCH, *shape])], self._constants,
+            ),
+            opset_imports=[helper.make_opsetid(*domain) for domain in self._domains.items()],
+            ir_version=_IR_VERSION, producer_name="workbench",
+        )  # fmt: skip
+        onnx.checker.check_model(made)
+        return made
+
+    def _new(self, kind: str) -> str:
+        self._number += 1
+        return f"{kind.lower()}_{self._number}"
+
+
+def _type_of(dtype: np.dtype[Any]) -> int:
+    return onnx.TensorProto.STRING if dtype.kind == "O" else helper.np_dtype_to_tensor_dtype(dtype)

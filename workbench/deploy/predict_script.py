@@ -1,0 +1,71 @@
+"""The script of an exported bundle: predicts with numpy and onnxruntime only, short enough to be read.
+
+It is copied as it is and runs where the workbench is not installed, so it imports nothing of it.
+"""
+
+from __future__ import annotations
+
+import json
+
+from workbench.deploy.feeds import MISSING_TEXTS
+
+_SCRIPT = '''\
+"""Predict with model.onnx; needs numpy and onnxruntime only: python predict.py rows.csv (or rows.npy)."""
+
+import csv, datetime, json, pathlib, sys
+
+import numpy as np
+import onnxruntime
+
+FOLDER = pathlib.Path(__file__).resolve().parent
+CARD = json.loads((FOLDER / "card.json").read_text(encoding="utf-8"))
+MISSING = set(MISSING_TEXTS)
+TRUTH = {"true": 1.0, "false": 0.0}
+
+
+def cell(column, text):
+    """Return a cell as the model takes it: text of a category, a number, or seconds since 1970."""
+    if column["dtype"] == "string":
+        return text
+    if text in MISSING:
+        return np.nan
+    if column["kind"] != "date":
+        return TRUTH[text.lower()] if text.lower() in TRUTH else float(text)
+    try:
+        when = datetime.datetime.strptime(text, column["date_format"])
+    except ValueError:
+        when = datetime.datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith("Z") else text)
+    when = when if when.tzinfo else when.replace(tzinfo=datetime.timezone.utc)
+    return when.timestamp()
+
+
+def read(path):
+    """Return what the model takes: the columns of a table by name, or the samples of an array."""
+    first = CARD["inputs"][0]
+    if first["kind"] == "array":
+        rows = np.load(path) if path.endswith(".npy") else np.loadtxt(path, delimiter=",", ndmin=2)
+        return {first["name"]: rows.reshape(len(rows), *first["shape"]).astype(first["dtype"])}
+    with open(path, newline="", encoding="utf-8-sig") as file:
+        rows = list(csv.DictReader(file))
+    types = {"string": object}
+    return {
+        column["name"]: np.array(
+            [[cell(column, row[column["name"]])] for row in rows], types.get(column["dtype"], np.float64)
+        ).reshape(-1, 1)
+        for column in CARD["inputs"]
+    }
+
+
+if __name__ == "__main__":
+    session = onnxruntime.InferenceSession(str(FOLDER / "model.onnx"), providers=["CPUExecutionProvider"])
+    answers = session.run(None, read(sys.argv[1]))[0]
+    classes = CARD["outputs"][0]["classes"]
+    for answer in answers:
+        print(f"{classes[answer.argmax()]},{answer.max():.6f}" if classes else json.dumps(answer.tolist()))
+'''
+
+
+def script() -> str:
+    """Return the script."""
+    texts = json.dumps(sorted(MISSING_TEXTS))
+    return _SCRIPT.replace("set(MISSING_TEXTS)", f"set({texts})")

@@ -1,0 +1,131 @@
+"""The model of a bundle, run by ONNX Runtime: columns in, answers out; needs neither torch nor Ray.
+
+Checking and converting values is left to `feeds`, HTTP and batching to `serving`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from typing_extensions import Self
+
+from workbench.deploy.card import MODEL, Card, read_card, sha256_of
+from workbench.deploy.feeds import feeds_of
+from workbench.deploy.packages import needs
+from workbench.errors import RunError
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What a model answers for some samples, the sample first.
+
+    Attributes:
+        classes: The predicted class of each sample, by name; None where no classes are predicted.
+        probabilities: The probability of each class, in the order of the card; None likewise.
+        values: Predicted numbers, or what the model returns; None where classes are predicted.
+        notes: What the user should know about the samples, such as values that training never saw.
+    """
+
+    classes: np.ndarray | None = None
+    probabilities: np.ndarray | None = None
+    values: np.ndarray | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    def __len__(self) -> int:
+        found = self.values if self.probabilities is None else self.probabilities
+        return 0 if found is None else len(found)
+
+
+class Predictor:
+    """A loaded model; it may be called from several threads."""
+
+    def __init__(self, card: Card, session: Any) -> None:
+        """Hold a card and an ONNX Runtime session of its model; `open` makes one from a folder."""
+        self.card = card
+        self._session = session
+        self._shapes = {one.name: one.shape[1:] for one in session.get_inputs()}
+
+    @classmethod
+    def open(cls, folder: str | Path, *, threads: int | None = None) -> Self:
+        """Load the model of a bundle.
+
+        Args:
+            folder: A bundle that was exported with `format="onnx"`.
+            threads: Number of threads that compute one call; None for all cores.
+
+        Raises:
+            RunError: If it is not such a bundle, or the model is not the one that the card describes.
+            MissingDependencyError: If ONNX Runtime is not installed.
+        """
+        folder = Path(folder)
+        card = read_card(folder)
+        path = folder / MODEL
+        if not path.exists():
+            raise RunError(f"{folder} has no {MODEL}", next_step="Export the model again.")
+        expected = card.files.get(MODEL)
+        if expected is not None and sha256_of(path) != expected:
+            raise RunError(
+                f"{path} is not the file that the card describes: its SHA-256 differs",
+                next_step="Copy the bundle again, or export the model again.",
+            )
+        return cls(card, open_session(path, threads=threads))
+
+    def predict(self, columns: Mapping[str, Any]) -> Answers:
+        """Return the answers for samples.
+
+        Args:
+            columns: Values by the name of the input, the sample first.
+
+        Raises:
+            DataError: If a column is missing, or a value is not of its kind; it names column and row.
+        """
+        feeds, notes = feeds_of(self.card, columns)
+        # A graph may take a column as a list of values or as a table of one column.
+        shaped = {
+            name: values[:, None] if values.ndim == 1 and self._shapes.get(name) == [1] else values
+            for name, values in feeds.items()
+        }
+        return self.answers_of(self._session.run(None, shaped)[0], notes)
+
+    def compute(self, feeds: Mapping[str, np.ndarray]) -> Answers:
+        """Return the answers for values that were checked and converted to what the graph takes."""
+        return self.answers_of(self._session.run(None, feeds)[0])
+
+    def answers_of(self, found: np.ndarray, notes: list[str] | None = None) -> Answers:
+        """Return the outputs of the graph as answers."""
+        output = self.card.outputs[0]
+        given = tuple(notes or ())
+        if output.kind != "classes":
+            return Answers(values=found, notes=given)
+        names = np.array(output.classes, dtype=object)
+        return Answers(names[found.argmax(axis=-1)], found, None, given)
+
+
+def open_session(path: Path, *, threads: int | None = None) -> Any:
+    """Return an ONNX Runtime session on the CPU.
+
+    Args:
+        path: The model.
+        threads: Number of threads that compute one call; None for all cores.
+
+    Raises:
+        MissingDependencyError: If ONNX Runtime is not installed.
+        RunError: If the file is not a model that it can run.
+    """
+    with needs("onnxruntime"):
+        import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3
+    if threads is not None:
+        options.intra_op_num_threads = threads
+        options.inter_op_num_threads = 1
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # ONNX Runtime has no common base class for its errors
+        problem = str(error).strip().partition("\n")[0]
+        raise RunError(f"{path} cannot be loaded: {problem}", next_step="Export the model again.") from error

@@ -1,0 +1,101 @@
+"""Samples as users have them, as values by input: files, data frames, arrays, rows; and answers as a table.
+
+Checking the values is left to `feeds`.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from workbench.deploy.card import Card
+from workbench.deploy.predictor import Answers
+from workbench.errors import DataError
+
+_SEPARATORS = {".csv": ",", ".tsv": "\t"}
+_UNNAMED = re.compile(r"x\d+")
+_PARQUET = (".parquet", ".pq")
+
+
+def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
+    """Return values by the name of the input.
+
+    Args:
+        card: The card of the model.
+        samples: The path of a .csv, .tsv, .parquet or .npy file; a data frame; a mapping of columns; a list
+            of rows, each a mapping; or an array, for a model that takes arrays.
+
+    Raises:
+        DataError: If it cannot be read, or is something else.
+    """
+    if isinstance(samples, str | Path):
+        return _from_file(card, Path(samples))
+    if hasattr(samples, "columns") and hasattr(samples, "to_numpy"):
+        if _takes_array(card) and card.inputs[0].name not in samples.columns:
+            return {card.inputs[0].name: samples.to_numpy()}
+        return {str(name): samples[name].to_numpy() for name in samples.columns}
+    if isinstance(samples, Mapping):
+        return {str(name): values for name, values in samples.items()}
+    if isinstance(samples, Sequence) and samples and all(isinstance(row, Mapping) for row in samples):
+        return {one.name: [row.get(one.name) for row in samples] for one in card.inputs
+                if any(one.name in row for row in samples)}  # fmt: skip
+    if _takes_array(card):
+        return {card.inputs[0].name: np.asarray(samples)}
+    if isinstance(samples, np.ndarray) and samples.ndim == 2:
+        places = [_UNNAMED.fullmatch(one.name) for one in card.inputs]
+        if all(places):  # the columns of an array have their place as their name
+            return {f"x{place}": samples[:, place] for place in range(samples.shape[1])}
+    if isinstance(samples, np.ndarray) and samples.ndim == 2 and samples.shape[1] == len(card.inputs):
+        return {one.name: samples[:, place] for place, one in enumerate(card.inputs)}
+    raise DataError(
+        f"samples of type {type(samples).__name__} cannot be read",
+        allowed="a data frame, a mapping of columns, a list of rows, or the path of a file",
+    )
+
+
+def table_of(card: Card, answers: Answers) -> tuple[list[str], list[list[Any]]]:
+    """Return answers as a header and rows: the prediction first, then the probability of each class."""
+    if answers.classes is not None and answers.probabilities is not None:
+        header = ["prediction", *(f"probability of {name}" for name in card.outputs[0].classes)]
+        pairs = zip(answers.classes.tolist(), answers.probabilities.tolist(), strict=True)
+        return header, [[name, *shares] for name, shares in pairs]
+    assert answers.values is not None
+    values = answers.values.reshape(len(answers), -1)
+    names = ["prediction"] if values.shape[1] == 1 else [f"output {n}" for n in range(values.shape[1])]
+    return names, values.tolist()
+
+
+def _takes_array(card: Card) -> bool:
+    return len(card.inputs) == 1 and card.inputs[0].kind == "array"
+
+
+def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
+    endings = [ending.lower() for ending in path.suffixes] or [""]
+    if not path.exists():
+        raise DataError(f"the file {path} does not exist", next_step=f"Relative paths start in {Path.cwd()}.")
+    try:
+        if endings[-1] == ".npy":
+            return columns_from(card, np.load(path, allow_pickle=False))
+        if endings[-1] in _PARQUET:
+            from workbench.data.tables import read_table
+
+            return columns_from(card, read_table(path))
+        if endings[-1] not in _SEPARATORS:
+            raise DataError(f"{path.name} has an unknown ending", allowed=[*_SEPARATORS, *_PARQUET, ".npy"])
+        if _takes_array(card):
+            numbers = np.loadtxt(path, delimiter=_SEPARATORS[endings[-1]], ndmin=2)
+            return {card.inputs[0].name: numbers}
+        with path.open(newline="", encoding="utf-8-sig") as opened:
+            rows = csv.DictReader(opened, delimiter=_SEPARATORS[endings[-1]])
+            names = list(rows.fieldnames or [])
+            listed = list(rows)
+    except (OSError, ValueError, csv.Error) as error:
+        if isinstance(error, DataError):
+            raise
+        raise DataError(f"{path} cannot be read: {error}", next_step="Open it in an editor.") from error
+    return {name: [row[name] for row in listed] for name in names}

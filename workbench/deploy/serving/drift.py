@@ -1,0 +1,131 @@
+"""What a served model receives and answers, compared with its training data.
+
+The last rows count, so that drift which is over is forgotten. Keeping samples is left to `kept_samples`,
+showing drift to the page and the command line.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from workbench.actions import suggest
+from workbench.deploy.card import Card, Statistics
+from workbench.deploy.distributions import Drift, bin_of, drift_of, num_bins
+from workbench.deploy.serving.batching import Answer, Row
+from workbench.errors import Suggestion
+
+WINDOW_ROWS = 5000
+"""Drift is that of the last one to two windows."""
+
+
+class DriftMonitor:
+    """Counts rows and answers of one model in the bins of its card."""
+
+    def __init__(self, card: Card, *, window_rows: int = WINDOW_ROWS) -> None:
+        """Count nothing yet.
+
+        Args:
+            card: The card of the model, with the statistics of its training data.
+            window_rows: How many rows make a window.
+        """
+        self._card = card
+        self._window_rows = window_rows
+        self._columns = [
+            (at, one.name, card.statistics[one.name])
+            for at, one in enumerate(card.inputs)
+            if one.name in card.statistics and card.statistics[one.name].shares
+        ]
+        self._now, self._before = self._zeros(), self._zeros()
+        self._num_now = 0
+        self.num_rows = 0
+        """Rows in the windows that count."""
+
+    def add(self, row: Row, answer: Answer) -> None:
+        """Count a row and its answer."""
+        if self._num_now >= self._window_rows:
+            self._before, self._now = self._now, self._zeros()
+            self.num_rows, self._num_now = self._num_now, 0
+        for (at, _, statistics), counts in zip(self._columns, self._now, strict=False):
+            value = row[at]
+            counts[bin_of(statistics, float(value.mean()) if isinstance(value, np.ndarray) else value)] += 1
+        if self._answers is not None and (value := _value_of(answer)) is not None:
+            self._now[-1][bin_of(self._answers, value)] += 1
+        self._num_now += 1
+        self.num_rows += 1
+
+    def columns(self) -> list[Drift]:
+        """Return the drift of each column, the largest first."""
+        found = [
+            drift_of(name, statistics, self._counts(index), num_trained=self._card.num_train_samples)
+            for index, (_, name, statistics) in enumerate(self._columns)
+        ]
+        return sorted((drift for drift in found if drift is not None), key=lambda drift: -drift.index)
+
+    def answers(self) -> Drift | None:
+        """Return the drift of the answers; None where their distribution in training is unknown."""
+        if self._answers is None:
+            return None
+        num_trained = self._card.num_train_samples
+        return drift_of("answers", self._answers, self._counts(-1), num_trained=num_trained)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the drift as plain values, with the next step where there is any."""
+        columns, answers = self.columns(), self.answers()
+        drifted = any(each.has_drifted for each in [*columns, *([answers] if answers else [])])
+        return {
+            "rows": self.num_rows,
+            "drifted": drifted,
+            "columns": [_plain(each) for each in columns],
+            "answers": _plain(answers) if answers else None,
+            "next_steps": list(next_steps(self._card)) if drifted else [],
+        }
+
+    @property
+    def _answers(self) -> Statistics | None:
+        return self._card.answers if self._card.answers and self._card.answers.shares else None
+
+    def _zeros(self) -> list[list[int]]:
+        all_statistics = [statistics for _, _, statistics in self._columns]
+        if self._answers is not None:
+            all_statistics.append(self._answers)
+        return [[0] * (num_bins(statistics) + 1) for statistics in all_statistics]
+
+    def _counts(self, index: int) -> list[int]:
+        return [one + other for one, other in zip(self._now[index], self._before[index], strict=True)]
+
+
+def next_steps(card: Card) -> Iterator[str]:
+    """Yield commands for when the data of a model has changed."""
+    lead = "To search further, if its data was brought up to date"
+    yield _for_shell(suggest("extend", card.run_id, trials=10, lead=lead))
+    lead = "To train on newer data in a new run that learns from it"
+    yield _for_shell(suggest("sweep", "EXPERIMENT.yaml", warm_start=[card.run_id], lead=lead))
+
+
+def _for_shell(suggestion: Suggestion) -> str:
+    return suggestion.write(shlex.join(["workbench", *suggestion.words]))
+
+
+def _value_of(answer: Answer) -> Any:
+    """Return what an answer counts as: its class, or its only number."""
+    if "class" in answer:
+        return answer["class"]
+    values = answer["values"]
+    if isinstance(values, dict) and len(values) == 1:
+        [values] = values.values()
+    return values if isinstance(values, int | float) else None
+
+
+def _plain(drift: Drift) -> dict[str, Any]:
+    return {
+        "name": drift.name,
+        "index": drift.index,
+        "limit": drift.limit,
+        "drifted": drift.has_drifted,
+        "values": drift.num_values,
+        "missing": drift.missing,
+    }

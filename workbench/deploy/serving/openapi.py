@@ -1,0 +1,187 @@
+"""The description of a server's addresses as OpenAPI 3.1, with the columns of each model as types."""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.deploy.card import Card, Input, Output
+
+_NULLABLE = {"number": "number", "category": "string", "text": "string", "date": "string"}
+
+
+def describe_server(cards: Mapping[str, Card], *, has_token: bool) -> dict[str, Any]:
+    """Return the OpenAPI document of a server.
+
+    Args:
+        cards: What is served, by name.
+        has_token: Whether requests need a bearer token.
+    """
+    schemas: dict[str, Any] = {"Problem": _PROBLEM}
+    paths: dict[str, Any] = {
+        "/health": {"get": _get("Whether the process lives", secured=False)},
+        "/ready": {"get": _get("Whether it takes requests", secured=False, more={"503": "It does not."})},
+        "/metrics": {"get": _get("Counts and times in the text format of Prometheus", kind="text/plain")},
+        "/v1": {"get": _get("The models that are served")},
+    }
+    for name, card in cards.items():
+        schemas[f"{name}.Row"] = row_schema(card)
+        schemas[f"{name}.Answer"] = answer_schema(card.outputs[0])
+        paths[f"/v1/{name}"] = {"get": _get(f"The card of {name}")}
+        paths[f"/v1/{name}/predict"] = {"post": _predict(name, card)}
+        paths[f"/v1/{name}/drift"] = {
+            "get": _get(f"How far rows and answers of {name} are from its training data")
+            | {"responses": {"200": {"description": "By column."}, "409": _problem("No samples are kept.")}}
+        }
+        paths[f"/v1/{name}/swap"] = {
+            "post": {
+                "summary": f"Open the bundle of {name} again, and answer with it if it is newer",
+                "responses": {
+                    "200": {"description": "The model that is served now."},
+                    "409": _problem("The bundle cannot take the place of the one that is served."),
+                },
+            }
+        }
+    version = importlib.metadata.version("workbench")
+    document: dict[str, Any] = {
+        "openapi": "3.1.0",
+        "info": {"title": "Models served by the workbench", "version": version},
+        "paths": paths,
+        "components": {"schemas": schemas},
+    }
+    if has_token:
+        document["components"]["securitySchemes"] = {"token": {"type": "http", "scheme": "bearer"}}
+        document["security"] = [{"token": []}]
+    return document
+
+
+def row_schema(card: Card) -> dict[str, Any]:
+    """Return the JSON schema of one row."""
+    return {
+        "type": "object",
+        "properties": {one.name: _value_schema(one) for one in card.inputs},
+        "required": [one.name for one in card.inputs],
+        "additionalProperties": False,
+    }
+
+
+def _value_schema(one: Input) -> dict[str, Any]:
+    schema: dict[str, Any]
+    if one.kind == "array":
+        schema = {"type": "integer" if one.dtype == "int64" else "number"}
+        for size in reversed(one.shape):
+            schema = {"type": "array", "items": schema, "minItems": size, "maxItems": size}
+        schema["description"] = f"Numbers of shape {list(one.shape)}; a flat list of them is taken, too."
+    else:
+        schema = {"type": [_NULLABLE[one.kind], "null"]}
+    schema["x-kind"] = one.kind
+    if one.kind == "category":
+        schema["description"] = "Values that training never saw are accepted, and noted in the answer."
+        schema["x-known-values"] = list(one.categories)
+    elif one.kind == "date":
+        schema["description"] = f"A date as text: {one.date_format or 'ISO8601'}."
+    if one.example is not None:
+        schema["examples"] = [one.example]
+    return schema
+
+
+def answer_schema(output: Output) -> dict[str, Any]:
+    """Return the JSON schema of the answer for one row."""
+    number = {"type": ["number", "null"]}
+    notes = {"type": "array", "items": {"type": "string"}, "description": "Only where there are any."}
+    if output.kind == "classes":
+        named = {
+            "class": {"type": "string", "enum": list(output.classes)},
+            "probabilities": _named_numbers(output.classes, number),
+        }
+        return {"type": "object", "properties": {**named, "notes": notes}, "required": list(named)}
+    values = _named_numbers(output.targets, number) if output.targets else {"description": "Numbers."}
+    if output.unit:
+        values["description"] = f"In {output.unit}."
+    return {"type": "object", "properties": {"values": values, "notes": notes}, "required": ["values"]}
+
+
+def _named_numbers(names: tuple[str, ...], number: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": dict.fromkeys(names, number), "required": list(names)}
+
+
+def _predict(name: str, card: Card) -> dict[str, Any]:
+    def many(of: str) -> dict[str, Any]:
+        return {"type": "array", "items": {"$ref": f"#/components/schemas/{name}.{of}"}}
+
+    example = {one.name: one.example for one in card.inputs}
+    body: dict[str, Any] = {
+        "schema": {
+            "type": "object", "properties": {"rows": many("Row") | {"minItems": 1}}, "required": ["rows"],
+            "additionalProperties": False,
+        }
+    }  # fmt: skip
+    if None not in example.values():
+        body["example"] = {"rows": [example]}
+    answers = {
+        "type": "object",
+        "properties": {
+            "model": {"type": "string"},
+            "version": {"type": "string", "description": "The beginning of the model's SHA-256."},
+            "answers": many("Answer"),
+        },
+        "required": ["model", "version", "answers"],
+    }
+    return {
+        "summary": f"Predict with {name}",
+        "description": card.model,
+        "requestBody": {"required": True, "content": {"application/json": body}},
+        "responses": {
+            "200": {
+                "description": "One answer for each row, in their order.",
+                "content": {"application/json": {"schema": answers}},
+            },
+            "400": _problem("The body is not JSON of this form."),
+            "413": _problem("The body or the number of rows is too large."),
+            "422": _problem("A value is wrong; its row and column are named."),
+            "429": _problem("The queue is full.") | {"headers": _RETRY_AFTER},
+            "503": _problem("The server is stopping."),
+        },
+    }
+
+
+def _get(
+    summary: str, *, secured: bool = True, kind: str = "application/json", more: dict[str, str] | None = None
+) -> dict[str, Any]:
+    found: dict[str, Any] = {
+        "summary": summary,
+        "responses": {
+            "200": {"description": f"{summary}.", "content": {kind: {}}},
+            **{code: {"description": text} for code, text in (more or {}).items()},
+        },
+    }
+    return found if secured else found | {"security": []}
+
+
+def _problem(description: str) -> dict[str, Any]:
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {"description": description, "content": {"application/json": {"schema": schema}}}
+
+
+_RETRY_AFTER = {
+    "Retry-After": {"description": "Seconds until there is room again.", "schema": {"type": "integer"}}
+}
+_TEXT = {"type": ["string", "null"]}
+_PROBLEM = {
+    "type": "object",
+    "properties": {
+        "problem": {"type": "string"}, "field": _TEXT, "allowed": _TEXT, "next_step": _TEXT,
+        "problems": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "row": {"type": "integer"}, "column": _TEXT, "problem": {"type": "string"},
+                    "allowed": _TEXT,
+                },
+            },
+        },
+    },
+    "required": ["problem"],
+}  # fmt: skip

@@ -1,0 +1,178 @@
+"""The process that serves: its socket, its signals, and its orderly end.
+
+SIGTERM and SIGINT end it when everything that was accepted has been answered, a second one at once; SIGHUP
+opens the bundles again. What is answered is left to `app`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib
+import signal
+import socket
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from workbench.deploy.packages import needs
+from workbench.deploy.serving.served_models import Limits, ServedModel, Version
+from workbench.deploy.serving.tokens import Token
+from workbench.errors import ArgumentError, WorkbenchError
+from workbench.formatting import format_count
+
+MAX_CONNECTIONS = 512
+_BACKLOG = 512
+_GRACE_S = 30
+_IDLE_S = 75
+"""How long an unused connection is kept: longer than proxies usually keep theirs."""
+_SWITCH_S = 1e-3
+"""How long a thread may keep another waiting: the default, 5 ms, is longer than most models compute."""
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Return a socket that listens.
+
+    Args:
+        host: A name or number of this machine.
+        port: The port; 0 for any that is free.
+
+    Raises:
+        ArgumentError: If it cannot.
+    """
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, number)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+            listener.listen(_BACKLOG)
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise ArgumentError(
+            f"cannot listen on {host}:{port}: {error.strerror}",
+            field="--port", next_step="Name another port; --port 0 takes any that is free.",
+        ) from error  # fmt: skip
+    listener.setblocking(False)
+    return listener
+
+
+def check_packages() -> None:
+    """Check that what serving needs is installed, before anything is opened.
+
+    Raises:
+        MissingDependencyError: If it is not.
+    """
+    for package in ("onnxruntime", "starlette", "uvicorn"):
+        with needs(package):
+            importlib.import_module(package)
+
+
+def open_versions(bundles: Mapping[str, Path], limits: Limits) -> dict[str, Version]:
+    """Open bundles; arguments as of `ServedModel`.
+
+    Raises:
+        WorkbenchError: If one cannot be served.
+    """
+    return {name: Version.open(folder, limits) for name, folder in bundles.items()}
+
+
+def serve(
+    bundles: Mapping[str, Path], versions: Mapping[str, Version], limits: Limits, *, listener: socket.socket,
+    token: Token | None, notify: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Serve bundles until a signal ends it.
+
+    Args:
+        bundles: The folder of each model by its name.
+        versions: What was opened there.
+        limits: What is computed at once, and what may wait.
+        listener: Where to listen.
+        token: What a request must have; None for nothing.
+        notify: Receives what the operator should know, in one line.
+    """
+    import uvicorn
+
+    from workbench.deploy.serving.app import Service, make_app
+
+    async def main() -> None:
+        models = [
+            ServedModel(
+                name, folder, versions[name], limits,
+                lambda *batch: service.count_batch(*batch),
+            )
+            for name, folder in bundles.items()
+        ]  # fmt: skip
+        service = Service(models, limits, token)
+        config = uvicorn.Config(
+            make_app(service), log_level="error", access_log=False, server_header=False, lifespan="on",
+            limit_concurrency=MAX_CONNECTIONS, backlog=_BACKLOG, timeout_graceful_shutdown=_GRACE_S,
+            timeout_keep_alive=_IDLE_S,
+        )  # fmt: skip
+        loop = asyncio.get_running_loop()
+        tasks: set[asyncio.Task[None]] = set()
+
+        def start(work: Coroutine[Any, Any, None]) -> None:
+            task = loop.create_task(work)
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        async def stop() -> None:
+            service.is_stopping = True
+            notify(f"stopping: {format_count(service.num_accepted, 'accepted request')} to answer first")
+            while service.num_accepted and not server.force_exit:
+                await asyncio.sleep(0.01)
+            server.should_exit = True
+
+        class Server(uvicorn.Server):
+            """A server whose end begins with the answers to what it has accepted."""
+
+            def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+                if service.is_stopping:
+                    self.force_exit = self.should_exit = True
+                else:
+                    loop.call_soon_threadsafe(lambda: start(stop()))
+
+        server = Server(config)
+        if hasattr(signal, "SIGHUP"):
+            loop.add_signal_handler(signal.SIGHUP, lambda: start(swap_all(models, notify)))
+        await server.serve(sockets=[listener])
+        notify(f"stopped after {format_count(service.num_answered, 'answered request')}")
+
+    sys.setswitchinterval(_SWITCH_S)
+    with contextlib.closing(listener):
+        run_loop(main())
+
+
+def run_loop(main: Coroutine[Any, Any, None]) -> None:
+    """Run a coroutine to its end on the fastest event loop that is installed."""
+    try:
+        import uvloop  # pyright: ignore[reportMissingImports]
+    except ModuleNotFoundError:
+        asyncio.run(main)
+        return
+    uvloop.run(main)
+
+
+async def swap_all(models: list[ServedModel], notify: Callable[[str], None]) -> None:
+    """Open all bundles again, and state what came of it."""
+    for model in models:
+        try:
+            swapped = await model.swap()
+        except WorkbenchError as error:
+            notify(f"{model.name}: {error}; the model that was served continues to be")
+            continue
+        version = model.version.sha256[:12]
+        notify(f"{model.name}: {f'now version {version}' if swapped else f'nothing newer than {version}'}")
+
+
+def address_of(listener: socket.socket) -> tuple[str, int]:
+    """Return the host and port on which a socket listens."""
+    name: Any = listener.getsockname()
+    return (f"[{name[0]}]" if listener.family == socket.AF_INET6 else name[0]), name[1]

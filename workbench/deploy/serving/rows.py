@@ -1,0 +1,256 @@
+"""Rows as a client sends them, checked value by value, and answers as it receives them.
+
+What is wrong is named by row and column. Values that training never saw are accepted, as offline: the model
+has an answer for them, and the answer has a note. The types are those of the card.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench.deploy.card import Card, Input
+from workbench.deploy.feeds import is_missing, seconds_of
+from workbench.deploy.predictor import Answers
+from workbench.deploy.serving.batching import Answer, Row
+from workbench.errors import DataError
+
+_MAX_PROBLEMS = 20
+_SHOWN_CHARS = 60
+
+
+@dataclass(frozen=True)
+class ValueProblem:
+    """What is wrong with a row, or with one of its values; rows are counted from 0."""
+
+    row: int
+    column: str | None
+    problem: str
+    allowed: str | None = None
+
+
+class RowsError(Exception):
+    """Rows that a model cannot take."""
+
+    def __init__(self, problems: Sequence[ValueProblem]) -> None:
+        super().__init__(f"{len(problems)} problems")
+        self.problems = problems
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the problems as plain values: the first one in words, and a list of them."""
+        first = self.problems[0]
+        place = f"row {first.row}" + ("" if first.column is None else f", column {first.column!r}")
+        field = f"rows.{first.row}" + ("" if first.column is None else f".{first.column}")
+        return {
+            "problem": f"{place}: {first.problem}",
+            "field": field,
+            "allowed": first.allowed,
+            "next_step": "Correct the rows; /openapi.json describes them.",
+            "problems": [asdict(each) for each in self.problems],
+        }
+
+
+class RequestError(Exception):
+    """A request whose body is not rows at all."""
+
+
+def parse_rows(body: bytes) -> list[Any]:
+    """Return the rows of a request, unchecked.
+
+    Args:
+        body: `{"rows": [...]}` as JSON.
+
+    Raises:
+        RequestError: If it is anything else.
+    """
+    try:
+        document = json.loads(body, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise RequestError(f"the body is not JSON: {reason}") from error
+    if not isinstance(document, dict) or not isinstance(document.get("rows"), list):
+        raise RequestError('the body is not {"rows": [...]}')
+    if unknown := sorted(document.keys() - {"rows"}):
+        raise RequestError(f"the body has {unknown[0]!r} beside rows")
+    if not document["rows"]:
+        raise RequestError("there are no rows")
+    return document["rows"]
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(f"{name} is not a number in JSON; a missing value is null")
+
+
+class RowReader:
+    """Checks the rows of one model."""
+
+    def __init__(self, card: Card) -> None:
+        """Prepare for the inputs of a card."""
+        self._inputs = card.inputs
+        self._names = [one.name for one in card.inputs]
+        self._readers = [(one.name, _reader(one)) for one in card.inputs]
+        self._known = {
+            one.name: frozenset(one.categories) for one in card.inputs if one.kind == "category"
+        }  # fmt: skip
+
+    def read(self, rows: Sequence[Any]) -> list[Row]:
+        """Return rows with the values in the order of the inputs.
+
+        Raises:
+            RowsError: If a row lacks a column or has an unknown one, or a value is not of its kind.
+        """
+        problems: list[ValueProblem] = []
+        found = [self._read_row(number, row, problems) for number, row in enumerate(rows)]
+        if problems:
+            raise RowsError(problems[:_MAX_PROBLEMS])
+        return found
+
+    def notes(self, row: Row) -> list[str]:
+        """Return what a client should know about a row that was accepted."""
+        found = []
+        for one, value in zip(self._inputs, row, strict=True):
+            if one.kind in ("number", "date") and math.isnan(value) and not one.has_missing:
+                found.append(f"column {one.name!r} is missing, and was never missing in training")
+            elif one.kind == "category" and value not in self._known[one.name]:
+                if value and not is_missing(value):
+                    found.append(f"column {one.name!r}: training never saw {_shown(value)}")
+                elif not one.has_missing:
+                    found.append(f"column {one.name!r} is missing, and was never missing in training")
+        return found
+
+    def _read_row(self, number: int, row: Any, problems: list[ValueProblem]) -> Row:
+        if not isinstance(row, dict):
+            problem = f"{_shown(row)} is not a row"
+            problems.append(ValueProblem(number, None, problem, "an object with a value for each column"))
+            return ()
+        values = []
+
+        def refuse(column: str, problem: str, allowed: str) -> None:
+            problems.append(ValueProblem(number, column[:_SHOWN_CHARS], problem, allowed))
+
+        for name, read in self._readers:
+            try:
+                values.append(read(row[name]))
+            except KeyError:
+                refuse(name, "the value is missing from the row", "null or a value")
+            except _WrongValueError as error:
+                refuse(name, f"{_shown(row[name])} {error.problem}", error.allowed)
+        if len(row) > len(self._readers):
+            unknown = next(name for name in row if name not in self._names)
+            refuse(unknown, "there is no such column", ", ".join(self._names))
+        return tuple(values)
+
+
+class _WrongValueError(Exception):
+    def __init__(self, problem: str, allowed: str) -> None:
+        super().__init__(problem)
+        self.problem, self.allowed = problem, allowed
+
+
+def _reader(one: Input) -> Callable[[Any], Any]:
+    """Return what checks and converts one value of an input."""
+    if one.kind == "number":
+        return _number
+    if one.kind == "date":
+        return lambda value: _date(one, value)
+    if one.kind == "array":
+        return lambda value: _array(one, value)
+    return _text
+
+
+def _number(value: Any) -> float:
+    if value is None:
+        return math.nan
+    if not isinstance(value, int | float):  # truth values are numbers, as in training
+        raise _WrongValueError("is not a number", "a number, or null where it is missing")
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if math.isinf(number):
+        raise _WrongValueError("is too large", "a finite number")
+    return number
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, dict | list):
+        raise _WrongValueError("is not text", "text, or null where it is missing")
+    return str(value)
+
+
+def _date(one: Input, value: Any) -> float:
+    if value is None:
+        return math.nan
+    if not isinstance(value, str):
+        raise _WrongValueError("is not a date", "text that holds a date, or null where it is missing")
+    try:
+        return seconds_of(one, 0, value)
+    except DataError as error:
+        raise _WrongValueError("is not a date", error.allowed or "a date") from error
+
+
+def _array(one: Input, value: Any) -> np.ndarray:
+    allowed = f"numbers of shape {list(one.shape)}"
+    try:
+        found = np.array(value)
+    except ValueError as error:
+        raise _WrongValueError("is not an array: its parts have different lengths", allowed) from error
+    if found.dtype.kind not in "biuf":
+        raise _WrongValueError("is not an array of numbers", allowed)
+    if not one.takes(found.shape):
+        raise _WrongValueError(f"has shape {list(found.shape)}", allowed)
+    found = found.reshape(one.shape)
+    if one.dtype == "int64":
+        if found.dtype.kind == "f" and not np.array_equal(found, np.round(found)):
+            raise _WrongValueError("has numbers that are not whole", "whole numbers")
+    else:
+        with np.errstate(over="ignore"):
+            found = found.astype(one.dtype)
+        if not np.isfinite(found).all():
+            raise _WrongValueError("has numbers that are too large", "finite numbers")
+    return found
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else f"{text[:_SHOWN_CHARS]}..."
+
+
+def feeds_of_rows(card: Card, rows: Sequence[Row]) -> dict[str, np.ndarray]:
+    """Return what the graph takes for rows that were checked."""
+    return {
+        one.name: np.array(values, dtype=object if one.dtype == "string" else one.dtype)
+        for one, values in zip(card.inputs, zip(*rows, strict=True), strict=True)
+    }
+
+
+def answers_as_json(card: Card, answers: Answers) -> list[Answer]:
+    """Return answers as plain values, one for each row; what is not finite is null."""
+    output = card.outputs[0]
+    if answers.classes is not None and answers.probabilities is not None:
+        names = output.classes
+        return [
+            {"class": name, "probabilities": dict(zip(names, row, strict=True))}
+            for name, row in zip(answers.classes.tolist(), _plain(answers.probabilities), strict=True)
+        ]
+    assert answers.values is not None
+    found = answers.values.reshape(len(answers.values), *output.shape)
+    if output.kind == "values" and len(output.targets) == math.prod(output.shape):
+        flat = _plain(found.reshape(len(found), -1))
+        return [{"values": dict(zip(output.targets, row, strict=True))} for row in flat]
+    return [{"values": row} for row in _plain(found)]
+
+
+def _plain(found: np.ndarray) -> list[Any]:
+    if found.dtype.kind != "f" or (finite := np.isfinite(found)).all():
+        return found.tolist()
+    plain = found.astype(object)
+    plain[~finite] = None
+    return plain.tolist()

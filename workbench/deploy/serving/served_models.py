@@ -1,0 +1,224 @@
+"""A model that is served: its bundle, its queue, and the change to a newer bundle while it answers."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from typing_extensions import Self
+
+from workbench.deploy.card import MODEL, Card
+from workbench.deploy.predictor import Predictor
+from workbench.deploy.serving.batching import Answer, BatchQueue, BatchTimes, Row, measure_batches
+from workbench.deploy.serving.rows import RowReader, answers_as_json, feeds_of_rows
+from workbench.deploy.serving.watching import Watch
+from workbench.errors import ArgumentError, RunError
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server computes at once, and lets wait.
+
+    Attributes:
+        threads: Threads that compute one batch.
+        max_batch: Rows in a batch, at most.
+        latency_s: Seconds that a batch may take.
+        queue_rows: Rows of one model that may wait.
+        body_bytes: Size of the body of a request, at most.
+        keep_share: The share of rows that are kept on disk and counted for drift; 0 for none.
+        keep_bytes: Size of the kept files of a model, at most.
+    """
+
+    threads: int = 1
+    max_batch: int = 64
+    latency_s: float = 0.02
+    queue_rows: int = 1000
+    body_bytes: int = 8 * 2**20
+    keep_share: float = 0.0
+    keep_bytes: int = 10**9
+
+
+def name_bundles(given: Iterable[str]) -> dict[str, Path]:
+    """Return the folder of each model by the name under which it is served.
+
+    Args:
+        given: Folders, each after NAME= if it should not be named like the folder.
+
+    Raises:
+        ArgumentError: If a name is not valid, or two models have the same.
+
+    Example:
+        >>> name_bundles(["models/digits", "new=models/digits-2"])["new"].name
+        'digits-2'
+    """
+    found: dict[str, Path] = {}
+    for text in given:
+        name, equals, folder = text.partition("=")
+        if not equals or "/" in name:
+            name, folder = Path(text).absolute().name, text
+        if not _NAME.fullmatch(name):
+            raise ArgumentError(
+                f"{name!r} cannot be the name of a served model",
+                field="BUNDLE", allowed="letters, digits, _, . and -", next_step=f"Name it: NAME={folder}",
+            )  # fmt: skip
+        if name in found:
+            raise ArgumentError(
+                f"{found[name]} and {folder} would both be served as {name!r}",
+                field="BUNDLE", next_step=f"Name one of them: NAME={folder}",
+            )  # fmt: skip
+        found[name] = Path(folder)
+    return found
+
+
+@dataclass(frozen=True)
+class Version:
+    """One bundle that was opened: what it computes, and how long that takes."""
+
+    card: Card
+    reader: RowReader
+    predict: Callable[[Sequence[Row]], list[Answer]]
+    times: BatchTimes
+
+    @classmethod
+    def open(cls, folder: Path, limits: Limits) -> Self:
+        """Load a bundle, compute once with it, and measure its batches.
+
+        Raises:
+            RunError: If it is not a bundle with a model, or its model cannot be run.
+            MissingDependencyError: If ONNX Runtime is not installed.
+        """
+        predictor = Predictor.open(folder.resolve(), threads=limits.threads)
+        card = predictor.card
+        reader = RowReader(card)
+
+        def predict(rows: Sequence[Row]) -> list[Answer]:
+            return answers_as_json(card, predictor.compute(feeds_of_rows(card, rows)))
+
+        try:
+            row = _example_row(card, reader)
+            times = measure_batches(predict, row, max_batch=limits.max_batch, latency_s=limits.latency_s)
+        except Exception as error:  # ONNX Runtime has no common base class for its errors
+            reason = str(error).strip().partition("\n")[0]
+            raise RunError(
+                f"the model of {folder} does not compute: {reason}", next_step="Export the model again."
+            ) from error
+        return cls(card, reader, predict, times)
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the model."""
+        return self.card.files.get(MODEL, "")
+
+
+def _example_row(card: Card, reader: RowReader) -> Row:
+    """Return the example of the card, or where it has none a row of zeros and empty texts."""
+    example = {one.name: one.example for one in card.inputs}
+    if None not in example.values():
+        return reader.read([example])[0]
+    empty = {"number": 0.0, "date": 0.0, "category": "", "text": ""}
+    return tuple(
+        np.zeros(one.shape, dtype=one.dtype) if one.kind == "array" else empty[one.kind]
+        for one in card.inputs
+    )
+
+
+class ServedModel:
+    """A model under its name, with the queue of what waits for it; belongs to one event loop."""
+
+    def __init__(
+        self, name: str, folder: Path, version: Version, limits: Limits,
+        on_batch: Callable[[str, int, float], None] = lambda name, num_rows, seconds: None,
+    ) -> None:  # fmt: skip
+        """Make a model that is served; `queue.run` makes it answer.
+
+        Args:
+            name: Its name in addresses.
+            folder: Where its bundle is, and where a newer one is looked for.
+            version: What was opened there.
+            limits: Those of the server.
+            on_batch: Receives the name, the rows and the seconds of each batch.
+        """
+        self.name, self.folder, self.version = name, folder, version
+        self._limits = limits
+        self._swapping = asyncio.Lock()
+        self.num_swaps = 0
+        self.watch = self._start_watch(version)
+        self.queue = BatchQueue(
+            version.predict, version.times, max_batch=limits.max_batch, latency_s=limits.latency_s,
+            limit_rows=limits.queue_rows,
+            on_batch=lambda num_rows, seconds: on_batch(name, num_rows, seconds),
+        )  # fmt: skip
+
+    async def swap(self) -> bool:
+        """Open the bundle again, and answer with it from the next batch on if it has another model.
+
+        Returns:
+            Whether it has.
+
+        Raises:
+            WorkbenchError: If it cannot be opened, or takes or answers something else; the model that was
+                served continues to be.
+        """
+        async with self._swapping:
+            version = await asyncio.to_thread(Version.open, self.folder, self._limits)
+            check_same_interface(self.version.card, version.card)
+            if version.sha256 == self.version.sha256:
+                return False
+            watch, before = self._start_watch(version), self.watch
+            self.version, self.watch = version, watch
+            self.queue.replace(version.predict, version.times)
+            self.num_swaps += 1
+            if before is not None:
+                await asyncio.to_thread(before.kept.close)
+            return True
+
+    def close(self) -> None:
+        """End its threads; what was kept is on disk then."""
+        self.queue.close()
+        if self.watch is not None:
+            self.watch.kept.close()
+
+    def _start_watch(self, version: Version) -> Watch | None:
+        if not self._limits.keep_share:
+            return None
+        return Watch(
+            self.folder.resolve(), version.card,
+            share=self._limits.keep_share, limit_bytes=self._limits.keep_bytes,
+        )  # fmt: skip
+
+
+def check_same_interface(served: Card, newer: Card) -> None:
+    """Check that clients of a model can use a newer one without noticing.
+
+    Raises:
+        RunError: If its inputs or outputs differ.
+    """
+    for what, before, after in (
+        ("inputs", _inputs_of(served), _inputs_of(newer)),
+        ("outputs", _outputs_of(served), _outputs_of(newer)),
+    ):
+        if before != after:
+            names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+            raise RunError(
+                f"the newer bundle has other {what} than the one that is served: {', '.join(names[:5])}",
+                field=what,
+                allowed=", ".join(before),
+                next_step="Serve it under a name of its own: NAME=BUNDLE.",
+            )
+
+
+def _inputs_of(card: Card) -> dict[str, object]:
+    return {one.name: (one.kind, one.shape, one.dtype, one.date_format) for one in card.inputs}
+
+
+def _outputs_of(card: Card) -> dict[str, object]:
+    return {
+        one.name: (one.kind, one.shape, sorted(one.classes), sorted(one.targets), one.unit)
+        for one in card.outputs
+    }

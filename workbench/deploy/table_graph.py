@@ -1,0 +1,132 @@
+"""The encoding of a table's columns as nodes of a graph: it computes what `workbench.data.columns` does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench.data.columns import Column
+from workbench.data.dates import DAYS, NS_PER_DAY, THURSDAY
+from workbench.deploy.card import Input
+from workbench.deploy.feeds import MISSING_TEXTS
+from workbench.deploy.graph import ML, Graph
+
+_NUMBERS = ("number", "time")
+_NS_PER_S = 1e9
+
+
+def input_of(column: Column, example: Any) -> Input:
+    """Return the input that a column is read from.
+
+    Args:
+        column: The learnt column.
+        example: A value of it.
+    """
+    if column.kind in _NUMBERS:
+        return Input(
+            name=column.name, kind="number" if column.kind == "number" else "date", dtype="float64",
+            date_format=column.date_format if column.kind == "time" else None,
+            has_missing=column.marks_missing, example=example,
+        )  # fmt: skip
+    return Input(
+        name=column.name, kind="category", dtype="string", has_missing=None in column.ranks,
+        categories=tuple(text for text in column.ranks if text is not None), example=example,
+    )  # fmt: skip
+
+
+def add_inputs(graph: Graph, columns: Sequence[Column]) -> dict[str, str]:
+    """Add an input for each column; return their values by column."""
+    kinds = {column.name: np.dtype("float64" if column.kind in _NUMBERS else object) for column in columns}
+    return {name: graph.input(name, dtype, (1,)) for name, dtype in kinds.items()}
+
+
+def encode(graph: Graph, columns: Sequence[Column], given: dict[str, str]) -> str:
+    """Add the encoding of columns; return the value that a model takes, (batch, features) as float32.
+
+    Args:
+        graph: The graph.
+        columns: The columns, in the order of the features.
+        given: The values of the inputs, by column.
+    """
+    parts: list[_Part] = []
+    numbers = [column for column in columns if column.kind in _NUMBERS]
+    if numbers:
+        parts += _encode_numbers(graph, numbers, given)
+    parts += [_encode_category(graph, one, given[one.name]) for one in columns if one.kind not in _NUMBERS]
+    joined = graph.add("Concat", *(part.value for part in parts), axis=1)
+    # All numbers are encoded at once, so the features are put back into the order of the columns.
+    found = [feature for part in parts for feature in part.features]
+    order = [(one.name, place) for one in columns for place in range(one.width)]
+    places = np.array([found.index(feature) for feature in order], dtype=np.int64)
+    if not np.array_equal(places, np.arange(len(places))):
+        joined = graph.add("Gather", joined, graph.constant(places), axis=1)
+    return graph.add("Cast", joined, to=1)  # float32
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Some encoded features: their value, and the column and place in it of each."""
+
+    value: str
+    features: list[tuple[str, int]]
+
+
+def _encode_numbers(graph: Graph, columns: list[Column], given: dict[str, str]) -> list[_Part]:
+    raw = graph.add("Concat", *(given[one.name] for one in columns), axis=1)
+    if any(one.kind == "time" for one in columns):  # given in seconds, and learnt in nanoseconds
+        units = np.array([_NS_PER_S if one.kind == "time" else 1.0 for one in columns])
+        raw = graph.add("Mul", raw, graph.constant(units))
+    missing = graph.add("IsNaN", raw)
+    zero = graph.constant(np.float64(0.0))
+
+    def known(value: str, mask: str) -> str:
+        return graph.add("Where", mask, zero, value)
+
+    centred = graph.add("Sub", raw, graph.constant(np.array([one.mean for one in columns])))
+    scaled = graph.add("Div", centred, graph.constant(np.array([one.deviation for one in columns])))
+    parts = [_Part(known(scaled, missing), [(one.name, 0) for one in columns])]
+    marked = [place for place, one in enumerate(columns) if one.marks_missing]
+    if marked:
+        chosen = graph.add("Gather", missing, graph.constant(np.array(marked, dtype=np.int64)), axis=1)
+        parts.append(_Part(graph.add("Cast", chosen, to=11), [(columns[place].name, 1) for place in marked]))
+    for place, column in enumerate(columns):
+        if not column.cycles:
+            continue
+        only = graph.constant(np.array([place], dtype=np.int64))
+        mask = graph.add("Gather", missing, only, axis=1)
+        days = graph.add("Div", graph.add("Gather", raw, only, axis=1), graph.constant(NS_PER_DAY))
+        first = 1 + column.marks_missing
+        for number, cycle in enumerate(column.cycles):
+            at = days
+            if cycle == "week":
+                at = graph.add("Add", graph.add("Floor", days), graph.constant(np.float64(THURSDAY)))
+            angle = graph.add("Mul", graph.constant(np.float64(2.0 * np.pi)), at)
+            angle = graph.add("Div", angle, graph.constant(np.float64(DAYS[cycle])))
+            parts += [
+                _Part(known(graph.add(function, angle), mask), [(column.name, first + 2 * number + offset)])
+                for offset, function in enumerate(("Sin", "Cos"))
+            ]
+    return parts
+
+
+def _encode_category(graph: Graph, column: Column, given: str) -> _Part:
+    ranks = {text: rank for text, rank in column.ranks.items() if text is not None}
+    if None in column.ranks:
+        ranks = dict.fromkeys(sorted(MISSING_TEXTS), column.ranks[None]) | ranks
+    rank = graph.add(
+        "LabelEncoder", given, domain=ML, keys_strings=list(ranks), values_int64s=list(ranks.values()),
+        default_int64=-1,
+    )  # fmt: skip
+    if column.kind == "category":
+        numbers = graph.constant(np.arange(len(column.ranks), dtype=np.int64))
+        columns = [(column.name, place) for place in range(len(column.ranks))]
+        return _Part(graph.add("Cast", graph.add("Equal", rank, numbers), to=11), columns)
+    number = graph.add("Cast", rank, to=11)  # float64
+    scaled = graph.add("Sub", number, graph.constant(np.float64(column.mean)))
+    scaled = graph.add("Div", scaled, graph.constant(np.float64(column.deviation)))
+    unknown = graph.add("Less", rank, graph.constant(np.int64(0)))
+    value = graph.add("Where", unknown, graph.constant(np.float64(0.0)), scaled)
+    return _Part(value, [(column.name, 0)])
