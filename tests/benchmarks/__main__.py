@@ -23,8 +23,10 @@ BENCHMARKS = (
     "advisor_choice",
     "advisor_on_off",
     "advisor_device",
+    "serving",
     "live_view",
     "automl",
+    "compression",
 )
 
 if __name__ == "__main__":

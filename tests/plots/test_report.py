@@ -144,6 +144,7 @@ def test_what_people_wrote_is_escaped(one_objective, make_events):
     assert "<pre>workbench sweep b-bold-b-quoted.yaml</pre>" in page
 
 
+@pytest.mark.slow
 def test_two_thousand_trials_fit_into_eight_megabytes(one_objective, make_events):
     page = report_html(one_objective, make_events(one_objective, 2000, num_reports=30))
     assert len(page.encode()) < 8e6

@@ -154,6 +154,7 @@ class TestColumns:
         assert series.num_points <= 10_000
         assert all(curve.value[-1] == 299 / 300 for curve in series.curves("accuracy"))
 
+    @pytest.mark.slow
     def test_a_million_raw_reports_are_read_and_thinned_in_seconds(self):
         payloads = [to_json(report(trial, 1, 0.5, epoch=1.0, samples_per_s=9.0)) for trial in range(100)]
         begun = time.process_time()

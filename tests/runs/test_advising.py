@@ -162,6 +162,7 @@ def test_a_program_is_measured_on_several_workers_and_compared_in_trainings(
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_an_interrupted_advice_is_a_stopped_run(store: Store, ray_head: Path) -> None:
     def interrupt(event: Event) -> None:
         if isinstance(event, CandidateTried):
@@ -175,6 +176,7 @@ def test_an_interrupted_advice_is_a_stopped_run(store: Store, ray_head: Path) ->
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_an_advice_that_somebody_else_stops_ends_at_its_next_measurement(
     store: Store, ray_head: Path
 ) -> None:

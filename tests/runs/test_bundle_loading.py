@@ -47,6 +47,34 @@ def test_a_bundle_gives_back_the_model_that_reached_what_was_reported(exported: 
     assert right.mean() == pytest.approx(best)
 
 
+def test_a_bundle_with_onnx_predicts_what_its_model_does(
+    exported: tuple[wb.Run, Path], tmp_path: Path
+) -> None:
+    run, _ = exported
+    bundle = wb.load_bundle(run.export(tmp_path / "best", format="onnx"))
+    pixels = np.zeros((3, 1, 8, 8))
+    pixels[1, 0, 2:6, 3] = 16.0
+
+    answers = bundle.predict(pixels)
+
+    train = bundle.data.train.batch(np.arange(len(bundle.data.train)))[0]
+    scale = np.ptp(train) / 16.0
+    inputs = torch.from_numpy((pixels * scale + train.min()).astype(np.float32))
+    with torch.no_grad():
+        expected = bundle.model(inputs).softmax(1).numpy()
+    assert answers.probabilities == pytest.approx(expected, abs=1e-4)
+    assert answers.classes.tolist() == [str(each) for each in expected.argmax(1)]
+
+
+def test_what_cannot_be_exported_leaves_no_folder(tmp_path: Path) -> None:
+    recorded = wb.attach(record_run(tmp_path), store=str(tmp_path / "store.sqlite"))
+    with pytest.raises(RunError, match="trial 1 has no checkpoint, so there are no weights to export"):
+        recorded.export(tmp_path / "best", format="onnx")
+    with pytest.raises(wb.WorkbenchError, match="format: 'tflite' is not a format; allowed: onnx"):
+        recorded.export(tmp_path / "best", format="tflite")
+    assert not (tmp_path / "best").exists()
+
+
 def test_what_is_no_bundle_or_fits_no_model_is_refused(exported: tuple[wb.Run, Path], tmp_path: Path) -> None:
     with pytest.raises(RunError, match="is not a bundle"):
         wb.load_bundle(tmp_path)

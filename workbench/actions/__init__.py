@@ -4,6 +4,7 @@ The command line, `Run`, the driver, the server and the dialogs of the browser r
 types, limits and texts, and says when an action is possible. Carrying an action out is left to those above.
 """
 
+from workbench.actions.action import Action, Standing
 from workbench.actions.arguments import (
     Argument,
     check_arguments,
@@ -11,7 +12,7 @@ from workbench.actions.arguments import (
     experiment_settings,
 )
 from workbench.actions.snippets import Snippet, command_words, snippet_of, suggest, write_for_panel
-from workbench.actions.table import ACTIONS, Action, Standing, action_of, is_jobs_address, stored_payload
+from workbench.actions.table import ACTIONS, action_of, is_jobs_address, stored_payload
 
 __all__ = [
     "ACTIONS", "Action", "Argument", "Snippet", "Standing", "action_of", "check_arguments",

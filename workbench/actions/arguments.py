@@ -41,6 +41,8 @@ class Argument:
     option: str = ""
     """The option of the command line; empty: `--` and the name."""
     metavar: str | None = None
+    choices: tuple[str, ...] = ()
+    """The texts that are allowed; empty: any."""
     minimum: int = 1
     """The smallest count."""
     flag_value: bool = True
@@ -77,7 +79,7 @@ class Argument:
             return f"a whole number from {self.minimum}"
         if self.kind == "count_or_auto":
             return f"auto, or a whole number from {self.minimum}"
-        return _ALLOWED[self.kind]
+        return ", ".join(self.choices) or _ALLOWED[self.kind]
 
     def check(self, value: Any) -> None:
         """Check a value.
@@ -108,7 +110,7 @@ class Argument:
             case "folder" | "new_file":
                 return isinstance(value, str) and not value.startswith("-")
             case _:
-                return isinstance(value, str)
+                return isinstance(value, str) and (not self.choices or value in self.choices)
 
 
 def _is_duration(value: Any) -> bool:

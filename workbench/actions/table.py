@@ -2,102 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any
 
+from workbench.actions.action import Action
 from workbench.actions.arguments import Argument, check_arguments, payload_of
 from workbench.errors import ArgumentError
-from workbench.events import RunState, TrialState
+from workbench.events import RunState
 
-_ALIVE: frozenset[RunState] = frozenset({"waiting", "running", "stopping"})
 _INTERRUPTED: frozenset[RunState] = frozenset({"stopped", "failed", "lost"})
-
-
-@dataclass(frozen=True)
-class Standing:
-    """What decides whether an action is possible: the state of a run and of a trial of it."""
-
-    state: RunState
-    is_advice: bool = False
-    is_replay: bool = False
-    num_trials: int = 0
-    has_best: bool = False
-    pinned: bool = False
-    archived: bool = False
-    trial_state: TrialState | None = None
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether the run has not ended."""
-        return self.state in _ALIVE
-
-    @property
-    def is_sweep(self) -> bool:
-        """Whether the run tries configurations."""
-        return not self.is_advice
-
-    @property
-    def is_trial_unfinished(self) -> bool:
-        """Whether the trial can still be stopped."""
-        return self.trial_state in ("waiting", "running")
-
-
-Condition = Callable[[Standing], bool]
-
-
-@dataclass(frozen=True)
-class Action:
-    """One thing that can be done with a run, with one of its trials, or with an experiment file."""
-
-    kind: str
-    label: str
-    """The name of its button."""
-    help: str
-    """The help of its command, imperative; the list of commands shows its first sentence."""
-    done_by: Literal["driver", "store", "process", "page", "nobody"]
-    """`driver`: a command is stored, which the driver carries out. `store`: what users write about the run is
-    changed at once. `process`: the command line does it in a process of its own. `page`: the browser opens a
-    page. `nobody`: there is only something to copy."""
-    explanation: str = ""
-    """What a dialog explains before it is done."""
-    command: str = ""
-    """The command of the command line; empty: the kind."""
-    method: str | None = ""
-    """The method of `Run`; empty: the kind; None: the run itself."""
-    subject: Literal["run", "file"] = "run"
-    arguments: tuple[Argument, ...] = ()
-    for_run: Condition | None = None
-    """Whether it is offered for a run; None: never."""
-    for_trial: Condition | None = None
-    """Whether it is offered for a trial; None: never."""
-    label_for_trial: str = ""
-    is_dangerous: bool = False
-    """Whether it takes something away that does not come back."""
-    asks_first: bool = False
-    """Whether a dialog requires confirmation, also where there is nothing to fill in."""
-    frees_space: bool = False
-    """Whether its dialog shows what it would free."""
-    may_launch: bool = False
-    """Whether it may start a driver: its command takes a launcher and the address of a cluster."""
-    detaches: bool = False
-    """Whether its command follows the run unless it is called with --detach."""
-    answer: str = ""
-    """What is answered when a process has done it; the arguments may stand in braces."""
-    examples: tuple[str, ...] = ()
-    """Examples in the help of its command."""
-
-    @property
-    def command_name(self) -> str:
-        """The command of the command line."""
-        return self.command or self.kind
-
-    @property
-    def fields(self) -> tuple[Argument, ...]:
-        """The arguments that a dialog has fields for."""
-        return tuple(one for one in self.arguments if one.label)
-
-
 _DURATION_HINT = "such as 30m or 2h"
 _PLACE_HINT = "below the server's folder"
 _PATH = Argument("path", "text", "Read this experiment file.", is_required=True, is_positional=True)
@@ -264,13 +177,18 @@ _DECLARED = (
                      is_positional=True, default=_folder_of_bundle),
             Argument("trial", "count", "Export this trial instead of the best.", label="Trial",
                      hint="empty: the best", minimum=0),
+            Argument("format", "text", "Add the model in this format, with a script that predicts: onnx.",
+                     label="Format", hint="onnx: predict without torch", metavar="FORMAT", choices=("onnx",)),
             Argument("force", "flag", "Write into a folder that is not empty.", is_from_browser=False),
             Argument("weights", "flag", "Leave the weights out of the bundle.", option="--without-weights",
                      flag_value=False, is_from_browser=False),
         ),
         for_run=lambda run: run.has_best, for_trial=lambda run: run.trial_state == "complete",
         label_for_trial="Export", asks_first=True, answer="wrote {to}",
-        examples=("workbench export last --to best", "workbench export last --optuna sqlite:///study.db"),
+        examples=(
+            "workbench export last --to best", "workbench export last --to best --format onnx",
+            "workbench export last --optuna sqlite:///study.db",
+        ),
     ),
     Action(
         "export_study", "Export the study", "Write the study to an Optuna storage.", "process",
@@ -279,6 +197,33 @@ _DECLARED = (
             Argument("url", "text", "Write the study to this Optuna storage.", option="--optuna",
                      metavar="URL", is_required=True, is_positional=True),
             Argument("name", "text", "Use this study name; by default the run id.", option="--study-name"),
+        ),
+    ),
+    Action(
+        "compress", "Compress", "Make a trained model smaller and faster, and measure it.",
+        "process",
+        explanation="A new run prunes, quantises and fine-tunes the model, and measures each result in ONNX "
+        "Runtime beside the model as it is.",
+        arguments=(
+            Argument("trial", "count", "Compress this trial instead of the best.", label="Trial",
+                     hint="empty: the best", minimum=0),
+            Argument("objective", "text", "Keep this metric, by default the accuracy where it is measured.",
+                     metavar="METRIC", is_from_browser=False),
+            Argument("limits", "settings", "Allow at most this: drop=0.5%, latency=5ms or size=500KB; repeat "
+                     "the option for several.", option="--limit", is_from_browser=False),
+            Argument("trials", "count", "Try at most this many compressions.", label="Trials",
+                     hint="12 without a time limit"),
+            Argument("time", "duration", "Run for at most this long, such as 10m.", label="Time",
+                     hint=_DURATION_HINT),
+            Argument("threads", "count", "Time calls with this many threads.", label="Threads",
+                     hint="empty: 1"),
+        ),
+        for_run=lambda run: run.has_best and run.trains_model,
+        for_trial=lambda run: run.trial_state == "complete" and run.trains_model, asks_first=True,
+        may_launch=True, detaches=True, answer="the compression is starting",
+        examples=(
+            "workbench compress last",
+            "workbench compress last --limit latency=5ms --limit drop=1% --time 5m",
         ),
     ),
     Action(

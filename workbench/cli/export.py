@@ -12,6 +12,7 @@ from workbench.cli.action_options import action_options
 from workbench.cli.options import attach, described, example, json_option, run_argument, store_option
 from workbench.cli.output import print_json, print_note
 from workbench.cli.remote import remote_capable
+from workbench.runs.descriptions import is_automatic
 
 
 @click.command()
@@ -43,8 +44,8 @@ def report(run_id: str, to: str | None, as_json: bool) -> None:
     environment, and the report.""",
 )
 def export(
-    run_id: str, to: str | None, trial: int | None, force: bool | None, weights: bool | None, url: str | None,
-    name: str | None, as_json: bool,
+    run_id: str, to: str | None, trial: int | None, format: str | None, force: bool | None,
+    weights: bool | None, url: str | None, name: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Export a trial as a bundle, or the study to Optuna."""
     if to is None and url is None:
@@ -52,7 +53,14 @@ def export(
     run = attach(run_id)
     document: dict[str, str | None] = {"run_id": run.run_id, "bundle": None, "study": None}
     if to is not None:
-        bundle = run.export(to, trial=trial, force=bool(force), weights=weights is not False)
+        if format is not None and trial is None and is_automatic(run.experiment):
+            from workbench.automl_pipeline import AutoML
+
+            bundle = AutoML(run).export(to, force=bool(force))
+        else:
+            bundle = run.export(
+                to, trial=trial, format=format, force=bool(force), weights=weights is not False
+            )
         document["bundle"] = str(bundle.absolute())
     if url is not None:
         document["study"] = run.export_study(url, name)

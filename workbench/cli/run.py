@@ -80,7 +80,7 @@ def sweep(
         return interrupted(run, launcher)
     if detach:
         return detached(run, as_json=as_json)
-    return _follow(run, as_json=as_json, with_report=True)
+    return follow_run(run, as_json=as_json, with_report=True)
 
 
 def _continue_same(run: Run, warm_start: tuple[str, ...], **options: Any) -> int:
@@ -96,7 +96,7 @@ def _continue_same(run: Run, warm_start: tuple[str, ...], **options: Any) -> int
         return _continue(run, **options)
     if options["detach"]:
         return detached(run, as_json=options["as_json"], how="already complete:")
-    return _follow(run, as_json=options["as_json"])
+    return follow_run(run, as_json=options["as_json"])
 
 
 @click.command()
@@ -107,7 +107,7 @@ def _continue_same(run: Run, warm_start: tuple[str, ...], **options: Any) -> int
 @described(ACTIONS["attach"], "Ctrl-C leaves the run alive.")
 def follow(run_id: str, as_json: bool) -> int:
     """Follow a run until it ends."""
-    return _follow(attach(run_id), as_json=as_json)
+    return follow_run(attach(run_id), as_json=as_json)
 
 
 @click.command()
@@ -129,7 +129,7 @@ def _continue(run: Run, *, detach: bool, launcher: str, address: str | None, as_
     if detach:
         how = "already under way:" if driver_after is None else "resumed"
         return detached(run, as_json=as_json, how=how)
-    return _follow(
+    return follow_run(
         run, as_json=as_json, with_report=True, driver_after=driver_after,
         # If the driver was about to die, the user need not repeat the command.
         when_lost=lambda: run.resume(launcher=launcher, address=address),
@@ -146,10 +146,10 @@ def replay(run_id: str, detach: bool, launcher: str, address: str | None, as_jso
         run = original.replay(launcher=launcher, address=address)
     if detach:
         return detached(run, as_json=as_json)
-    return _follow(run, as_json=as_json, with_report=True)
+    return follow_run(run, as_json=as_json, with_report=True)
 
 
-def _follow(
+def follow_run(
     run: Run, *, as_json: bool, with_report: bool = False, driver_after: int | None = None,
     when_lost: Callable[[], object] | None = None,
 ) -> int:  # fmt: skip

@@ -21,6 +21,7 @@ def offers_of_run(row: RunRow, history: History, *, is_advice: bool) -> tuple[Of
     standing = Standing(
         state=row.state, is_advice=is_advice, is_replay=history.replay_of is not None,
         num_trials=len(history.trials), has_best=best is not None, pinned=row.pinned, archived=row.archived,
+        trains_model=history.experiment.trains_model,
     )  # fmt: skip
     labels = {"name": row.name, "notes": row.notes}
     return tuple(
@@ -32,7 +33,7 @@ def offers_of_run(row: RunRow, history: History, *, is_advice: bool) -> tuple[Of
 
 def offers_of_trial(run_id: str, state: RunState, history: History, trial: Trial) -> tuple[Offer, ...]:
     """Return what can be done with a trial in its present state."""
-    standing = Standing(state=state, trial_state=trial.state)
+    standing = Standing(state=state, trial_state=trial.state, trains_model=history.experiment.trains_model)
     return tuple(
         _offer(action, run_id, history, trial.params, trial.number)
         for action in ACTIONS.values()

@@ -26,6 +26,7 @@ from workbench.plots.prepare_trials import (
 )
 from workbench.plots.theme import (
     ABSENT,
+    BASE,
     BEST,
     BLUE,
     CROSSED,
@@ -288,6 +289,12 @@ def draw_pareto(data: ParetoData, hover: Callable[[int], str]) -> go.Figure:
                     row=1,
                     col=column,
                 )
+        if data.base is not None:
+            figure.add_scatter(
+                x=[data.base[first]], y=[data.base[second]], mode="markers", name="base", marker=BASE,
+                legendgroup="base", showlegend=column == 1, row=1, col=column,
+                hovertemplate="the base: %{x:.6g}, %{y:.6g}<extra></extra>",
+            )  # fmt: skip
         figure.update_xaxes(title_text=short(data.titles[first], 60), row=1, col=column)
         figure.update_yaxes(title_text=short(data.titles[second], 60), row=1, col=column)
     return figure

@@ -21,6 +21,7 @@ from workbench.events import TrialState
 from workbench.experiment import Objective
 from workbench.formatting import format_number, format_value
 from workbench.history import Trial
+from workbench.history.compression import base_values
 from workbench.plots.prepare import Values, readable_range, time_unit
 from workbench.plots.run_data import RunData
 from workbench.plots.series import Goal
@@ -125,6 +126,7 @@ class ParetoData:
         beaten: (trial, values) of the other feasible trials.
         infeasible: (trial, values) of those that violate a constraint.
         pairs: Indices of the two objectives of each panel.
+        base: The values of the model that a compression began with; None for other runs.
     """
 
     titles: tuple[str, ...]
@@ -132,6 +134,7 @@ class ParetoData:
     beaten: tuple[tuple[int, tuple[float, ...]], ...]
     infeasible: tuple[tuple[int, tuple[float, ...]], ...]
     pairs: tuple[tuple[int, int], ...]
+    base: tuple[float, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -253,6 +256,7 @@ def prepare_pareto(run: RunData) -> ParetoData:
         beaten=points(_evenly([trial for trial in ranked if trial.number not in on_front], 2 * MAX_TRIALS)),
         infeasible=points(_evenly(broken, MAX_TRIALS)),
         pairs=tuple(itertools.combinations(range(len(objectives)), 2)),
+        base=base_values(run.experiment),
     )
 
 

@@ -26,6 +26,7 @@ from workbench.formatting import (
     format_time,
 )
 from workbench.history import verdicts_of
+from workbench.history.compression import is_compression
 from workbench.plots.figures import FIGURES, for_page, javascript
 from workbench.plots.figures_advice import ADVICE_FIGURES
 from workbench.plots.prepare import default_axis
@@ -33,6 +34,7 @@ from workbench.plots.prepare_learning import prepare_noise
 from workbench.plots.prepare_model import model_figures
 from workbench.plots.report_advice import advice_answer, advice_card
 from workbench.plots.report_attached import attached
+from workbench.plots.report_compression import compression_answer, tried_and_lost
 from workbench.plots.report_model import CAPTIONS, leaderboard, model_answer
 from workbench.plots.report_tables import (
     best_trials,
@@ -85,6 +87,7 @@ def report_html(
         *_notices(run, notes),
         *figures.model(),
         *leaderboard(run),
+        *tried_and_lost(run),
         *figures.advice(),
         *figures.sections(),
         *best_trials(run),
@@ -243,6 +246,8 @@ def _answer(run: RunData) -> str:
         return advice_answer(run)
     if history.result is not None:
         return model_answer(run)
+    if is_compression(run.experiment):
+        return compression_answer(run)
     best = history.best()
     if best is None:
         return _no_answer(run)

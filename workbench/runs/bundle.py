@@ -11,6 +11,9 @@ files/                what a train function left in the folder of its trial
 environment.txt       the versions of Python and of every installed package
 retrain.sh            trains it again
 report.html           the report of its run
+model.onnx            with --format onnx: the model, from rows as users have them to answers
+card.json             with it: its inputs, where it comes from, and what was measured
+predict.py            with it: predicts with numpy and onnxruntime only
 README.md             what the folder contains, for readers
 """
 
@@ -24,6 +27,7 @@ import math
 import platform
 import shlex
 import shutil
+import tempfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -38,9 +42,11 @@ from workbench.experiment.pretrained import uses_adapter
 from workbench.experiment.trial_value import TrialValue, describe_value
 from workbench.formatting import format_number
 from workbench.history import History, Trial
+from workbench.history.compression import is_compression
 from workbench.remote.code_dependencies import relative_data
 from workbench.remote.job_package import MODULES_FOLDER
 from workbench.runs.bundle_files import Contents, copy_code, copy_files
+from workbench.runs.bundle_formats import add_onnx, check_format
 from workbench.runs.experiment_file import write_experiment
 from workbench.runs.figures import write_report
 
@@ -56,14 +62,16 @@ _RETRAIN_IN_CODE = "workbench sweep ../experiment.yaml --trials 1"
 
 
 def write_bundle(
-    run: RunView, folder: Path, *, trial: int | None = None, force: bool = False, weights: bool = True
-) -> Path:
+    run: RunView, folder: Path, *, trial: int | None = None, format: str | None = None, force: bool = False,
+    weights: bool = True,
+) -> Path:  # fmt: skip
     """Write a complete trial as a bundle.
 
     Args:
         run: The run.
         folder: A folder that is empty or does not exist.
         trial: The number of the trial; None for the best.
+        format: "onnx" adds the model in that format; None adds none.
         force: Write into a folder that is not empty; files of the same names are replaced.
         weights: Write the weights, if the workbench trained the model.
 
@@ -71,12 +79,16 @@ def write_bundle(
         The folder.
 
     Raises:
-        RunError: If the trial is not complete, its weights were deleted, or the folder is not empty or
-            cannot be written.
+        ArgumentError: If the format is unknown.
+        RunError: If the trial is not complete, its weights were deleted, its model cannot be written in the
+            format, or the folder is not empty or cannot be written.
         ArtifactsError: If its checkpoint cannot be read.
     """
+    if format is None and weights and is_compression(run.experiment):
+        format = "onnx"  # its models have no other format
+    check_format(format, has_weights=weights)
     history = run.history
-    chosen = _choose(run, history, trial)
+    chosen = choose_trial(run, history, trial)
     if not weights:
         chosen = dataclasses.replace(chosen, best_checkpoint=None)
     elif chosen.checkpoints_deleted:
@@ -93,23 +105,36 @@ def write_bundle(
             ),
         )
     try:
-        _prepare(folder, force=force)
-        _write_files(run, chosen, folder, weights=weights)
+        if format is None:
+            _prepare(folder, force=force)
+            _write_all(run, chosen, folder, weights=weights)
+            return folder
+        check_empty(folder, force=force)
+        # A model that cannot be exported leaves no folder behind.
+        with tempfile.TemporaryDirectory() as beside:
+            _write_all(run, chosen, Path(beside), weights=True)
+            add_onnx(run, chosen, Path(beside))
+            _prepare(folder, force=force)
+            shutil.copytree(beside, folder, dirs_exist_ok=True)
     except OSError as error:
         raise RunError(
             f"cannot write {folder}: {error.strerror}", next_step="Name another folder."
         ) from error
-    if chosen.best_checkpoint is not None:
-        from workbench.training.export import write_weights
-
-        with _fetched(run, chosen.best_checkpoint) as checkpoint:
-            write_weights(checkpoint, folder / "weights.safetensors")
-    write_report(run, folder / "report.html")
     return folder
 
 
+def _write_all(run: RunView, trial: Trial, folder: Path, *, weights: bool) -> None:
+    _write_files(run, trial, folder, weights=weights)
+    if trial.best_checkpoint is not None:
+        from workbench.training.export import write_weights
+
+        with fetched_checkpoint(run, trial.best_checkpoint) as checkpoint:
+            write_weights(checkpoint, folder / "weights.safetensors")
+    write_report(run, folder / "report.html")
+
+
 @contextlib.contextmanager
-def _fetched(run: RunView, shown: str) -> Iterator[Path]:
+def fetched_checkpoint(run: RunView, shown: str) -> Iterator[Path]:
     """Make a checkpoint available as a local path, wherever it is stored."""
     artifacts = run.store.artifacts_of(run.run_id)
     name = artifacts.name_of(shown)
@@ -159,7 +184,12 @@ def _as_fixed(value: JsonValue) -> JsonValue:
     return {"value": value} if isinstance(value, list | dict) else value
 
 
-def _choose(run: RunView, history: History, number: int | None) -> Trial:
+def choose_trial(run: RunView, history: History, number: int | None) -> Trial:
+    """Return the complete trial of a number, or the best one.
+
+    Raises:
+        RunError: If there is none.
+    """
     chosen = history.best() if number is None else history.trials.get(number)
     if chosen is None:
         raise RunError(
@@ -179,7 +209,20 @@ def _choose(run: RunView, history: History, number: int | None) -> Trial:
 
 def _prepare(folder: Path, *, force: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    if not force and any(folder.iterdir()):
+    check_empty(folder, force=force)
+
+
+def check_empty(folder: Path, *, force: bool) -> None:
+    """Refuse a folder that holds something, unless that is allowed.
+
+    Args:
+        folder: The folder, which may not exist.
+        force: Whether it may hold something.
+
+    Raises:
+        RunError: If it is refused.
+    """
+    if not force and folder.exists() and any(folder.iterdir()):
         raise RunError(f"{folder} is not empty", next_step="Name another folder, or allow it with --force.")
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from workbench.deploy.card import CARD, Card, Timing, read_card
 from workbench.errors import RunError
 from workbench.experiment import Experiment
 from workbench.remote.code_dependencies import relative_data, with_data_at
@@ -22,32 +23,147 @@ if TYPE_CHECKING:
     from torch import nn
 
     from workbench.data import Datasets
+    from workbench.deploy.predictor import Answers, Predictor
 
 
-@dataclass(frozen=True)
 class Bundle:
     """A trained model with its configuration, results and data.
 
     Attributes:
-        model: The model with its weights, on the CPU and in evaluation mode.
-        data: The data that it was trained and validated on; `data.validation.batch(range(8))` returns the
-            first eight inputs and targets as the model saw them.
+        folder: The bundle.
         params: Its configuration.
         values: Its results.
-        experiment: The experiment that trains it again.
     """
 
-    model: nn.Module
-    data: Datasets = field(repr=False)
-    params: Params
-    values: dict[str, float]
-    experiment: Experiment = field(repr=False)
+    def __init__(self, folder: Path, params: Params, values: dict[str, float]) -> None:
+        """Take over what `load_bundle` has read."""
+        self.folder = folder
+        self.params = params
+        self.values = values
+
+    def __repr__(self) -> str:
+        return f"Bundle({str(self.folder)!r}, params={self.params}, values={self.values})"
+
+    @functools.cached_property
+    def experiment(self) -> Experiment:
+        """The experiment that trains it again."""
+        experiment = read_experiment(self.folder / "experiment.yaml")
+        code, path = self._code, relative_data(experiment)
+        return (
+            with_data_at(experiment, code / path)
+            if path is not None and (code / path).exists()
+            else experiment
+        )
+
+    @property
+    def model(self) -> nn.Module:
+        """The model with its weights, on the CPU and in evaluation mode.
+
+        Raises:
+            RunError: If the bundle has no weights, or those of another model.
+        """
+        return self._trained[0]
+
+    @property
+    def data(self) -> Datasets:
+        """The data that it was trained and validated on.
+
+        `data.validation.batch(range(8))` returns the first eight inputs and targets as the model saw them.
+        """
+        return self._trained[1]
+
+    def predict(self, samples: Any) -> Answers:
+        """Return the answers of the model for new samples, by its ONNX file.
+
+        Args:
+            samples: A data frame, the path of a table, a mapping of columns, a list of rows, or an array for
+                a model that takes arrays: values as they were before the workbench encoded them.
+
+        Raises:
+            RunError: If the bundle was exported without its model in a format that can be run.
+            DataError: If a column is missing, or a value is not of its kind; it names column and row.
+            MissingDependencyError: If ONNX Runtime is not installed.
+
+        Example:
+            >>> bundle = wb.load_bundle(run.export("exported", format="onnx"))
+            >>> answers = bundle.predict([{one.name: one.example for one in bundle.card.inputs}])
+            >>> len(answers)
+            1
+        """
+        from workbench.deploy.rows import columns_from
+
+        return self._predictor.predict(columns_from(self._predictor.card, samples))
+
+    def measure(self, device: str = "here", *, threads: int = 1, batch: int = 1) -> Timing:
+        """Time the model on a device, and keep the result in the card.
+
+        Args:
+            device: `here`, or ssh://[USER@]HOST[:PORT], where numpy and onnxruntime are installed.
+            threads: Number of threads that compute a call.
+            batch: Samples in a call.
+
+        Raises:
+            ArgumentError: If the device is unknown.
+            RunError: If the machine cannot be reached, or the model cannot be run there.
+
+        Example:
+            >>> bundle = wb.load_bundle(run.export("timed", format="onnx"))
+            >>> bundle.measure().p50_s > 0
+            True
+        """
+        from workbench.deploy.device import measure
+
+        return measure(self.folder, device, threads=threads, batch=batch)
+
+    @property
+    def card(self) -> Card:
+        """The card of the model: its inputs and outputs, and what was measured.
+
+        Raises:
+            RunError: If the bundle was exported without its model in a format that can be run.
+        """
+        return read_card(self.folder)
+
+    @functools.cached_property
+    def _predictor(self) -> Predictor:
+        from workbench.deploy.predictor import Predictor
+
+        return Predictor.open(self.folder)
+
+    @property
+    def _code(self) -> Path:
+        return (self.folder / CODE_FOLDER).absolute()
+
+    @functools.cached_property
+    def _trained(self) -> tuple[nn.Module, Datasets]:
+        from workbench.training.export import read_model
+
+        weights = self.folder / "weights.safetensors"
+        if not weights.exists():
+            if (self.folder / FILES_FOLDER).is_dir():
+                raise RunError(
+                    f"the bundle {self.folder} is of a train function, "
+                    "whose model only its own code can load",
+                    next_step=f"Load what the function left in {self.folder / FILES_FOLDER}.",
+                )
+            if (self.folder / CARD).exists():
+                raise RunError(
+                    f"the bundle {self.folder} has its model as ONNX only",
+                    next_step="Use bundle.predict(...).",
+                )
+            raise RunError(
+                f"the bundle {self.folder} has no weights",
+                next_step="Train it again with its retrain.sh, or export a trial with weights.",
+            )
+        with _importing_from(str(self._code), str(self._code / MODULES_FOLDER)):
+            return read_model(self.experiment, self.params, weights)
 
 
 def load_bundle(folder: str | Path) -> Bundle:
     """Load the model of a bundle that `export` wrote.
 
-    Python objects from a notebook are unpickled, which runs their code: load only what you trust.
+    Python objects from a notebook are unpickled, which runs their code: load only what you trust. To predict
+    with a bundle that has its model as ONNX loads neither these nor torch.
 
     Args:
         folder: The bundle.
@@ -65,8 +181,6 @@ def load_bundle(folder: str | Path) -> Bundle:
         >>> bundle.params == run.best.params
         True
     """
-    from workbench.training.export import read_model
-
     folder = Path(folder)
     try:
         configuration = json.loads((folder / "configuration.json").read_text(encoding="utf-8"))
@@ -74,25 +188,10 @@ def load_bundle(folder: str | Path) -> Bundle:
         values = {name: float(value) for name, value in configuration["values"].items()}
     except (OSError, ValueError, KeyError) as error:
         raise RunError(f"{folder} is not a bundle", next_step="Write one with: run.export(folder)") from error
-    weights = folder / "weights.safetensors"
-    if not weights.exists():
-        if (folder / FILES_FOLDER).is_dir():
-            raise RunError(
-                f"the bundle {folder} is of a train function, whose model only its own code can load",
-                next_step=f"Load what the function left in {folder / FILES_FOLDER}.",
-            )
-        raise RunError(
-            f"the bundle {folder} has no weights",
-            next_step="Train it again with its retrain.sh, or export a trial with weights.",
-        )
-    experiment = read_experiment(folder / "experiment.yaml")
-    code = (folder / CODE_FOLDER).absolute()
-    path = relative_data(experiment)
-    if path is not None and (code / path).exists():
-        experiment = with_data_at(experiment, code / path)
-    with _importing_from(str(code), str(code / MODULES_FOLDER)):
-        model, data = read_model(experiment, params, weights)
-    return Bundle(model, data, params, values, experiment)
+    bundle = Bundle(folder, params, values)
+    if not (folder / CARD).exists():
+        _ = bundle.model  # else it is loaded when it is needed: predicting needs no torch
+    return bundle
 
 
 @contextlib.contextmanager

@@ -134,13 +134,15 @@ class Run(ControlledRun):
         return linked(written, self.run_id)
 
     def export(
-        self, folder: str | Path, *, trial: int | None = None, force: bool = False, weights: bool = True
-    ) -> Path:
+        self, folder: str | Path, *, trial: int | None = None, format: str | None = None,
+        force: bool = False, weights: bool = True,
+    ) -> Path:  # fmt: skip
         """Write a trial as a bundle: configuration, weights, the command that retrains it, and the report.
 
         Args:
             folder: A folder that is empty or does not exist.
             trial: The number of the trial; None for the best.
+            format: "onnx" adds the model as ONNX, its card, and a script that predicts without torch.
             force: Write into a folder that is not empty; files of the same names are replaced.
             weights: Include the weights, where the workbench trained the model.
 
@@ -148,14 +150,64 @@ class Run(ControlledRun):
             The folder.
 
         Raises:
-            RunError: If no trial is complete, its weights are missing, or the folder is not empty.
+            RunError: If no trial is complete, its weights are missing, the model cannot be written in this
+                format, or the folder is not empty.
+            MissingDependencyError: If a package of the format is not installed.
 
         Example:
             >>> folder = run.export("best")
             >>> (folder / "weights.safetensors").exists()
             True
         """
-        return linked(write_bundle(self, Path(folder), trial=trial, force=force, weights=weights))
+        return linked(
+            write_bundle(self, Path(folder), trial=trial, format=format, force=force, weights=weights)
+        )
+
+    def compress(
+        self, *, trial: int | None = None, objective: str | None = None,
+        limits: Mapping[str, Any] | None = None, trials: int | None = None,
+        time: float | str | None = None, threads: int = 1, launcher: str = "ray", address: str | None = None,
+    ) -> Self:  # fmt: skip
+        """Start a run that makes a trained model smaller and faster, and measures what that costs.
+
+        Each of its trials prunes, quantises and fine-tunes the model in another way, writes it as ONNX, and
+        measures its latency in turn with that of the unchanged model. What is slower than that, or worse than
+        `limits` allow, is never the best trial of the run.
+
+        Args:
+            trial: The number of the trial to compress; None for the best.
+            objective: What to keep, such as val_loss; None for the accuracy where it is measured, else for
+                the first objective.
+            limits: The most that is allowed: `drop` of the objective (0.5% by default), `latency` of a call
+                (such as 5ms), `size` of the file (such as 500KB).
+            trials: Maximum number of compressions to try; 12 if there is no time limit either.
+            time: Maximum time, in seconds or such as 10m.
+            threads: Number of threads of each call that is timed.
+            launcher: As in `sweep`.
+            address: As in `sweep`.
+
+        Returns:
+            The new run, which `export` writes as a bundle with the compressed model.
+
+        Raises:
+            ArgumentError: If an argument is not valid.
+            MissingDependencyError: If onnx, onnxscript or onnxruntime is not installed.
+            RunError: If there is no trained model, or it cannot be compressed.
+
+        Example:
+            >>> smaller = run.compress(trials=2, limits={"drop": "1%"}).wait()
+            >>> smaller.history.trials[1].params["quantiser"]
+            'dynamic'
+        """
+        from workbench.runs.compressing import create_compression
+        from workbench.sweeps.launchers import launch
+
+        created = create_compression(
+            self, trial=trial, objective=objective, limits=limits, trials=trials, time=time, threads=threads,
+            launcher=launcher, address=address,
+        )  # fmt: skip
+        launch(created.store, created.run_id, launcher=launcher, address=address)
+        return type(self)(created.store, created.run_id)
 
     def export_study(self, url: str, name: str | None = None) -> str:
         """Write the run as an Optuna study, for Optuna's dashboard and other tools.

@@ -1,7 +1,7 @@
-"""What follows when the last trial of a run has ended: why it ended and, for an automatic run, its result.
+"""What follows when the last trial of a run has ended: why it ended and, of some, its result.
 
 The result is stored before the run is shown as ended, so that nobody who looks at it has to compute it. How a
-model is chosen is left to the package that created the run, which lies above this one and is only named here.
+model is chosen is left to the package that created the run, which is only named here.
 """
 
 from __future__ import annotations
@@ -13,12 +13,16 @@ from workbench.errors import WorkbenchError
 from workbench.events import Event, Noted, RunStateChanged
 from workbench.experiment import Experiment
 from workbench.history import History
+from workbench.history.compression import BASE_RUN
 from workbench.store import Store
 
 logger = logging.getLogger(__name__)
 
-# By the option of the data that marks such a run.
-_CONCLUDED_BY = {"held_out": "workbench.automl_pipeline.conclusion:conclude"}
+# By the option of the data or of the train function that marks such a run.
+_CONCLUDED_BY = {
+    "held_out": "workbench.automl_pipeline.conclusion:conclude",
+    BASE_RUN: "workbench.deploy.compression.conclusion:conclude",
+}
 
 
 def natural_end(history: History, *, is_exhausted: bool) -> RunStateChanged:
@@ -43,7 +47,8 @@ def result_of(store: Store, run_id: str, experiment: Experiment, ending: RunStat
         experiment: What it runs.
         ending: How it is about to end.
     """
-    options = {} if experiment.data is None else experiment.data.options
+    components = [each for each in (experiment.data, experiment.train) if each is not None]
+    options = {name for component in components for name in component.options}
     named = next((target for option, target in _CONCLUDED_BY.items() if option in options), None)
     if named is None:
         return []

@@ -1,0 +1,141 @@
+"""A trained trial is compressed by a run of its own, whose best trial is exported as a model to deploy."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from workbench.data import Datasets
+from workbench.data.splits import ArraySplit
+from workbench.deploy.card import read_card
+from workbench.deploy.compression.conclusion import measure_on_test
+from workbench.deploy.compression.trained_base import measure
+from workbench.errors import ArgumentError, RunError
+from workbench.events import Noted
+from workbench.history.compression import compressed, describe_way
+from workbench.runs import Run
+from workbench.runs.compressing import create_compression
+
+
+def two_values(config: dict[str, float], report: object) -> dict[str, float]:
+    return {"val_loss": config["lr"]}
+
+
+def larger_of_two(options: dict[str, object]) -> Datasets:
+    """Return data with a test part."""
+    inputs = np.random.default_rng(0).standard_normal((300, 2)).astype(np.float32)
+    targets = (inputs[:, 0] > inputs[:, 1]).astype(np.int64)
+    train, validation, test = (
+        ArraySplit(inputs[part], targets[part]) for part in (slice(0, 200), slice(200, 250), slice(250, 300))
+    )
+    return Datasets("larger", "classification", train, validation, (2,), 2, test=test)
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
+    folder = tmp_path_factory.mktemp("original")
+    experiment = wb.Experiment(
+        model={"name": "mlp", "hidden_width": 48, "num_layers": 2},
+        data={"name": larger_of_two},
+        objectives=[{"metric": "val_loss", "goal": "minimize"}], search={"lr": {"choices": [0.01]}},
+        training={"epochs": 3, "global_batch": 32}, plan={"workers": 1}, budget={"trials": 1},
+    )  # fmt: skip
+    with wb.Store.open(str(folder / "store.sqlite")) as store:
+        yield wb.sweep(experiment, store=store, launcher="inline").wait()
+
+
+@pytest.fixture(scope="module")
+def smaller(original: Run) -> Run:
+    return original.compress(trials=4, limits={"drop": "100%", "size": "1MB"}, launcher="inline").wait()
+
+
+def test_the_first_trials_are_no_compression_and_both_quantisers(smaller: Run) -> None:
+    trials = list(smaller.history.trials.values())
+    assert [trial.state for trial in trials] == ["complete"] * 4, [trial.message for trial in trials]
+    assert [trial.params["quantiser"] for trial in trials[:3]] == ["none", "dynamic", "static"]
+    assert trials[3].params["pruning"] == 0.5
+    assert trials[0].values["size_ratio"] == 1
+    assert trials[0].values["drop"] == 0
+    assert trials[3].values["size_ratio"] < 0.7
+    limits = {item.metric: item.at_most for item in smaller.experiment.constraints}
+    assert limits == {"latency_ratio_high": 0.97, "drop": 1.0, "size_bytes": 1e6}
+
+
+def test_the_verdict_is_stored_and_recommends_nothing_that_is_slower(smaller: Run) -> None:
+    found = compressed(smaller.history)
+    notes = [event.message for event in smaller.events() if isinstance(event, Noted)]
+    assert any(note.startswith(found.words) for note in notes)
+    if found.recommended is not None:
+        assert found.recommended.values["latency_ratio_high"] <= 0.97
+        assert "on the test samples" in notes[-1]
+    assert len(found.lost) == 4 - (found.recommended is not None)
+
+
+def test_the_test_samples_are_measured_for_a_trial_and_its_base(smaller: Run) -> None:
+    assert smaller.experiment.train is not None
+    compression = smaller.experiment.train.load()
+    words = measure_on_test(smaller.store, smaller.run_id, compression, smaller.history.trials[0])
+    found = re.search(r"test_accuracy is ([0-9.]+), and ([0-9.]+) for the base", words)
+    assert found is not None, words
+    assert found[1] == found[2]  # nothing was compressed
+    assert float(found[1]) > 0.6
+
+
+def test_each_trial_exports_the_model_that_was_measured(smaller: Run, original: Run, tmp_path: Path) -> None:
+    folder = smaller.export(tmp_path / "small", trial=3)
+    values = smaller.history.trials[3].values
+    stated = json.loads((folder / "files" / "compression.json").read_text())
+    assert stated["values"] == pytest.approx({name: values[name] for name in stated["values"]})
+    assert (stated["base"]["run_id"], stated["base"]["trial"]) == (original.run_id, 0)
+    assert smaller.experiment.train is not None
+    base = smaller.experiment.train.load().base
+    _, datasets = base.build()
+    found = measure(folder / "files" / "model.onnx", base.experiment, datasets)
+    assert found["val_loss"] == pytest.approx(values["val_loss"], rel=1e-4)
+
+
+@pytest.mark.parametrize("trial", [1, 2])
+def test_the_bundle_of_a_quantised_model_predicts_and_states_where_it_comes_from(
+    smaller: Run, tmp_path: Path, trial: int
+) -> None:
+    bundle = wb.load_bundle(smaller.export(tmp_path / "small", trial=trial))
+    inputs = larger_of_two({}).validation.batch(np.arange(50))[0]
+    answers = bundle.predict({"inputs": inputs})
+    assert answers.classes is not None
+    assert np.mean(answers.classes.astype(int) == (inputs[:, 0] > inputs[:, 1])) > 0.8
+    card = read_card(tmp_path / "small")
+    assert (card.run_id, card.trial, card.num_train_samples) == (smaller.run_id, trial, 200)
+    assert describe_way(smaller.history.trials[trial].params) in card.model
+    assert "val_loss" in {f"val_{one.name}" for one in card.metrics if one.split == "validation"}
+
+
+def test_the_base_measures_what_its_training_did(smaller: Run, original: Run) -> None:
+    assert original.best is not None
+    assert smaller.history.trials[0].values["val_loss"] == pytest.approx(
+        original.best.values["val_loss"], rel=1e-3
+    )
+
+
+def test_what_cannot_be_compressed_is_refused_before_a_run_is_stored(original: Run) -> None:
+    number = len(original.store.runs())
+    with pytest.raises(ArgumentError, match="val_speed"):
+        create_compression(original, objective="val_speed")
+    for limits, words in (({"speed": 1}, "cannot be limited"), ({"drop": "much"}, "limits.drop")):
+        with pytest.raises(ArgumentError, match=words):
+            create_compression(original, limits=limits)
+    with pytest.raises(RunError, match="no trial 7"):
+        create_compression(original, trial=7)
+    function = wb.sweep(
+        {"train": two_values, "objectives": [{"metric": "val_loss", "goal": "minimize"}],
+         "search": {"lr": 0.1}, "budget": {"trials": 1}},
+        store=original.store, launcher="inline",
+    )  # fmt: skip
+    with pytest.raises(RunError, match="only its own code knows"):
+        create_compression(function)
+    assert len(original.store.runs()) == number + 1

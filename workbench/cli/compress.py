@@ -1,0 +1,49 @@
+"""The command that makes a trained model smaller and faster: compress."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from workbench.actions import ACTIONS
+from workbench.cli.action_options import action_options
+from workbench.cli.following import detached, waiting_for_the_driver
+from workbench.cli.options import (
+    attach,
+    described,
+    detach_option,
+    json_option,
+    launcher_option,
+    run_argument,
+    store_option,
+)
+from workbench.cli.remote import remote_capable
+from workbench.cli.run import follow_run
+
+
+@click.command()
+@remote_capable(attaches=True)
+@run_argument
+@action_options("compress")
+@detach_option
+@launcher_option
+@store_option
+@json_option
+@described(
+    ACTIONS["compress"],
+    """Tries no compression, dynamic and static int8 first, then searches with pruning, low rank and
+    fine-tuning. The latency is a share of that of the unchanged model in ONNX Runtime, measured in turn on
+    this machine. What is slower, or drops by more than 0.5 %, is never recommended.""",
+)
+def compress(
+    run_id: str, threads: int | None, detach: bool, launcher: str, address: str | None, as_json: bool,
+    **given: Any,
+) -> int:  # fmt: skip
+    """Compress a trial."""
+    original = attach(run_id)
+    with waiting_for_the_driver(original):
+        run = original.compress(**given, threads=threads or 1, launcher=launcher, address=address)
+    if detach:
+        return detached(run, as_json=as_json)
+    return follow_run(run, as_json=as_json, with_report=True)

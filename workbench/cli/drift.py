@@ -1,0 +1,112 @@
+"""The command that compares what a model was asked to answer with its training data."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.parse
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+import click
+
+from workbench.cli.options import example, json_option
+from workbench.cli.output import echo, make_console, make_table, print_json
+from workbench.errors import ArgumentError, RunError
+from workbench.formatting import format_count, format_number, format_percent
+
+_TIMEOUT_S = 30
+
+
+@click.command()
+@click.argument("served", metavar="BUNDLE|URL")
+@click.option(
+    "--token-file",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Read the token of the server from this file.",
+)
+@json_option
+@example("workbench drift best", "workbench drift http://127.0.0.1:8000")
+def drift(served: str, token_file: Path | None, as_json: bool) -> int:
+    """Compare what a model receives with its training data.
+
+    BUNDLE is one that was served with --keep; URL is a server that keeps samples. The shift of a column is
+    its population stability index; it counts as drift above 0.2, if chance does not explain it.
+
+    Exits with 1 if something has drifted.
+    """
+    found = (
+        _of_server(served, token_file) if served.startswith(("http://", "https://")) else _of_bundle(served)
+    )
+    drifted = any(each["drifted"] for each in found.values())
+    if as_json:
+        print_json({"drifted": drifted, "models": found})
+        return int(drifted)
+    for name, each in found.items():
+        _print(name, each)
+    return int(drifted)
+
+
+def _print(name: str, found: dict[str, Any]) -> None:
+    echo(f"{name}: {format_count(found['rows'], 'row')}", bold=True)
+    if not found["rows"]:
+        return
+    table = make_table("", "shift", "drift above", "missing", "")
+    answers = [found["answers"]] if found["answers"] else []
+    for each in [*found["columns"], *answers]:
+        table.add_row(
+            each["name"], format_number(each["index"]), format_number(each["limit"]),
+            format_percent(each["missing"]), "drift" if each["drifted"] else "",
+        )  # fmt: skip
+    make_console().print(table)
+    if found.get("latency_ratio") is not None:
+        echo(f"latency: {format_number(found['latency_ratio'])} times that of the beginning")
+    for step in found["next_steps"]:
+        echo(step)
+
+
+def _of_bundle(folder: str) -> dict[str, Any]:
+    from workbench.deploy.serving.watching import drift_of_kept
+
+    path = Path(folder)
+    return {path.absolute().name: drift_of_kept(path)}
+
+
+def _of_server(url: str, token_file: Path | None) -> dict[str, Any]:
+    from workbench.deploy.serving.tokens import read_token, token_path
+
+    path = token_file or token_path()
+    token = read_token(path).secret if token_file is not None or path.exists() else None
+    models = [model["name"] for model in _get(url, "v1", token)["models"]]
+    return {name: _get(url, f"v1/{urllib.parse.quote(name)}/drift", token) for name in models}
+
+
+def _get(url: str, path: str, token: str | None) -> dict[str, Any]:
+    headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+    request = urllib.request.Request(f"{url.rstrip('/')}/{path}", headers=headers)
+    opener = urllib.request.build_opener(_NoRedirect)
+    try:
+        with opener.open(request, timeout=_TIMEOUT_S) as answer:
+            return json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            text = error.read().decode("utf-8", "replace")
+        try:
+            problem = json.loads(text)
+        except ValueError:
+            problem = {"problem": f"{error.code} {error.reason}"}
+        if error.code == 401:
+            raise ArgumentError(problem["problem"], field="--token-file") from error
+        raise RunError(f"{url}: {problem['problem']}", next_step=problem.get("next_step")) from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "reason", error)
+        raise RunError(f"{url} cannot be reached: {reason}", next_step="Check the address.") from error
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: the token is for the server that was named."""
+
+    def redirect_request(self, *_: Any, **__: Any) -> None:
+        return None

@@ -1,0 +1,50 @@
+"""`measure`: how fast an exported model is on a machine, side by side with the machines before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from workbench.cli.options import Count, example, json_option
+from workbench.cli.output import print_json
+from workbench.formatting import format_bytes
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.option("--device", metavar="DEVICE", multiple=True, default=("here",), show_default=True,
+              help="Measure here or on ssh://[USER@]HOST[:PORT]; repeat the option for several.")  # fmt: skip
+@click.option("--threads", type=Count(min=1), default=1, show_default=True,
+              help="Compute each call with this many threads.")  # fmt: skip
+@click.option("--batch", type=Count(min=1), default=1, show_default=True,
+              help="Give each call this many samples.")  # fmt: skip
+@click.option("--python", metavar="PROGRAM", default="python3", show_default=True,
+              help="Use this Python of the other machine; it needs numpy and onnxruntime.")  # fmt: skip
+@json_option
+@example("workbench measure best", "workbench measure best --device here --device ssh://pi@board.local")
+def measure(
+    bundle: Path, device: tuple[str, ...], threads: int, batch: int, python: str, as_json: bool
+) -> None:  # fmt: skip
+    """Measure how fast an exported model is where it will run.
+
+    BUNDLE is a folder that was exported with --format onnx. The results are kept in its card.json.
+    """
+    from workbench.cli.output import make_console, make_table
+    from workbench.deploy import device as devices
+    from workbench.deploy.card import read_card
+
+    for one in device:
+        devices.measure(bundle, one, threads=threads, batch=batch, python=python)
+    timings = read_card(bundle).timings
+    if as_json:
+        print_json({"bundle": str(bundle), "timings": [each.model_dump() for each in timings]})
+        return
+    table = make_table("machine", "threads", "batch", "p50 ms", "p95 ms", "calls", "peak memory", "runtime")
+    for each in timings:
+        memory = "" if each.memory_bytes is None else format_bytes(each.memory_bytes)
+        table.add_row(
+            each.machine, str(each.threads), str(each.batch), f"{each.p50_s * 1e3:.3f}",
+            f"{each.p95_s * 1e3:.3f}", str(each.num_calls), memory, each.runtime,
+        )  # fmt: skip
+    make_console().print(table)

@@ -1,0 +1,56 @@
+"""`predict`: the answers of an exported model for the rows of a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+from pathlib import Path
+
+import click
+
+from workbench.cli.options import example, json_option
+from workbench.cli.output import print_json, print_note
+from workbench.errors import ArgumentError
+
+
+@click.command()
+@click.argument("bundle", type=click.Path(path_type=Path))
+@click.argument("rows", type=click.Path(path_type=Path))
+@click.option(
+    "--to", type=click.Path(path_type=Path), metavar="PATH", help="Write the answers to this .csv file."
+)
+@json_option
+@example("workbench predict best rows.csv", "workbench predict best rows.csv --to answers.csv")
+def predict(bundle: Path, rows: Path, to: Path | None, as_json: bool) -> None:
+    """Predict the rows of a file with an exported model.
+
+    BUNDLE is a folder that `workbench export RUN --to BUNDLE --format onnx` wrote. ROWS is a .csv, .tsv or
+    .parquet file with the columns of the training data, or a .npy file for a model that takes arrays.
+    """
+    from workbench.deploy.predictor import Predictor
+    from workbench.deploy.rows import columns_from, table_of
+
+    predictor = Predictor.open(bundle)
+    answers = predictor.predict(columns_from(predictor.card, rows))
+    for note in answers.notes:
+        print_note(note)
+    header, table = table_of(predictor.card, answers)
+    if to is not None:
+        try:
+            to.write_text(_as_csv(header, table), encoding="utf-8")
+        except OSError as error:
+            raise ArgumentError(f"cannot write {to}: {error.strerror}", field="to") from error
+    if as_json:
+        listed = [dict(zip(header, row, strict=True)) for row in table]
+        print_json({"bundle": str(bundle), "rows": listed, "notes": list(answers.notes),
+                    "to": None if to is None else str(to.absolute())})  # fmt: skip
+    else:
+        click.echo(_as_csv(header, table) if to is None else str(to.absolute()), nl=to is not None)
+
+
+def _as_csv(header: list[str], table: list[list[object]]) -> str:
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(header)
+    writer.writerows(table)
+    return written.getvalue()

@@ -1,0 +1,142 @@
+"""The answer of a run that compresses a trained model: which trial to deploy, in words, and what lost.
+
+A compression is an ordinary run. Its experiment states what it began with among the options of its train
+function, and its constraints keep what is slower or worse from being the best trial.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.experiment import Experiment
+from workbench.formatting import format_bytes, format_number, format_percent
+from workbench.history.history import History
+from workbench.history.trial import Trial
+
+BASE_RUN, BASE_TRIAL, BASE_METRIC, BASE_VALUE = "base_run", "base_trial", "base_metric", "base_value"
+"""The options of a train function that state what a compression began with."""
+NOT_SEARCHED = "not_searched"
+"""The option that states which ways do not fit the model, in words."""
+RATIO = "latency_ratio"
+
+
+@dataclass(frozen=True)
+class Compressed:
+    """The answer of a compression.
+
+    Attributes:
+        recommended: The trial to deploy; None where the base stays the best.
+        words: The verdict, as a sentence.
+        lost: Why each of the other trials is not recommended, by its number.
+    """
+
+    recommended: Trial | None
+    words: str
+    lost: Mapping[int, str]
+
+
+def is_compression(experiment: Experiment) -> bool:
+    """Return whether a run of an experiment compresses a trained model."""
+    return experiment.train is not None and BASE_RUN in experiment.train.options
+
+
+def base_of(experiment: Experiment) -> dict[str, Any]:
+    """Return what a compression began with: its run, trial, metric, and value of this metric."""
+    assert experiment.train is not None
+    return {name: experiment.train.options[name] for name in (BASE_RUN, BASE_TRIAL, BASE_METRIC, BASE_VALUE)}
+
+
+def base_values(experiment: Experiment) -> tuple[float, ...] | None:
+    """Return the objectives of the model that a compression began with; None for another experiment."""
+    if not is_compression(experiment):
+        return None
+    base = base_of(experiment)
+    values = {RATIO: 1.0, base[BASE_METRIC]: float(base[BASE_VALUE])}
+    return tuple(values[item.metric] for item in experiment.objectives)
+
+
+def describe_way(params: Mapping[str, Any]) -> str:
+    """Describe a configuration: what is done to the model."""
+    parts = []
+    if params.get("pruning"):
+        parts.append(f"{format_percent(params['pruning'])} of the channels pruned")
+    if params.get("rank", 1.0) < 1:
+        parts.append(f"{format_percent(params['rank'])} of the rank")
+    if params.get("epochs"):
+        parts.append(f"{params['epochs']} epochs of fine-tuning")
+    if params.get("quantiser", "none") != "none":
+        calibration = f" ({params['calibration']})" if "calibration" in params else ""
+        parts.append(f"{params['quantiser']} int8{calibration}")
+    return ", ".join(parts) or "no compression"
+
+
+def compressed(history: History) -> Compressed:
+    """Return the answer of a compression, or its answer so far.
+
+    Args:
+        history: Its history.
+    """
+    best = history.best()
+    base = base_of(history.experiment)
+    name = f"trial {base[BASE_TRIAL]} of {base[BASE_RUN]}"
+    if best is None:
+        words = f"nothing pays: no trial is faster than {name} within the limits, so keep it as it is"
+        if not history.in_state("complete"):
+            words = "no trial has been measured yet" if not history.trials else "no trial could be measured"
+    else:
+        words = f"{_gain(best)}: trial {best.number} is recommended instead of {name}"
+    lost = {
+        trial.number: why
+        for trial in history.trials.values()
+        if trial.finished and trial is not best and (why := _why_lost(history, trial, best))
+    }
+    return Compressed(best, words, lost)
+
+
+def _gain(trial: Trial) -> str:
+    values = trial.values
+    interval = (
+        f"{format_number(values['latency_ratio_low'])} to {format_number(values['latency_ratio_high'])}"
+    )
+    return (
+        f"{format_number(values[RATIO])} ({interval}) of the base's latency and "
+        f"{format_percent(values['size_ratio'])} of its size, {_loss(values['drop'])}"
+    )
+
+
+def _loss(drop: float) -> str:
+    if drop == 0:
+        return "with the same result"
+    return f"{format_number(abs(drop) * 100)} points {'less' if drop > 0 else 'better'}"
+
+
+def _why_lost(history: History, trial: Trial, best: Trial | None) -> str:
+    if trial.state != "complete":
+        return f"{trial.state}: {trial.message}" if trial.message else trial.state
+    values, reasons = trial.values, []
+    for limit in history.experiment.constraints:
+        value = values.get(limit.metric)
+        if value is None or limit.violation(value) <= 0:
+            continue
+        reasons.append(_broken(limit.metric, value, limit.at_most or 0.0, values))
+    if reasons:
+        return "; ".join(reasons)
+    if best is not None and values.get(RATIO, 0.0) >= best.values[RATIO]:
+        return f"not the fastest: {format_number(values[RATIO])} of the base's latency"
+    return ""
+
+
+def _broken(metric: str, value: float, at_most: float, values: Mapping[str, float]) -> str:
+    match metric:
+        case "latency_ratio_high":
+            return f"not faster: {format_number(values.get(RATIO, value))} of the base's latency"
+        case "drop":
+            return f"{_loss(value)}, and {format_number(at_most * 100)} are allowed"
+        case "size_bytes":
+            return f"{format_bytes(value)}, and {format_bytes(at_most)} are allowed"
+        case "latency_s":
+            return f"{format_number(value * 1000)} ms a call, and {format_number(at_most * 1000)} are allowed"
+        case _:
+            return f"{metric} {format_number(value)} exceeds {format_number(at_most)}"

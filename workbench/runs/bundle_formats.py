@@ -1,0 +1,111 @@
+"""The formats in which a bundle can hold its model beside its weights; writing them is left to `deploy`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from workbench.errors import ArgumentError, RunError
+from workbench.formatting import format_params
+from workbench.history import Trial
+from workbench.history.compression import describe_way, is_compression
+from workbench.runs.descriptions import is_automatic
+
+if TYPE_CHECKING:
+    from workbench.data import Datasets
+    from workbench.deploy.exported_bundle import Exported
+    from workbench.experiment import Experiment
+    from workbench.runs.view import RunView
+
+FORMATS = ("onnx",)
+
+
+def check_format(format: str | None, *, has_weights: bool) -> None:
+    """Refuse an unknown format, or one without weights.
+
+    Args:
+        format: The format; None for none.
+        has_weights: Whether the bundle is to have weights.
+
+    Raises:
+        ArgumentError: If it is refused.
+    """
+    if format is not None and format not in FORMATS:
+        raise ArgumentError(f"{format!r} is not a format", field="format", allowed=FORMATS)
+    if format is not None and not has_weights:
+        raise ArgumentError("a model cannot be written without its weights", field="format")
+
+
+def add_onnx(run: RunView, trial: Trial, folder: Path) -> None:
+    """Add the model of a trial to its bundle as ONNX.
+
+    Args:
+        run: The run.
+        trial: The trial.
+        folder: The bundle, which is complete otherwise.
+
+    Raises:
+        RunError: If the trial has no model, or one that cannot be exported.
+        MissingDependencyError: If a package is missing.
+    """
+    from workbench.deploy.packages import needs
+
+    experiment = run.experiment
+    if is_automatic(experiment):
+        raise RunError(
+            "a trial of an AutoML run is a part of its result, and does not know how its data was encoded",
+            next_step=f"Export the result: wb.AutoML.attach({run.run_id!r}).export(folder).",
+        )
+    if is_compression(experiment):
+        _add_compressed(run, trial, folder)
+        return
+    if not experiment.trains_model:
+        raise RunError(
+            "only its own code knows the model of a train function or a command, so it has no ONNX form",
+            next_step="Export it without --format onnx: the bundle has the files that the trial left.",
+        )
+    if trial.best_checkpoint is None:
+        raise RunError(
+            f"trial {trial.number} has no checkpoint, so there are no weights to export",
+            next_step="Export another trial, or train it again.",
+        )
+    with needs("onnx"):
+        from workbench.deploy.exported_bundle import add_trial
+    from workbench.runs.bundle_loading import load_bundle
+
+    bundle = load_bundle(folder)
+    origin = _origin(run, trial, describe_model(experiment, trial), experiment, bundle.data)
+    add_trial(folder, bundle.model, bundle.data, bundle.experiment, origin)
+
+
+def _add_compressed(run: RunView, trial: Trial, folder: Path) -> None:
+    """Add the model of a compression, which takes and answers what the model does that was compressed."""
+    from workbench.deploy.card import MODEL
+    from workbench.deploy.exported_bundle import add_trial
+    from workbench.deploy.onnx_module import OnnxModule
+    from workbench.runs.bundle import FILES_FOLDER
+
+    assert run.experiment.train is not None
+    base = run.experiment.train.load().base
+    _, data = base.build()
+    compressed = OnnxModule((folder / FILES_FOLDER / MODEL).read_bytes())
+    trained = base.experiment.trained
+    words = f"{trained.title if trained else 'a model'}: {describe_way(trial.params)}"
+    add_trial(folder, compressed, data, base.experiment, _origin(run, trial, words, base.experiment, data))
+
+
+def _origin(run: RunView, trial: Trial, model: str, trained_by: Experiment, data: Datasets) -> Exported:
+    from workbench.deploy.exported_bundle import Exported
+
+    title = trained_by.data.title if trained_by.data else "no data"
+    return Exported(
+        name=run.name, run_id=run.run_id, trial=trial.number, model=model,
+        trained_on=f"{title}, {len(data.train)} samples", task=data.task, values=trial.values,
+        num_train_samples=len(data.train),
+    )  # fmt: skip
+
+
+def describe_model(experiment: Experiment, trial: Trial) -> str:
+    """Return the model of a trial with its configuration, in words."""
+    title = experiment.trained.title if experiment.trained else "a model"
+    return f"{title} ({format_params(trial.params)})" if trial.params else title

@@ -1,0 +1,65 @@
+"""Start a run that makes a trained model smaller and faster: a compression of one of a run's trials."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from workbench.actions import suggest
+from workbench.errors import RunError
+from workbench.formatting import duration_argument_s
+from workbench.remote.code_dependencies import relative_data, with_data_at
+from workbench.runs.bundle import choose_trial, fetched_checkpoint, narrow
+
+if TYPE_CHECKING:
+    from workbench.runs.handle import Run
+
+_NAME_LENGTH = 60
+
+
+def create_compression(
+    run: Run, *, trial: int | None = None, objective: str | None = None,
+    limits: Mapping[str, Any] | None = None, trials: int | None = None, time: float | str | None = None,
+    threads: int = 1, launcher: str = "ray", address: str | None = None,
+) -> Run:  # fmt: skip
+    """Store a run that compresses a trial, without starting its driver; arguments as in `Run.compress`."""
+    from workbench.deploy.compression.search import experiment_for
+    from workbench.deploy.compression.trained_base import make_base
+    from workbench.runs.launch import create
+    from workbench.sweeps.origin_file import read_origin, write_origin
+    from workbench.training.export import write_weights
+
+    chosen = choose_trial(run, run.history, trial)
+    if not run.experiment.trains_model:
+        raise RunError(
+            f"run {run.run_id} calls a train function or a program, whose model only its own code knows",
+            next_step="Compress a trial of a model that the workbench trained.",
+        )
+    if chosen.best_checkpoint is None or chosen.checkpoints_deleted:
+        raise RunError(
+            f"the checkpoints of trial {chosen.number} are not kept, so there is no model to compress",
+            next_step=suggest("compress", run.run_id, lead="To compress the best trial"),
+        )
+    origin = read_origin(run.store.artifacts_of(run.run_id))
+    experiment = narrow(run.experiment, chosen)
+    if (path := relative_data(experiment)) is not None:
+        experiment = with_data_at(experiment, Path(origin.on_this_machine().directory, path))
+    with tempfile.TemporaryDirectory() as folder:
+        weights = Path(folder, "weights.safetensors")
+        with fetched_checkpoint(run, chosen.best_checkpoint) as checkpoint:
+            write_weights(checkpoint, weights)
+        base = make_base(
+            experiment, chosen.params, weights, run_id=run.run_id, trial=chosen.number, metric=objective
+        )
+    searched, first = experiment_for(
+        base, name=f"{run.name[:_NAME_LENGTH]}-compressed", limits=limits, trials=trials, threads=threads,
+        time_s=None if time is None else duration_argument_s(time, field="time"), seed=experiment.seed,
+    )  # fmt: skip
+    created = create(searched, store=run.store, launcher=launcher, address=address)
+    # Its workers need the code of the run that trained the model, wherever this process was started.
+    write_origin(run.store.artifacts_of(created.run_id), origin)
+    for params in first:
+        run.store.command(created.run_id, "enqueue", {"params": params})
+    return created
