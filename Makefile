@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # runs and tests start hundreds of processes that import the package
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check docs front-end format slow gpu bridges compat cluster-demo faults bench bench-advisor bench-choice bench-data bench-exchanges bench-scripts bench-search clean
+.PHONY: help env demo test check docs front-end format slow gpu bridges compat cluster-demo faults bench bench-advisor bench-choice bench-compress bench-data bench-exchanges bench-scripts bench-search bench-serve clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -55,8 +55,8 @@ format: env $(NODE_MODULES)  ## Format the code.
 	$(BIN)/ruff format
 	$(NPM) run format
 
-slow: env  ## Run the tests that take longer than a minute each.
-	$(BIN)/python -m pytest -m slow
+slow: env  ## Run the tests that the suite leaves out because of their time (an hour and a half).
+	$(BIN)/python -m pytest -m slow --numprocesses 2 --dist loadgroup
 
 gpu:  ## Run the tests that need a GPU, in the environment of PYTHON; Ray is not needed.
 	$(PYTHON) -m pytest --override-ini addopts= -m gpu $$(grep -rl --include='test_*.py' 'mark\.gpu' tests)
@@ -91,6 +91,9 @@ bench: env  ## Measure the workbench and its rivals side by side; results go to 
 bench-advisor: env  ## Predict and choose from public measurements, compared with rivals (two minutes).
 	$(BIN)/python -m tests.benchmarks advisor_step_time advisor_plans advisor_batch advisor_budget
 
+bench-compress: env  ## Compress models beside ONNX Runtime's own quantisation (ten minutes).
+	$(BIN)/python -m tests.benchmarks compression
+
 bench-exchanges: env  ## Make steps with every exchange on slow links, beside torch's own (five minutes, as root).
 	$(BIN)/python -m tests.benchmarks exchanges
 
@@ -103,6 +106,10 @@ bench-data: env  ## Load small JPEGs in the step, with loaders and kept decoded,
 
 bench-scripts: env  ## Start a script as a trial, compared with a plain agent, Ray Tune and our function.
 	$(BIN)/python -m tests.benchmarks script_start
+
+bench-serve: env  ## Answer requests with our server, FastAPI and Ray Serve, side by side (five minutes).
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'
+	$(BIN)/python -m tests.benchmarks serving
 
 bench-choice: env  ## Advise on small tasks, compared with brute force, Ray Tune and Lightning (an hour, on an idle machine).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'

@@ -90,6 +90,7 @@ def test_a_trial_that_is_stopped_trains_no_further(case: Case, tmp_path: Path) -
 
 
 @each_bridge
+@pytest.mark.slow
 def test_a_killed_trial_continues_where_it_was(case: Case, tmp_path: Path) -> None:
     program = (
         "from pathlib import Path; from tests.bridges.test_bridges import CASES, run; "

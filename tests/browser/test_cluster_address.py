@@ -31,6 +31,7 @@ def under(field: Any) -> str:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.slow
 def test_an_address_that_is_none_is_told_under_its_field_and_starts_nothing(page, kernel, dark) -> None:
     open_form(page, kernel, dark=dark)
     panel = show(page, "Run")
@@ -95,6 +96,7 @@ def test_the_address_has_room_where_there_is_little(live_browser, kernel) -> Non
     page.context.close()
 
 
+@pytest.mark.slow
 def test_the_panel_tells_a_wrong_cluster_under_its_field(page, jupyter) -> None:
     (jupyter.root / "mine.yaml").write_text(
         "model: mlp\ndata: digits\nobjectives: [{metric: val_loss, goal: minimize}]\n"

@@ -45,6 +45,7 @@ def first_proposals(store: Store, run_id: str) -> list[Any]:
     return [each.event.params for each in store.events(run_id) if isinstance(each.event, TrialProposed)]
 
 
+@pytest.mark.slow
 def test_an_experiment_made_by_clicks_is_run_watched_exported_and_the_same_on_the_command_line(
     page, jupyter
 ) -> None:

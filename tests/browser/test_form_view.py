@@ -24,6 +24,7 @@ def search_of(kernel: FormKernel) -> Any:
 
 
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.slow
 def test_every_part_is_readable_for_all(page, kernel, dark) -> None:
     open_form(page, kernel, dark=dark, run_id=RUN_ID)
     for part in PARTS:
@@ -34,6 +35,7 @@ def test_every_part_is_readable_for_all(page, kernel, dark) -> None:
         assert panel.inner_text()
 
 
+@pytest.mark.slow
 def test_what_is_wrong_is_readable_for_all_and_leads_to_its_field(page, kernel) -> None:
     open_form(page, kernel)
     show(page, "Search space")
@@ -46,6 +48,7 @@ def test_what_is_wrong_is_readable_for_all_and_leads_to_its_field(page, kernel) 
 
 
 @pytest.mark.parametrize("width", [380, 640, 900])
+@pytest.mark.slow
 def test_no_part_is_cut_off_where_there_is_little_room(live_browser, kernel, width) -> None:
     page = new_page(live_browser)
     page.set_viewport_size({"width": width, "height": 800})
@@ -109,6 +112,7 @@ def test_wrong_values_of_a_parameter_are_said_in_its_row(page, kernel, name, lab
     assert field.input_value() == text
 
 
+@pytest.mark.slow
 def test_what_is_typed_stays_until_a_busy_kernel_has_answered(page, kernel) -> None:
     open_form(page, kernel)
     panel = show(page, "Run")
@@ -188,6 +192,7 @@ def test_a_range_is_set_by_keys_and_by_pointer_one_change_each(page, kernel) -> 
     assert search_of(kernel)["dropout"]["low"] == 0
 
 
+@pytest.mark.slow
 def test_a_search_space_is_built_changed_and_undone_by_clicks(page, kernel) -> None:
     open_form(page, kernel)
     first = kernel.draft.hash
@@ -319,6 +324,7 @@ def test_a_run_is_started_by_one_button_and_its_result_asked_for(page, kernel) -
     page.get_by_role("tabpanel", name="Data").wait_for()
 
 
+@pytest.mark.slow
 def test_who_is_told_of_what_is_chosen_by_clicks(page, kernel) -> None:
     open_form(page, kernel)
     panel = show(page, "Run")

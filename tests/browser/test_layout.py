@@ -119,6 +119,7 @@ def shown_in_full(page: Any) -> Any:
     return dialog
 
 
+@pytest.mark.slow
 def test_marks_of_the_time_axis_do_not_cover_each_other(page, jupyter) -> None:
     page.add_init_script(NOTE_TEXTS)
     for every_s in (2.0, 40.0, 1500.0):
@@ -143,6 +144,7 @@ def test_marks_of_the_time_axis_do_not_cover_each_other(page, jupyter) -> None:
         page.get_by_label(f"Compare {name}", exact=True).uncheck()
 
 
+@pytest.mark.slow
 def test_a_cell_shows_curves_and_at_least_four_rows_of_trials(page, jupyter) -> None:
     names = ("many", LONG_NAME)
     cells = [
@@ -191,6 +193,7 @@ def wait_for_snippet(page: Any, dialog: Any, snippet: Snippet) -> None:
     wait_until(lambda: page.wait_for_timeout(50) or texts.all_inner_texts() == [*snippet], timeout_s=20)
 
 
+@pytest.mark.slow
 def test_every_dialog_shows_the_command_and_the_python_of_what_it_does(page, jupyter) -> None:
     shutil.copy(ROOT / "search_spaces" / "digits.yaml", jupyter.root / "digits.yaml")
     run_id = finished_run(jupyter.store_url, name="asked")
@@ -222,6 +225,7 @@ def test_every_dialog_shows_the_command_and_the_python_of_what_it_does(page, jup
         page.keyboard.press("Escape")
 
 
+@pytest.mark.slow
 def test_a_report_opens_as_a_page_and_is_saved_where_nothing_is(page, jupyter) -> None:
     run_id = finished_run(jupyter.store_url, name="told")
     open_page(page, jupyter, run_id)
@@ -280,6 +284,7 @@ LABELS_ON_EACH_OTHER = """(figure) => {
 }"""
 
 
+@pytest.mark.slow
 def test_nothing_is_cut_or_covered_in_a_narrow_panel(page, jupyter) -> None:
     run_id = record_run(jupyter.store_url, name="narrow")
     shutil.copy(ROOT / "search_spaces" / "digits.yaml", jupyter.root / "narrow.yaml")
@@ -305,6 +310,7 @@ PLACE_ON_AXIS = """(figure, [axis, place]) => {
 }"""
 
 
+@pytest.mark.slow
 def test_a_drag_along_an_axis_selects_trials_for_the_table_and_the_figures(page, jupyter) -> None:
     run_id = record_run(jupyter.store_url, name="brushed")
     open_page(page, jupyter, run_id)

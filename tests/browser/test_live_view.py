@@ -101,6 +101,7 @@ def restart_kernel(page: Any) -> None:
     page.wait_for_function(KERNEL_IS_IDLE)
 
 
+@pytest.mark.slow
 def test_the_panel_opens_by_shortcut_palette_and_menu_and_the_tab_by_the_launcher(page, jupyter) -> None:
     finished_run(jupyter.store_url)
     open_lab(page, jupyter)
@@ -132,6 +133,7 @@ def test_the_panel_opens_by_shortcut_palette_and_menu_and_the_tab_by_the_launche
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_run_is_started_by_clicking_and_its_points_arrive(page, jupyter) -> None:
     shutil.copy(ROOT / "search_spaces" / "digits.yaml", jupyter.root / "digits.yaml")
     points = Points(page)
@@ -278,6 +280,7 @@ def test_a_saved_notebook_shows_its_run_without_a_kernel_and_its_snapshot_withou
     lost.context.close()
 
 
+@pytest.mark.slow
 def test_every_theme_is_followed_and_readable_for_all(page, jupyter) -> None:
     run_id = finished_run(jupyter.store_url, name="themed")
     open_lab(page, jupyter)
@@ -295,6 +298,7 @@ def test_every_theme_is_followed_and_readable_for_all(page, jupyter) -> None:
         assert violations(page, TAB) == [], theme
 
 
+@pytest.mark.slow
 def test_settings_say_where_the_panel_stands_and_how_a_chart_begins(page, jupyter) -> None:
     settings = jupyter.folder / "config/lab/user-settings/@workbench/lab/plugin.jupyterlab-settings"
     settings.parent.mkdir(parents=True, exist_ok=True)
@@ -312,6 +316,7 @@ def test_settings_say_where_the_panel_stands_and_how_a_chart_begins(page, jupyte
         settings.unlink()
 
 
+@pytest.mark.slow
 def test_every_view_of_a_run_is_readable_for_all(page, jupyter) -> None:
     shutil.copy(ROOT / "search_spaces" / "digits.yaml", jupyter.root / "digits.yaml")
     run_id = finished_run(jupyter.store_url, name="read")
@@ -329,6 +334,7 @@ def test_every_view_of_a_run_is_readable_for_all(page, jupyter) -> None:
     assert violations(page, "dialog[open]") == []
 
 
+@pytest.mark.slow
 def test_an_alert_becomes_a_notification(page, jupyter) -> None:
     with LiveRun(jupyter.store_url) as live:
         open_lab(page, jupyter)
@@ -338,6 +344,7 @@ def test_an_alert_becomes_a_notification(page, jupyter) -> None:
         page.locator(".Toastify__toast", has_text="trial 2").first.wait_for()
 
 
+@pytest.mark.slow
 def test_an_alert_of_a_rule_is_told_once_with_what_it_speaks_of_whatever_its_level(page, jupyter) -> None:
     rule = {"rule": "r", "to": ["jupyter"]}
     with LiveRun(jupyter.store_url) as live:

@@ -20,6 +20,7 @@ CODE_CELLS = (
 )
 
 
+@pytest.mark.slow
 def test_the_first_notebook_shows_its_run_live_and_ends_with_a_figure(page: Any, jupyter: Any) -> None:
     shutil.copy(ROOT / "notebooks" / NAME, jupyter.root)
     run_all(page, jupyter, NAME)

@@ -53,6 +53,7 @@ def test_every_chart_is_drawn_without_a_complaint_or_a_request(browser, report_p
     page.close()
 
 
+@pytest.mark.slow
 def test_the_charts_of_an_advice_are_drawn_and_no_words_lie_on_others(browser, tmp_path):
     path = tmp_path / "advice.html"
     path.write_text(report_html(EXPERIMENT, events()), encoding="utf-8")
@@ -83,6 +84,7 @@ def test_the_charts_of_an_advice_are_drawn_and_no_words_lie_on_others(browser, t
     page.close()
 
 
+@pytest.mark.slow
 def test_the_page_prints_with_charts_that_fit_the_paper(browser, report_path, tmp_path):
     page = browser.new_page(viewport={"width": 1200, "height": 900})
     page.goto(report_path.as_uri())

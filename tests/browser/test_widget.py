@@ -24,6 +24,7 @@ def plain_jupyter(tmp_path: Path) -> Iterator[Jupyter]:
     server.stop()
 
 
+@pytest.mark.slow
 def test_without_the_extension_a_widget_brings_the_view_along(page, plain_jupyter) -> None:
     with LiveRun(plain_jupyter.store_url) as live:
         attach = f"import workbench as wb\nrun = wb.attach('{live.run_id}')"
@@ -35,6 +36,7 @@ def test_without_the_extension_a_widget_brings_the_view_along(page, plain_jupyte
         assert not page.evaluate("() => window.jupyterapp.commands.hasCommand('workbench:open')")
 
 
+@pytest.mark.slow
 def test_where_no_server_answers_the_kernel_sends_the_pictures(page, plain_jupyter) -> None:
     page.context.route(re.compile("/workbench/"), lambda route: route.abort())
     with LiveRun(plain_jupyter.store_url) as live:

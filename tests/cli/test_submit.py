@@ -110,6 +110,7 @@ def files_with(secret: str, folder: Path, but: Path) -> Iterator[Path]:
             yield path
 
 
+@pytest.mark.slow
 def test_a_run_is_submitted_with_its_code_followed_and_submitted_again(
     submit, write_experiment, cluster: Cluster, project: Path
 ) -> None:
@@ -150,6 +151,7 @@ def test_a_run_is_submitted_with_its_code_followed_and_submitted_again(
     assert len(runs_of(cluster, "first")) == 1, "the same experiment with the same code is the same run"
 
 
+@pytest.mark.slow
 def test_a_question_removes_earlier_ones_and_names_commands_that_work(
     submit, shell: Shell, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,6 +172,7 @@ def test_a_question_removes_earlier_ones_and_names_commands_that_work(
     assert "list" not in asked
 
 
+@pytest.mark.slow
 def test_a_detached_run_is_attached_to_left_stopped_and_resumed(
     submit, write_experiment, cluster: Cluster, shell: Shell, project: Path
 ) -> None:
@@ -219,7 +222,7 @@ def test_a_plain_job_of_ray_sweeps_as_well(write_experiment, cluster: Cluster, p
     words = ["job", "submit", "--address", cluster.jobs_address, "--working-dir", ".", "--"]
     finished = subprocess.run(
         [sys.executable, "-m", "ray.scripts.scripts", *words, "workbench", "sweep", file], cwd=project,
-        capture_output=True, text=True, env=cluster.environment, timeout=60, check=False,
+        capture_output=True, text=True, env=cluster.environment, timeout=180, check=False,
     )  # fmt: skip
     assert finished.returncode == 1, "Ray knows of success and failure only, and one trial failed"
     assert "plain complete" in finished.stdout, finished.stdout + finished.stderr

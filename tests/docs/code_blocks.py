@@ -20,7 +20,7 @@ from workbench.experiment import Experiment
 from workbench.experiment.yaml_file import read_yaml
 
 ROOT = Path(__file__).parents[2]
-OTHER_PROGRAMS = {"createdb", "export", "jupyter", "pip", "ray"}
+OTHER_PROGRAMS = {"createdb", "curl", "export", "jupyter", "kill", "ln", "pip", "ray"}
 # What a part of an experiment is completed with, to see whether it is one.
 WHOLE = {"model": "mlp", "data": "digits", "objectives": [{"metric": "val_accuracy", "goal": "maximize"}]}
 

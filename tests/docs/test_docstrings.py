@@ -21,11 +21,10 @@ EXPERIMENT = wb.Experiment(
     budget={"trials": 2},
 )
 # They measure or train for seconds; notebooks, which every suite runs, call them too.
-SLOW = {"advise", "automl", "AutoML", "Run.extend", "Run.replay"}
+SLOW = {"advise", "automl", "AutoML", "Run.compress", "Run.extend", "Run.replay"}
 # What has no example, and why.
 WITHOUT = {
     "Budget", "EarlyStop", "PlanSettings", "Resources", "Sampler", "Training",  # sections of an experiment
-    "Bundle",  # shown by load_bundle
     "SubmittedRun", "submit",  # need another cluster: docs/guides/many-machines.md
     "__version__", "widgets",
 }  # fmt: skip

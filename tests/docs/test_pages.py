@@ -24,8 +24,8 @@ from workbench.experiment import Experiment
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES = [page for page in PAGES if "_build" not in page.parts]
 LINKED = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md"]
-# Notebooks, which every suite runs, do the same.
-SLOW = {"advise.md", "automl.md", "own-model.md", "results.md"}
+QUICK_WITH_RAY = {"README.md"}
+SLOW_WITHOUT_RAY = {"own-data.md"}
 SECTIONS = ("training", "plan", "budget", "early_stop", "resources")
 
 
@@ -36,8 +36,9 @@ def named(page: Path) -> str:
 def pages(with_ray: bool) -> list[object]:
     found = [page for page in PAGES if any(blocks_of(page)) and needs_ray(page) == with_ray]
     marks = [pytest.mark.ray] if with_ray else []
+    slow = {page.name for page in found} - QUICK_WITH_RAY if with_ray else SLOW_WITHOUT_RAY
     return [
-        pytest.param(page, id=named(page), marks=[*marks, *([pytest.mark.slow] if page.name in SLOW else [])])
+        pytest.param(page, id=named(page), marks=[*marks, *([pytest.mark.slow] if page.name in slow else [])])
         for page in found
     ]
 

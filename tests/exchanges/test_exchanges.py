@@ -282,6 +282,7 @@ def learn_digits(rank: int, num_workers: int, meeting: str) -> dict[str, float]:
     return found
 
 
+@pytest.mark.slow
 def test_every_exchange_learns_the_digits() -> None:
     first, second = run_together(learn_digits, 2)
     assert first == second

@@ -9,6 +9,7 @@ from workbench.events import AttemptEnded, TrialEnded, TrialStarted
 
 @pytest.mark.ray
 @pytest.mark.skipif(find_programs() is None, reason="PostgreSQL is not installed")
+@pytest.mark.slow
 def test_a_submitted_run_survives_the_loss_of_a_machine_and_its_report_says_so(tmp_path):
     seen = play(tmp_path, print)
     assert seen.hosts_before == 2

@@ -130,6 +130,7 @@ def test_all_ports_of_ray_are_on_loopback(ray_head):
     assert {address.removeprefix("::ffff:") for address in listening} <= {"127.0.0.1", "::1"}
 
 
+@pytest.mark.slow
 def test_a_head_survives_its_starter_and_shutdown_leaves_nothing(ray_head, home):
     import ray
 

@@ -78,6 +78,7 @@ def test_a_head_of_other_versions_is_replaced_unless_it_is_in_use() -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_second_virtual_environment_has_workers_with_its_own_interpreter(
     ray_head: Path, tmp_path: Path
 ) -> None:

@@ -111,6 +111,7 @@ def test_the_readme_lists_every_notebook() -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_changed_cell_is_another_version_of_the_model(tell: Tell, tmp_path: Path) -> None:
     tell("02_your_own_model")
 
@@ -131,6 +132,7 @@ def test_a_space_survives_yaml(tell: Tell, tmp_path: Path) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_an_advice_is_shown_and_followed(tell: Tell, tmp_path: Path) -> None:
     notebook = tell("04_the_advisor")
 
@@ -147,6 +149,7 @@ def test_an_advice_is_shown_and_followed(tell: Tell, tmp_path: Path) -> None:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_two_workers_train_what_one_does(tell: Tell, tmp_path: Path) -> None:
     tell("05_many_workers")
 
@@ -171,6 +174,7 @@ def place_of_cluster(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_the_cluster_drives_the_run_and_is_gone_afterwards(
     tell: Tell, tmp_path: Path, place_of_cluster: Path
 ) -> None:
@@ -186,6 +190,7 @@ def test_the_cluster_drives_the_run_and_is_gone_afterwards(
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_the_better_run_is_taken_along_and_used(tell: Tell, tmp_path: Path) -> None:
     notebook = tell("07_comparing_and_exporting")
 
@@ -217,6 +222,7 @@ def end_after_three_trials(source: str) -> str:
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_table_becomes_predictions(tell: Tell, tmp_path: Path) -> None:
     notebook = tell("08_automl", end_after_three_trials)
 

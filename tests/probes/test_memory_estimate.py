@@ -126,6 +126,7 @@ def test_a_divided_optimizer_state_is_the_only_thing_that_shrinks() -> None:
     assert whole.compute_peak_bytes - divided.compute_peak_bytes == pytest.approx(saved_bytes, rel=0.02)
 
 
+@pytest.mark.slow
 def test_a_stage_holds_its_part_of_the_model_and_the_micro_batches_that_are_under_way() -> None:
     def held(batch: int, schedule: str, **plan: Any) -> StepMemory:
         plan |= {"precision": "fp32", "pipeline_schedule": schedule}

@@ -103,6 +103,7 @@ def sample_flops(width: int) -> int:
 
 
 @pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+@pytest.mark.slow
 def test_two_workers_measure_together_and_know_what_their_exchange_costs(strategy: str) -> None:
     plans = [{"micro_batch": 8, "accumulation": num, "strategy": strategy} for num in (1, 2)]
     (ended, events), (other, untold) = run_together(measure_longer, 2, experiment(), plans)
@@ -229,6 +230,7 @@ def build_growing(config: dict[str, Any]) -> nn.Module:
     return Growing()
 
 
+@pytest.mark.slow
 def test_a_worker_that_runs_out_of_memory_in_an_exchange_ends_the_probe_and_nobody_waits() -> None:
     text = experiment(model="test_plan_probe:build_growing")
     (noticed, _), (failed, _) = run_together(measure_with_little_memory_on_rank_1, 2, text, sizes(128))

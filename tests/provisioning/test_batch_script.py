@@ -42,7 +42,7 @@ def job(tmp_path: Path) -> dict[str, str]:
         (commands / name).write_text(text)
         (commands / name).chmod(0o755)
     (environment / "activate").write_text(f"export PATH={environment}:$PATH\n")
-    programs = {"python": "", "ray": "-m ray.scripts.scripts", "workbench": "-m workbench.cli"}
+    programs = {"python": "", "ray": "-m ray.scripts.scripts", "workbench": "-m workbench"}
     for name, words in programs.items():
         (environment / name).write_text(f'#!/bin/bash\nexec {sys.executable} {words} "$@"\n')
         (environment / name).chmod(0o755)

@@ -83,7 +83,7 @@ def step(drive: Drive, draw: Any, open_trials: list[int], rungs: dict[int, int])
 
 @pytest.mark.parametrize("name", OPTIONS)
 @given(data=st.data())
-@settings(max_examples=6)
+@settings(max_examples=4)
 def test_rebuilt_study_proposes_the_same_at_every_prefix(name: str, data: st.DataObject) -> None:
     several = name != "cmaes" and data.draw(st.booleans(), label="several objectives")
     changes: dict[str, Any] = {"repeats": data.draw(st.sampled_from([1, 1, 2]), label="repeats")}

@@ -107,6 +107,7 @@ def test_it_measures_where_a_run_is_long_or_somebody_asks_for_it(changes: Any, w
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_a_sweep_measures_first_and_its_trials_follow(store: Store, free_pool: None) -> None:
     sweep = Sweep(store, store.create_run(make_experiment())).launch("inline").wait("complete")
     kinds = [type(event) for event in sweep.events]
@@ -131,6 +132,7 @@ def test_a_sweep_measures_first_and_its_trials_follow(store: Store, free_pool: N
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_how_fast_plans_trained_is_kept_once_and_the_next_advice_begins_with_it(
     store: Store, free_pool: None
 ) -> None:

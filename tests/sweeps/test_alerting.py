@@ -42,6 +42,7 @@ def team(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[WebServer]
 
 
 @pytest.mark.usefixtures("free_pool")
+@pytest.mark.slow
 def test_rules_act_on_what_workers_print_and_on_what_becomes_of_trials(store: Store, team: WebServer) -> None:
     ways = ["once", "always", "stop", "dies", "nan"]
     sweep = Sweep.create(
@@ -92,6 +93,7 @@ def test_rules_act_on_what_workers_print_and_on_what_becomes_of_trials(store: St
 
 
 @pytest.mark.usefixtures("free_pool")
+@pytest.mark.slow
 def test_every_worker_is_listened_to_and_the_only_node_is_used_all_the_same(
     store: Store, team: WebServer
 ) -> None:
@@ -110,6 +112,7 @@ def test_every_worker_is_listened_to_and_the_only_node_is_used_all_the_same(
 
 
 @pytest.mark.usefixtures("free_pool")
+@pytest.mark.slow
 def test_a_driver_that_is_killed_before_a_sink_answers_is_followed_by_one_that_tells_it(
     store: Store, team: WebServer, tmp_path: Path, notes: Path
 ) -> None:
@@ -142,6 +145,7 @@ def test_a_driver_that_is_killed_before_a_sink_answers_is_followed_by_one_that_t
 
 
 @pytest.mark.usefixtures("free_pool")
+@pytest.mark.slow
 def test_settings_that_cannot_be_used_cost_the_sinks_and_not_the_run(
     store: Store, tmp_path: Path, team: WebServer
 ) -> None:

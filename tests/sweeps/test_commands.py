@@ -69,6 +69,7 @@ def test_one_trial_can_be_stopped_and_the_run_goes_on(store: Store, notes: Path)
     sweep.assert_sound()
 
 
+@pytest.mark.slow
 def test_a_configuration_can_be_tried_next(store: Store, notes: Path) -> None:
     sweep = hold(store, notes, options={"steps": 20}, budget={"trials": 3}).drive()
     sweep.wait_for(TrialStarted)

@@ -123,6 +123,7 @@ def test_a_run_that_goes_on_proposes_what_a_longer_one_would_have(store: Store) 
     sweep.wait("complete").assert_sound()
 
 
+@pytest.mark.slow
 def test_a_stopped_run_is_extended_and_finishes_what_it_had_begun(store: Store, notes: Path) -> None:
     sweep, run = hold(store, notes, options={"steps": 8}, budget={"trials": 1})
     sweep.drive().wait_for(TrialReported)

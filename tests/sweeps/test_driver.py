@@ -199,6 +199,7 @@ def test_a_run_takes_no_longer_than_its_trials_when_many_are_short(store: Store)
     assert (ended[-1] - ended[49]) / 50 < 0.25
 
 
+@pytest.mark.slow
 def test_workers_of_a_function_may_leave_reports_to_the_first(store: Store) -> None:
     sweep = Sweep.create(
         store, "exchange", options={"steps": 30}, search={"x": {"choices": [0.0, 5.0, 6.0]}}, sampler="grid",

@@ -38,6 +38,7 @@ def test_a_second_driver_of_a_live_run_is_refused_and_a_second_launch_changes_no
     sweep.assert_sound()
 
 
+@pytest.mark.slow
 def test_a_run_that_another_process_drives_is_not_given_an_actor(store: Store) -> None:
     sweep = Sweep.create(store, "curve", budget={"trials": 1})
     with store.writer(sweep.run_id, owner_pid=os.getpid(), owner_host="elsewhere"):
@@ -56,6 +57,7 @@ def test_what_the_cluster_can_never_give_fails_the_launch_and_the_run(store: Sto
     assert "3 CPUs" in (sweep.history.message or "")
 
 
+@pytest.mark.slow
 def test_a_ray_that_is_lost_meanwhile_is_told_in_our_words(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,6 +117,7 @@ def test_two_runs_share_the_workers_and_keep_their_events_apart(store: Store) ->
         sweep.assert_sound()
 
 
+@pytest.mark.slow
 def test_drivers_and_coordinators_use_processes_that_were_started_ahead(store: Store) -> None:
     Sweep.create(store, "curve", budget={"trials": 1}).launch().wait("complete")  # there are warm workers
     spare_processes.replenish(2)
@@ -195,6 +198,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_classes_and_functions_of_a_script_run_in_the_workers_and_ray_is_not_heard(
     store: Store, tmp_path: Path
 ) -> None:
@@ -237,6 +241,7 @@ with Store.open(sys.argv[1]) as store:
     assert losses == [1.0, 2.0]
 
 
+@pytest.mark.slow
 def test_a_store_whose_path_has_spaces_and_an_at_sign(tmp_path: Path) -> None:
     folder = tmp_path / "my runs @ work"
     folder.mkdir()
@@ -246,6 +251,7 @@ def test_a_store_whose_path_has_spaces_and_an_at_sign(tmp_path: Path) -> None:
         assert (folder / "artifacts" / sweep.run_id / "driver.log").exists()
 
 
+@pytest.mark.slow
 def test_nothing_is_left_in_the_temporary_and_the_home_folder(store: Store) -> None:
     known = local_head.status()
     assert known is not None
@@ -273,6 +279,7 @@ def test_a_driver_whose_store_cannot_be_opened_says_so_and_ends(
         launch(store, sweep.run_id)
 
 
+@pytest.mark.slow
 def test_a_run_that_is_complete_can_be_launched_again_and_stays_complete(store: Store) -> None:
     fields: dict[str, Any] = {"budget": {"trials": 2}}
     sweep = Sweep(store, store.create_run(make_experiment("curve", **fields)))

@@ -37,8 +37,12 @@ def train(store: Store, model: str, *, launcher: str = "inline", **fields: Any) 
 
 @pytest.mark.parametrize(
     ("workers", "options"),
-    [(1, {}), (2, {"hungry_rank": 1}), (2, {"hungry_rank": 0}), (2, {})],
-    ids=["alone", "on rank 1 of 2", "on rank 0 of 2", "on both of 2"],
+    [
+        pytest.param(1, {}, id="alone"),
+        pytest.param(2, {"hungry_rank": 1}, id="on rank 1 of 2"),
+        pytest.param(2, {"hungry_rank": 0}, id="on rank 0 of 2", marks=pytest.mark.slow),
+        pytest.param(2, {}, id="on both of 2", marks=pytest.mark.slow),
+    ],
 )
 def test_a_trial_that_does_not_fit_goes_on_once_with_half_the_micro_batch(
     store: Store, workers: int, options: dict[str, Any]
@@ -62,6 +66,7 @@ def test_a_trial_that_does_not_fit_goes_on_once_with_half_the_micro_batch(
     assert sorted(started[0].worker_pids) == sorted(started[1].worker_pids)
 
 
+@pytest.mark.slow
 def test_the_smaller_micro_batch_trains_what_the_larger_would_have(store: Store) -> None:
     cut = train(store, "Hungry", options={"fits": 32})
     whole = train(store, "Hungry", options={"fits": 64})
@@ -110,6 +115,7 @@ def told(sweep: Sweep) -> list[tuple[str, dict[str, float]]]:
         pytest.param("hangs", "timeout", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.slow
 def test_what_befalls_another_rank_is_what_the_trial_ends_with(store: Store, how: str, reason: str) -> None:
     sweep = train(
         store,
@@ -125,6 +131,7 @@ def test_what_befalls_another_rank_is_what_the_trial_ends_with(store: Store, how
         assert "sweep_models.py" in str(ended.traceback)
 
 
+@pytest.mark.slow
 def test_a_worker_that_does_not_return_to_its_baseline_is_replaced_with_the_evidence(store: Store) -> None:
     sweep = train(store, "Forgetful", options={"mebibytes": 300}, budget={"trials": 4})
     notes = [event for event in sweep.of(Noted) if "baseline" in event.message]

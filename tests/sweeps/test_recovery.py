@@ -89,6 +89,7 @@ def test_retries_are_counted_over_driver_restarts_and_deaths_of_the_driver_are_n
     sweep.assert_sound()
 
 
+@pytest.mark.slow
 def test_a_model_resumes_at_the_epoch_of_its_last_checkpoint(store: Store) -> None:
     sweep = Sweep(
         store,

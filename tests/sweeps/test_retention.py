@@ -148,6 +148,7 @@ def test_what_a_late_worker_or_a_crash_left_is_removed_and_interrupted_trials_ke
 
 @pytest.mark.ray
 @pytest.mark.usefixtures("free_pool")
+@pytest.mark.slow
 def test_a_sweep_of_models_keeps_the_best_and_says_what_became_of_the_others(
     store: Store, tmp_path: Path
 ) -> None:

@@ -72,6 +72,7 @@ def test_a_store_that_stays_locked_ends_the_driver_and_what_was_stored_stays(
 
 
 @pytest.mark.parametrize("replaced", [False, True])
+@pytest.mark.slow
 def test_a_store_that_is_moved_away_ends_the_driver(store: Store, tmp_path: Path, replaced: bool) -> None:
     sweep = Sweep.create(store, "curve", options={"steps": 100, "pause_s": 0.1}, budget={"trials": 1})
     driving = Driving(sweep)

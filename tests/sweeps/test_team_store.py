@@ -24,6 +24,7 @@ def store(postgresql_url: str) -> Iterator[Store]:
         yield store
 
 
+@pytest.mark.slow
 def test_a_driver_elsewhere_gets_the_password_that_only_its_launcher_has(
     postgresql_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -38,7 +39,7 @@ def test_a_driver_elsewhere_gets_the_password_that_only_its_launcher_has(
     assert ESCAPED_PASSWORD not in log
 
 
-@pytest.mark.parametrize("how", ["away", "hung"])
+@pytest.mark.parametrize("how", ["away", pytest.param("hung", marks=pytest.mark.slow)])
 def test_a_run_waits_for_a_server_that_does_not_answer_for_a_while_and_loses_nothing(
     postgresql: Server, store: Store, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:

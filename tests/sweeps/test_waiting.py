@@ -11,6 +11,7 @@ from workbench.workers.gang import Gang
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
 
 
+@pytest.mark.slow
 def test_a_run_that_gets_no_workers_says_once_who_has_them(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -30,6 +31,7 @@ def test_a_run_that_gets_no_workers_says_once_who_has_them(
     assert sweep.of(Noted) == [noted]
 
 
+@pytest.mark.slow
 def test_a_run_of_a_higher_priority_keeps_its_workers_between_its_trials(store: Store) -> None:
     everything = {"concurrency": 1, "cpus_per_worker": 2}
     low = Sweep.create(store, "curve", budget={"trials": 6}, options={"pause_s": 0.3}, resources=everything)

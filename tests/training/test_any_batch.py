@@ -120,6 +120,7 @@ def test_two_workers_with_accumulation_make_the_steps_of_one(tmp_path: Path) -> 
             assert num_measured(tmp_path / f"{strategy}-{kind}") == 1
 
 
+@pytest.mark.slow
 def test_memory_operations_and_the_first_step_are_known_before() -> None:
     asked = experiment("named")
     [found] = try_first_steps(asked)

@@ -99,6 +99,7 @@ def test_what_cannot_be_shown_is_left_out_with_a_note_and_what_is_nothing_at_all
     assert "pictures, tables and texts" in (ended.message or "")
 
 
+@pytest.mark.slow
 def test_of_many_the_newest_and_some_over_the_whole_training_are_kept(tmp_path: Path) -> None:
     now_s = 0.0
     take = Recorder()

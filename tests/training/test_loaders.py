@@ -203,6 +203,7 @@ train(Path(sys.argv[1]), experiment(loaders=2), report)
 """
 
 
+@pytest.mark.slow
 def test_loaders_end_when_their_worker_is_killed(tmp_path: Path) -> None:
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(tmp_path)], cwd=Path(__file__).parents[2],

@@ -102,11 +102,13 @@ def assert_true(event: TrialReported) -> None:
     assert event.gradient_noise / event.gradient_signal_sqr == pytest.approx(noise / signal_sqr, rel=0.2)
 
 
+@pytest.mark.slow
 def test_one_worker_measures_the_true_noise_by_accumulated_micro_batches(tmp_path: Path) -> None:
     reports = alone(line(25, micro_batch=64), tmp_path)
     assert_true(reports[-1])
 
 
+@pytest.mark.slow
 def test_one_worker_measures_the_true_noise_by_cutting_some_steps(tmp_path: Path) -> None:
     reports = alone(line(76), tmp_path)
     assert_true(reports[-1])
@@ -115,6 +117,7 @@ def test_one_worker_measures_the_true_noise_by_cutting_some_steps(tmp_path: Path
 
 
 @pytest.mark.parametrize("strategy", ["ddp", pytest.param("fsdp", marks=pytest.mark.slow)])
+@pytest.mark.slow
 def test_two_workers_measure_the_true_noise(strategy: str, tmp_path: Path) -> None:
     plan = {"strategy": strategy}
     text = line(25, workers=2, **plan)
@@ -181,6 +184,7 @@ def test_micro_batches_that_are_normalised_apart_are_measured(tmp_path: Path) ->
     assert content(tmp_path)["noise"]["smoother"]["num_steps"] == 45 // INTERVAL
 
 
+@pytest.mark.slow
 def test_adascale_trains_at_the_gain_of_the_noise_so_far_and_goes_on_exactly(tmp_path: Path) -> None:
     text = line(27, {"reference_batch": 64, "lr_rule": "adascale", "checkpoint_every": 25}, micro_batch=128)
     alone(text, tmp_path / "whole")

@@ -166,6 +166,9 @@ def test_the_first_step_and_the_memory_are_known_before() -> None:
         ({"metrics": ["accuracy"]}, "metrics"),
         ({"training": {"optimizer": "sgd"}}, "training.optimizer"),
         ({"plan": {"strategy": "fsdp"}}, "plan.strategy"),
+        ({"plan": {"stages": 2}}, "plan.stages"),
+        ({"search": {"strategy": {"choices": ["ddp", "zero1"]}}}, "search.strategy"),
+        ({"search": {"exchange": {"choices": ["allreduce", "onebit"]}}}, "search.exchange"),
     ],
 )
 def test_what_own_steps_would_ignore_is_refused(fields: dict[str, Any], field: str) -> None:

@@ -275,6 +275,7 @@ def test_one_button_starts_the_run_and_what_came_of_it_is_told(
 
 
 @pytest.mark.ray
+@pytest.mark.slow
 def test_an_advice_is_measured_shown_asked_further_and_applied(
     talk: Talk, ray_head: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -48,6 +48,7 @@ def test_a_trial_finds_nothing_of_another_one_in_its_process_but_what_its_own_mo
     assert run(other, origin)[:2] == (first, pid)
 
 
+@pytest.mark.slow
 def test_a_worker_is_replaced_where_a_library_chose_its_backend_at_its_import(make_task, origin):
     _, pid, unfit = run(make_task("choose_backend"), origin)
 
@@ -55,6 +56,7 @@ def test_a_worker_is_replaced_where_a_library_chose_its_backend_at_its_import(ma
     assert run(make_task("constant"), origin)[1] != pid
 
 
+@pytest.mark.slow
 def test_a_worker_is_replaced_where_a_trial_left_a_thread(make_task, origin):
     _, pid, unfit = run(make_task("leave_a_thread"), origin)
 
@@ -62,6 +64,7 @@ def test_a_worker_is_replaced_where_a_trial_left_a_thread(make_task, origin):
     assert run(make_task("constant", trial=1), origin)[1] != pid
 
 
+@pytest.mark.slow
 def test_what_a_trial_leaves_running_ends_and_the_next_one_can_start_it_again(make_task, origin):
     first, pid, unfit = run(make_task("keep_a_manager"), origin)
     assert "had processes left, which were ended" in unfit
@@ -71,6 +74,7 @@ def test_what_a_trial_leaves_running_ends_and_the_next_one_can_start_it_again(ma
     assert (second["loss"], other_pid != pid) == (1.0, True)
 
 
+@pytest.mark.slow
 def test_helpers_of_libraries_that_start_again_end_and_leave_the_worker_warm(make_task, origin):
     runs = [run(make_task("use_helpers", trial=trial), origin) for trial in range(2)]
 
@@ -81,6 +85,7 @@ def test_helpers_of_libraries_that_start_again_end_and_leave_the_worker_warm(mak
     ]
 
 
+@pytest.mark.slow
 def test_workers_have_the_variables_of_the_caller_and_are_not_shared_with_another_one(
     make_task, origin, monkeypatch
 ):
@@ -97,6 +102,7 @@ def test_workers_have_the_variables_of_the_caller_and_are_not_shared_with_anothe
     assert run(make_task("show_variable", name="GIVEN_BY_CALLER"), origin, request)[0]["loss"] == 0.0
 
 
+@pytest.mark.slow
 def test_fresh_workers_run_one_trial_each(make_task, origin):
     fresh = dataclasses.replace(ONE, fresh=True)
     pids = [run(make_task("constant"), origin, request)[1] for request in (fresh, fresh, ONE)]

@@ -130,6 +130,7 @@ def test_a_blocking_trial_waits_only_at_reports_of_an_objective(make_task, origi
     gang.release()
 
 
+@pytest.mark.slow
 def test_a_trial_that_does_not_listen_is_ended_after_the_grace_and_its_worker_replaced(make_task, origin):
     gang = Gang.lease(ONE)
     gang.start(make_task("sleep"), origin=origin)
@@ -159,6 +160,7 @@ def test_a_killed_worker_is_reported_lost_and_replaced(make_task, origin, capfd)
     assert capfd.readouterr() == ("", ""), "Ray is not to be heard"
 
 
+@pytest.mark.slow
 def test_an_idle_worker_that_was_killed_is_not_leased(make_task, origin):
     _, _, worker = run(make_task("constant"), origin)
     os.kill(worker.pid, signal.SIGKILL)
@@ -188,6 +190,7 @@ def test_what_a_killed_coordinator_held_comes_back(make_task, origin):
     wait_until(lambda: not psutil.pid_exists(worker_pid))
 
 
+@pytest.mark.slow
 def test_what_a_killed_coordinator_waited_for_is_not_leased(make_task, origin):
     both = [Gang.lease(ONE), Gang.lease(ONE)]
     coordinator = start_coordinator()
@@ -201,6 +204,7 @@ def test_what_a_killed_coordinator_waited_for_is_not_leased(make_task, origin):
         gang.release()
 
 
+@pytest.mark.slow
 def test_what_a_process_held_that_is_no_actor_comes_back_when_it_ends(ray_head):
     code = (
         "from workbench.head import attachment; attachment.connect()\n"
@@ -247,6 +251,7 @@ def test_a_gang_is_admitted_whole_and_nobody_passes_it(make_task, origin):
     late.release()
 
 
+@pytest.mark.slow
 def test_nobody_trains_a_trial_while_its_last_attempt_has_not_ended(make_task, origin):
     request = Request("run", trial=3)
     first = Gang.lease(request, timeout_s=60)
@@ -261,6 +266,7 @@ def test_nobody_trains_a_trial_while_its_last_attempt_has_not_ended(make_task, o
     again.release()
 
 
+@pytest.mark.slow
 def test_the_death_of_any_rank_ends_the_gang(make_task, origin):
     gang = Gang.lease(Request("run", num_workers=2))
     gang.start(make_task("sleep"), origin=origin)
@@ -288,6 +294,7 @@ def test_two_runs_get_their_turns_evenly():
         gang.release()
 
 
+@pytest.mark.slow
 def test_a_worker_of_another_shape_takes_the_place_of_idle_ones(make_task, origin):
     run(make_task("constant"), origin)
     large = Gang.lease(Request("run", shape=Shape(cpus=2)), timeout_s=30)
@@ -324,6 +331,7 @@ def test_a_trial_runs_the_code_that_is_on_the_disk_when_it_starts(make_task, ori
     assert len(worker_pids) == 1, "the worker stays warm"
 
 
+@pytest.mark.slow
 def test_a_pool_that_dies_takes_its_workers_along_and_another_opens(make_task, origin):
     gang = Gang.lease(ONE)
     gang.start(make_task("sleep"), origin=origin)
@@ -335,6 +343,7 @@ def test_a_pool_that_dies_takes_its_workers_along_and_another_opens(make_task, o
     assert run(make_task("constant"), origin)[1].state == "complete"
 
 
+@pytest.mark.slow
 def test_a_lease_waits_for_another_node_where_its_own_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
     """As in the moment in which a node is lost, or Ray is shut down: no trial fails for that."""
     gone = iter(["a" * 56] * START_ATTEMPTS)

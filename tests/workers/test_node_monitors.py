@@ -33,6 +33,7 @@ def collected(ray_head: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NodeM
     made.close()
 
 
+@pytest.mark.slow
 def test_nodes_are_followed_whatever_becomes_of_them(
     collected: NodeMonitors, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,8 @@ class Pool:
         plans = tuple(PartialPlan.of(micro_batch=size, accumulation=1) for size in sizes)
         order = PlanProbe(plans, warmup_steps=2, num_steps=5, setting="pool")
         task = TrialTask("run", 0, 0, self._text, folder=self._folder, measurement=order)
-        gang = Gang.lease(Request("run", num_workers=self._num_workers), timeout_s=60)
+        request = Request("run", num_workers=self._num_workers, preload=("torch",))
+        gang = Gang.lease(request, timeout_s=60)
         try:
             gang.start(task)
             progress = gang.next(timeout_s=60)
@@ -53,6 +54,7 @@ class Pool:
 
 
 @pytest.mark.parametrize("num_workers", [1, 2])
+@pytest.mark.slow
 def test_measurements_come_from_the_pool(num_workers: int, tmp_path: Path) -> None:
     measured = Pool(tmp_path, num_workers)((8, 32))
     assert [event.plan["micro_batch"] for event in measured] == [8, 32]

@@ -103,6 +103,7 @@ def start_coordinator():
 
 
 @pytest.mark.parametrize("ending", ["killed by the system", "ended by Ray", "dropped"])
+@pytest.mark.slow
 def test_a_gang_that_trains_ends_with_its_coordinator(ending, make_task, origin):
     coordinator = start_coordinator()
     pid, worker_pids = ray.get(coordinator.hold.remote(make_task("exchange_for_ever"), origin))

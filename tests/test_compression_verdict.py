@@ -1,0 +1,96 @@
+"""The verdict of a compression: recommended is what is measurably faster and good enough, or nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from workbench.events import Event, TrialEnded, TrialProposed
+from workbench.experiment import Experiment
+from workbench.history import History
+from workbench.history.compression import compressed, describe_way, is_compression
+
+EXPERIMENT = Experiment(
+    train={
+        "name": "package.module:function", "base_run": "digits-1", "base_trial": 3,
+        "base_metric": "val_accuracy", "base_value": 0.99,
+    },
+    objectives=[
+        {"metric": "latency_ratio", "goal": "minimize"}, {"metric": "val_accuracy", "goal": "maximize"},
+    ],
+    constraints=[
+        {"metric": "latency_ratio_high", "at_most": 0.97}, {"metric": "drop", "at_most": 0.005},
+        {"metric": "size_bytes", "at_most": 500_000}, {"metric": "latency_s", "at_most": 0.005},
+    ],
+    search={"quantiser": {"choices": ["none", "dynamic", "static"]}},
+)  # fmt: skip
+
+
+def trial(number: int, ratio: float, *, drop: float = 0.0, **values: float) -> list[Event]:
+    measured = {
+        "latency_ratio": ratio, "latency_ratio_low": ratio - 0.01, "latency_ratio_high": ratio + 0.01,
+        "drop": drop, "val_accuracy": 0.99 - drop, "size_bytes": 1e5, "size_ratio": 0.25, "latency_s": 1e-4,
+    }  # fmt: skip
+    params: dict[str, Any] = {"quantiser": "static", "calibration": "minmax"}
+    return [
+        TrialProposed(trial=number, params=params, configuration=number, repeat=0, seed=number),
+        TrialEnded(trial=number, attempt=0, state="complete", values={**measured, **values}, step=1),
+    ]
+
+
+def verdict(*events: list[Event]) -> Any:
+    return compressed(History.of(EXPERIMENT, [event for each in events for event in each]))
+
+
+def test_the_fastest_that_is_good_enough_is_recommended_and_the_others_state_why_not() -> None:
+    found = verdict(
+        trial(0, 1.0), trial(1, 2.3), trial(2, 0.42, drop=0.003), trial(3, 0.3, drop=0.02), trial(4, 0.6),
+        trial(5, 0.4, size_bytes=2e6), trial(6, 0.4, latency_s=0.008),
+    )  # fmt: skip
+    assert found.recommended.number == 2
+    assert found.words == (
+        "0.42 (0.41 to 0.43) of the base's latency and 25% of its size, 0.3 points less: trial 2 is "
+        "recommended instead of trial 3 of digits-1"
+    )
+    assert found.lost == {
+        0: "not faster: 1 of the base's latency",
+        1: "not faster: 2.3 of the base's latency",
+        3: "2 points less, and 0.5 are allowed",
+        4: "not the fastest: 0.6 of the base's latency",
+        5: "1.91 MiB, and 488 KiB are allowed",
+        6: "8 ms a call, and 5 are allowed",
+    }
+
+
+@pytest.mark.parametrize(
+    "events", [(trial(0, 1.0), trial(1, 2.3)), (trial(0, 0.965),), (trial(0, 0.5, drop=0.1),)]
+)
+def test_nothing_is_recommended_where_nothing_pays(events: tuple[list[Event], ...]) -> None:
+    found = verdict(*events)
+    assert found.recommended is None
+    assert found.words.startswith(
+        "nothing pays: no trial is faster than trial 3 of digits-1 within the limits"
+    )
+
+
+def test_a_verdict_needs_measurements() -> None:
+    assert verdict().words == "no trial has been measured yet"
+
+
+def test_a_compression_is_known_by_the_options_of_its_function() -> None:
+    assert is_compression(EXPERIMENT)
+    assert not is_compression(EXPERIMENT.replace(train="package.module:other"))
+
+
+@pytest.mark.parametrize(
+    ("params", "words"),
+    [
+        ({"pruning": 0.0, "rank": 1.0, "quantiser": "none", "epochs": 0}, "no compression"),
+        ({"pruning": 0.5, "epochs": 3, "quantiser": "static", "calibration": "entropy"},
+         "50% of the channels pruned, 3 epochs of fine-tuning, static int8 (entropy)"),
+        ({"rank": 0.25, "quantiser": "dynamic"}, "25% of the rank, dynamic int8"),
+    ],
+)  # fmt: skip
+def test_a_way_to_compress_is_described(params: dict[str, Any], words: str) -> None:
+    assert describe_way(params) == words
