@@ -297,7 +297,7 @@ def test_what_holds_more_than_allowed_does_not_fit_and_nothing_larger_is_tried()
 
 def measure_shards_within(rank: int, num_workers: int, meeting: str, text: str) -> Any:
     limit_bytes = psutil.Process().memory_info().rss + GIB
-    plans = sizes(2, 8, 512, strategy="fsdp")
+    plans = sizes(4, 32, 512, strategy="fsdp")
     return measure(rank, num_workers, meeting, text, plans, num_steps=3, limit_bytes=limit_bytes)
 
 
