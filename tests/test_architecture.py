@@ -35,6 +35,7 @@ OWNERS = {
     "keras": {"bridges"},
     "jax": {"bridges"},
     "pandas": {"data", "runs", "automl_pipeline"},
+    "cryptography": {"deploy"},
     "onnx": {"deploy"},
     "onnxscript": {"deploy"},
     "onnxruntime": {"deploy"},

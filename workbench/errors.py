@@ -219,7 +219,7 @@ _PARTS = {
         "cmaes", "pandas", "PIL", "pyarrow", "pynvml", "ray", "safetensors", "scipy", "sklearn",
         "threadpoolctl", "torch",
     ),
-    "deploy": ("onnx", "onnxruntime", "onnxscript", "starlette", "uvicorn"),
+    "deploy": ("cryptography", "onnx", "onnxruntime", "onnxscript", "starlette", "uvicorn"),
     "lab": ("anywidget", "ipywidgets", "IPython", "jupyter_server", "jupyterlab", "tornado"),
 }  # fmt: skip
 
