@@ -153,3 +153,27 @@ def test_sizes_are_read_as_people_write_them(text: Any, size: int) -> None:
 def test_other_text_is_refused_with_what_is_allowed(read: Any, text: str) -> None:
     with pytest.raises(ExperimentError, match=r"is not a \w+; allowed: such as"):
         read(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "units", "value"),
+    [
+        ("20Mbit", ("bit",), 2e7),
+        ("0.5uJ/B", ("J/B",), 5e-7),
+        ("2 W", ("W",), 2.0),
+        ("1e3 kbit", ("bit",), 1e6),
+    ],
+)
+def test_a_quantity_is_read_with_its_prefix(text: str, units: tuple[str, ...], value: float) -> None:
+    assert formatting.parse_quantity(text, units, allowed="") == pytest.approx(value)
+
+
+@pytest.mark.parametrize(("text", "per_s"), [("0.1/s", 0.1), ("6/min", 0.1), ("36/h", 0.01)])
+def test_a_rate_is_read_with_its_period(text: str, per_s: float) -> None:
+    assert formatting.parse_rate_per_s(text) == pytest.approx(per_s)
+
+
+@pytest.mark.parametrize("text", ["fast", "3", "-1/s", "1/year", ""])
+def test_text_without_a_known_period_is_not_a_rate(text: str) -> None:
+    with pytest.raises(ExperimentError, match="is not a rate"):
+        formatting.parse_rate_per_s(text)

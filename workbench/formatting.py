@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from datetime import datetime, timezone
 from decimal import ROUND_HALF_UP, Context, Decimal
 from typing import Any, TypeVar
@@ -32,6 +32,21 @@ _STEERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud8
 """Control characters, those that change the direction of text, and halves of characters."""
 _ESCAPES = re.compile(r"\x1b(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-Z\\-_])")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?")
+_QUANTITY = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*([numkMGTµμ]?)(.*)")
+_PREFIXES = {
+    "n": 1e-9,
+    "u": 1e-6,
+    "µ": 1e-6,
+    "μ": 1e-6,
+    "m": 1e-3,
+    "": 1.0,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+}
+_PERIODS_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+_EVENT_RATE = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*/\s*(s|min|h|d)")
 _DURATION = re.compile(
     r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?"
     r"(?:(\d+(?:\.\d+)?)ms)?"
@@ -308,6 +323,59 @@ def parse_bytes(given: str | Given) -> int | Given:
     if math.isinf(size):
         raise ExperimentError(f"{given[:40]!r}... is too large", allowed="a size that a disk can have")
     return round(size)
+
+
+def parse_quantity(given: str | Given, units: Collection[str], *, allowed: str) -> float | Given:
+    """Return a quantity in its plain unit, such as 20000000.0 for `20Mbit` or 5e-7 for `0.5uJ/B`.
+
+    Args:
+        given: Text with a number, perhaps a prefix from n to T (powers of 1000), and a unit; or a value of
+            another type.
+        units: Spellings of the plain unit.
+        allowed: Examples, for the error.
+
+    Returns:
+        The number, or `given` itself if it is not text.
+
+    Raises:
+        ExperimentError: If the text is not such a quantity.
+
+    Example:
+        >>> parse_quantity("20Mbit", ("bit", "bit/s"), allowed="such as 20Mbit")
+        20000000.0
+    """
+    if not isinstance(given, str):
+        return given
+    text = given.strip()
+    if match := _QUANTITY.fullmatch(text):
+        number, prefix, unit = match.groups()
+        if unit.strip() in units:
+            return float(number) * _PREFIXES[prefix]
+    raise ExperimentError(f"{given!r} cannot be read", allowed=allowed)
+
+
+def parse_rate_per_s(given: str | Given) -> float | Given:
+    """Return events per second of a rate such as `0.1/s`, `6/min` or `100/h`.
+
+    Args:
+        given: Text with a number and a period, or a value of another type.
+
+    Returns:
+        Events per second, or `given` itself if it is not text.
+
+    Raises:
+        ExperimentError: If the text is not a rate.
+
+    Example:
+        >>> parse_rate_per_s("6/min")
+        0.1
+    """
+    if not isinstance(given, str):
+        return given
+    match = _EVENT_RATE.fullmatch(given.strip())
+    if not match:
+        raise ExperimentError(f"{given!r} is not a rate", allowed="such as 0.1/s, 6/min, 100/h")
+    return float(match[1]) / _PERIODS_S[match[2]]
 
 
 def _two_units(count: int, unit: str, per_unit: int, rest_unit: str) -> str:

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from workbench.deploy.placement.tiers_file import read_tiers
+from workbench.errors import ExperimentError
+
+WHOLE = """
+tiers:
+  end: {count: 100000, machine: pi.json, memory: 64MB, power: 2W, arrivals: 0.1/s}
+  edge: {count: 200}
+  cloud: {count: 4, machine: here, batch: 16}
+links:
+  end-edge: {bandwidth: 20Mbit, rtt: 5ms, energy: 0.5uJ/B}
+  edge-cloud: {trace: cell.csv, rtt: 40ms}
+place: {from: best, scheduler: mapping, objective: {p95_latency: 100ms, accuracy: max}, busy: 0.7}
+privacy: {transport: mtls, features: uint8, noise: 0.0, report_leak: true}
+"""
+
+
+def read(folder: Path, text: str):
+    (folder / "tiers.yaml").write_text(text)
+    return read_tiers(folder / "tiers.yaml")
+
+
+def test_units_are_read_into_plain_ones(tmp_path: Path) -> None:
+    found = read(tmp_path, WHOLE)
+    end, link = found.tiers["end"], found.links_in_order()[0]
+    assert (end.memory, end.power, end.arrivals) == (64_000_000, 2.0, 0.1)
+    assert (link.bandwidth, link.rtt, link.energy) == (20e6, 0.005, pytest.approx(5e-7))
+    assert found.place.objective.p95_latency == 0.1
+    assert list(found.tiers) == ["end", "edge", "cloud"]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "field"),
+    [
+        ("20Mbit", "20MB", "links.end-edge.bandwidth"),
+        ("count: 4", "cuont: 4", "tiers.cloud.cuont"),
+        ("edge-cloud", "end-cloud", "links.end-cloud"),
+        ("arrivals: 0.1/s", "batch: 1", "tiers.end.arrivals"),
+        ("{count: 200}", "{count: 200, arrivals: 1/s}", "tiers.edge.arrivals"),
+        ("mapping", "nearest", "place.scheduler"),
+        ("trace: cell.csv, ", "", "links.edge-cloud.bandwidth"),
+        ("from: best, ", "", "place.from"),
+        ("from: best", "models: {moon: best}", "place.models.moon"),
+        ("features: uint8", "features: int3", "privacy.features"),
+        ("busy: 0.7", "busy: 1.0", "place.busy"),
+    ],
+)
+def test_what_is_wrong_is_named_by_its_dotted_field(tmp_path: Path, old: str, new: str, field: str) -> None:
+    assert old in WHOLE
+    with pytest.raises(ExperimentError) as caught:
+        read(tmp_path, WHOLE.replace(old, new))
+    assert caught.value.field == field

@@ -1,0 +1,129 @@
+"""The stages of a model with early exits: `stages.json` of a bundle, for programs.
+
+Each stage is a graph of its own. It reads what the stage before it sent, and answers twice: `features` for
+the next stage, except in the last, and the `probabilities` of its exit, which are calibrated. An answer
+leaves at a stage where the largest probability reaches the threshold. What was seen on the validation split
+is kept, so that thresholds can be chosen again; the test split is never read here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from workbench.errors import RunError
+
+STAGES = "stages.json"
+EVIDENCE = "validation.npz"
+FEATURES = "features"
+PROBABILITIES = "probabilities"
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+
+
+class Stage(_Part):
+    """One part of the model, with its exit.
+
+    Attributes:
+        file: Its graph, in the bundle.
+        input_shape: The shape of what it reads for one sample.
+        input_dtype: The type of these numbers.
+        temperature: What the outputs of the exit were divided by before softmax.
+        accuracy: Share of correct answers if all samples left here, on the validation split.
+        threshold: The probability from which an answer leaves here; 0 in the last stage.
+        share: Share of the samples that leave here at the thresholds.
+    """
+
+    file: str
+    input_shape: tuple[int, ...]
+    input_dtype: str = "float32"
+    temperature: float = Field(gt=0)
+    accuracy: float = Field(ge=0, le=1)
+    threshold: float = Field(ge=0, le=1)
+    share: float = Field(ge=0, le=1)
+
+    @property
+    def input_bytes(self) -> int:
+        """Bytes that it reads for one sample."""
+        return int(np.prod(self.input_shape, dtype=np.int64)) * np.dtype(self.input_dtype).itemsize
+
+
+class Stages(_Part):
+    """All stages in order.
+
+    Attributes:
+        version: The version of this format.
+        stages: The stages.
+        accuracy: Share of correct answers at the thresholds, on the validation split.
+        num_samples: Number of validation samples.
+        files: SHA-256 of each file by name.
+    """
+
+    version: int = 1
+    stages: tuple[Stage, ...] = Field(min_length=1)
+    accuracy: float = Field(ge=0, le=1)
+    num_samples: int = Field(ge=0)
+    files: dict[str, str] = {}
+
+    def write(self, folder: Path) -> None:
+        """Write them into a bundle, all or nothing."""
+        temporary = folder / f".{STAGES}.tmp"
+        temporary.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        os.replace(temporary, folder / STAGES)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """How each exit did on the validation split.
+
+    Attributes:
+        confidence: (samples, exits): the largest calibrated probability.
+        is_correct: (samples, exits): whether that class is the right one.
+    """
+
+    confidence: np.ndarray
+    is_correct: np.ndarray
+
+    def write(self, folder: Path) -> None:
+        """Write them into a bundle."""
+        np.savez(folder / EVIDENCE, confidence=self.confidence, is_correct=self.is_correct)
+
+
+def read_stages(folder: Path) -> Stages:
+    """Read the stages of a bundle.
+
+    Args:
+        folder: The bundle.
+
+    Raises:
+        RunError: If it has none, or they cannot be read.
+    """
+    path = folder / STAGES
+    try:
+        return Stages.model_validate(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise RunError(
+            f"{folder} has no {STAGES}: its model has no early exits",
+            next_step="Train a model with exits, such as convnet with the parameter exits: 1, "
+            "and export it with --format onnx.",
+        ) from error
+    except (OSError, ValueError, ValidationError) as error:
+        raise RunError(f"{path} cannot be read: {error}", next_step="Export the model again.") from error
+
+
+def read_evidence(folder: Path) -> Evidence:
+    """Read how each exit did on the validation split; arguments and errors as in `read_stages`."""
+    try:
+        with np.load(folder / EVIDENCE, allow_pickle=False) as stored:
+            return Evidence(stored["confidence"], stored["is_correct"])
+    except (OSError, ValueError, KeyError) as error:
+        raise RunError(
+            f"{folder / EVIDENCE} cannot be read: {error}", next_step="Export the model again."
+        ) from error

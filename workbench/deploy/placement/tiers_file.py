@@ -1,0 +1,183 @@
+"""The file of tiers: which machines there are, how they are linked, what they run, and what is protected.
+
+Quantities are written with units and kept in plain ones (bytes, bits per second, seconds, watts, joules).
+What follows from the file is left to `prediction`, `simulation` and `workbench.deploy.tiers`.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PositiveFloat, ValidationError, model_validator
+from typing_extensions import Self
+
+from workbench.deploy.placement.schedulers import SCHEDULERS
+from workbench.errors import ExperimentError
+from workbench.experiment.setting_types import OptionalBytes, PositiveInt, Section, unit
+from workbench.experiment.yaml_file import read_yaml_file
+from workbench.formatting import parse_duration_s, parse_quantity, parse_rate_per_s
+from workbench.refusals import findings
+
+HERE = "here"
+_HOLDS = "a file of tiers: tiers, links, place, privacy"
+Seconds = Annotated[PositiveFloat, BeforeValidator(parse_duration_s), unit("s")]
+
+
+def _quantity(spellings: tuple[str, ...], allowed: str) -> BeforeValidator:
+    return BeforeValidator(lambda given: parse_quantity(given, spellings, allowed=allowed))
+
+
+Bandwidth = Annotated[
+    PositiveFloat, _quantity(("bit", "bit/s", "bps"), "such as 20Mbit, 1Gbit/s, 250kbit"), unit("bit/s")
+]
+Power = Annotated[PositiveFloat, _quantity(("W",), "such as 2W, 500mW"), unit("W")]
+EnergyPerByte = Annotated[
+    float, Field(ge=0), _quantity(("J/B",), "such as 0.5uJ/B, 40nJ/B"), unit("J/B")
+]  # fmt: skip
+Arrivals = Annotated[PositiveFloat, BeforeValidator(parse_rate_per_s), unit("1/s")]
+
+
+class Tier(Section):
+    """A group of equal machines."""
+
+    count: PositiveInt = Field(default=1, description="Number of machines.")
+    machine: str = Field(
+        default=HERE, min_length=1,
+        description="`here`, or the file that `workbench place profile` wrote on such a machine.",
+    )  # fmt: skip
+    memory: OptionalBytes = Field(default=None, description="Memory of one machine that models may take.")
+    power: Power | None = Field(default=None, description="Power of one machine while it computes.")
+    arrivals: Arrivals | None = Field(
+        default=None, description="Requests that begin at one machine; of the first tier only."
+    )
+    batch: PositiveInt = Field(default=1, description="Largest number of requests that are computed at once.")
+
+
+class Link(Section):
+    """The connection of one machine of a tier with the next tier."""
+
+    bandwidth: Bandwidth | None = Field(default=None, description="Bits per second in each direction.")
+    rtt: Annotated[float, Field(ge=0), BeforeValidator(parse_duration_s), unit("s")] = Field(
+        default=0.0, description="Time of an empty message there and back."
+    )
+    energy: EnergyPerByte | None = Field(default=None, description="Energy that the sender spends on a byte.")
+    trace: str | None = Field(
+        default=None, description="A CSV file with the columns time_s and bits_per_s, instead of a bandwidth."
+    )
+
+    @model_validator(mode="after")
+    def _one_of_both(self) -> Self:
+        if (self.bandwidth is None) == (self.trace is None):
+            raise ExperimentError(
+                "a link needs a bandwidth or a trace, not both", field="bandwidth",
+                allowed="bandwidth: 20Mbit, or trace: FILE.csv",
+            )  # fmt: skip
+        return self
+
+
+class Objective(Section):
+    """What the recommended plan must keep to, and what it makes best."""
+
+    p95_latency: Literal["min"] | Seconds | None = Field(
+        default=None, description="The time within which 95 of 100 requests are answered, or `min`."
+    )
+    accuracy: Literal["max"] | Annotated[float, Field(gt=0, le=1)] = Field(
+        default="max", description="`max`, or the least share of correct answers."
+    )
+
+
+class Place(Section):
+    """What is placed, and how."""
+
+    source: str | None = Field(
+        default=None,
+        alias="from",
+        min_length=1,
+        description="A bundle whose stages are spread over the tiers.",
+    )
+    models: dict[str, str] = Field(default={}, description="A bundle for each tier, instead of `from`.")
+    scheduler: str = Field(default="mapping", description="The scheduler that `place run` uses.")
+    objective: Objective = Field(default=Objective(), description="What the recommended plan must keep to.")
+    busy: Annotated[float, Field(gt=0, lt=1)] = Field(
+        default=0.7, description="Load of a tier from which `threshold` sends fewer requests there."
+    )
+
+    @model_validator(mode="after")
+    def _is_complete(self) -> Self:
+        if (self.source is None) == (not self.models):
+            raise ExperimentError(
+                "either one bundle or a bundle for each tier is placed", field="from",
+                allowed="from: BUNDLE, or models: {TIER: BUNDLE, ...}",
+            )  # fmt: skip
+        if self.scheduler not in SCHEDULERS:
+            raise ExperimentError(
+                f"unknown scheduler {self.scheduler!r}", field="scheduler", allowed=SCHEDULERS.names()
+            )
+        return self
+
+
+class Privacy(Section):
+    """What is done with what leaves a tier."""
+
+    transport: Literal["mtls", "plain"] = Field(default="mtls", description="`mtls`: mutual TLS 1.3.")
+    features: Literal["float32", "uint8"] = Field(default="float32", description="How features are sent.")
+    noise: Annotated[float, Field(ge=0)] = Field(
+        default=0.0, description="Standard deviation of noise that is added, in those of each feature."
+    )
+    report_leak: bool = Field(default=False, description="Measure what can be recovered from what is sent.")
+
+
+class TiersFile(Section):
+    """The whole file; the tiers are in order, from where requests begin to the last that can answer."""
+
+    tiers: dict[str, Tier] = Field(min_length=1)
+    links: dict[str, Link] = {}
+    place: Place
+    privacy: Privacy = Privacy()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        names = list(self.tiers)
+        for name in names:
+            if not name.isidentifier():
+                raise ExperimentError(f"{name!r} is not a name of a tier", field=f"tiers.{name}",
+                                      allowed="letters, digits and _")  # fmt: skip
+            if (self.tiers[name].arrivals is None) == (name == names[0]):
+                raise ExperimentError(
+                    "requests begin at the first tier only", field=f"tiers.{name}.arrivals",
+                    next_step=f"Set arrivals, such as 0.1/s, in tiers.{names[0]}, and in no other tier.",
+                )  # fmt: skip
+        wanted = [f"{first}-{second}" for first, second in pairwise(names)]
+        for name in (*self.links, *wanted):
+            if name not in wanted or name not in self.links:
+                is_known = name in wanted
+                raise ExperimentError(
+                    "missing" if is_known else "it does not join neighbouring tiers", field=f"links.{name}",
+                    allowed=None if is_known else wanted, next_step="Add it." if is_known else None,
+                )  # fmt: skip
+        for name in self.place.models:
+            if name not in self.tiers:
+                raise ExperimentError("there is no such tier", field=f"place.models.{name}", allowed=names)
+        return self
+
+    def links_in_order(self) -> list[Link]:
+        """Return the links, that of the first and second tier first."""
+        return [self.links[f"{first}-{second}"] for first, second in pairwise(self.tiers)]
+
+
+def read_tiers(path: Path) -> TiersFile:
+    """Read a file of tiers.
+
+    Args:
+        path: The file; the files that it names are relative to its folder.
+
+    Raises:
+        ExperimentError: If it cannot be read or is invalid; the error names the dotted field.
+    """
+    document: dict[str, Any] = read_yaml_file(path, holds=_HOLDS)
+    try:
+        return TiersFile.model_validate(document)
+    except ValidationError as error:
+        raise findings(error, TiersFile)[0] from error
