@@ -26,6 +26,7 @@ from tests.services.served import (
 )
 from tests.services.waiting import wait_until
 from workbench.cli.entry import run_command
+from workbench.deploy.serving.app import MAX_REQUESTS
 
 ROW: dict[str, Any] = {"age": 3, "animal": "cat", "note": "x", "born": "2020-01-01"}
 HIGH = body_of({"inputs": [1, 2, 3, 4]})
@@ -297,10 +298,27 @@ def test_four_times_its_capacity_is_refused_in_part_and_loses_nothing(
     assert set(statuses) == {200, 429}
     assert min(waits) >= 1
     assert server.metric(counted) == before + statuses[200]
-    assert server.metric('workbench_rejected_total{model="slow",reason="queue_full"}') == statuses[429]
+    rejected = 'workbench_rejected_total{{model="slow",reason="{}"}}'
+    num_rejected = sum(server.metric(rejected.format(reason)) for reason in ("queue_full", "too_many"))
+    assert num_rejected == statuses[429]
     assert memory_bytes(server) < memory + MAX_GROWTH_BYTES
     assert server.predict("slow", {"inputs": [1, 1, 1, 1]}).status_code == 200
     assert server.stop() == 0
+
+
+def test_more_requests_at_once_than_it_holds_are_refused_in_words(start: Any, bundles: Path) -> None:
+    server = start(bundles / "slow", "--queue", "100000")
+    num_sent = MAX_REQUESTS + 200
+
+    async def main() -> list[tuple[int, dict[str, str], bytes]]:
+        sent = [Connection(server).post("/v1/slow/predict", REQUEST) for _ in range(num_sent)]
+        return await asyncio.gather(*sent)
+
+    responses = asyncio.run(main())
+    refused = [(headers, body) for status, headers, body in responses if status == 429]
+    assert Counter(status for status, _, _ in responses) == {200: num_sent - len(refused), 429: len(refused)}
+    assert refused, "none was too many"
+    assert all(headers["retry-after"] == "1" and b"are being answered" in body for headers, body in refused)
 
 
 def test_sigterm_under_load_answers_what_was_accepted_and_refuses_the_rest(start: Any, bundles: Path) -> None:

@@ -31,6 +31,8 @@ with needs("starlette"):
     from starlette.types import ASGIApp
 
 STATIC = Path(__file__).parent / "static"
+MAX_REQUESTS = 512
+"""Requests that may be in progress at once, of all models."""
 _BODY_TIMEOUT_S = 30.0
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src data:; "
@@ -174,6 +176,10 @@ class Service:
                 describe_problem("the server is stopping", next_step="Send the request to another server."),
                 retry_after_s=1,
             )  # fmt: skip
+        if self.num_accepted >= MAX_REQUESTS:
+            next_step = "Try again in 1 s, or send fewer requests."
+            problem = f"{self.num_accepted} requests are being answered"
+            raise Refusal(429, "too_many", describe_problem(problem, next_step=next_step), retry_after_s=1)
         self.num_accepted += 1
         try:
             # Refused before anything is read, so that refusing costs little.

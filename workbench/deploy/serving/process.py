@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import resource
 import signal
 import socket
 import sys
@@ -23,7 +24,10 @@ from workbench.deploy.serving.tokens import Token
 from workbench.errors import ArgumentError, WorkbenchError
 from workbench.formatting import format_count
 
-MAX_CONNECTIONS = 512
+_MAX_CONNECTIONS = 4096
+"""More are refused by the HTTP server itself, which knows neither this project's words nor when to retry."""
+_SPARE_FILES = 128
+"""Open files that are left to everything but connections."""
 _BACKLOG = 512
 _GRACE_S = 30
 _IDLE_S = 75
@@ -112,7 +116,7 @@ def serve(
         service = Service(models, limits, token)
         config = uvicorn.Config(
             make_app(service), log_level="error", access_log=False, server_header=False, lifespan="on",
-            limit_concurrency=MAX_CONNECTIONS, backlog=_BACKLOG, timeout_graceful_shutdown=_GRACE_S,
+            limit_concurrency=_allow_connections(), backlog=_BACKLOG, timeout_graceful_shutdown=_GRACE_S,
             timeout_keep_alive=_IDLE_S,
         )  # fmt: skip
         loop = asyncio.get_running_loop()
@@ -148,6 +152,16 @@ def serve(
     sys.setswitchinterval(_SWITCH_S)
     with contextlib.closing(listener):
         run_loop(main())
+
+
+def _allow_connections() -> int:
+    """Raise this process's limit of open files as far as it may; return how many connections that allows."""
+    num_files, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _MAX_CONNECTIONS + _SPARE_FILES
+    if num_files < wanted:
+        num_files = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (num_files, hard))
+    return min(_MAX_CONNECTIONS, num_files - _SPARE_FILES)
 
 
 def run_loop(main: Coroutine[Any, Any, None]) -> None:
