@@ -47,7 +47,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     """Keep tests with processes of their own one after another, and let them try once more.
 
     A busy machine may start a process late. Where the suite runs on several processes, those with Ray share
-    one, and so do those with a browser; those of the faces have a Ray head of their own, beside either.
+    one, and so do those with a browser; those of the faces have a Ray head of their own, beside either. What
+    the tests of a module share is made once where they run in one process.
     """
     for item in items:
         group = next((name for name in ("browser", "ray") if item.get_closest_marker(name)), None)
@@ -58,6 +59,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
                 group = "clusters"
             item.add_marker(pytest.mark.flaky(reruns=1))
             item.add_marker(pytest.mark.xdist_group(group))
+        elif any(made[-1].scope == "module" for made in item._fixtureinfo.name2fixturedefs.values()):
+            item.add_marker(pytest.mark.xdist_group(item.path.as_posix()))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -121,6 +121,8 @@ def test_the_larger_share_is_never_written_as_the_smaller_one(one: float, other:
         ("1.5h", 5400),
         ("4 min 5 s", 245),
         ("20ms", 0.02),
+        ("50us", 50e-6),
+        ("1 ms 30 µs", 1.03e-3),
         ("1s500ms", 1.5),
         (12, 12),
     ],

@@ -49,7 +49,7 @@ _PERIODS_S = {"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 _EVENT_RATE = re.compile(r"(\d+(?:\.\d+)?(?:e[+-]?\d+)?)\s*/\s*(s|min|h|d)")
 _DURATION = re.compile(
     r"(?:(\d+(?:\.\d+)?)d)?(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m(?:in)?)?(?:(\d+(?:\.\d+)?)s)?"
-    r"(?:(\d+(?:\.\d+)?)ms)?"
+    r"(?:(\d+(?:\.\d+)?)ms)?(?:(\d+(?:\.\d+)?)[uµ]s)?"
 )
 
 
@@ -247,11 +247,11 @@ def compact_duration(seconds: Any) -> Any:
 
 
 def parse_duration_s(given: str | Given) -> float | Given:
-    """Return the seconds of a duration such as `1h30m`, `90s`, `90`, `20ms`, `2d` or `4 min 5 s`.
+    """Return the seconds of a duration such as `1h30m`, `90s`, `90`, `20ms`, `50us`, `2d` or `4 min 5 s`.
 
     Args:
-        given: Text with days, hours, minutes, seconds and milliseconds in this order, or with a number of
-            seconds; or a value of another type.
+        given: Text with days, hours, minutes, seconds, milliseconds and microseconds in this order, or with
+            a number of seconds; or a value of another type.
 
     Returns:
         Seconds, or `given` itself if it is not text.
@@ -269,8 +269,8 @@ def parse_duration_s(given: str | Given) -> float | Given:
         raise ExperimentError(
             f"{given!r} is not a duration", allowed="such as 90s, 10m, 1h30m, or a number of seconds"
         )
-    days, hours, minutes, seconds, thousandths = (float(part or 0) for part in match.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds + thousandths / 1000
+    days, hours, minutes, seconds, milliseconds, microseconds = (float(part or 0) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds + milliseconds / 1e3 + microseconds / 1e6
 
 
 def duration_argument_s(given: Any, *, field: str, may_be_zero: bool = False) -> float:

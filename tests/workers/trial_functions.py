@@ -29,10 +29,17 @@ def look_around(config, report):
     )
 
 
+def note_step(note, step):
+    """Write how far a trial came; whoever reads it at any moment finds a number."""
+    partial = Path(note).with_suffix(".partial")
+    partial.write_text(str(step))
+    partial.replace(note)
+
+
 def count(config, report):
     """Report every step, and note in a file how far it came."""
     for step in range(1, 101):
-        Path(config["note"]).write_text(str(step))
+        note_step(config["note"], step)
         if report(step=step, loss=1 / step):
             return
 
@@ -40,7 +47,7 @@ def count(config, report):
 def count_apart(config, report):
     """Report the objective at even steps only."""
     for step in range(1, 7):
-        Path(config["note"]).write_text(str(step))
+        note_step(config["note"], step)
         report(step=step, **({"loss": 1 / step} if step % 2 == 0 else {"speed": 1.0}))
 
 

@@ -25,8 +25,6 @@ LIMITS = {"latency": "latency_s", "drop": "drop", "size": "size_bytes"}
 DEFAULT_DROP = 0.005
 _FASTER = {"metric": "latency_ratio_high", "at_most": 0.97}  # two equal files may differ by the rest
 _PERCENT = re.compile(r"\s*([0-9.]+)\s*%\s*")
-_MILLI = re.compile(r"\s*([0-9.]+)\s*(ms|us|µs)\s*")
-_UNITS_S = {"ms": 1e-3, "us": 1e-6, "µs": 1e-6}
 _EPOCHS = (0, 2, 5, 10)
 _RANKS = (1.0, 0.5, 0.25)
 _TUNED = {"lr": 1e-3, "distillation": 0.9}
@@ -136,8 +134,7 @@ def _parse(name: str, given: Any) -> float:
             match = _PERCENT.fullmatch(text)
             found = float(match[1]) / 100 if match else float(text)
         elif name == "latency":
-            match = _MILLI.fullmatch(text)
-            found = float(match[1]) * _UNITS_S[match[2]] if match else float(parse_duration_s(text))
+            found = float(parse_duration_s(text))
         else:
             found = float(text) if isinstance(given, int | float) else float(parse_bytes(text))
     except (ValueError, ExperimentError):
