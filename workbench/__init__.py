@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from workbench.experiment import (
         Budget,
         Component,
+        Confirm,
         Constraint,
         EarlyStop,
         Experiment,
@@ -38,8 +39,8 @@ _HOMES = {
     "automl_pipeline": ("AutoML", "automl"),
     "errors": ("WorkbenchError",),
     "experiment": (
-        "Budget", "Component", "Constraint", "EarlyStop", "Experiment", "Objective", "PlanSettings",
-        "Resources", "Sampler", "Training",
+        "Budget", "Component", "Confirm", "Constraint", "EarlyStop", "Experiment", "Objective",
+        "PlanSettings", "Resources", "Sampler", "Training",
     ),
     "history": ("History", "Trial"),
     "plan": ("Plan",),
@@ -59,6 +60,7 @@ __all__ = [
     "Bundle",
     "Choice",
     "Component",
+    "Confirm",
     "Constraint",
     "EarlyStop",
     "Experiment",

@@ -90,6 +90,11 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "p_threshold": st.sampled_from([0.01, 0.5]),
         "options": st.just({}),  # those of pruners that other packages register
     },
+    "confirm": {
+        "best": st.sampled_from([None, 3]),
+        "trainings": st.integers(2, 9),
+        "certainty": st.sampled_from([0.8, 0.99]),
+    },
     "sampler": {"name": st.sampled_from(SAMPLERS.names()), "options": _JSON},
     "resources": {
         "concurrency": st.sampled_from(["auto", 3]),
@@ -159,6 +164,12 @@ def _constraints(draw: st.DrawFn) -> dict[str, Any]:
     return {"metric": draw(_METRICS), draw(st.sampled_from(["at_most", "at_least"])): draw(_NUMBERS)}
 
 
+@st.composite
+def _confirmations(draw: st.DrawFn) -> dict[str, Any]:
+    best = draw(SETTINGS["confirm"]["best"])
+    return {} if best is None else {**draw(_section("confirm", ["trainings"])), "best": best, "trainings": 4}
+
+
 _OBJECTIVES = st.fixed_dictionaries(
     {"metric": _METRICS, "goal": st.sampled_from(["minimize", "maximize"])},
     optional={"target": st.none() | _NUMBERS},
@@ -182,6 +193,8 @@ def experiments(draw: st.DrawFn) -> Experiment:
     }
     if len(fields["objectives"]) == 1:
         fields |= {"early_stop": draw(_early_stops()), "sampler": draw(_section("sampler"))}
+        if "trials" in fields["budget"] and fields["budget"]["trials"] is not None:
+            fields["confirm"] = draw(_confirmations())
     kind = draw(st.sampled_from(["model", "function", "command"]))
     resources = draw(_section("resources"))
     fields["resources"] = {

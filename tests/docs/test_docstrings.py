@@ -24,7 +24,7 @@ EXPERIMENT = wb.Experiment(
 SLOW = {"advise", "automl", "AutoML", "Run.compress", "Run.extend", "Run.replay"}
 # What has no example, and why.
 WITHOUT = {
-    "Budget", "EarlyStop", "PlanSettings", "Resources", "Sampler", "Training",  # sections of an experiment
+    "Budget", "Confirm", "EarlyStop", "PlanSettings", "Resources", "Sampler", "Training",  # sections
     "SubmittedRun", "submit",  # need another cluster: docs/guides/many-machines.md
     "__version__", "widgets",
 }  # fmt: skip

@@ -26,7 +26,7 @@ PAGES = [page for page in PAGES if "_build" not in page.parts]
 LINKED = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md", ROOT / "CHANGELOG.md"]
 QUICK_WITH_RAY = {"README.md"}
 SLOW_WITHOUT_RAY = {"own-data.md"}
-SECTIONS = ("training", "plan", "budget", "early_stop", "resources")
+SECTIONS = ("training", "plan", "budget", "early_stop", "confirm", "resources")
 
 
 def named(page: Path) -> str:

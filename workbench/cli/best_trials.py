@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.cli.output import make_table
 from workbench.formatting import format_number, format_params, format_value
+from workbench.history.certainty import certainty_of
 from workbench.runs.descriptions import format_numbers
 
 if TYPE_CHECKING:
@@ -41,3 +42,5 @@ def print_best(console: Any, history: History) -> None:
     if plan := best.plan.describe(in_full=True):
         facts.add_row("plan", plan)
     console.print(facts)
+    if (certainty := certainty_of(history)) is not None:
+        console.print(Text(f"  {certainty.describe()}"))

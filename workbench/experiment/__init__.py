@@ -40,7 +40,7 @@ from workbench.experiment.own_advice import OwnAdvice
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.refusals import refusal_of_all
 from workbench.experiment.samplers import samplers_for_several_objectives
-from workbench.experiment.search_methods import EarlyStop, Sampler
+from workbench.experiment.search_methods import Confirm, EarlyStop, Sampler
 from workbench.experiment.searched_fields import check_searched_fields
 from workbench.experiment.sections import Budget, Resources, Training
 from workbench.experiment.setting_types import PositiveInt
@@ -51,6 +51,7 @@ from workbench.space import Space
 __all__ = [
     "Budget",
     "Component",
+    "Confirm",
     "Constraint",
     "EarlyStop",
     "Experiment",
@@ -137,6 +138,7 @@ class Experiment(BaseModel):
     budget: Budget = Field(default_factory=lambda: Budget())
     sampler: Sampler = Field(default_factory=lambda: Sampler())
     early_stop: EarlyStop = Field(default_factory=lambda: EarlyStop())
+    confirm: Confirm = Field(default_factory=lambda: Confirm())
     resources: Resources = Field(default_factory=lambda: Resources())
     alerts: tuple[AlertRule, ...] = Field(default=(), description="Rules that raise alerts about the run.")
     report_to: tuple[str, ...] = Field(
@@ -168,6 +170,8 @@ class Experiment(BaseModel):
         check_unit(self)
         check_momentum(self)
         check_searched_fields(self)
+        is_endless = self.max_configurations() is None and not _enumerates_grid(self.sampler)
+        self.confirm.check(repeats=self.repeats, num_objectives=len(self.objectives), is_endless=is_endless)
         return self
 
     @model_serializer(mode="wrap")
@@ -252,6 +256,11 @@ class Experiment(BaseModel):
         if any(limit is not None for limit in others) or _enumerates_grid(self.sampler):
             return None
         return DEFAULT_TRIALS
+
+    def max_trainings(self) -> int | None:
+        """Return how many trainings a run may have, repeats included, or None as `max_configurations`."""
+        most = self.max_configurations()
+        return None if most is None else most * self.repeats + self.confirm.max_trainings(self.repeats)
 
     def replace(self, /, **settings: Any) -> Experiment:
         """Return a copy with some settings changed.

@@ -16,7 +16,7 @@ from workbench.errors import ExperimentError, WorkbenchError
 from workbench.experiment.pruners import PRUNERS, SHARED_SETTINGS, PrunerOptions, readers_of
 from workbench.experiment.refusals import refusal
 from workbench.experiment.samplers import SAMPLERS, SamplerOptions
-from workbench.experiment.setting_types import Epochs, ExactInt, Section
+from workbench.experiment.setting_types import Epochs, ExactInt, PositiveInt, Section
 from workbench.registry import Registry
 
 if TYPE_CHECKING:
@@ -120,6 +120,61 @@ class EarlyStop(Section):
         except ValidationError as error:
             raise refusal(error, at="options") from error
         return self
+
+
+class Confirm(Section):
+    """The best configurations are trained again with other seeds, when no new one is proposed any more.
+
+    They race: those that are clearly worse than the leader leave, and the race ends when one is left.
+    """
+
+    best: PositiveInt | None = Field(
+        default=None, description="How many of the best configurations are trained again; null for none."
+    )
+    trainings: ExactInt = Field(
+        default=5, ge=2, description="Trainings of each of them at most, the first ones included."
+    )
+    certainty: float = Field(
+        default=0.95, gt=0.5, lt=1, description="Probability with which the race finds the best of them."
+    )
+
+    def max_trainings(self, repeats: int) -> int:
+        """Return how many trainings the race adds at most, where each configuration had `repeats`."""
+        return 0 if self.best is None else self.best * (self.trainings - repeats)
+
+    def check(self, *, repeats: int, num_objectives: int, is_endless: bool) -> None:
+        """Check that the race can take place.
+
+        Args:
+            repeats: Trainings of each configuration during the search.
+            num_objectives: Number of objectives.
+            is_endless: Whether the search ends only by a limit that ends the run.
+
+        Raises:
+            ExperimentError: If it never would, or could not rank.
+        """
+        if self.best is None:
+            if self.model_dump():
+                raise ExperimentError(
+                    "is missing, so nothing is trained again", field="confirm.best",
+                    next_step="Set confirm.best, such as 3, or remove confirm.",
+                )  # fmt: skip
+            return
+        if num_objectives > 1:
+            raise ExperimentError(
+                "with several objectives there is no best configuration to confirm", field="confirm.best",
+                next_step="Remove confirm, or turn all objectives but one into constraints.",
+            )  # fmt: skip
+        if self.trainings <= repeats:
+            raise ExperimentError(
+                f"every configuration is trained {repeats} times anyway", field="confirm.trainings",
+                allowed=f"more than repeats = {repeats}",
+            )  # fmt: skip
+        if is_endless:
+            raise ExperimentError(
+                "the search never ends before the run does, so nothing would be trained again",
+                field="confirm.best", next_step="Set budget.trials as well.",
+            )  # fmt: skip
 
 
 class Sampler(Section):

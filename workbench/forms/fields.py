@@ -21,7 +21,7 @@ from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.own_advice import OwnAdvice
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.pruners import readers_of
-from workbench.experiment.search_methods import EarlyStop, Sampler
+from workbench.experiment.search_methods import Confirm, EarlyStop, Sampler
 from workbench.experiment.sections import Budget, Resources, Training
 from workbench.formatting import compact_duration
 from workbench.forms.document_edits import reported_of_document
@@ -29,8 +29,8 @@ from workbench.forms.protocol import FieldKind, FormField, ItemList, NamedChoice
 from workbench.runs.descriptions import plain
 
 _SECTIONS: dict[str, type[BaseModel]] = {
-    "training": Training, "plan": PlanSettings, "budget": Budget, "early_stop": EarlyStop, "sampler": Sampler,
-    "resources": Resources,
+    "training": Training, "plan": PlanSettings, "budget": Budget, "early_stop": EarlyStop,
+    "confirm": Confirm, "sampler": Sampler, "resources": Resources,
 }  # fmt: skip
 _LISTS: dict[str, type[BaseModel]] = {"objectives": Objective, "constraints": Constraint}
 _OF_COMMANDS = ("command", "step", "resources.stop_grace", "resources.max_log_size")

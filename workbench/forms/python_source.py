@@ -21,7 +21,7 @@ from workbench.space import Space
 _MODULE = "workbench"
 _SECTIONS = {
     "training": "Training", "plan": "PlanSettings", "budget": "Budget", "sampler": "Sampler",
-    "early_stop": "EarlyStop", "resources": "Resources",
+    "early_stop": "EarlyStop", "confirm": "Confirm", "resources": "Resources",
 }  # fmt: skip
 _LISTS = {"objectives": "Objective", "constraints": "Constraint"}
 _NAMED_PARTS = ("model", "data", "train", "loss")

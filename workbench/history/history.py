@@ -234,10 +234,9 @@ class History:
 
     def max_trials(self) -> int | None:
         """Return how many trials the limits allow, repeats included; None if they do not limit trials."""
-        allowed = self.in_force.max_configurations()
-        if allowed is None:
+        most = self.in_force.max_trainings()
+        if most is None:
             return None
-        most = allowed * self.experiment.repeats
         return most if self.replay_of is None else min(most, self.num_recorded)
 
     def best(self) -> Trial | None:
@@ -252,17 +251,19 @@ class History:
         """Return the complete, feasible trials with finite objectives, best first.
 
         Configurations are ordered by the mean of the first objective over their complete repeats, those with
-        all repeats first: a few may be the easy ones. Within one they go by the distance to that mean.
+        all repeats first: a few may be the easy ones. Those that were trained again after the search come
+        before the others, whose place may be luck. Within one they go by the distance to that mean.
         """
         objective = self.experiment.objectives[0]
         sign = -1.0 if objective.goal == "maximize" else 1.0
         means, complete = self._means(objective.metric), self.in_state("complete")
         num_complete = Counter(trial.configuration for trial in complete)
 
-        def key(trial: Trial) -> tuple[bool, float, int, float, int]:
+        def key(trial: Trial) -> tuple[int, float, int, float, int]:
             number, mean = trial.configuration, means[trial.configuration]
-            is_partial = num_complete[number] < self.experiment.repeats
-            return is_partial, sign * mean, number, abs(trial.values[objective.metric] - mean), trial.number
+            times = num_complete[number]
+            doubt = (times <= self.experiment.repeats) + (times < self.experiment.repeats)
+            return doubt, sign * mean, number, abs(trial.values[objective.metric] - mean), trial.number
 
         return sorted((trial for trial in complete if self.is_feasible(trial)), key=key)
 

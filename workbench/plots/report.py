@@ -26,6 +26,7 @@ from workbench.formatting import (
     format_time,
 )
 from workbench.history import verdicts_of
+from workbench.history.certainty import certainty_of
 from workbench.history.compression import is_compression
 from workbench.plots.figures import FIGURES, for_page, javascript
 from workbench.plots.figures_advice import ADVICE_FIGURES
@@ -264,9 +265,14 @@ def _answer(run: RunData) -> str:
         '<section class="answer" aria-labelledby="answer"><div><h2 id="answer">Best result</h2>'
         f'<div class="value">{format_number(best.values[objective.metric])}</div>'
         f'<div class="metric">{text(objective.metric)}, trial {best.number}'
-        f"{beside}</div>{_target(run)}</div>"
+        f"{beside}</div>{_certainty(run)}{_target(run)}</div>"
         f"<div><h3>Its configuration</h3>{pairs(best.params)}</div></section>"
     )
+
+
+def _certainty(run: RunData) -> str:
+    certainty = certainty_of(run.history)
+    return "" if certainty is None else f"<p>{text(certainty.describe())}.</p>"
 
 
 def _front_answer(run: RunData) -> str:

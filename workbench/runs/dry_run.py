@@ -58,10 +58,9 @@ def forecast_run(
                 forecast = expected(store, experiment, cluster)
             except WorkbenchError as error:
                 problems.append(error)
-    configurations = experiment.max_configurations()
     return {
         "problems": [problem.to_json() for problem in problems],
-        "num_trainings": None if configurations is None else configurations * experiment.repeats,
+        "num_trainings": experiment.max_trainings(),
         "workers": None if share is None else share.request.num_workers,
         "at_once": None if share is None else share.concurrency,
         "machine": machine,
@@ -110,6 +109,8 @@ def _lines(
     limits += [] if budget.gpu_time is None else [f"{format_duration(budget.gpu_time)} of GPU time"]
     limits += [] if budget.plateau is None else [f"{budget.plateau} configurations without a better one"]
     repeats = f", each trained {experiment.repeats} times" if experiment.repeats > 1 else ""
+    if (confirm := experiment.confirm).best is not None:
+        repeats += f", then trains the best {confirm.best} again, up to {confirm.trainings} times in all"
     if limits:
         yield (
             f"ends after {', or '.join(limits)}, whichever comes first{repeats}"

@@ -21,7 +21,7 @@ from workbench.store.urls import hide_password, name_driver
 from workbench.study.limits import limits_of_new_trial
 from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
-from workbench.study.records import ConfigurationRecord, Outcome, TrialRecord, better
+from workbench.study.records import ConfigurationRecord, Outcome, TrialRecord
 
 
 def best_trials(experiment: Experiment, finished: Sequence[tuple[ConfigurationRecord, Outcome]]) -> list[int]:
@@ -32,7 +32,7 @@ def best_trials(experiment: Experiment, finished: Sequence[tuple[ConfigurationRe
         finished: Finished configurations with their outcomes.
     """
     metrics = [objective.metric for objective in experiment.objectives]
-    feasible = [(record, outcome) for record, outcome in finished if _is_feasible(experiment, outcome)]
+    feasible = [(record, outcome) for record, outcome in finished if is_feasible(experiment, outcome)]
     if len(metrics) > 1:
         costs = [_costs(experiment, outcome) for _, outcome in feasible]
         front = [cost for cost in costs if not any(_dominates(other, cost) for other in costs)]
@@ -43,16 +43,19 @@ def best_trials(experiment: Experiment, finished: Sequence[tuple[ConfigurationRe
         ]
     if not feasible:
         return []
-    best = feasible[0]
-    for candidate in feasible[1:]:
-        if better(experiment, candidate[1].values[metrics[0]], best[1].values[metrics[0]]):
-            best = candidate
-    repeats = _complete_trials(best[0], metrics)
     sign = 1 if experiment.objectives[0].goal == "minimize" else -1
+    most = max(len(_complete_trials(record, metrics)) > experiment.repeats for record, _ in feasible)
+    # What was trained again is known better than what was lucky once.
+    known = [
+        each for each in feasible if (len(_complete_trials(each[0], metrics)) > experiment.repeats) == most
+    ]
+    best = min(known, key=lambda each: (sign * each[1].values[metrics[0]], each[0].number))
+    repeats = _complete_trials(best[0], metrics)
     return [min(repeats, key=lambda trial: sign * _values(trial)[metrics[0]]).proposal.trial]
 
 
-def _is_feasible(experiment: Experiment, outcome: Outcome) -> bool:
+def is_feasible(experiment: Experiment, outcome: Outcome) -> bool:
+    """Return whether an outcome is complete and keeps all limits."""
     violations = outcome.violations(experiment.constraints)
     return outcome.state == "complete" and all(violation <= 0 for violation in violations.values())
 

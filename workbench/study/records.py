@@ -117,6 +117,8 @@ class ConfigurationRecord:
     num_waiting: int = 0
     prune: bool = False
     outcome: Outcome | None = None
+    confirmed: Outcome | None = None
+    """The outcome over all trainings, where it was trained again after the search."""
 
     def combine(self, metrics: Sequence[str]) -> Outcome | None:
         """Return the mean over the trainings that completed, or why there is none.

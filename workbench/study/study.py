@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import random
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
@@ -24,7 +22,8 @@ from workbench.events import (
 from workbench.experiment import Experiment
 from workbench.experiment.trial_value import TrialValue
 from workbench.space import Params
-from workbench.study import export, samplers
+from workbench.study import confirmation, export, samplers
+from workbench.study.grid import Grid, key_of
 from workbench.study.importance import importance
 from workbench.study.projection import Projection
 from workbench.study.records import ConfigurationRecord, Outcome, Proposal, TrialRecord, num_epochs
@@ -53,13 +52,7 @@ class Study:
         self._num_recorded: Counter[int] = Counter()
         self._projection = Projection(experiment)
         self._tried: set[str] = set()
-        self._grid = self._shuffled_grid() if experiment.sampler.kind.enumerates_grid else None
-        self._next_on_grid = 0
-
-    def _shuffled_grid(self) -> list[Params]:
-        grid = list(self.experiment.search.grid())
-        random.Random(samplers.stable_seed("grid", self.experiment.seed)).shuffle(grid)
-        return grid
+        self._grid = Grid(experiment) if experiment.sampler.kind.enumerates_grid else None
 
     @classmethod
     def rebuild(cls, experiment: Experiment, events: Iterable[Event]) -> Study:
@@ -108,6 +101,14 @@ class Study:
         return bool(self._waiting_repeats)
 
     @property
+    def has_confirmations(self) -> bool:
+        """Whether `ask` trains one of the best configurations again now, if it proposes no new one."""
+        return (
+            self._replayed is None
+            and confirmation.next_training(self.experiment, self._configurations) is not None
+        )
+
+    @property
     def exhausted(self) -> bool:
         """Whether `ask` will never propose anything again."""
         if self._replayed is not None:
@@ -116,13 +117,14 @@ class Study:
             return False
         if self.experiment.repeats > 1 and any(record.outcome is None for record in self._configurations):
             return False
-        return self._grid_point() is None
+        return self._grid.point(self._tried) is None
 
     def ask(self, *, repeats_only: bool = False) -> Proposal | None:
         """Propose the next training.
 
         Repeats of configurations whose first training completed come first, then enqueued
-        configurations, then the sampler's. A replay proposes what was recorded, in that order.
+        configurations, then the sampler's, and at last the best ones again. A replay proposes what was
+        recorded, in that order.
 
         Args:
             repeats_only: Propose no new configuration, because the budget has no room for one.
@@ -138,19 +140,20 @@ class Study:
             configuration.num_waiting -= 1
             return self._propose(configuration, repeat, configuration.trials[0].proposal.source)
         if repeats_only:
-            return None
+            return self._confirm()
         if self._enqueued:
             return self._propose(self._configure(self._enqueued.popleft(), "enqueued"), 0, "enqueued")
         if self._grid is None:
             return self._propose(self._configure(None, "sampler"), 0, "sampler")
-        point = self._grid_point()
-        return None if point is None else self._propose(self._configure(point, "sampler"), 0, "sampler")
+        if (point := self._grid.point(self._tried)) is None:
+            return self._confirm()
+        return self._propose(self._configure(point, "sampler"), 0, "sampler")
 
-    def _grid_point(self) -> Params | None:
-        assert self._grid is not None
-        while self._next_on_grid < len(self._grid) and _key(self._grid[self._next_on_grid]) in self._tried:
-            self._next_on_grid += 1
-        return self._grid[self._next_on_grid] if self._next_on_grid < len(self._grid) else None
+    def _confirm(self) -> Proposal | None:
+        if (found := confirmation.next_training(self.experiment, self._configurations)) is None:
+            return None
+        configuration, repeat = found
+        return self._propose(configuration, repeat, configuration.trials[0].proposal.source)
 
     def _configure(self, chosen: Params | None, source: str) -> ConfigurationRecord:
         """Start a configuration: the given one, or one that the sampler chooses."""
@@ -159,7 +162,7 @@ class Study:
         params = self._projection.begin(number, chosen, sampled=sampled)
         record = ConfigurationRecord(number, params)
         self._configurations.append(record)
-        self._tried.add(_key(params))
+        self._tried.add(key_of(params))
         return record
 
     def _propose(
@@ -223,8 +226,9 @@ class Study:
             self._ask_replayed(repeats_only=False)
         elif event.configuration < len(self._configurations):
             configuration = self._configurations[event.configuration]
-            self._waiting_repeats.remove((event.configuration, event.repeat))
-            configuration.num_waiting -= 1
+            if configuration.outcome is None:
+                self._waiting_repeats.remove((event.configuration, event.repeat))
+                configuration.num_waiting -= 1
             self._propose(configuration, event.repeat, event.source)
         else:
             if event.source == "enqueued" and event.params in self._enqueued:
@@ -274,6 +278,9 @@ class Study:
             return
         record.ended = outcome
         repeat, configuration = record.proposal.repeat, self._configurations[record.proposal.configuration]
+        if configuration.outcome is not None:  # trained again: the sampler compares first outcomes only
+            configuration.confirmed = configuration.combine(self._metrics) or configuration.confirmed
+            return
         result = record.outcome(self._metrics)
         assert result is not None
         if result.state == "complete":
@@ -365,7 +372,8 @@ class Study:
             Numbers of trials: of each configuration the repeat with the best value, or with several
             objectives its first complete repeat. Empty while nothing feasible is complete.
         """
-        return export.best_trials(self.experiment, list(self._outcomes()))
+        found = [(record, record.confirmed or outcome) for record, outcome in self._outcomes()]
+        return export.best_trials(self.experiment, found)
 
     def importance(self) -> dict[str, tuple[float, float, float]]:
         """Return the importance of each searched parameter with its uncertainty, the most important first.
@@ -390,7 +398,3 @@ class Study:
         export.copy_to_storage(
             self.experiment, self._projection.parameters, list(self._trials.values()), url, name
         )
-
-
-def _key(params: Params) -> str:
-    return json.dumps(params, sort_keys=True)

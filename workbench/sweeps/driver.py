@@ -190,7 +190,8 @@ class Driver:
             return True
         if self._running or self._unfinished or self.study.has_waiting_repeats:
             return False
-        return not has_room(self.history) or self.study.exhausted
+        is_searching = has_room(self.history) and not self.study.exhausted
+        return not is_searching and not self.study.has_confirmations
 
     def receive(self, trial: int, events: list[Event]) -> bool:
         """Store what a trial reported, and return whether the trial must stop."""
@@ -237,7 +238,7 @@ class Driver:
         free = max(0, self._share.concurrency - len(self._running))
         may_start = self._unfinished or self.study.has_waiting_repeats or (
             has_room(self.history) and not self.study.exhausted
-        )  # fmt: skip
+        ) or self.study.has_confirmations  # fmt: skip
         return least * (len(waiting) + (free if may_start else 0))
 
     def lose(self, trial: int, message: str) -> None:

@@ -93,10 +93,10 @@ def forecast_of(
     """
     epochs = resolve(experiment, drawn_params(experiment)).training.epochs
     trial_s = step_s.times(math.ceil(num_train_samples / plan.global_batch) * epochs)
-    most, trials = experiment.resources.concurrency, experiment.max_configurations()
+    most = experiment.resources.concurrency
     at_once = max(1, num_places // plan.workers)
     at_once = at_once if most == "auto" else min(most, at_once)
-    trainings = None if trials is None else trials * experiment.repeats
+    trainings = experiment.max_trainings()
     run_s = None if trainings is None else trial_s.times(math.ceil(trainings / at_once))
     budget_s = experiment.budget.time
     if run_s is None:
