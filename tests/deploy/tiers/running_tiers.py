@@ -1,0 +1,106 @@
+"""Real processes of tiers with small graphs whose answers are known, and requests to them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+
+from workbench.deploy.tiers.certificates import Authority
+from workbench.deploy.tiers.relay import Link
+from workbench.deploy.tiers.requesting import SOURCE, Reply, send_requests
+from workbench.deploy.tiers.settings import Route, StageSettings, TierSettings
+from workbench.deploy.tiers.starting import StartedProcess, start_link, start_tier
+from workbench.deploy.tiers.transport import Identity
+
+SURE, UNSURE = np.array([4, 0, 0], dtype=np.float32), np.array([1, 0, 0.5], dtype=np.float32)
+"""Samples of which the first stage has a confidence of .96 and .51; the second is sure of both."""
+_FIRST = """
+<ir_version: 10, opset_import: ["" : 20]>
+stage (float[batch, 3] inputs) => (float[batch, 3] features, float[batch, 3] probabilities)
+<float factor = {{4.0}}> {{
+    features = Mul(inputs, factor)
+    probabilities = Softmax<axis = -1>(inputs)
+}}
+"""
+_LAST = """
+<ir_version: 10, opset_import: ["" : 20]>
+stage (float[batch, {size}] features) => (float[batch, {size}] probabilities)
+{{
+    probabilities = Softmax<axis = -1>(features)
+}}
+"""
+
+
+def stages(folder: Path, size: int = 3) -> tuple[str, str]:
+    """Write the first and the last stage; return their files."""
+    paths = folder / "first.onnx", folder / "last.onnx"
+    for path, text in zip(paths, (_FIRST, _LAST), strict=True):
+        model = onnx.parser.parse_model(text.format(size=size))
+        onnx.save(model, str(path))
+    return str(paths[0]), str(paths[1])
+
+
+class RunningTiers:
+    """Processes that were started, by name."""
+
+    def __init__(self, folder: Path, *, is_encrypted: bool = True) -> None:
+        self.folder = folder
+        self.stages = stages(folder)
+        self._authority = Authority.create() if is_encrypted else None
+        self.processes: dict[str, StartedProcess] = {}
+        self.identity = self._issue(SOURCE)
+
+    def _issue(self, name: str) -> Identity | None:
+        if self._authority is None:
+            return None
+        self._authority.issue(name, self.folder)
+        return Identity.in_folder(self.folder, name)
+
+    def start(self, name: str, number: int, stages: Sequence[StageSettings], **options: object) -> Route:
+        """Start a tier; return how it is reached."""
+        known = self._issue(name)
+        names = (SOURCE, "end", "edge", "cloud")
+        settings = TierSettings(
+            name, number, stages=tuple(stages), identity=None if known is None else str(self.folder),
+            accepts=names, **options,  # type: ignore[arg-type]
+        )  # fmt: skip
+        process = start_tier(settings, self.folder)
+        self.processes[f"{name}-{settings.device}"] = process
+        process.wait()
+        return Route(name, "127.0.0.1", process.port)
+
+    def link(self, route: Route, bits_per_s: float, rtt_s: float) -> Route:
+        """Return the same tier behind a slow link."""
+        process = start_link(route.name, Link(route.host, route.port, bits_per_s, rtt_s))
+        self.processes[f"link-{route.name}"] = process
+        process.wait()
+        return Route(route.name, "127.0.0.1", process.port)
+
+    def ask(
+        self, devices: Sequence[Route], samples: np.ndarray, moments_s: Sequence[float], *,
+        timeout_s: float = 20.0, is_scene: bool = False,
+    ) -> list[Reply]:  # fmt: skip
+        return asyncio.run(
+            send_requests(
+                devices, samples, moments_s, identity=self.identity, timeout_s=timeout_s, is_scene=is_scene
+            )
+        )
+
+    def close(self) -> None:
+        for process in self.processes.values():
+            process.kill()
+
+
+@contextlib.contextmanager
+def running_tiers(folder: Path, **options: bool) -> Iterator[RunningTiers]:
+    """Processes that end with the `with` block."""
+    tiers = RunningTiers(folder, **options)
+    try:
+        yield tiers
+    finally:
+        tiers.close()

@@ -1,0 +1,131 @@
+"""Samples sent to the first tier as requests, at given moments, and what came of each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from workbench.deploy.tiers.frames import Frame, Kind
+from workbench.deploy.tiers.next_tier import NOBODY, NextTier, NotAnsweredError
+from workbench.deploy.tiers.settings import Route
+from workbench.deploy.tiers.transport import Identity, connect
+
+SOURCE = "source"
+"""The name in the certificate of what sends the samples."""
+_CONNECT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What came of a request.
+
+    Attributes:
+        sample: The number of the sample.
+        sent_s: When it was sent, in seconds from the start.
+        took_s: Until its answer came, or it was given up.
+        probabilities: The answer; None if there was none.
+        tier: The number of the tier that answered; -1 for none.
+        stage: The number of the stage that answered; -1 for none.
+    """
+
+    sample: int
+    sent_s: float
+    took_s: float
+    probabilities: np.ndarray | None
+    tier: int = -1
+    stage: int = -1
+
+
+async def send_requests(
+    devices: Sequence[Route], samples: np.ndarray, moments_s: Sequence[float], *, identity: Identity | None,
+    timeout_s: float, is_scene: bool = False,
+) -> list[Reply]:  # fmt: skip
+    """Send requests whether or not earlier ones are answered; return what came of them, in order.
+
+    Args:
+        devices: The machines of the first tier.
+        samples: (samples, ...), which take turns; for a scene, (samples, devices, ...).
+        moments_s: When to send each request, in seconds from the start.
+        identity: Who sends; None for unencrypted connections.
+        timeout_s: How long an answer is waited for.
+        is_scene: Whether all devices see each sample: the first of their answers counts.
+
+    Raises:
+        OSError: If a device cannot be reached at the start.
+    """
+    links = [
+        NextTier(device, identity=identity, heartbeat_s=None, max_bytes=2**24) for device in devices
+    ]  # fmt: skip
+    running = [asyncio.ensure_future(link.run()) for link in links]
+    loop = asyncio.get_running_loop()
+    try:
+        await asyncio.wait_for(_connected(links), _CONNECT_S)
+        began_s = loop.time()
+
+        async def ask(number: int) -> Reply:
+            sample = number % len(samples)
+            await asyncio.sleep(began_s + moments_s[number] - loop.time())
+            sent_s = loop.time()
+            if is_scene:
+                asked = [
+                    link.request(Frame(Kind.REQUEST, number, view), timeout_s=timeout_s)
+                    for link, view in zip(links, samples[sample], strict=True)
+                ]
+            else:
+                link = links[number % len(links)]
+                asked = [link.request(Frame(Kind.REQUEST, number, samples[sample]), timeout_s=timeout_s)]
+            found = await _first(asked)
+            took_s = loop.time() - sent_s
+            if found is None:
+                return Reply(sample, sent_s - began_s, took_s, None)
+            return Reply(sample, sent_s - began_s, took_s, found.tensor, found.sender, found.stage)
+
+        return list(await asyncio.gather(*(ask(number) for number in range(len(moments_s)))))
+    except asyncio.TimeoutError as error:
+        raise ConnectionError(f"{devices[0].name} cannot be reached") from error
+    finally:
+        for task in running:
+            task.cancel()
+        await asyncio.gather(*running, return_exceptions=True)
+
+
+async def _first(asked: Sequence[Coroutine[Any, Any, Frame]]) -> Frame | None:
+    tasks = [asyncio.ensure_future(one) for one in asked]
+    try:
+        for done in asyncio.as_completed(tasks):
+            try:
+                return await done
+            except NotAnsweredError:
+                continue
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return None
+
+
+async def _connected(links: Sequence[NextTier]) -> None:
+    while not all(link.is_alive for link in links):
+        await asyncio.sleep(0.005)
+
+
+async def read_status(route: Route, *, identity: Identity | None) -> np.ndarray:
+    """Return what a tier reports of itself, in the order of `tier.STATUS`.
+
+    Args:
+        route: The tier.
+        identity: Who reads it; None for an unencrypted connection.
+
+    Raises:
+        OSError: If it cannot be reached.
+    """
+    connection = await connect(route.host, route.port, identity=identity, name=route.name)
+    try:
+        connection.send(Frame(Kind.HEARTBEAT, sender=NOBODY))
+        return (await asyncio.wait_for(connection.receive(), _CONNECT_S)).tensor
+    finally:
+        connection.close()

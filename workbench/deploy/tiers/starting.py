@@ -1,0 +1,110 @@
+"""Processes of tiers and links, started on this machine and ended by their process ids.
+
+Each ends by itself when the process that started it is gone: its standard input ends then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import selectors
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from workbench.deploy.tiers.relay import Link
+from workbench.deploy.tiers.settings import TierSettings
+from workbench.errors import RunError
+
+START_S = 60.0
+_STOP_S = 5.0
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+
+
+class StartedProcess:
+    """A process that has stated its port."""
+
+    def __init__(self, what: str, module: str, words: Sequence[str]) -> None:
+        """Start a process; `wait` waits until it listens.
+
+        Args:
+            what: What it is, for errors.
+            module: The module that it runs.
+            words: Its arguments.
+        """
+        self.what = what
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *words], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, env={**os.environ, **_ONE_THREAD}, start_new_session=True,
+        )  # fmt: skip
+        self.port = 0
+
+    @property
+    def pid(self) -> int:
+        """The number of the process."""
+        return self._process.pid
+
+    def wait(self) -> None:
+        """Wait until it listens.
+
+        Raises:
+            RunError: If it does not.
+        """
+        assert self._process.stdout is not None
+        line = _line_of(self._process, START_S)
+        if not line:
+            self.kill()
+            assert self._process.stderr is not None
+            lines = self._process.stderr.read().decode(errors="replace").strip().splitlines()
+            raise RunError(f"{self.what} did not start: {lines[-1] if lines else 'it printed nothing'}")
+        self.port = int(json.loads(line)["port"])
+
+    def stop(self) -> dict[str, Any]:
+        """End it in order; return what it states at its end, which is nothing if it is gone already."""
+        with contextlib.suppress(ProcessLookupError):
+            self._process.terminate()
+        try:
+            output, _ = self._process.communicate(timeout=_STOP_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return {}
+        lines = output.decode(errors="replace").strip().splitlines()
+        return json.loads(lines[-1]) if lines and lines[-1].startswith("{") else {}
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._process.kill()
+        self._process.wait()
+
+
+def start_tier(settings: TierSettings, folder: Path) -> StartedProcess:
+    """Start the process of a tier.
+
+    Args:
+        settings: What it is.
+        folder: Where its settings are written.
+    """
+    path = folder / f"{settings.name}-{settings.device}.json"
+    replace(settings, ends_with_input=True).write(path)
+    return StartedProcess(f"the tier {settings.name}", "workbench.deploy.tiers.process", [str(path)])
+
+
+def start_link(name: str, link: Link) -> StartedProcess:
+    """Start the process of a link; `name` is for errors."""
+    return StartedProcess(f"the link {name}", "workbench.deploy.tiers.relay", link.words())
+
+
+def _line_of(process: subprocess.Popen[bytes], timeout_s: float) -> bytes:
+    """Return the first line that a process prints; nothing if it ends or the time is over."""
+    assert process.stdout is not None
+    deadline_s = time.monotonic() + timeout_s
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        if not selector.select(max(0.0, deadline_s - time.monotonic())):
+            return b""
+    return process.stdout.readline()

@@ -1,0 +1,211 @@
+"""One tier at work: answers requests itself where it is confident, and sends the others further.
+
+No request that was accepted stays unanswered: where no further tier answers, the tier's own answer is given,
+however unsure; where it has none, the sender is notified and gives its own. Connections are left to
+`transport` and `next_tier`, computing to `stage_model`, the process to `process`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+
+from workbench.deploy.serving.batching import BatchQueue, BatchTimes, measure_batches
+from workbench.deploy.tiers.features import Outgoing, restore
+from workbench.deploy.tiers.frames import Frame, Kind
+from workbench.deploy.tiers.next_tier import NextTier, NotAnsweredError
+from workbench.deploy.tiers.scenes import Scenes
+from workbench.deploy.tiers.settings import TierSettings
+from workbench.deploy.tiers.stage_model import Result, StageModels
+from workbench.deploy.tiers.transport import Connection, Listener
+
+STATUS = (
+    "now_s", "busy_s", "num_requests", "num_answered", "num_sent", "num_fallbacks", "num_failed",
+    "sent_bytes", "num_waiting", "num_refused", "num_masked",
+)  # fmt: skip
+"""What a tier reports when it is probed, in this order, since it was started."""
+_BATCH_S = 1.0
+"""How long a batch may take, which limits its size on slow machines."""
+_EASE = 0.1
+_MISSED = 3
+
+
+class Tier:
+    """One tier; belongs to one event loop."""
+
+    def __init__(self, settings: TierSettings) -> None:
+        """Load its stages and measure them.
+
+        Args:
+            settings: What it is.
+
+        Raises:
+            ValueError: If a graph is not a stage.
+        """
+        self.settings = settings
+        self.counts: Counter[str] = Counter()
+        self._busy_s = 0.0
+        self._is_eased = False
+        self._seen_s: dict[int, float] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._outgoing = Outgoing(settings.features, settings.noise)
+        identity = settings.known_as()
+        heartbeat_s = settings.heartbeat_s if settings.monitoring == "heartbeat" else None
+        self._routes = [
+            NextTier(
+                route, identity=identity, heartbeat_s=heartbeat_s, max_bytes=settings.max_bytes,
+                device=settings.device, on_wrong=lambda reason: self.listener.refused.update([reason]),
+            )
+            for route in settings.routes
+        ]  # fmt: skip
+        self.listener = Listener(
+            self._serve, identity=identity, accepts=settings.accepts, max_bytes=settings.max_bytes
+        )
+        self._models = StageModels(settings.stages, threads=settings.threads)
+        self._queue = BatchQueue(
+            self._models.predict, self._measure(), max_batch=settings.batch, latency_s=_BATCH_S,
+            limit_rows=settings.queue, on_batch=self._count_batch,
+        )  # fmt: skip
+        self._scenes = Scenes(
+            settings.devices, settings.aggregate, patience_s=settings.timeout_s / 2, alive=self._alive,
+            answer=self._answer_scene,
+        )  # fmt: skip
+
+    async def run(self) -> None:
+        """Compute, connect and probe until cancelled."""
+        work = [self._queue.run(), *(route.run() for route in self._routes), self._watch()]
+        tasks = [asyncio.ensure_future(one) for one in work]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            self._queue.close()
+
+    def status(self) -> dict[str, float]:
+        """Return what the tier reports of itself, by the names of `STATUS`."""
+        found = {
+            **self.counts,
+            "now_s": time.monotonic(),
+            "busy_s": self._busy_s,
+            "sent_bytes": sum(route.sent_bytes for route in self._routes),
+            "num_waiting": self._queue.num_waiting + sum(route.num_waiting for route in self._routes),
+            "num_refused": self.listener.refused.total(),
+            "num_masked": self._scenes.num_masked,
+        }
+        return {name: float(found.get(name, 0.0)) for name in STATUS}
+
+    def _measure(self) -> BatchTimes:
+        if not self.settings.stages:
+            return BatchTimes(0.0, 0.0)
+        example = self._models.example()
+        return measure_batches(
+            self._models.predict, example, max_batch=self.settings.batch, latency_s=_BATCH_S
+        )
+
+    def _count_batch(self, num_rows: int, seconds: float) -> None:
+        self._busy_s += seconds
+
+    async def _serve(self, connection: Connection) -> None:
+        devices: set[int] = set()
+        try:
+            while True:
+                frame = await connection.receive()
+                devices.add(frame.sender)
+                self._seen_s[frame.sender] = time.monotonic()
+                if frame.kind is Kind.HEARTBEAT:
+                    values = np.array(list(self.status().values()))
+                    connection.send(Frame(Kind.ALIVE, frame.request, values))
+                elif frame.kind is Kind.REQUEST:
+                    task = asyncio.ensure_future(self._reply(connection, frame))
+                    self._tasks.add(task)
+                    task.add_done_callback(self._tasks.discard)
+                await connection.drain()
+        finally:
+            for device in devices:
+                self._seen_s.pop(device, None)
+            self._scenes.recount()
+
+    async def _reply(self, connection: Connection, frame: Frame) -> None:
+        self.counts["num_requests"] += 1
+        try:
+            if self.settings.devices:
+                found = await self._scenes.add(frame, restore(frame))
+            else:
+                found = await self._answer(frame, restore(frame))
+        except Exception:  # also those of ONNX Runtime, whose errors have no common base class
+            found = Frame(Kind.FAILURE)
+        self.counts["num_failed"] += found.kind is Kind.FAILURE
+        with contextlib.suppress(OSError):
+            connection.send(replace(found, request=frame.request))
+
+    async def _answer_scene(self, frame: Frame, values: np.ndarray, mask: np.ndarray) -> Frame:
+        return await self._answer(frame, values, mask)
+
+    async def _answer(self, frame: Frame, values: np.ndarray, mask: np.ndarray | None = None) -> Frame:
+        """Answer a request here or further on.
+
+        Raises:
+            NotAnsweredError: If neither can be.
+            Exception: What computing raises.
+        """
+        further = self._plan()
+        if further is not None and (self.settings.sends_all or not self._models.can_begin(frame.stage)):
+            try:
+                return await self._send(further, frame, values, frame.stage)
+            except NotAnsweredError:
+                if not self._models.can_begin(frame.stage):
+                    raise
+                self.counts["num_fallbacks"] += 1
+                further = None
+        if not self._models.can_begin(frame.stage):
+            raise NotAnsweredError(f"stage {frame.stage} is not computed here")
+        row = (frame.stage, values, mask, self._is_eased)
+        (result,) = await self._queue.answer([row])
+        assert isinstance(result, Result)
+        if not result.is_final and further is not None:
+            try:
+                return await self._send(further, frame, result.onward, result.stage + 1)
+            except NotAnsweredError:
+                self.counts["num_fallbacks"] += 1
+        if result.probabilities is None:
+            raise NotAnsweredError(f"stage {result.stage} has no exit")
+        self.counts["num_answered"] += 1
+        return Frame(Kind.ANSWER, frame.request, result.probabilities, self.settings.number, result.stage)
+
+    async def _send(self, further: NextTier, frame: Frame, values: np.ndarray, stage: int) -> Frame:
+        """Send a request further; raises NotAnsweredError if it is not answered there."""
+        if further.num_waiting >= self.settings.queue:
+            raise NotAnsweredError(f"{further.route.name} has as many requests as may wait")
+        self.counts["num_sent"] += 1
+        device = self.settings.device if self.settings.number == 0 else frame.sender
+        request = self._outgoing.request(frame.request, values, sender=device, stage=stage)
+        return await further.request(request, timeout_s=self.settings.timeout_s)
+
+    def _plan(self) -> NextTier | None:
+        """Return where requests are sent while the present tiers are alive; None to answer all here."""
+        alive = [route for route in self._routes if route.is_alive]
+        return alive[0] if alive else None
+
+    def _alive(self) -> set[int]:
+        if self.settings.monitoring != "heartbeat":
+            return set(self.settings.devices)
+        limit_s = time.monotonic() - _MISSED * self.settings.heartbeat_s
+        return {one for one in self.settings.devices if self._seen_s.get(one, 0.0) >= limit_s}
+
+    async def _watch(self) -> None:
+        """Follow the load of the next tier, and which devices are alive."""
+        while True:
+            await asyncio.sleep(self.settings.heartbeat_s)
+            self._scenes.recount()
+            further = self._plan()
+            load = 0.0 if further is None else further.load
+            if load > self.settings.busy:
+                self._is_eased = True
+            elif load < self.settings.busy - _EASE:
+                self._is_eased = False
