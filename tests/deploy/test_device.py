@@ -3,31 +3,18 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 from tests.deploy.trained import exported, write_table
+from tests.services.ssh_server import SshServer, find_sshd
 from workbench.cli.entry import group
 from workbench.deploy.card import read_card
 from workbench.deploy.device import measure
 from workbench.errors import ArgumentError, RunError
-
-# Stands for the other machine: runs there are runs here, in another folder.
-SSH = """#!/bin/sh
-echo "ssh $@" >> {log}
-while [ "$1" = -o ] || [ "$1" = -p ]; do shift 2; done
-[ "$1" = board ] || [ "$1" = me@board ] || {{ echo "ssh: Could not resolve hostname" >&2; exit 255; }}
-shift
-cd {home} && exec sh -c "$*"
-"""
-SCP = """#!/bin/sh
-echo "scp $@" >> {log}
-while [ "$1" = -q ] || [ "$1" = -r ]; do shift; done
-while [ "$1" = -o ] || [ "$1" = -P ]; do shift 2; done
-exec cp -r "$1" "${{2#*:}}"
-"""
 
 
 @pytest.fixture
@@ -39,25 +26,22 @@ def bundle(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Programs in the place of ssh and scp, which reach a machine named board; returns their log."""
-    programs, home, log = tmp_path / "programs", tmp_path / "board", tmp_path / "log"
-    for folder in (programs, home):
-        folder.mkdir()
-    for name, text in (("ssh", SSH), ("scp", SCP)):
-        (programs / name).write_text(text.format(log=log, home=home))
-        (programs / name).chmod(0o755)
-    monkeypatch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-    monkeypatch.setenv("TMPDIR", str(home))
-    return log
+def board(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SshServer]:
+    """Another machine, as far as ssh can know."""
+    if find_sshd() is None:
+        pytest.skip("needs sshd (apt-get install openssh-server)")
+    server = SshServer(tmp_path / "ssh")
+    monkeypatch.setenv("PATH", f"{server.programs}{os.pathsep}{os.environ['PATH']}")
+    yield server
+    server.close()
 
 
-def folders_on(board: Path) -> list[Path]:
-    return [path for path in (board.parent / "board").iterdir() if path.is_dir()]
+def folders_on(board: SshServer) -> list[Path]:
+    return [path for path in board.temporary.iterdir() if path.is_dir()]
 
 
-def test_a_model_is_timed_on_several_machines_and_the_card_keeps_each(bundle: Path, board: Path) -> None:
-    words = ["measure", str(bundle), "--device", "here", "--device", "ssh://me@board:2222"]
+def test_a_model_is_timed_on_several_machines_and_the_card_keeps_each(bundle: Path, board: SshServer) -> None:
+    words = ["measure", str(bundle), "--device", "here", "--device", board.address]
     words += ["--python", sys.executable, "--json"]
 
     done = CliRunner().invoke(group, words, standalone_mode=False)
@@ -66,27 +50,30 @@ def test_a_model_is_timed_on_several_machines_and_the_card_keeps_each(bundle: Pa
     assert [one["threads"] for one in timings] == [1, 1]
     assert all(0 < one["p50_s"] <= one["p95_s"] and one["num_calls"] > 0 for one in timings)
     assert all(one["memory_bytes"] > 1_000_000 for one in timings)
-    assert timings[1]["machine"].endswith("(ssh://me@board:2222)")
+    assert timings[1]["machine"].endswith(f"({board.address})")
     assert [one.p50_s for one in read_card(bundle).timings] == [one["p50_s"] for one in timings]
+    assert "Accepted publickey" in board.log.read_text()
     assert folders_on(board) == [], "nothing is left behind"
-    assert "-p 2222 me@board" in board.read_text()
 
     measure(bundle, threads=1)
     assert len(read_card(bundle).timings) == 2, "a machine that is measured again is replaced"
 
 
-def test_a_machine_that_cannot_be_used_is_refused_in_words(bundle: Path, board: Path) -> None:
+def test_a_machine_that_cannot_be_used_is_refused_in_words(bundle: Path, board: SshServer) -> None:
     with pytest.raises(
-        RunError, match=r"nowhere: ssh: Could not resolve hostname\. Check that `ssh .* nowhere`"
+        RunError,
+        match=r"nowhere.invalid: ssh: Could not resolve hostname .*Check that `ssh .* nowhere.invalid`",
     ):
-        measure(bundle, "ssh://nowhere")
+        measure(bundle, "ssh://nowhere.invalid")
     with pytest.raises(
         ArgumentError, match=r"device: 'http://board' is not a device; allowed: here, or ssh://"
     ):
         measure(bundle, "http://board")
     with pytest.raises(ArgumentError, match="is not a device"):
         measure(bundle, "ssh://-oProxyCommand=true")
-    with pytest.raises(RunError, match=r"board: .*no-python"):
-        measure(bundle, "ssh://board", python="no-python")
+    with pytest.raises(RunError, match="no-python"):
+        measure(bundle, board.address, python="no-python")
+    with pytest.raises(RunError, match="Permission denied"):
+        measure(bundle, board.address.replace(board.user, "nobody"))
     assert read_card(bundle).timings == ()
     assert folders_on(board) == []
