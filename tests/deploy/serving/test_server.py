@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from jsonschema import Draft202012Validator
 
+from tests.deploy.trained import exported
 from tests.services.served import (
     Connection,
     Server,
@@ -26,6 +29,7 @@ from tests.services.served import (
 )
 from tests.services.waiting import wait_until
 from workbench.cli.entry import run_command
+from workbench.data.bundled import DigitsOptions
 from workbench.deploy.serving.app import MAX_REQUESTS
 
 ROW: dict[str, Any] = {"age": 3, "animal": "cat", "note": "x", "born": "2020-01-01"}
@@ -368,3 +372,22 @@ def test_what_was_served_is_kept_and_compared_with_the_training_data(
     assert server.stop() == 0
     assert run_command(["drift", str(bundle)]) == 1
     assert "100 rows" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "model", ["tests.deploy.trained:build_own", pytest.param("convnet", marks=pytest.mark.slow)]
+)
+def test_what_an_export_wrote_is_answered_as_its_model_does(model: str, start: Any, tmp_path: Path) -> None:
+    trained, data, _ = exported(tmp_path / "bundle", model, "digits")
+    server = start(tmp_path / "bundle")
+    samples = data.validation.batch(np.arange(3))[0]
+    with torch.no_grad():
+        expected = trained(torch.from_numpy(samples)).softmax(dim=1).numpy()
+    reading = DigitsOptions().reading(seed=0)
+    pixels = np.round(samples * reading.scale + reading.mean)
+
+    answer = server.predict("bundle", *({"inputs": one.tolist()} for one in pixels))
+
+    assert answer.status_code == 200, answer.text
+    found = [list(one["probabilities"].values()) for one in answer.json()["answers"]]
+    assert np.array(found) == pytest.approx(expected, abs=1e-5)
