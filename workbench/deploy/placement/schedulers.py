@@ -8,6 +8,7 @@ SCHEDULERS = Registry(
     "scheduler",
     {
         "end": "workbench.deploy.placement.policies:End",
+        "cloud": "workbench.deploy.placement.policies:Cloud",
         "end-cloud": "workbench.deploy.placement.policies:EndCloud",
         "mapping": "workbench.deploy.placement.policies:Mapping",
         "threshold": "workbench.deploy.placement.policies:Threshold",

@@ -1,7 +1,7 @@
 """The file of tiers: which machines there are, how they are linked, what they run, and what is protected.
 
 Quantities are written with units and kept in plain ones (bytes, bits per second, seconds, watts, joules).
-What follows from the file is left to `prediction`, `simulation` and `workbench.deploy.tiers`.
+What follows from the file is left to `prediction`, `played_queues` and `workbench.deploy.tiers`.
 """
 
 from __future__ import annotations

@@ -1,0 +1,321 @@
+"""The schedulers: where a request is computed, as closed forms expect it and as a simulation plays it.
+
+The first stage is computed where the request begins, except by `cloud`. A request that does not leave at the
+first exit goes on: on its own device, or on a later tier.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import ClassVar, Protocol
+
+import numpy as np
+
+from workbench.deploy.placement.cascade import accuracy_at, exits_at
+from workbench.deploy.placement.flows import Outcome, Route, responses
+from workbench.deploy.placement.played_queues import Requests, ends_at_devices, ends_at_servers
+from workbench.deploy.placement.queues import Wait, bounded_wait, wait_of
+from workbench.deploy.placement.system import System
+
+_WINDOWS = 200
+_HYSTERESIS = 0.9
+"""Share of `busy` below which thresholds are set back."""
+_STEPS = 20
+
+
+class Policy(Protocol):
+    """A scheduler."""
+
+    summary: ClassVar[str]
+
+    def expect(self, system: System) -> Outcome:
+        """Return what closed forms expect of it."""
+        ...
+
+    def play(self, system: System, requests: Requests) -> Outcome:
+        """Return what becomes of drawn requests."""
+        ...
+
+
+class End:
+    """Everything is computed where it begins; what cannot be is answered by the last exit that can."""
+
+    summary = "all on the device"
+
+    def expect(self, system: System) -> Outcome:
+        """Return what closed forms expect of it."""
+        exits = _exits_here(system, system.exits)
+        times_s = system.until_s[0][exits]
+        wait = _wait_of(system.arrivals_per_s, times_s, 1)
+        return _outcome(system, responses([Route(1.0, times_s, (wait,))]), exits, times_s, np.zeros(1), 0, 0)
+
+    def play(self, system: System, requests: Requests) -> Outcome:
+        """Return what becomes of drawn requests."""
+        exits = _exits_here(system, system.exits)[requests.sample]
+        times_s = system.until_s[0][exits]
+        ends = ends_at_devices(requests, times_s)
+        return _played(system, requests, ends, exits, times_s, {})
+
+
+class Cloud:
+    """Everything is sent to the last tier as it is."""
+
+    summary = "all on the last tier"
+
+    def expect(self, system: System) -> Outcome:
+        """Return what closed forms expect of it."""
+        times_s = system.until_s[-1][system.exits]
+        wait = _wait_of(system.total_per_s, times_s, system.counts[-1])
+        fixed_s = times_s + system.mates_s[-1] + system.send_raw_s[-1] + system.back_s[-1]
+        return _outcome(
+            system, responses([Route(1.0, fixed_s, (wait,))]), system.exits, np.zeros(1), times_s,
+            system.raw_bytes[-1], system.raw_j[-1],
+        )  # fmt: skip
+
+    def play(self, system: System, requests: Requests) -> Outcome:
+        """Return what becomes of drawn requests."""
+        exits = system.exits[requests.sample]
+        times_s = system.until_s[-1][exits]
+        ready = requests.arrival_s + system.send_raw_s[-1]
+        ends = ends_at_servers(ready, times_s, system.counts[-1]) + system.mates_s[-1] + system.back_s[-1]
+        return _played(system, requests, ends, exits, np.zeros(len(ends)), {len(system.names) - 1: times_s},
+                       system.raw_bytes[-1], system.raw_j[-1])  # fmt: skip
+
+
+class EndCloud:
+    """What does not leave at the first exit is sent to the last tier, whatever waits there."""
+
+    summary = "first stage on the device, the rest on the last tier"
+
+    def expect(self, system: System) -> Outcome:
+        """Return what closed forms expect of it."""
+        return _expect_sent(system, system.exits)
+
+    def play(self, system: System, requests: Requests) -> Outcome:
+        """Return what becomes of drawn requests."""
+        return _play_sent(system, requests, system.exits[requests.sample])
+
+
+class Threshold:
+    """Like `end-cloud`, but more leaves at the first exit while the last tier is busy."""
+
+    summary = "like end-cloud, with exits that open as the last tier gets busy"
+
+    def expect(self, system: System) -> Outcome:
+        """Return what closed forms expect of it: the balance at which the load is `busy`."""
+        return _expect_sent(system, exits_at(system.evidence, self.balance(system)))
+
+    def balance(self, system: System) -> tuple[float, ...]:
+        """Return the thresholds at which the last tier is not more than `busy`."""
+        for thresholds in _opened(system):
+            exits = exits_at(system.evidence, thresholds)
+            mean_s = float(system.rest_s[-1][exits].mean())
+            if system.total_per_s * mean_s <= system.busy * system.counts[-1]:
+                return thresholds
+        return _opened(system)[-1]
+
+    def play(self, system: System, requests: Requests) -> Outcome:
+        """Return what becomes of drawn requests; the level changes by one step for each window of time."""
+        levels = [exits_at(system.evidence, thresholds) for thresholds in _opened(system)]
+        bounds = np.linspace(0, len(requests.arrival_s), _WINDOWS + 1).astype(int)
+        exits = np.empty(len(requests.arrival_s), dtype=np.int64)
+        level, mean_load = 0, None
+        for first, end in pairwise(bounds):
+            if first == end:
+                continue
+            exits[first:end] = levels[level][requests.sample[first:end]]
+            elapsed_s = max(1e-12, requests.arrival_s[end - 1] - requests.arrival_s[first])
+            load = float(system.rest_s[-1][exits[first:end]].sum()) / elapsed_s / system.counts[-1]
+            mean_load = load if mean_load is None else 0.5 * (mean_load + load)
+            if mean_load > system.busy and level < len(levels) - 1:
+                level, mean_load = level + 1, None
+            elif mean_load is not None and mean_load < _HYSTERESIS * system.busy and level > 0:
+                level, mean_load = level - 1, None
+        return _play_sent(system, requests, exits)
+
+
+class Mapping:
+    """What does not leave at the first exit goes where it is expected to end first, queues included."""
+
+    summary = "each request where it is expected to end first"
+
+    def expect(self, system: System) -> Outcome:
+        """Return what closed forms expect of it, with the last tier as the place to send to."""
+        exits, last = system.exits, len(system.names) - 1
+        goes_on = exits > 0
+        if not system.can_finish_here or not goes_on.any():
+            return _expect_sent(system, exits)
+        here_s = system.rest_s[0][exits[goes_on]]
+        there_s = system.rest_s[last][exits[goes_on]]
+        away_s = float(system.send_s[last] + system.back_s[last] + system.mates_s[last])
+        patience_s = float(here_s.mean() - there_s.mean() - away_s)
+        rate = system.total_per_s * float(goes_on.mean())
+        queue = bounded_wait(rate, float(there_s.mean()), system.counts[last], patience_s)
+        sent = (1.0 - queue.blocked) * float(goes_on.mean())
+        kept = float(goes_on.mean()) - sent
+        first_s = system.stage_s[0, 0]
+        device_s = np.concatenate([[first_s], first_s + here_s])
+        weights = np.array([1.0 - kept, *([kept / len(here_s)] * len(here_s))])
+        line = _weighted_wait(system.arrivals_per_s, device_s, weights)
+        routes = [
+            Route(1.0 - float(goes_on.mean()), np.full(1, first_s), (line,)),
+            Route(kept, first_s + here_s, (line,)),
+            Route(sent, first_s + there_s + away_s, (line, queue)),
+        ]
+        load = dict.fromkeys(system.names, 0.0)
+        load[system.names[0]] = system.arrivals_per_s * float(device_s @ weights)
+        load[system.names[last]] = system.total_per_s * sent * float(there_s.mean()) / system.counts[last]
+        return Outcome(
+            responses(routes), accuracy_at(system.evidence, exits), sent * float(system.sent_bytes[last]),
+            float(device_s @ weights) * system.power[0] + sent * float(system.send_j[last]), load,
+        )  # fmt: skip
+
+    def play(self, system: System, requests: Requests) -> Outcome:
+        """Return what becomes of drawn requests: all tiers that can compute the rest are compared."""
+        exits = system.exits[requests.sample]
+        places = [tier for tier in range(len(system.names)) if np.isfinite(system.rest_s[tier]).all()]
+        ends, where = _map(system, requests, exits, places)
+        device_s = system.stage_s[0, 0] + np.where((where == 0) & (exits > 0), system.rest_s[0][exits], 0.0)
+        device_s = np.where(np.isfinite(device_s), device_s, system.stage_s[0, 0])
+        work = {tier: np.where(where == tier, system.rest_s[tier][exits], 0.0) for tier in places if tier > 0}
+        goes_away = where > 0
+        return _played(
+            system, requests, ends, exits, device_s, work,
+            float(np.where(goes_away, system.sent_bytes[where], 0.0)[requests.counted].mean()),
+            float(np.where(goes_away, system.send_j[where], 0.0)[requests.counted].mean()),
+        )  # fmt: skip
+
+
+def _map(
+    system: System, requests: Requests, exits: np.ndarray, places: Sequence[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return when each request is answered, and the tier that answered it."""
+    first_s = float(system.stage_s[0, 0])
+    device_free = [0.0] * system.counts[0]
+    others = [
+        (tier, float(system.send_s[tier]), float(system.back_s[tier] + system.mates_s[tier]),
+         system.rest_s[tier].tolist(), [0.0] * system.counts[tier])
+        for tier in places if tier > 0
+    ]  # fmt: skip
+    here_s = system.rest_s[0].tolist() if 0 in places else [np.inf] * system.stage_s.shape[1]
+    ends, where = [], []
+    replace = heapq.heapreplace
+    for arrival, device, leaves in zip(
+        requests.arrival_s.tolist(), requests.device.tolist(), exits.tolist(), strict=True
+    ):
+        free = device_free[device]
+        done = (arrival if arrival > free else free) + first_s
+        device_free[device] = done
+        if not leaves:
+            ends.append(done)
+            where.append(0)
+            continue
+        best, chosen, line, busy_until = done + here_s[leaves], 0, None, 0.0
+        for tier, send, back, service, free_s in others:
+            ready = done + send
+            finish = (ready if ready > free_s[0] else free_s[0]) + service[leaves]
+            if finish + back < best:
+                best, chosen, line, busy_until = finish + back, tier, free_s, finish
+        if line is None:
+            device_free[device] = best
+        else:
+            replace(line, busy_until)
+        ends.append(best)
+        where.append(chosen)
+    return np.array(ends), np.array(where)
+
+
+def _opened(system: System) -> list[tuple[float, ...]]:
+    """Return thresholds from those that were chosen down to 0 at the first exit, in steps."""
+    first, *others = system.thresholds
+    confidence = np.sort(system.evidence.confidence[:, 0])
+    below = confidence[confidence < first]
+    if not len(below):
+        return [system.thresholds]
+    lower = np.quantile(below, np.linspace(1.0, 0.0, _STEPS + 1)[1:])
+    return [system.thresholds, *((float(level), *others) for level in lower)]
+
+
+def _exits_here(system: System, exits: np.ndarray) -> np.ndarray:
+    """Return the exits at which samples leave if no other tier takes part."""
+    return np.minimum(exits, int(np.isfinite(system.until_s[0]).sum()) - 1)
+
+
+def _wait_of(arrivals_per_s: float, times_s: np.ndarray, num_servers: int) -> Wait:
+    return _weighted_wait(arrivals_per_s, times_s, np.full(len(times_s), 1 / len(times_s)), num_servers)
+
+
+def _weighted_wait(
+    arrivals_per_s: float, times_s: np.ndarray, weights: np.ndarray, num_servers: int = 1
+) -> Wait:
+    mean_s = float(times_s @ weights)
+    if mean_s <= 0 or arrivals_per_s <= 0:
+        return Wait(0.0, 0.0)
+    variation = max(0.0, float((times_s**2) @ weights) / mean_s**2 - 1.0)
+    return wait_of(arrivals_per_s, mean_s, num_servers, variation=variation)
+
+
+def _expect_sent(system: System, exits: np.ndarray) -> Outcome:
+    goes_on = exits > 0
+    share = float(goes_on.mean())
+    first_s = float(system.stage_s[0, 0])
+    line = wait_of(system.arrivals_per_s, first_s)
+    routes = [Route(1.0 - share, np.full(1, first_s), (line,))]
+    there_s = system.rest_s[-1][exits[goes_on]]
+    if share:
+        queue = _wait_of(system.total_per_s * share, there_s, system.counts[-1])
+        away_s = system.send_s[-1] + system.back_s[-1] + system.mates_s[-1]
+        routes.append(Route(share, first_s + there_s + away_s, (line, queue)))
+    return _outcome(
+        system, responses(routes), exits, np.full(1, first_s), system.rest_s[-1][exits],
+        share * system.sent_bytes[-1], share * system.send_j[-1],
+    )  # fmt: skip
+
+
+def _play_sent(system: System, requests: Requests, exits: np.ndarray) -> Outcome:
+    device_s = np.full(len(exits), system.stage_s[0, 0])
+    ends = ends_at_devices(requests, device_s)
+    goes_on = exits > 0
+    work_s = system.rest_s[-1][exits]
+    away_s = system.mates_s[-1] + system.back_s[-1]
+    ends[goes_on] = away_s + ends_at_servers(
+        ends[goes_on] + system.send_s[-1], work_s[goes_on], system.counts[-1]
+    )
+    share = float(goes_on[requests.counted].mean())
+    return _played(
+        system, requests, ends, exits, device_s, {len(system.names) - 1: work_s},
+        share * system.sent_bytes[-1], share * system.send_j[-1],
+    )  # fmt: skip
+
+
+def _outcome(
+    system: System, response_s: np.ndarray, exits: np.ndarray, device_s: np.ndarray, work_s: np.ndarray,
+    num_bytes: float, joules: float,
+) -> Outcome:  # fmt: skip
+    load = dict.fromkeys(system.names, 0.0)
+    load[system.names[0]] = system.arrivals_per_s * float(device_s.mean())
+    if len(system.names) > 1:
+        load[system.names[-1]] = system.total_per_s * float(work_s.mean()) / system.counts[-1]
+    return Outcome(
+        response_s, accuracy_at(system.evidence, exits), float(num_bytes),
+        float(device_s.mean() * system.power[0] + joules), load,
+    )  # fmt: skip
+
+
+def _played(
+    system: System, requests: Requests, ends: np.ndarray, exits: np.ndarray, device_s: np.ndarray,
+    work: dict[int, np.ndarray], num_bytes: float = 0.0, joules: float = 0.0,
+) -> Outcome:  # fmt: skip
+    kept = requests.counted
+    elapsed_s = float(requests.arrival_s[-1] - requests.arrival_s[kept][0])
+    load = dict.fromkeys(system.names, 0.0)
+    load[system.names[0]] = float(device_s[kept].sum()) / elapsed_s / system.counts[0]
+    for tier, work_s in work.items():
+        load[system.names[tier]] = float(work_s[kept].sum()) / elapsed_s / system.counts[tier]
+    is_correct = system.evidence.is_correct[requests.sample[kept], exits[kept]]
+    return Outcome(
+        (ends - requests.arrival_s)[kept], float(is_correct.mean()), float(num_bytes),
+        float(device_s[kept].mean() * system.power[0] + joules), load,
+    )  # fmt: skip

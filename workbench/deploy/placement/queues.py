@@ -1,0 +1,115 @@
+"""Waiting times of queues in closed form: requests that arrive at random, at one or many equal servers.
+
+Pure mathematics over rates and times in seconds; which queue is where is left to `policies`.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Wait:
+    """How long requests wait before they are served.
+
+    Attributes:
+        probability: Share of the requests that wait at all.
+        mean_s: Mean wait of all requests, infinite where the queue grows without end.
+        blocked: Share of the requests that are sent elsewhere because the queue is full.
+    """
+
+    probability: float
+    mean_s: float
+    blocked: float = 0.0
+
+
+def erlang_c(num_servers: int, offered: float) -> float:
+    """Return the probability that a request waits in an M/M/c queue.
+
+    Args:
+        num_servers: Number of servers.
+        offered: Arrivals per second times the mean service time in seconds.
+
+    Returns:
+        A probability; 1 where the servers cannot keep up.
+
+    Source: Erlang (1917); computed by the recursion of Erlang B, which does not overflow.
+
+    Example:
+        >>> round(erlang_c(1, 0.5), 3)
+        0.5
+    """
+    if offered >= num_servers:
+        return 1.0
+    if offered <= 0:
+        return 0.0
+    inverse = 1.0
+    for number in range(1, num_servers + 1):
+        inverse = 1.0 + inverse * number / offered
+        if math.isinf(inverse):
+            return 0.0
+    blocked = 1.0 / inverse
+    rho = offered / num_servers
+    return blocked / (1.0 - rho * (1.0 - blocked))
+
+
+def wait_of(arrivals_per_s: float, service_s: float, num_servers: int = 1, *, variation: float = 0.0) -> Wait:
+    """Return the wait in a queue with one line and equal servers.
+
+    Exact for M/M/c (`variation` 1) and for one server with any service time; else the approximation of
+    Allen and Cunneen.
+
+    Args:
+        arrivals_per_s: Arrivals per second at all servers together.
+        service_s: Mean service time in seconds.
+        num_servers: Number of servers.
+        variation: Squared coefficient of variation of the service time: 0 where it is constant.
+
+    Source: Pollaczek (1930) and Khinchine (1932); Allen, Probability, Statistics and Queueing Theory (1990).
+
+    Example:
+        >>> wait_of(0.5, 1.0).mean_s
+        0.5
+    """
+    offered = arrivals_per_s * service_s
+    if offered >= num_servers:
+        return Wait(1.0, math.inf)
+    probability = erlang_c(num_servers, offered)
+    mean_s = probability * service_s / (num_servers - offered) * (1.0 + variation) / 2.0
+    return Wait(probability, mean_s)
+
+
+def bounded_wait(arrivals_per_s: float, service_s: float, num_servers: int, longest_s: float) -> Wait:
+    """Return the wait in a queue that requests avoid where they would wait longer than a limit.
+
+    It is M/M/c/K with as many places as are served within the limit. The wait of those that are let in is
+    halved, as it would be for constant service times.
+
+    Args:
+        arrivals_per_s: Arrivals per second, of those that are sent elsewhere, too.
+        service_s: Mean service time in seconds.
+        num_servers: Number of servers.
+        longest_s: The wait from which a request goes elsewhere; negative where none ever waits here.
+
+    Source: Kleinrock, Queueing Systems I (1975), birth-death processes.
+
+    Example:
+        >>> bounded_wait(2.0, 1.0, 1, 0.0).blocked > 0.6
+        True
+    """
+    if longest_s < 0:
+        return Wait(0.0, 0.0, 1.0)
+    places = num_servers + int(min(longest_s * num_servers / service_s, 1_000_000))
+    offered = arrivals_per_s * service_s
+    states = np.arange(1, places + 1)
+    logs = np.concatenate([[0.0], np.cumsum(np.log(offered) - np.log(np.minimum(states, num_servers)))])
+    shares = np.exp(logs - logs.max())
+    shares /= shares.sum()
+    blocked = float(shares[-1])
+    admitted = shares[:-1] / max(1.0 - blocked, 1e-12)
+    ahead = np.arange(places) - num_servers + 1
+    waits_s = np.where(ahead > 0, ahead * service_s / num_servers, 0.0) / 2.0
+    return Wait(float(admitted[ahead > 0].sum()), float(admitted @ waits_s), blocked)
