@@ -116,6 +116,37 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
 }
 """By section, every setting with values that it may have."""
 
+FEDERATED: dict[str, st.SearchStrategy[Any]] = {
+    "clients": st.integers(1, 100),
+    "fraction": st.sampled_from([0.05, 1.0]),
+    "local_epochs": st.integers(1, 5),
+    "partition": st.sampled_from(["iid", {"dirichlet": 0.3}, {"labels": 2}]),
+    "server": st.just("fedyogi"),
+    "server_lr": st.sampled_from(["auto", 0.1]),
+    "server_momentum": st.sampled_from([0.0, 0.5]),
+    "server_second_moment": st.sampled_from([0.9, 0.999]),
+    "server_tau": st.sampled_from([1e-9, 0.1]),
+    "proximal": st.sampled_from([0.0, 0.1]),
+    "aggregation": st.just("mean"),
+    "trim": st.just(0.1),
+    "num_bad": st.just(1),
+    "failures": st.sampled_from([0.0, 0.5]),
+    "stragglers": st.sampled_from([0.0, 0.5]),
+    "secure": st.booleans(),
+}
+"""Every setting of a federation with values that it may have; those of one server and one aggregation."""
+_NOT_FEDERATED = {
+    "training": {
+        "lr_rule", "average_decay", "average_start", "average_lr", "find_unused_parameters",
+        "checkpoint_after", "measure_noise",
+    },
+    "plan": {
+        "strategy", "compile", "loaders", "stages", "exchange", "exchange_rank", "exchange_compression",
+        "exchange_period",
+    },
+    "resources": {"advice", "elastic"},
+}  # fmt: skip
+
 _TOLD = {
     "to": st.none() | st.lists(st.sampled_from(["team", "mail"]), max_size=2, unique=True),
     "at_most": st.integers(1, 50),
@@ -177,6 +208,15 @@ _OBJECTIVES = st.fixed_dictionaries(
 
 
 @st.composite
+def _federations(draw: st.DrawFn) -> dict[str, Any]:
+    needed = {name: FEDERATED[name] for name in ("clients", "server")}
+    # What another aggregation reads is refused.
+    left_out = {*needed, "aggregation", "trim", "num_bad"}
+    optional = {name: drawn for name, drawn in FEDERATED.items() if name not in left_out}
+    return {"federated": draw(st.fixed_dictionaries(needed, optional=optional))}
+
+
+@st.composite
 def experiments(draw: st.DrawFn) -> Experiment:
     """Draw an experiment with a model and data, or with a train function or a command and any space."""
     fields: dict[str, Any] = {
@@ -224,6 +264,10 @@ def experiments(draw: st.DrawFn) -> Experiment:
             "plan": draw(_section("plan")),
             "search": search,
         }
+        if draw(st.integers(0, 3)) == 0:
+            fields |= draw(_federations())
+            for section, unread in _NOT_FEDERATED.items():
+                fields[section] = {key: value for key, value in fields[section].items() if key not in unread}
     try:
         return Experiment(**fields)
     except ExperimentError:  # what a random space may be and an experiment must not

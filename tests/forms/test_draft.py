@@ -10,10 +10,11 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import workbench as wb
-from tests.builders.random_experiments import RULES, SETTINGS, experiments, paths, values
+from tests.builders.random_experiments import FEDERATED, RULES, SETTINGS, experiments, paths, values
 from workbench.errors import DataError, WorkbenchError
 from workbench.experiment import Experiment
 from workbench.experiment.alert_rules import AlertRule
+from workbench.experiment.federated import Federated
 from workbench.experiment.setting_types import Section
 from workbench.forms import Draft
 from workbench.forms.presets import preset_path
@@ -74,6 +75,7 @@ def test_experiments_are_drawn_with_every_setting_that_there_is() -> None:
         section = Experiment.model_fields[name].annotation
         assert issubclass(section, Section)
         assert drawn.keys() == section.model_fields.keys(), name
+    assert FEDERATED.keys() == Federated.model_fields.keys()
     rules = {
         get_args(rule.model_fields["on"].annotation)[0]: rule.model_fields.keys() - {"on"}
         for rule in get_args(get_args(AlertRule)[0])
@@ -87,6 +89,7 @@ def test_experiments_are_drawn_with_every_setting_that_there_is() -> None:
         "command",
         "step",
         "advise",
+        "federated",
         "loss",
         "metrics",
         "objectives",

@@ -182,6 +182,11 @@ def check_advisable(experiment: Experiment) -> None:
             next_step="Write advise: {batch: NAME} with the parameter that is its batch, and have it report "
             "samples_per_s or steps_per_s.",
         )
+    if experiment.federated is not None:
+        raise ExperimentError(
+            "the steps of clients are not measured, so no plan can be advised", field="federated",
+            next_step="Choose plan.workers by hand: clients of a round are divided among the workers.",
+        )  # fmt: skip
     if fitted_of(experiment, drawn_params(experiment)) is not None:
         raise ExperimentError(
             "the advisor cannot measure a model that is fitted to all samples at once: it makes no steps",

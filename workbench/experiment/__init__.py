@@ -33,6 +33,7 @@ from workbench.experiment.alert_rules import AlertRule
 from workbench.experiment.aliases import resolve_aliases
 from workbench.experiment.command import parse_command
 from workbench.experiment.components import Component
+from workbench.experiment.federated import Federated, check_federated
 from workbench.experiment.goals import Constraint, Objective
 from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.naming import check_name
@@ -135,6 +136,11 @@ class Experiment(BaseModel):
     search: Space = Field(default_factory=lambda: Space({}), description="Parameters, by name.")
     training: Training = Field(default_factory=lambda: Training())
     plan: PlanSettings = Field(default_factory=lambda: PlanSettings())
+    federated: Federated | None = Field(
+        default=None,
+        description="Train the model in rounds on clients that keep their samples: {clients: 100, "
+        "fraction: 0.1}; training.epochs is the number of rounds.",
+    )
     budget: Budget = Field(default_factory=lambda: Budget())
     sampler: Sampler = Field(default_factory=lambda: Sampler())
     early_stop: EarlyStop = Field(default_factory=lambda: EarlyStop())
@@ -172,6 +178,7 @@ class Experiment(BaseModel):
         check_searched_fields(self)
         is_endless = self.max_configurations() is None and not _enumerates_grid(self.sampler)
         self.confirm.check(repeats=self.repeats, num_objectives=len(self.objectives), is_endless=is_endless)
+        check_federated(self)
         return self
 
     @model_serializer(mode="wrap")

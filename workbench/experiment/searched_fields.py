@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, JsonValue, ValidationError
 
 from workbench.errors import ExperimentError
+from workbench.experiment.federated import is_federated_setting
 from workbench.experiment.plan_settings import PlanSettings
 from workbench.experiment.refusals import refusal
 from workbench.experiment.sections import Training
@@ -27,7 +28,8 @@ _MANY = 1000
 
 def is_setting(name: str) -> bool:
     """Return whether a parameter replaces a setting, or an option of one; others belong to the model."""
-    return name in Training.model_fields or name in PlanSettings.model_fields or option_of(name) is not None
+    is_whole = name in Training.model_fields or name in PlanSettings.model_fields
+    return is_whole or option_of(name) is not None or is_federated_setting(name)
 
 
 def option_of(name: str) -> tuple[str, str] | None:

@@ -76,7 +76,8 @@ def reported_of_document(document: Mapping[str, Any]) -> list[str]:
             named.append(Component.model_validate(item).short_name)
         except (WorkbenchError, ValueError):
             continue
-    return reported_metrics(named, task_of_document(document))
+    is_federated = document.get("federated") is not None
+    return reported_metrics(named, task_of_document(document), is_federated=is_federated)
 
 
 def add_condition(document: Document, touched: Collection[str]) -> None:

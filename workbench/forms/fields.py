@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from workbench.errors import WorkbenchError
 from workbench.experiment import Experiment
 from workbench.experiment.alert_rules import RULES
+from workbench.experiment.federated import Federated
 from workbench.experiment.goals import Constraint, Objective
 from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.own_advice import OwnAdvice
@@ -29,8 +30,8 @@ from workbench.forms.protocol import FieldKind, FormField, ItemList, NamedChoice
 from workbench.runs.descriptions import plain
 
 _SECTIONS: dict[str, type[BaseModel]] = {
-    "training": Training, "plan": PlanSettings, "budget": Budget, "early_stop": EarlyStop,
-    "confirm": Confirm, "sampler": Sampler, "resources": Resources,
+    "training": Training, "plan": PlanSettings, "federated": Federated, "budget": Budget,
+    "early_stop": EarlyStop, "confirm": Confirm, "sampler": Sampler, "resources": Resources,
 }  # fmt: skip
 _LISTS: dict[str, type[BaseModel]] = {"objectives": Objective, "constraints": Constraint}
 _OF_COMMANDS = ("command", "step", "resources.stop_grace", "resources.max_log_size")
@@ -131,6 +132,12 @@ def _of_command(field: FormField, document: Document) -> FormField:
     return field.model_copy(update={"applies": field.is_written or document.get("command") is not None})
 
 
+def _of_federation(field: FormField, document: Document) -> FormField:
+    """Return a field that only a federation reads; its number of clients is what makes one."""
+    applies = field.path == "federated.clients" or document.get("federated") is not None
+    return field.model_copy(update={"applies": applies})
+
+
 def _fields(document: Document, name: str, kind: type[BaseModel]) -> Fields:
     written = document.get(name)
     if name == "sampler" and isinstance(written, str):
@@ -139,6 +146,8 @@ def _fields(document: Document, name: str, kind: type[BaseModel]) -> Fields:
     if name == "early_stop":
         pruner = written.get("pruner", "none") if isinstance(written, Mapping) else "none"
         return [_applying(field, pruner, document.get("train") is not None) for field in fields]
+    if name == "federated":
+        return [_of_federation(field, document) for field in fields]
     if name == "resources":
         return [_of_command(field, document) if field.path in _OF_COMMANDS else field for field in fields]
     return fields

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment, Training
+from workbench.experiment.federated import PREFIX, default_server_lr, is_federated_setting
 from workbench.experiment.pretrained import LowRankAdapter
 from workbench.experiment.searched_fields import option_of
 from workbench.models.configurations import configuration_type
@@ -72,6 +73,8 @@ def _default(experiment: Experiment, settings: TrialSettings | None, name: str) 
         return {name: getattr(settings.plan, name)}
     if name in Training.model_fields:
         return {name: getattr(settings.training, name)}
+    if is_federated_setting(name):
+        return _of_federation(settings, name)
     if (place := option_of(name)) is not None:
         return _option(settings.training, *place)
     component = experiment.trained
@@ -80,6 +83,17 @@ def _default(experiment: Experiment, settings: TrialSettings | None, name: str) 
         return {}
     field = configuration_type(component.name).model_fields.get(name)
     return {} if field is None or field.is_required() else {name: field.default}
+
+
+def _of_federation(settings: TrialSettings, name: str) -> dict[str, JsonValue]:
+    """Return the default of a setting of the federation; empty for an option of one."""
+    setting = name.removeprefix(PREFIX)
+    if "." in setting:
+        return {}
+    value = getattr(settings.federated, setting)
+    if setting == "server_lr" and settings.federated is not None and value == "auto":
+        value = default_server_lr(settings.federated.server)
+    return {name: value}
 
 
 def _option(training: Training, setting: str, option: str) -> dict[str, JsonValue]:

@@ -6,6 +6,7 @@ Searched names replace the fields of `training` and `plan`; the others belong to
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -14,6 +15,7 @@ from pydantic import JsonValue, ValidationError
 
 from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment, PlanSettings, Training
+from workbench.experiment.federated import Federated, federated_with
 from workbench.experiment.refusals import refusal
 from workbench.experiment.schedules import check_averaging, check_schedule
 from workbench.experiment.searched_fields import is_setting, option_of, with_options
@@ -48,6 +50,8 @@ class TrialSettings:
         lr: Peak learning rate at the global batch in use; with adascale while the noise is not known.
         warmup_epochs: Epochs of warm-up.
         model: Values that belong to the model.
+        federated: How clients train it in rounds; None where its workers share every step. The global batch
+            of the plan is then what all workers take at once, each for a client of its own.
     """
 
     training: Training
@@ -55,11 +59,17 @@ class TrialSettings:
     lr: float
     warmup_epochs: float
     model: dict[str, JsonValue]
+    federated: Federated | None = None
+
+    @property
+    def step_batch(self) -> int:
+        """Samples of an optimizer step: those of all replicas, or of a client alone."""
+        return _step_batch(self.plan, self.federated)
 
     @property
     def follows_noise(self) -> bool:
         """Whether the learning rate follows the noise of the gradients during the training."""
-        return _rule(self.training, self.plan.global_batch) == "adascale"
+        return _rule(self.training, self.step_batch) == "adascale"
 
     def peak_lr(self, noise_scale: float | None) -> float:
         """Return the peak learning rate at the global batch in use.
@@ -67,7 +77,7 @@ class TrialSettings:
         Args:
             noise_scale: The gradient noise scale in samples; None where it is not estimable (yet).
         """
-        return _peak_lr(self.training, self.plan.global_batch, noise_scale)
+        return _peak_lr(self.training, self.step_batch, noise_scale)
 
     def warmup_steps(self, steps_per_epoch: int) -> int:
         """Return the steps of the warm-up."""
@@ -149,15 +159,21 @@ def resolve(
     training = _override(experiment.training, "training", params)
     check_schedule(training)
     check_averaging(training)
+    federated = federated_with(experiment, params)
+    written = _override(experiment.plan, "plan", params).decided | decided
     plan = resolve_plan(
         training,
-        _override(experiment.plan, "plan", params).decided | decided,
+        # A client is trained by one worker, whose steps no other worker shares.
+        written if federated is None else written | PartialPlan.of(workers=1),
         num_train_samples=num_train_samples,
         hardware=hardware,
         params=params,
     )
-    lr = _peak_lr(training, plan.global_batch, None)
-    if _rule(training, plan.global_batch) == "adascale" and not training.measure_noise:
+    if federated is not None:
+        plan = dataclasses.replace(plan, workers=written.workers or 1)
+    batch = _step_batch(plan, federated)
+    lr = _peak_lr(training, batch, None)
+    if _rule(training, batch) == "adascale" and not training.measure_noise:
         raise ExperimentError(
             "adascale follows the noise of the gradients, which is not measured",
             field=field_of("training", "lr_rule", params),
@@ -167,9 +183,14 @@ def resolve(
         training=training,
         plan=plan,
         lr=lr,
-        warmup_epochs=_warmup_epochs(training, plan.global_batch, goes_up=lr > reference_lr(training)),
+        warmup_epochs=_warmup_epochs(training, batch, goes_up=lr > reference_lr(training)),
         model=model_values(experiment, params),
+        federated=federated,
     )
+
+
+def _step_batch(plan: Plan, federated: Federated | None) -> int:
+    return plan.global_batch if federated is None else plan.micro_batch * plan.accumulation
 
 
 def reference_lr(training: Training) -> float:

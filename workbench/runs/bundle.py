@@ -174,8 +174,10 @@ def narrow(experiment: Experiment, trial: Trial) -> Experiment:
     plan = dict(trial.plan.only(fixed).values)
     document["plan"] = {**document.get("plan", {}), **plan}
     if trains_model and trial.plan.global_batch is not None and "global_batch" not in trial.params:
-        training = document.get("training", {})
-        document["training"] = {**training, "global_batch": trial.plan.global_batch}
+        training, batch = document.get("training", {}), trial.plan.global_batch
+        if experiment.federated is not None:  # each worker takes the batch of a client of its own
+            batch //= trial.plan.workers or 1
+        document["training"] = {**training, "global_batch": batch}
     return Experiment(**document).with_payloads(experiment.payloads())
 
 

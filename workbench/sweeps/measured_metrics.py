@@ -8,6 +8,7 @@ from __future__ import annotations
 from workbench.data import task_of
 from workbench.errors import ExperimentError
 from workbench.experiment import Component, Experiment
+from workbench.experiment.federated import client_metrics
 from workbench.experiment.schedules import followed_metric
 from workbench.models import LOSSES, METRICS, Task, default_metrics, fits_task
 from workbench.models.configurations import FittedConfiguration, configuration_type
@@ -63,10 +64,17 @@ def check_what_is_reported(experiment: Experiment) -> None:
     assert model is not None
     assert experiment.data is not None
     task = task_of(experiment.data)
-    reported = reported_metrics([metric.short_name for metric in experiment.own_metrics], task)
+    is_federated = experiment.federated is not None
+    named = [metric.short_name for metric in experiment.own_metrics]
+    reported = reported_metrics(named, task, is_federated=is_federated)
     is_fitted = is_from_library(model) or (
         not model.is_reference and issubclass(configuration_type(model.name), FittedConfiguration)
     )
+    if is_fitted and is_federated:
+        raise ExperimentError(
+            "a model that is fitted to all samples at once makes no steps on clients", field="federated",
+            next_step="Remove it, or name a model that is trained by steps.",
+        )  # fmt: skip
     if is_fitted:
         reported.remove("train_loss")
     wanted = [(f"objectives.{index}.metric", item.metric) for index, item in enumerate(experiment.objectives)]
@@ -81,12 +89,14 @@ def check_what_is_reported(experiment: Experiment) -> None:
             raise unknown(field, f"nothing reports {metric!r}{because}", reported)
 
 
-def reported_metrics(named: list[str], task: Task | None) -> list[str]:
+def reported_metrics(named: list[str], task: Task | None, *, is_federated: bool = False) -> list[str]:
     """Return the metrics that the training loop reports.
 
     Args:
         named: The metrics that the experiment names; without any, those that are usual for the task.
         task: The task of the data; None if it is unknown, for which every known metric is returned.
+        is_federated: Whether clients train the model.
     """
     usual = METRICS.names() if task is None else default_metrics(task)
-    return [*LOOP_METRICS, *(f"val_{name}" for name in named or usual)]
+    found = [*LOOP_METRICS, *(f"val_{name}" for name in named or usual)]
+    return found + (client_metrics(named or usual) if is_federated else [])

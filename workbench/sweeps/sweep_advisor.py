@@ -212,7 +212,7 @@ def is_wanted(experiment: Experiment) -> bool:
     resources = experiment.resources
     if wish == "never" or not experiment.trains_model or resources.elastic or resources.autoscaling:
         return False
-    if fitted_of(experiment, drawn_params(experiment)) is not None:
+    if experiment.federated is not None or fitted_of(experiment, drawn_params(experiment)) is not None:
         return False
     is_open = any(_is_open(experiment, {}, name) for name in PLAN_DIMENSIONS)
     return is_open and (wish == "always" or (time_s is not None and time_s >= LONG_RUN_S))

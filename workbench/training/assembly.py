@@ -40,6 +40,7 @@ from workbench.strategies.strategy import StepSettings, Strategy, Worker
 from workbench.strategies.weight_mean import EqualMean, MovingMean, WeightMean
 from workbench.training.loaders import Loaders
 from workbench.training.loading import load_trial_data
+from workbench.training.objectives import check_objectives
 from workbench.training.optimizers import optimizer_factory
 from workbench.training.parameter_groups import freeze, grouped
 from workbench.training.schedules import ConstantAtTheEnd, Length, Schedule, schedule_of
@@ -179,7 +180,9 @@ def _schedule(
     worker: Worker,
 ) -> Schedule:
     training = settings.training
-    steps_per_epoch = num_batches(num_samples, settings.plan.global_batch)
+    # In a federation the rate changes with the rounds: each client takes another number of steps.
+    is_federated = settings.federated is not None
+    steps_per_epoch = 1 if is_federated else num_batches(num_samples, settings.plan.global_batch)
     total_steps = steps_per_epoch * training.epochs
     length = Length(
         total_steps,
@@ -297,7 +300,11 @@ def _build_own_steps(experiment: Experiment, owner: Any, settings: TrialSettings
 
 
 def strategy_of(experiment: Experiment, name: str) -> type[Strategy]:
-    """Return the class of a strategy by its name, or what makes the own steps of an experiment."""
+    """Return the class of a strategy by its name, or what makes own steps or those of clients."""
+    if experiment.federated is not None:
+        from workbench.strategies.client_steps import ClientSteps
+
+        return ClientSteps
     if not experiment.makes_own_steps:
         return STRATEGIES.load(name, field="plan.strategy")
     from workbench.strategies.phases import Phased
@@ -346,7 +353,7 @@ def metrics_of(
         ExperimentError: If an objective or a constraint names nothing that is measured.
     """
     metrics = _metrics_of(experiment, datasets, model)
-    _check_objectives(experiment, metrics)
+    check_objectives(experiment, metrics)
     return metrics
 
 
@@ -375,20 +382,6 @@ def _function(component: Component | None, field: str) -> Any:
             f"{component.name} takes no options", field=field, next_step="Remove them, or name a function."
         )
     return functools.partial(found, **component.options)
-
-
-def _check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -> None:
-    """Refuse objectives and constraints that name nothing that is measured."""
-    known = ["train_loss", *(f"val_{name}" for name in metrics)]
-    for section, items in (("objectives", experiment.objectives), ("constraints", experiment.constraints)):
-        for index, item in enumerate(items):
-            if item.metric not in known:
-                raise ExperimentError(
-                    f"{item.metric!r} is not measured",
-                    field=f"{section}.{index}.metric",
-                    allowed=known,
-                    next_step="Choose one of these, or add the metric to `metrics`.",
-                )
 
 
 def _seed(seed: int) -> None:

@@ -56,6 +56,11 @@ def fit(task: TrialTask, report: Report) -> Outcome:
         raise ExperimentError(
             "a model that is fitted to all samples at once has one worker", field="plan.workers", allowed="1"
         )
+    if task.experiment.federated is not None:
+        raise ExperimentError(
+            "a model that is fitted to all samples at once makes no steps on clients", field="federated",
+            next_step="Remove it, or name a model that is trained by steps.",
+        )  # fmt: skip
     configuration = fitted_of(task.experiment, task.params, loads_code=True)
     assert configuration is not None
     datasets = load_trial_data(task.run_id, task.experiment, task.seed)

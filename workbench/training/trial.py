@@ -44,6 +44,8 @@ def run_trial(task: TrialTask, report: Report, should_stop: Callable[[], bool] =
             from workbench.training.functions import run_function as run
         elif fitted_of(task.experiment, task.params, loads_code=True) is not None:
             from workbench.training.fitting import fit as run
+        elif task.experiment.federated is not None:
+            from workbench.training.federation import federate as run
         else:
             from workbench.training.loop import train as run
         outcome = run(dataclasses.replace(task, reported=journal.values), journal)

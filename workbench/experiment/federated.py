@@ -1,0 +1,295 @@
+"""The `federated` section: a trial whose clients keep their samples, and a server that sees their weights.
+
+It states what is allowed and what excludes each other; `federated.<setting>` in the search space stands for a
+setting. Who holds what, and what a server does, is left to `workbench.federated`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, JsonValue, PositiveFloat, ValidationError, model_validator
+from typing_extensions import Self
+
+from workbench.errors import ExperimentError
+from workbench.experiment.refusals import refusal
+from workbench.experiment.setting_types import Auto, Epochs, PositiveInt, Section
+from workbench.plan import PlanValue
+
+if TYPE_CHECKING:
+    from workbench.experiment import Experiment
+
+PREFIX = "federated."
+ServerRule = Literal["fedavg", "fedavgm", "fedadagrad", "fedadam", "fedyogi"]
+ADAPTIVE: tuple[ServerRule, ...] = ("fedadagrad", "fedadam", "fedyogi")
+BYTES_METRIC = "bytes_per_client"
+"""What each client has received and sent so far, on average, in bytes."""
+SPREADS = ("min", "max", "std")
+"""What is reported of the values of a metric over the clients."""
+_Part = Annotated[float, Field(ge=0, lt=1)]
+_MANY = 1000
+
+# Which servers or aggregations read a setting; the others would ignore it.
+_READ_BY: dict[str, tuple[str, tuple[str, ...]]] = {
+    "server_momentum": ("server", ("fedavgm", *ADAPTIVE)),
+    "server_second_moment": ("server", ("fedadam", "fedyogi")),
+    "server_tau": ("server", ADAPTIVE),
+    "trim": ("aggregation", ("trimmed_mean",)),
+    "num_bad": ("aggregation", ("krum",)),
+}
+_OF_OPTIMIZER_STEPS = {
+    "average_decay": "the server's rule takes the place of means of weights",
+    "average_start": "the server's rule takes the place of means of weights",
+    "average_lr": "the server's rule takes the place of means of weights",
+    "measure_noise": "the noise of gradients is not measured on clients",
+    "find_unused_parameters": "each client is trained by a single worker",
+    "checkpoint_after": "checkpoints are written between rounds",
+}
+# What a plan may hold by dimension, and why nothing else.
+_PLAN: dict[str, tuple[tuple[PlanValue, ...], str]] = {
+    "strategy": (("single",), "each client is trained by a single worker"),
+    "stages": ((1,), "each client is trained by a single worker"),
+    "exchange": (("allreduce",), "workers exchange the weights of clients, not gradients"),
+    "compile": (("none",), "the weights change with each client"),
+    "loaders": ((0,), "clients are too small to be read ahead"),
+}
+
+
+class Partition(Section):
+    """How the samples are divided among the clients; exactly one of these."""
+
+    dirichlet: PositiveFloat | None = Field(
+        default=None, description="Shares of each class from a Dirichlet distribution; 0.1 is very uneven."
+    )
+    labels: PositiveInt | None = Field(default=None, description="Number of classes that each client has.")
+
+    @model_validator(mode="after")
+    def _one(self) -> Self:
+        if (self.dirichlet is None) == (self.labels is None):
+            raise ExperimentError("needs exactly one way", allowed="iid, {dirichlet: 0.3} or {labels: 2}")
+        return self
+
+
+def _refuse_other_words(given: Any) -> Any:
+    if isinstance(given, str) and given != "iid":
+        raise ExperimentError(
+            f"{given!r} is not a way to divide samples", allowed="iid, {dirichlet: 0.3} or {labels: 2}"
+        )
+    return given
+
+
+class Federated(Section):
+    """Rounds of training on clients that keep their samples; an epoch of the trial is one round."""
+
+    clients: PositiveInt = Field(
+        description="Number of clients, among which the training samples are divided."
+    )
+    fraction: Annotated[float, Field(gt=0, le=1)] = Field(
+        default=0.1, description="Share of the clients that takes part in a round; at least one does."
+    )
+    local_epochs: Epochs = Field(default=1, description="Passes of a client over its own samples in a round.")
+    partition: Annotated[Literal["iid"] | Partition, BeforeValidator(_refuse_other_words)] = Field(
+        default="iid",
+        description="How samples are divided: iid, {dirichlet: 0.3} by class, or {labels: 2} classes each.",
+    )
+    server: ServerRule = Field(default="fedavg", description="What the server does with the mean change.")
+    server_lr: PositiveFloat | Auto = Field(
+        default="auto",
+        title="Server's learning rate",
+        description="The server's rate; auto: 1 for fedavg and fedavgm, else 0.01.",
+    )
+    server_momentum: _Part = Field(default=0.9, description="Decay of the server's mean change.")
+    server_second_moment: _Part = Field(
+        default=0.99, description="Decay of the server's mean square; of fedadam and fedyogi."
+    )
+    server_tau: PositiveFloat = Field(
+        default=1e-3, description="How little adaptive servers adapt: added to the root of the mean square."
+    )
+    proximal: float = Field(
+        default=0.0, ge=0,
+        description="Weight of the distance to the round's weights in each client's loss (FedProx).",
+    )  # fmt: skip
+    aggregation: Literal["mean", "trimmed_mean", "krum"] = Field(
+        default="mean",
+        description="The mean by numbers of samples, or one that resists bad clients: trimmed_mean or krum.",
+    )
+    trim: Annotated[float, Field(ge=0, lt=0.5)] = Field(
+        default=0.1, description="Share of the clients that trimmed_mean leaves out at each end."
+    )
+    num_bad: PositiveInt = Field(
+        default=1, title="Bad clients", description="How many bad clients in a round krum expects."
+    )
+    failures: _Part = Field(
+        default=0.0, description="Probability that nothing of a client that takes part reaches the server."
+    )
+    stragglers: _Part = Field(
+        default=0.0, description="Probability that a client completes only a part of its local training."
+    )
+    secure: bool = Field(
+        default=False,
+        description="Add up changes under pairwise masks, so that the server learns the sum only.",
+    )
+
+
+def client_metrics(measured: Iterable[str]) -> list[str]:
+    """Return the names of what only a federation reports.
+
+    Args:
+        measured: Names of metrics of the validation samples; of the loss the spread counts only where it is
+            the only one.
+    """
+    names = [name for name in measured if name != "loss"] or ["loss"]
+    return [BYTES_METRIC, *(f"val_{name}_client_{kind}" for name in names for kind in SPREADS)]
+
+
+def default_server_lr(rule: ServerRule) -> float:
+    """Return the usual rate of a server: 1 keeps the mean of the clients; adaptive ones take small steps."""
+    return 0.01 if rule in ADAPTIVE else 1.0
+
+
+def is_federated_setting(name: str) -> bool:
+    """Return whether a parameter stands for a setting of the section `federated`."""
+    return name.startswith(PREFIX)
+
+
+def federated_with(experiment: Experiment, params: Mapping[str, JsonValue]) -> Federated | None:
+    """Return the section with the searched values of one configuration in their places.
+
+    Args:
+        experiment: The experiment.
+        params: The configuration of the trial.
+
+    Returns:
+        The section; None where the experiment is not federated.
+
+    Raises:
+        ExperimentError: If the result is refused.
+    """
+    if experiment.federated is None:
+        return None
+    searched = {name: value for name, value in params.items() if is_federated_setting(name)}
+    if not searched:
+        return experiment.federated
+    found = _with_values(experiment.federated, searched)
+    _check_robust(found, params)
+    return found
+
+
+def check_federated(experiment: Experiment) -> None:
+    """Check that a federation is trained as one, and every value that its settings may take.
+
+    Raises:
+        ExperimentError: If a setting would be ignored, or a value is refused.
+    """
+    searched = {name: item for name, item in experiment.search.root.items() if is_federated_setting(name)}
+    federated = experiment.federated
+    if federated is None:
+        if searched and experiment.trains_model:
+            raise ExperimentError(
+                "the experiment is not federated", field=f"search.{next(iter(searched))}",
+                next_step="Add a section federated, or remove the parameter.",
+            )  # fmt: skip
+        return
+    if experiment.model is None:
+        raise ExperimentError(
+            "only a model is trained by clients", field="federated",
+            next_step="Remove it, or name a model and data.",
+        )  # fmt: skip
+    _check_searched(federated, searched)
+    _check_training(experiment)
+    _check_plan(experiment)
+    _check_what_is_read(federated, set(searched))
+    _check_robust(federated, {})
+
+
+def _with_values(federated: Federated, values: Mapping[str, Any]) -> Federated:
+    written: dict[str, Any] = federated.model_dump(mode="json")
+    for name, value in values.items():
+        setting, _, option = name.removeprefix(PREFIX).partition(".")
+        written[setting] = {option: value} if option else value
+    try:
+        return Federated.model_validate(written)
+    except ValidationError as error:
+        found = refusal(error)
+        name = next(iter(values))
+        raise ExperimentError(
+            f"{values[name]!r} is not a value of {name}" if len(values) == 1 else found.problem,
+            field=f"search.{name}" if len(values) == 1 else f"federated.{found.field}",
+            allowed=found.allowed or found.problem, next_step=found.next_step,
+        ) from error  # fmt: skip
+
+
+def _check_searched(federated: Federated, searched: Mapping[str, Any]) -> None:
+    for name, domain in searched.items():
+        setting = name.removeprefix(PREFIX).partition(".")[0]
+        if setting in federated.model_fields_set:
+            raise ExperimentError(
+                f"federated.{setting} is set and also searched", field=f"search.{name}",
+                next_step="Remove one of the two.",
+            )  # fmt: skip
+        values = domain.values()
+        ends = [getattr(domain, "low", None), getattr(domain, "high", None)]
+        for value in ends if values is None or len(values) > _MANY else values:
+            _with_values(federated, {name: value})
+
+
+def _check_training(experiment: Experiment) -> None:
+    given = experiment.training.model_fields_set
+    for name, reason in _OF_OPTIMIZER_STEPS.items():
+        for section, names in (("search", experiment.search.root), ("training", given)):
+            if name in names:
+                raise ExperimentError(
+                    reason, field=f"{section}.{name}", next_step="Remove it, or the section federated."
+                )
+    rules = experiment.search.root.get("lr_rule")
+    if "adascale" in ([experiment.training.lr_rule] if rules is None else rules.values() or []):
+        raise ExperimentError(
+            "the noise of gradients is not measured on clients",
+            field="training.lr_rule" if rules is None else "search.lr_rule",
+            allowed="auto, constant, linear, sqrt, legw",
+        )
+    if experiment.resources.elastic:
+        raise ExperimentError(
+            "more workers do not divide the steps of a client", field="resources.elastic",
+            allowed="false here", next_step="Set plan.workers instead.",
+        )  # fmt: skip
+    if experiment.resources.advice == "always":
+        raise ExperimentError(
+            "plans of a federation are not measured", field="resources.advice", allowed="auto, never"
+        )
+
+
+def _check_plan(experiment: Experiment) -> None:
+    for name, (allowed, reason) in _PLAN.items():
+        searched, written = experiment.search.root.get(name), experiment.plan.decided.get(name)
+        values = [written] if searched is None else searched.values() or []
+        if any(value not in (None, *allowed) for value in values):
+            raise ExperimentError(
+                reason, field=f"{'plan' if searched is None else 'search'}.{name}",
+                allowed=["auto", *(str(value) for value in allowed)],
+                next_step="Remove it, or the section federated.",
+            )  # fmt: skip
+
+
+def _check_what_is_read(federated: Federated, searched: set[str]) -> None:
+    """Refuse settings that the server or the aggregation that is named does not read."""
+    for name, (chooser, readers) in _READ_BY.items():
+        given = PREFIX + name in searched or name in federated.model_fields_set
+        if given and PREFIX + chooser not in searched and getattr(federated, chooser) not in readers:
+            raise ExperimentError(
+                f"{getattr(federated, chooser)} does not read it",
+                field=f"search.{PREFIX}{name}" if PREFIX + name in searched else PREFIX + name,
+                next_step=f"Remove it, or set federated.{chooser} to {' or '.join(readers)}.",
+            )
+
+
+def _check_robust(federated: Federated, params: Mapping[str, Any]) -> None:
+    if federated.secure and federated.aggregation != "mean":
+        name = "federated.aggregation"
+        raise ExperimentError(
+            f"{federated.aggregation} compares single clients, which secure aggregation hides",
+            field=f"search.{name}" if name in params else name,
+            allowed="mean with federated.secure",
+            next_step="Set one of the two to its default.",
+        )

@@ -1,0 +1,244 @@
+"""One round of a federation on the workers of a trial: clients trained, their changes aggregated and applied.
+
+The clients of a round are dealt to the workers in turn. Every worker receives what all clients send, in the
+order of the clients, and computes the server's step itself: so the result is the same, bit for bit, on any
+number of workers, and no worker has to be sent the new weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.data.draws import seed_generators, seed_of
+from workbench.experiment.federated import Federated, default_server_lr
+from workbench.federated import masks
+from workbench.federated.aggregation import krum, trimmed_mean, weighted_mean
+from workbench.federated.participation import Participation, draw_round
+from workbench.federated.server_rules import Server
+from workbench.strategies.client_steps import ClientSteps
+from workbench.training.assembly import Parts
+from workbench.training.clients import Clients
+from workbench.training.source import WorkerBatch
+
+_FLOAT_BYTES, _FIXED_BYTES = 4, 8
+
+
+@dataclass(frozen=True)
+class Update:
+    """What one client sends, and what it measured."""
+
+    participation: Participation
+    weights: np.ndarray
+    num_samples: int
+    loss_sum: float
+    num_trained: int
+
+
+@dataclass(frozen=True)
+class RoundResult:
+    """What happened in one round.
+
+    Attributes:
+        mean_loss: Over the samples that clients trained on; None where no client finished.
+        num_trained: Samples that they trained on, counted once per pass.
+        num_bytes: What clients received and sent.
+    """
+
+    mean_loss: float | None
+    num_trained: int
+    num_bytes: int
+
+
+class Rounds:
+    """The model of the server, the clients, and one round after the other."""
+
+    def __init__(self, parts: Parts, clients: Clients, seed: int) -> None:
+        """Begin with the weights that the strategy holds.
+
+        Args:
+            parts: Data, model and settings of the trial.
+            clients: Who holds which samples.
+            seed: Seed of the training.
+        """
+        assert isinstance(parts.strategy, ClientSteps)
+        assert parts.settings.federated is not None
+        self._parts, self._clients, self._seed = parts, clients, seed
+        self._strategy: ClientSteps = parts.strategy
+        self._federated: Federated = parts.settings.federated
+        self._server = _server(self._federated)
+        self.load_weights(self._strategy.weights())
+        trained = self._strategy.trained_names()
+        self._sent = [
+            name for name, value in self._weights.items()
+            if value.is_floating_point() and name not in self._strategy.frozen_names()
+        ]  # fmt: skip
+        self._is_trained = np.concatenate(
+            [np.full(self._weights[name].numel(), name in trained) for name in self._sent]
+        )
+
+    def run(self, number: int, lr: float) -> RoundResult:
+        """Make one round, after which the strategy holds the new weights.
+
+        Args:
+            number: Which round, from 0.
+            lr: The learning rate of the clients.
+
+        Raises:
+            OverflowError: If a client sent what cannot be added up.
+        """
+        federated, worker = self._federated, self._parts.worker
+        drawn = draw_round(
+            self._seed, number, num_clients=federated.clients, fraction=federated.fraction,
+            failures=federated.failures, stragglers=federated.stragglers,
+        )  # fmt: skip
+        finishing = [each for each in drawn if not each.fails]
+        own = [self._train(each, number, lr) for each in finishing[worker.rank :: worker.num_workers]]
+        result = _Sums()
+        change = self._aggregate(result.follow(self._in_order(own, len(finishing))), drawn, number)
+        self._strategy.begin(self._weights, proximal=0.0)
+        if change is not None:
+            self._apply(change)
+        return RoundResult(result.mean_loss(), result.num_trained, self._num_bytes(drawn))
+
+    def state(self) -> dict[str, Any]:
+        """Return what the next round depends on beside the weights, as tensors."""
+        return {name: torch.from_numpy(value) for name, value in self._server.state().items()}
+
+    def load(self, weights: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Take over weights, and what `state` returned."""
+        self._strategy.begin(weights, proximal=0.0)
+        self.load_weights(weights)
+        self._server.load({name: value.numpy() for name, value in state.items()})
+
+    def load_weights(self, weights: dict[str, Tensor]) -> None:
+        """Keep a copy of the weights of the server."""
+        self._weights = {name: value.detach().clone() for name, value in weights.items()}
+
+    def _train(self, taking_part: Participation, number: int, lr: float) -> Update:
+        """Train one client; everything random in it follows from seed, round and client."""
+        federated, train = self._federated, self._parts.train
+        shard, settings = self._clients.train[taking_part.client], self._parts.settings
+        self._strategy.begin(self._weights, proximal=federated.proximal)
+        seed = seed_of(self._seed, number, taking_part.client)
+        seed_generators(seed)
+        per_epoch = -(-len(shard) // settings.step_batch)
+        num_steps = math.ceil(taking_part.part * per_epoch * federated.local_epochs)
+        order = shard
+        order = shard
+        loss_sum, num_trained = torch.zeros((), dtype=torch.float64), 0
+        for step in range(num_steps):
+            local_epoch, place = divmod(step, per_epoch)
+            if place == 0:
+                order = np.random.default_rng([seed, local_epoch]).permutation(shard)
+                train.epoch, train.seed = number * federated.local_epochs + local_epoch, self._seed
+            indices = order[place * settings.step_batch : (place + 1) * settings.step_batch]
+            batch = WorkerBatch(train, indices, micro_batch=settings.plan.micro_batch)
+            loss = self._strategy.forward_backward(batch)
+            self._strategy.update(lr)
+            loss_sum = loss_sum.to(loss.device) + loss.double() * len(indices)
+            num_trained += len(indices)
+        weights = self._flat(self._strategy.weights())
+        return Update(taking_part, weights, len(shard), loss_sum.item(), num_trained)
+
+    def _in_order(self, own: list[Update], num_clients: int) -> Iterator[Update]:
+        """Yield what all clients send, in their order; each worker has every n-th of them."""
+        worker = self._parts.worker
+        for first in range(0, num_clients, worker.num_workers):
+            turn = first // worker.num_workers
+            sent = worker.group.gather(own[turn] if turn < len(own) else None)
+            yield from (each for each in sent if each is not None)
+
+    def _aggregate(
+        self, updates: Iterator[Update], drawn: list[Participation], number: int
+    ) -> np.ndarray | None:
+        """Return the change that the server applies; None where nobody with samples finished."""
+        before, federated = self._flat(self._weights).astype(np.float64), self._federated
+        if federated.secure:
+            return self._add_up_masked(updates, before, drawn, number)
+        if federated.aggregation == "mean":
+            return weighted_mean((each.weights - before, float(each.num_samples)) for each in updates)
+        changes = [each.weights - before for each in updates if each.num_samples]
+        if not changes:
+            return None
+        if federated.aggregation == "krum":
+            return changes[krum(changes, federated.num_bad)]
+        return trimmed_mean(changes, federated.trim)
+
+    def _add_up_masked(
+        self, updates: Iterator[Update], before: np.ndarray, drawn: list[Participation], number: int
+    ) -> np.ndarray | None:
+        numbers = [each.client for each in drawn]
+
+        def secret(one: int, other: int) -> bytes:
+            return masks.pair_secret(self._seed, number, one, other)
+
+        received = {}
+        for each in updates:
+            client, weight = each.participation.client, float(each.num_samples)
+            values = masks.to_fixed(np.append((each.weights - before) * weight, weight))
+            others = {other: secret(client, other) for other in numbers if other != client}
+            received[client] = masks.masked(values, client, others)
+        if not received:
+            return None
+        failed = [each.client for each in drawn if each.fails]
+        revealed = {(client, gone): secret(client, gone) for client in received for gone in failed}
+        total = masks.from_fixed(masks.unmasked_sum(received, revealed))
+        return total[:-1] / total[-1] if total[-1] else None
+
+    def _apply(self, change: np.ndarray) -> None:
+        """Let the server make its step; what is no parameter, such as a running mean, takes the mean."""
+        step = change.copy()
+        step[self._is_trained] = self._server.step(change[self._is_trained])
+        values, first = self._flat(self._weights).astype(np.float64) + step, 0
+        for name in self._sent:
+            before = self._weights[name]
+            part = values[first : first + before.numel()]
+            self._weights[name] = torch.from_numpy(part).reshape(before.shape).to(before)
+            first += before.numel()
+        self._strategy.begin(self._weights, proximal=0.0)
+
+    def _flat(self, weights: dict[str, Tensor]) -> np.ndarray:
+        return torch.cat([weights[name].detach().float().cpu().flatten() for name in self._sent]).numpy()
+
+    def _num_bytes(self, drawn: list[Participation]) -> int:
+        """Count the weights that clients receive and send, and the secrets that they reveal."""
+        num_values, num_failed = len(self._is_trained), sum(each.fails for each in drawn)
+        num_finished = len(drawn) - num_failed
+        per_value = _FIXED_BYTES if self._federated.secure else _FLOAT_BYTES
+        num_bytes = num_values * (len(drawn) * _FLOAT_BYTES + num_finished * per_value)
+        if self._federated.secure:
+            num_bytes += num_finished * (_FIXED_BYTES + num_failed * masks.SECRET_BYTES)
+        return num_bytes
+
+
+class _Sums:
+    """What clients measured, added up in their order."""
+
+    def __init__(self) -> None:
+        self._loss_sum = 0.0
+        self.num_trained = 0
+
+    def follow(self, updates: Iterator[Update]) -> Iterator[Update]:
+        """Yield updates as they come."""
+        for each in updates:
+            self._loss_sum += each.loss_sum
+            self.num_trained += each.num_trained
+            yield each
+
+    def mean_loss(self) -> float | None:
+        """Return the mean over all samples; None without any."""
+        return self._loss_sum / self.num_trained if self.num_trained else None
+
+
+def _server(federated: Federated) -> Server:
+    lr = default_server_lr(federated.server) if federated.server_lr == "auto" else federated.server_lr
+    return Server(
+        federated.server, lr, federated.server_momentum, federated.server_second_moment, federated.server_tau
+    )

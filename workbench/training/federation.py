@@ -1,0 +1,183 @@
+"""The rounds of a federation: one trial that is trained on clients, pruned, kept and resumed by round.
+
+A round counts as an epoch and as a step: it ends with the same evaluation, report and checkpoint as an epoch
+of the loop. Everything random follows from seed, round and client, so an interrupted round is made again
+exactly. How a round is made is left to `client_rounds`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
+from workbench.experiment.federated import BYTES_METRIC
+from workbench.experiment.trial_value import TrialValue
+from workbench.training import checkpoint
+from workbench.training.assembly import Parts, assemble
+from workbench.training.client_evaluation import evaluate_clients
+from workbench.training.client_rounds import RoundResult, Rounds
+from workbench.training.clients import clients_of
+from workbench.training.device import join_trial
+from workbench.training.loading import load_trial_data
+from workbench.training.outcome import Outcome, diverged, find_divergence
+from workbench.training.task import TrialTask
+
+Report = Callable[[Event], bool]
+
+
+def federate(task: TrialTask, report: Report) -> Outcome:
+    """Train the model of one trial on the clients of a federation.
+
+    Args:
+        task: The order; its experiment has a section `federated`.
+        report: Takes events; returns whether the trial should stop. Called on rank 0 only.
+
+    Returns:
+        How it ended.
+
+    Raises:
+        WorkbenchError: If the experiment cannot be trained with this configuration.
+    """
+    started_s = perf_counter()
+    worker = join_trial(task)
+    try:
+        parts = assemble(task, worker)
+        try:
+            return _Federation(task, parts, report, started_s).run()
+        finally:
+            parts.close()
+    finally:
+        worker.group.close()
+
+
+class _Federation:
+    """One attempt: its position and its next rounds."""
+
+    def __init__(self, task: TrialTask, parts: Parts, report: Report, started_s: float) -> None:
+        self._task, self._parts, self._report, self._started_s = task, parts, report, started_s
+        federated = parts.settings.federated
+        assert federated is not None
+        self._federated = federated
+        datasets = load_trial_data(task.run_id, task.experiment, task.seed)
+        self._clients = clients_of(datasets, federated, task.experiment.seed)
+        self._rounds = Rounds(parts, self._clients, task.seed)
+        self._value = TrialValue(task.experiment)
+        self._values: dict[str, float] = {}
+        self._num_done = 0
+        self._num_bytes = 0
+        self._last_loss: float | None = None
+
+    def run(self) -> Outcome:
+        """Make rounds to the end or until a stop is requested, and return what the checkpoint reached."""
+        if self._task.resume:
+            self._resume()
+        planned = self._parts.settings.plan.to_json()
+        ended = self._send(TrialPlanned(trial=self._task.trial, attempt=self._task.attempt, plan=planned))
+        self._parts.strategy.train(True)
+        while ended is None and self._num_done < self._parts.settings.training.epochs:
+            ended = self._make_round()
+        return ended or Outcome("complete", self._num_done, self._value.result())
+
+    def _make_round(self) -> Outcome | None:
+        schedule, settings = self._parts.schedule, self._parts.settings
+        began_s = perf_counter()
+        try:
+            result = self._rounds.run(self._num_done, settings.lr * schedule.factor(self._num_done))
+        except OverflowError:
+            return diverged("a client's change", math.inf, self._num_done + 1, self._values)
+        elapsed_s = perf_counter() - began_s
+        schedule.after_step()
+        schedule.after_epoch()
+        self._num_done += 1
+        self._num_bytes += result.num_bytes
+        self._last_loss = self._last_loss if result.mean_loss is None else result.mean_loss
+        if self._last_loss is not None and not math.isfinite(self._last_loss):
+            return diverged("train_loss", self._last_loss, self._num_done, self._values)
+        return self._finish_round(result, elapsed_s)
+
+    def _finish_round(self, result: RoundResult, elapsed_s: float) -> Outcome | None:
+        """Evaluate, report and write a checkpoint, each in the rounds in which it is due."""
+        training, number = self._parts.settings.training, self._num_done
+        is_last = number == training.epochs
+        samples_per_s = result.num_trained / max(elapsed_s, 1e-9)
+        values = {} if self._last_loss is None else {"train_loss": self._last_loss}
+        values[BYTES_METRIC] = self._num_bytes / self._federated.clients
+        is_best = False
+        if is_last or number % training.evaluate_every == 0:
+            values |= self._evaluate()
+            self._values = values
+            self._parts.schedule.after_evaluation(values)
+            is_best = self._value.report(values, step=number) if self._value.follows_best else is_last
+            if not self._value.follows_best:
+                self._value.report(values, step=number)
+        ended = self._send(self._report_event(values, samples_per_s))
+        name = find_divergence(self._parts.objectives, values)
+        if name is not None:
+            return diverged(name, values[name], number, values)
+        is_due = ended is None and (is_last or number % training.checkpoint_every == 0)
+        if is_due or is_best:
+            ended = self._save(last=is_due, best=is_best) or ended
+        return ended
+
+    def _evaluate(self) -> dict[str, float]:
+        parts = self._parts
+        measured = evaluate_clients(
+            parts.strategy, parts.validation, parts.metrics, self._clients.validation,
+            batch=parts.settings.plan.micro_batch, worker=parts.worker,
+        )  # fmt: skip
+        return {f"val_{name}": value for name, value in measured.items()}
+
+    def _report_event(self, values: dict[str, float], samples_per_s: float) -> TrialReported:
+        return TrialReported(
+            trial=self._task.trial,
+            attempt=self._task.attempt,
+            step=self._num_done,
+            epoch=float(self._num_done),
+            elapsed_s=perf_counter() - self._started_s,
+            values=values,
+            samples_per_s=samples_per_s or None,
+        )
+
+    def _send(self, event: Event) -> Outcome | None:
+        """Report from rank 0, and let every worker know whether to stop; all workers must call it."""
+        worker = self._parts.worker
+        stop = worker.rank == 0 and bool(self._report(event))
+        if worker.num_workers > 1:
+            stop = bool(worker.group.total(torch.tensor(float(stop), device=worker.device)).item() > 0)
+        return Outcome("stopped", self._num_done, self._value.result()) if stop else None
+
+    def _save(self, *, last: bool, best: bool) -> Outcome | None:
+        path = ""
+        if self._parts.worker.rank == 0:
+            content: dict[str, Any] = {
+                "strategy": self._parts.strategy.state(),
+                "step": self._num_done,
+                "server": self._rounds.state(),
+                "num_bytes": self._num_bytes,
+                "last_loss": self._last_loss,
+                "value": self._value.state(),
+                "values": self._values,
+                "schedule": self._parts.schedule.state_dict(),
+            }
+            path = checkpoint.save(self._task.checkpoints, content, last=last, best=best)
+        return self._send(
+            CheckpointSaved(
+                trial=self._task.trial, attempt=self._task.attempt, step=self._num_done, path=path, best=best
+            )
+        )
+
+    def _resume(self) -> None:
+        content = checkpoint.read_latest(self._task.checkpoints)
+        if content is None:
+            return
+        self._rounds.load(content["strategy"]["model"], content["server"])
+        self._num_done = content["step"]
+        self._num_bytes, self._last_loss = content["num_bytes"], content["last_loss"]
+        self._values = content["values"]
+        self._value.load(content["value"])
+        self._parts.schedule.load_state_dict(content["schedule"])
