@@ -77,6 +77,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "trials": st.none() | st.integers(1, 99),
         "time": st.none() | _SECONDS,
         "gpu_time": st.none() | _SECONDS,
+        "energy": st.none() | st.sampled_from([12.5, "2kWh"]),
         "plateau": st.none() | st.integers(1, 9),
     },
     "early_stop": {

@@ -23,7 +23,7 @@ def test_what_is_named_changes_and_the_rest_stays() -> None:
 
     assert values_of(after) == {
         "resources.concurrency": "auto", "budget.trials": 7, "budget.time": 5400.0, "budget.gpu_time": None,
-            "budget.plateau": 3,
+            "budget.energy": None, "budget.plateau": 3,
     }  # fmt: skip
     assert after.resources.max_retries == 5
     assert values_of(before)["resources.concurrency"] == 1

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.builders.timed_runs import START_UNIX_S, Shape, timed_run
-from workbench.events import TrialProposed, TrialStarted
+from workbench.events import DriverStarted, EnergyMetered, TrialProposed, TrialStarted
 from workbench.experiment import Budget
 from workbench.history import History
 from workbench.runs.progress import progress_of
@@ -102,6 +102,17 @@ def test_time_left_follows_from_the_limit_that_comes_first(
     assert (found.left and found.left.seconds) == pytest.approx(left)
     words = found.describe_left()
     assert words is None if left is None else str(words).startswith(("1 min 20 s", "20 s", "0 s"))
+
+
+def test_the_rest_of_energy_lasts_as_long_as_it_is_used_as_before() -> None:
+    history = History(Shape().experiment.model_copy(update={"budget": Budget(energy=100.0)}))
+    history.apply(DriverStarted(pid=1, host="a", num_cpus=2, time_unix_s=START_UNIX_S))
+    assert progress_of(history, START_UNIX_S + 10.0).left is None
+    history.apply(EnergyMetered(total_wh=25.0, time_unix_s=START_UNIX_S + 10.0))
+    found = progress_of(history, START_UNIX_S + 10.0)
+    assert found.part == pytest.approx(0.25)
+    assert found.left is not None
+    assert found.left.seconds == pytest.approx(30.0)
 
 
 def test_the_rest_of_gpu_time_is_used_by_the_gpus_that_are_in_use() -> None:

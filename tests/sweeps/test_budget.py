@@ -9,6 +9,7 @@ from workbench.errors import ExperimentError
 from workbench.events import (
     AttemptEnded,
     DriverStarted,
+    EnergyMetered,
     Event,
     ReplayPlanned,
     RunStateChanged,
@@ -234,6 +235,19 @@ def test_the_last_attempt_of_a_trial_that_the_run_interrupts_counts_once() -> No
     history.apply(AttemptEnded(trial=0, attempt=0, reason="stopped", message="", time_unix_s=112.0))
     history.apply(TrialEnded(trial=0, attempt=0, state="stopped", time_unix_s=115.0))
     assert (history.trials[0].duration_s, history.gpu_s(120.0)) == (10.0, 12.0)
+
+
+def test_an_energy_budget_ends_the_run_and_counts_from_what_was_metered_when_it_is_extended() -> None:
+    history = make_history(budget={"energy": "2kWh", "trials": 9})
+    assert history.in_force.budget.energy == 2000.0
+    history.apply(EnergyMetered(total_wh=1999.0))
+    assert reason_to_end(history, 100.0) is None
+    history.apply(EnergyMetered(total_wh=2010.0))
+    assert reason_to_end(history, 100.0) == ("energy", "the energy budget of 2 kWh is used up")
+    with pytest.raises(ExperimentError, match=r"budget.energy of 2 kWh is used up") as error:
+        extended(history, {"budget.trials": 3}, 100.0)
+    assert error.value.field == "budget.energy"
+    assert extended(history, {"budget.energy": 500.0}, 100.0) == {"budget.energy": 2510.0}
 
 
 def test_a_part_of_a_gpu_counts_as_that_part() -> None:

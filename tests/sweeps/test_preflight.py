@@ -9,6 +9,7 @@ import pytest
 
 from workbench.errors import DataError, ExperimentError, ResourcesError, WorkbenchError
 from workbench.experiment import Experiment
+from workbench.resources import inventory, processor_counters
 from workbench.sweeps.preflight import check
 
 GOOD: dict[str, Any] = {
@@ -227,6 +228,12 @@ def test_what_this_machine_can_never_give_is_refused(change: dict[str, Any], fie
         check(Experiment(**(GOOD | change)))
     assert str(refusal.value).startswith(field)
     check(Experiment(**(GOOD | change)), on_this_machine=False)
+
+
+@pytest.mark.skipif(bool(processor_counters() or inventory().gpus), reason="something meters energy here")
+def test_an_energy_budget_is_refused_where_nothing_meters_energy() -> None:
+    with pytest.raises(ResourcesError, match=r"budget.energy: .*nothing here meters energy"):
+        check(Experiment(**(GOOD | {"budget": {"energy": "1kWh"}})))
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from workbench.events import RunState
 
 _INTERRUPTED: frozenset[RunState] = frozenset({"stopped", "failed", "lost"})
 _DURATION_HINT = "such as 30m or 2h"
+_ENERGY_HINT = "such as 500Wh or 2kWh"
 _PLACE_HINT = "below the server's folder"
 _PATH = Argument("path", "text", "Read this experiment file.", is_required=True, is_positional=True)
 _SETTINGS = Argument(
@@ -112,6 +113,8 @@ _DECLARED = (
                      label="Time in total", hint=_DURATION_HINT, setting="budget.time"),
             Argument("gpu_time", "duration", "Let trials hold GPUs for at most this long in total.",
                      label="GPU time in total", hint=_DURATION_HINT, setting="budget.gpu_time"),
+            Argument("energy", "text", "Let trials use at most this much energy in total, such as 2kWh.",
+                     label="Energy in total", hint=_ENERGY_HINT, setting="budget.energy"),
             Argument("plateau", "count", "End after this many configurations without a better one.",
                      label="Patience", hint="trials without a better one", setting="budget.plateau"),
         ),
@@ -142,6 +145,8 @@ _DECLARED = (
                      hint=_DURATION_HINT, setting="budget.time"),
             Argument("gpu_time", "duration", "Let trials hold GPUs for this much longer.",
                      label="More GPU time", hint=_DURATION_HINT, setting="budget.gpu_time"),
+            Argument("energy", "text", "Let trials use this much more energy, such as 2kWh.",
+                     label="More energy", hint=_ENERGY_HINT, setting="budget.energy"),
             Argument("plateau", "count", "Allow this many more configurations without a better one.",
                      label="More patience", hint="trials without a better one", setting="budget.plateau"),
             Argument("enqueue", "settings", "Try this configuration next, as enqueue does; without a limit "

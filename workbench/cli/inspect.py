@@ -38,8 +38,15 @@ from workbench.cli.output import (
 )
 from workbench.cli.remote import remote_capable
 from workbench.experiment.changing import describe_changes
+from workbench.experiment.energy_units import format_energy
 from workbench.experiment.trial_value import describe_value
-from workbench.formatting import format_age, format_count, format_duration, format_number, format_params
+from workbench.formatting import (
+    format_age,
+    format_count,
+    format_duration,
+    format_number,
+    format_params,
+)
 from workbench.runs.descriptions import (
     describe_place,
     describe_reports,
@@ -292,7 +299,8 @@ def _facts(run: Run, history: History) -> list[str]:
         of = "" if limit_s is None else f" of {format_duration(limit_s)}"
         lines.append(f"GPU time: {format_duration(round(gpu_s))}{of}")
     if (energy := run.energy.describe()) is not None:
-        lines.append(energy)
+        limit_wh = history.in_force.budget.energy
+        lines.append(energy if limit_wh is None else f"{energy}, of {format_energy(limit_wh)}")
     lines += replay_lines(run)
     return lines
 

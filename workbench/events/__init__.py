@@ -19,7 +19,14 @@ from workbench.events.alerts import AlertCleared, AlertDelivered, AlertRaised, A
 from workbench.events.clock import steady_unix_s
 from workbench.events.model_chosen import ModelChosen
 from workbench.events.proposals import PriorTrialAdded, ReplayPlanned, TrialEnqueued, TrialProposed
-from workbench.events.runs import CommandHandled, DriverStarted, Noted, RunStateChanged, SettingsChanged
+from workbench.events.runs import (
+    CommandHandled,
+    DriverStarted,
+    EnergyMetered,
+    Noted,
+    RunStateChanged,
+    SettingsChanged,
+)
 from workbench.events.states import FINISHED_RUN_STATES, FINISHED_TRIAL_STATES, Reason, RunState, TrialState
 from workbench.events.trials import (
     AttachmentSaved,
@@ -50,6 +57,7 @@ __all__ = [
     "CheckpointsDeleted",
     "CommandHandled",
     "DriverStarted",
+    "EnergyMetered",
     "Event",
     "LogMatched",
     "ModelChosen",
@@ -83,6 +91,7 @@ Event = (
     | TrialEnqueued
     | PriorTrialAdded
     | SettingsChanged
+    | EnergyMetered
     | ReplayPlanned
     | TrialProposed
     | TrialStarted

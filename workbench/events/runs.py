@@ -28,7 +28,8 @@ class RunStateChanged(EventHeader):
     state: RunState
     reason: str | None = Field(
         default=None,
-        description="Why: trials, time, gpu_time, target, plateau, exhausted, person, failures, error.",
+        description="Why: trials, time, gpu_time, energy, target, plateau, exhausted, person, failures, "
+        "error.",
     )
     message: str | None = None
 
@@ -42,6 +43,13 @@ class SettingsChanged(EventHeader):
         default=0.0,
         description="Time that users waited for the first driver, to be counted as time of the run.",
     )
+
+
+class EnergyMetered(EventHeader):
+    """The trials of a run with a limit on energy have used this much of it."""
+
+    type: Literal["energy_metered"] = "energy_metered"
+    total_wh: float = Field(ge=0, description="Energy of all trials since the run began, in watt-hours.")
 
 
 class CommandHandled(EventHeader):

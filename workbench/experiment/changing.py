@@ -10,17 +10,21 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from workbench.errors import ExperimentError
+from workbench.experiment.energy_units import format_energy
 from workbench.formatting import format_duration
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
 
 Setting = Literal[
-    "resources.concurrency", "budget.trials", "budget.time", "budget.gpu_time", "budget.plateau"
-]
+    "resources.concurrency", "budget.trials", "budget.time", "budget.gpu_time", "budget.energy",
+    "budget.plateau",
+]  # fmt: skip
 CHANGEABLE: tuple[Setting, ...] = get_args(Setting)
 DURATIONS: frozenset[str] = frozenset({"budget.time", "budget.gpu_time"})
 """Those in seconds."""
+ENERGY = "budget.energy"
+"""The one in watt-hours."""
 
 
 def change(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
@@ -63,7 +67,14 @@ def describe_changes(before: Experiment, after: Experiment) -> list[str]:
 def _write(path: str, value: float | str | None) -> str:
     if value is None:
         return "none"
-    return format_duration(float(value)) if path in DURATIONS else str(value)
+    return describe_amount(path, value)
+
+
+def describe_amount(path: str, value: float | str) -> str:
+    """Write the value of a setting with its unit."""
+    if path in DURATIONS:
+        return format_duration(float(value))
+    return format_energy(float(value)) if path == ENERGY else str(value)
 
 
 def values_of(experiment: Experiment) -> dict[str, Any]:
@@ -73,5 +84,6 @@ def values_of(experiment: Experiment) -> dict[str, Any]:
         "budget.trials": experiment.max_configurations(),
         "budget.time": experiment.budget.time,
         "budget.gpu_time": experiment.budget.gpu_time,
+        ENERGY: experiment.budget.energy,
         "budget.plateau": experiment.budget.plateau,
     }

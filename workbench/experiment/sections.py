@@ -21,6 +21,7 @@ from workbench.experiment.setting_types import (
     ExactInt,
     OpenSamples,
     OptionalBytes,
+    OptionalEnergy,
     OptionalSeconds,
     PositiveInt,
     Samples,
@@ -139,6 +140,10 @@ class Budget(Section):
         default=None,
         title="GPU time",
         description="Time that all trials together hold GPUs, such as 50h, or seconds: two for 1h are 2h.",
+    )
+    energy: OptionalEnergy = Field(
+        default=None,
+        description="Energy that all trials together use, such as 2kWh, or watt-hours; needs a meter.",
     )
     plateau: PositiveInt | None = Field(
         default=None, description="End after this many configurations in a row without a better one."

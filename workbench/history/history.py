@@ -26,6 +26,7 @@ from workbench.events import (
     CheckpointSaved,
     CheckpointsDeleted,
     DriverStarted,
+    EnergyMetered,
     Event,
     ModelChosen,
     Noted,
@@ -77,6 +78,8 @@ class History:
         self.drivers: list[DriverStarted] = []
         self.started_unix_s: float | None = None
         self.ended_unix_s: float | None = None
+        self.energy_wh: float | None = None
+        """What the trials have used, in watt-hours, as far as a limit on energy had it recorded."""
         self._configurations: set[int] = set()
         self.active_before_s = 0.0
         self.waited_s = 0.0
@@ -108,6 +111,8 @@ class History:
                 self._change_state(event)
             case Noted() if event.clock_ahead_s is not None:
                 self.clock_ahead_s = event.clock_ahead_s
+            case EnergyMetered():
+                self.energy_wh = event.total_wh
             case ModelChosen():
                 self.result = event.result
             case SettingsChanged():

@@ -16,7 +16,8 @@ from typing_extensions import Self
 from workbench.actions import stored_payload, suggest
 from workbench.errors import RunError
 from workbench.events import FINISHED_RUN_STATES, CommandHandled
-from workbench.experiment.changing import DURATIONS, change, values_of
+from workbench.experiment.changing import DURATIONS, ENERGY, change, values_of
+from workbench.experiment.energy_units import parse_energy_wh
 from workbench.experiment.setting_types import Auto
 from workbench.formatting import duration_argument_s
 from workbench.history import History
@@ -84,6 +85,7 @@ class ControlledRun(LabelledRun):
         trials: int | None = None,
         time: float | str | None = None,
         gpu_time: float | str | None = None,
+        energy: float | str | None = None,
         plateau: int | None = None,
     ) -> str | None:
         """Change limits of the run while it is under way; limits that are left out stay as they are.
@@ -95,6 +97,7 @@ class ControlledRun(LabelledRun):
             trials: Configurations in total.
             time: Time of the run in total, in seconds or such as 1h30m.
             gpu_time: Time that all trials together hold GPUs, in seconds or such as 50h.
+            energy: Energy that all trials together use, in watt-hours or such as 2kWh.
             plateau: Configurations in a row without a better one after which the run ends.
 
         Returns:
@@ -112,7 +115,7 @@ class ControlledRun(LabelledRun):
             "set",
             {
                 "concurrency": concurrency, "trials": trials, "time": time, "gpu_time": gpu_time,
-                "plateau": plateau,
+                "energy": _as_text(energy), "plateau": plateau,
             },
         )  # fmt: skip
         values = values_of(change(self.history.in_force, settings))
@@ -124,6 +127,7 @@ class ControlledRun(LabelledRun):
         trials: int | None = None,
         time: float | str | None = None,
         gpu_time: float | str | None = None,
+        energy: float | str | None = None,
         plateau: int | None = None,
         enqueue: Mapping[str, JsonValue] | None = None,
         launcher: str = "ray",
@@ -137,6 +141,7 @@ class ControlledRun(LabelledRun):
             trials: Number of additional configurations.
             time: Additional time, in seconds or such as 1h30m.
             gpu_time: Additional time that trials hold GPUs, in seconds or such as 50h.
+            energy: Additional energy, in watt-hours or such as 2kWh.
             plateau: Number of additional configurations without a better one.
             enqueue: A configuration to try next, as in `enqueue`; without a limit the run gets one more
                 trial.
@@ -159,10 +164,19 @@ class ControlledRun(LabelledRun):
         """
         more = stored_payload(
             "extend",
-            {"trials": trials, "time": time, "gpu_time": gpu_time, "plateau": plateau, "enqueue": enqueue},
+            {
+                "trials": trials,
+                "time": time,
+                "gpu_time": gpu_time,
+                "energy": _as_text(energy),
+                "plateau": plateau,
+                "enqueue": enqueue,
+            },
         )
         for path in DURATIONS & more.keys():
             more[path] = duration_argument_s(more[path], field=path.removeprefix("budget."))
+        if ENERGY in more:
+            more[ENERGY] = parse_energy_wh(more[ENERGY])
         enqueued = more.pop("enqueue", None)
         params = None if enqueued is None else self.experiment.search.check(enqueued)
         if params is not None and not more:
@@ -239,6 +253,10 @@ class ControlledRun(LabelledRun):
                     return stored.event.message
             time.sleep(POLL_S / 2)
         return None
+
+
+def _as_text(energy: float | str | None) -> str | None:
+    return f"{energy:.17g}Wh" if isinstance(energy, float | int) else energy
 
 
 def _longer_limits(history: History, more: Mapping[str, Any]) -> dict[str, Any]:

@@ -133,6 +133,8 @@ def how_to_extend(history: History) -> dict[str, Any] | None:
         return {"time": compact_duration(round(budget.time))}
     if history.reason == "gpu_time" and budget.gpu_time is not None:
         return {"gpu_time": compact_duration(round(budget.gpu_time))}
+    if history.reason == "energy" and budget.energy is not None:
+        return {"energy": f"{budget.energy:g}Wh"}
     if history.reason == "plateau" and budget.plateau is not None:
         return {"plateau": budget.plateau}
     return {"trials": 10}

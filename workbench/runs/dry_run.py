@@ -101,12 +101,14 @@ def _lines(
     experiment: Experiment, address: str | None, machine: dict[str, Any] | None, share: Share | None
 ) -> Iterator[str]:
     """Yield what would happen, in sentences."""
+    from workbench.experiment.energy_units import format_energy
     from workbench.formatting import format_count, format_duration
 
     configurations, budget = experiment.max_configurations(), experiment.budget
     limits = [] if configurations is None else [format_count(configurations, "configuration")]
     limits += [] if budget.time is None else [format_duration(budget.time)]
     limits += [] if budget.gpu_time is None else [f"{format_duration(budget.gpu_time)} of GPU time"]
+    limits += [] if budget.energy is None else [format_energy(budget.energy)]
     limits += [] if budget.plateau is None else [f"{budget.plateau} configurations without a better one"]
     repeats = f", each trained {experiment.repeats} times" if experiment.repeats > 1 else ""
     if (confirm := experiment.confirm).best is not None:

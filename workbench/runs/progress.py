@@ -58,11 +58,15 @@ def progress_of(history: History, now_unix_s: float) -> Progress:
 
 
 def _limits_of_time(history: History, now_unix_s: float) -> Iterator[tuple[float, float | None]]:
-    """Yield the used part of each limit of time, and the seconds until it is met where they are known."""
+    """Yield the used part of each limit of time or energy, and the seconds until it is met where known."""
     budget = history.in_force.budget
     if budget.time is not None:
         used_s = history.active_s(now_unix_s)
         yield used_s / budget.time, max(0.0, budget.time - used_s)
+    if budget.energy is not None:
+        used_wh, active_s = history.energy_wh or 0.0, history.active_s(now_unix_s)
+        rest_wh = max(0.0, budget.energy - used_wh)
+        yield used_wh / budget.energy, active_s * rest_wh / used_wh if used_wh else None
     if budget.gpu_time is not None:
         used_s = history.gpu_s(now_unix_s)
         gpus_in_use = history.gpu_s(now_unix_s + 1.0) - used_s

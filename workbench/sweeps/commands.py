@@ -15,7 +15,8 @@ from pydantic import JsonValue
 from workbench.actions import ACTIONS, check_payload
 from workbench.errors import ArgumentError, RunError, WorkbenchError
 from workbench.events import CommandHandled, Event, RunStateChanged, SettingsChanged, TrialEnqueued
-from workbench.experiment.changing import CHANGEABLE, DURATIONS, change, values_of
+from workbench.experiment.changing import CHANGEABLE, DURATIONS, ENERGY, change, values_of
+from workbench.experiment.energy_units import format_energy
 from workbench.formatting import format_count, format_duration
 from workbench.store import Command, Store
 from workbench.sweeps.budget import has_room
@@ -36,6 +37,11 @@ class Steered(Protocol):
     @property
     def is_ending(self) -> bool:
         """Whether the run is about to end, whatever else happens."""
+        ...
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether the energy of the trials is known."""
         ...
 
     def end(self, ending: RunStateChanged) -> None:
@@ -142,6 +148,11 @@ class Commands:
     def _change(self, settings: Mapping[str, Any], events: list[Event]) -> str:
         values = values_of(change(self._ledger.history.in_force, settings))
         settings = {path: values[path] for path in CHANGEABLE if path in settings}
+        if ENERGY in settings and not self._driver.is_metered:
+            raise ArgumentError(
+                "no energy of this run has been metered so far, so it could not end the run", field=ENERGY,
+                next_step="Limit its time or its trials instead.",
+            )  # fmt: skip
         descriptions = [
             self._driver.describe_concurrency(value) if path == "resources.concurrency"
             else _describe_limit(path, value)
@@ -160,6 +171,8 @@ def _kinds() -> list[str]:
 def _describe_limit(path: str, value: float) -> str:
     if path == "budget.trials":
         return f"at most {format_count(value, 'configuration')}"
+    if path == ENERGY:
+        return f"at most {format_energy(value)}"
     if path in DURATIONS:
         return f"at most {format_duration(value)}{' of GPU time' if path == 'budget.gpu_time' else ''}"
     return f"until {value} configurations in a row are no better"

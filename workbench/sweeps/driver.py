@@ -31,6 +31,7 @@ from workbench.sweeps.cluster import driver_started
 from workbench.sweeps.commands import Commands
 from workbench.sweeps.conclusion import natural_end, result_of
 from workbench.sweeps.elastic import ElasticTrials, given_back
+from workbench.sweeps.energy_limit import EnergyLimit
 from workbench.sweeps.ledger import Ledger
 from workbench.sweeps.messages import Order
 from workbench.sweeps.monitor import Monitor
@@ -84,6 +85,7 @@ class Driver:
         self._loggers = RunLoggers(self._ledger, self._artifacts)
         self._monitor = Monitor(store, self._ledger)
         self._monitor.listeners.append(self._alerting.on_round)
+        self._energy_limit = EnergyLimit(self._ledger, lambda: self._monitor.energy_wh)
         self._store = store
         self._replaces_a_killed_one = replaces_a_killed_one
         self._unfinished: deque[int] = deque()
@@ -261,6 +263,7 @@ class Driver:
             if self._hardware.has_changed():
                 with contextlib.suppress(ResourcesError):  # what is left holds no trial: they wait for more
                     self.follow_settings()
+            self._energy_limit.tick()
             self._alerting.tick()
             self._loggers.tick()
             self._end_at_limits()
@@ -309,6 +312,11 @@ class Driver:
     def is_ending(self) -> bool:
         """Whether the run is about to end, whatever else happens."""
         return self._ending is not None
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether the energy of the trials is known."""
+        return self._monitor.energy_wh is not None
 
     def describe_concurrency(self, wanted: JsonValue) -> str:
         """Describe how many trials run at once if `wanted` is in force."""

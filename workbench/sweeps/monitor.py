@@ -91,6 +91,12 @@ class Monitor:
         if self._thread is not None:
             self._thread.join(END_PATIENCE_S)
 
+    @property
+    def energy_wh(self) -> float | None:
+        """What all trials of the run have used so far, in watt-hours; None while nothing is known."""
+        known = [used.total_wh for used in list(self._energy.values()) if used.total_wh is not None]
+        return sum(known) if known else None
+
     def on_event(self, event: Event) -> None:
         """Note which workers serve which trial."""
         if isinstance(event, TrialStarted):

@@ -28,7 +28,7 @@ from workbench.models.configurations import check_value, configuration_type
 from workbench.planning.plan_resolution import field_of
 from workbench.planning.settings import resolve
 from workbench.registry import Registry
-from workbench.resources import inventory
+from workbench.resources import Inventory, gpu_counter, inventory, processor_counters
 from workbench.space import Domain
 from workbench.strategies import STRATEGIES
 from workbench.sweeps.beginning import check_beginning
@@ -320,6 +320,14 @@ def _check_resources(experiment: Experiment) -> None:
             field="budget.gpu_time",
             next_step="Limit the run by budget.time or budget.trials.",
         )
+    if experiment.budget.energy is not None and not _is_metered(here, resources.gpus_per_worker != 0):
+        raise ResourcesError(
+            "nothing here meters energy, so it can never end the run",
+            field="budget.energy",
+            allowed="where the GPUs count their energy, or the processors' counters can be read "
+            "(/sys/class/powercap)",
+            next_step="Limit the run by budget.time or budget.trials.",
+        )
     _, workers = workers_wanted(experiment)
     if workers * resources.cpus_per_worker > here.num_cpus:
         raise ResourcesError(
@@ -328,6 +336,13 @@ def _check_resources(experiment: Experiment) -> None:
             field=workers_field(experiment),
             allowed=f"at most {here.num_cpus // resources.cpus_per_worker}, or auto",
         )
+
+
+def _is_metered(here: Inventory, is_on_gpus: bool) -> bool:
+    """Return whether the energy of trials can be known: of their GPUs where they have some."""
+    if here.gpus and is_on_gpus:
+        return all(gpu_counter(gpu.uuid) for gpu in here.gpus)
+    return bool(processor_counters())
 
 
 def _check_reference(component: Component, field: str) -> None:

@@ -15,6 +15,7 @@ const REASONS: Record<string, string> = {
   time: "the time is up",
   target: "the target is reached",
   gpu_time: "the GPU time is up",
+  energy: "the energy is used up",
   plateau: "no more progress",
   exhausted: "every configuration was tried",
   person: "by a user",
