@@ -120,7 +120,7 @@ def test_a_job_whose_time_is_nearly_up_is_queued_again_and_goes_on(
     os.kill(batch.pid, signal.SIGUSR1)
     said = finish(batch)
     assert batch.returncode == 0, said
-    assert f"job {JOB} is queued again" in said
+    assert f"job {JOB} is requeued" in said
     assert Path(job["SCONTROL_CALLS"]).read_text() == f"requeue {JOB}\n"
     again = submit(tmp_path, job, epochs=600, trials=5)
     said = finish(again)
