@@ -77,8 +77,9 @@ def test_a_request_that_fits_no_stage_fails_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("victim", "monitoring", "number"),
-    [("cloud-0", "heartbeat", signal.SIGKILL), ("cloud-0", "none", signal.SIGSTOP),
-     ("edge-0", "none", signal.SIGKILL)],
+    [("cloud-0", "heartbeat", signal.SIGKILL),
+     pytest.param("cloud-0", "none", signal.SIGSTOP, marks=pytest.mark.slow),
+     pytest.param("edge-0", "none", signal.SIGKILL, marks=pytest.mark.slow)],
 )  # fmt: skip
 def test_no_request_is_unanswered_when_a_tier_is_lost(
     tmp_path: Path, victim: str, monitoring: str, number: signal.Signals

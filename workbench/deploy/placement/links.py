@@ -32,6 +32,14 @@ def bandwidth_of(link: Link, folder: Path, *, field: str) -> float:
     if link.trace is None:
         assert link.bandwidth is not None
         return link.bandwidth
+    times_s, rates = np.array(read_trace(link, folder, field=field)).T
+    lengths_s = np.diff(times_s)
+    return float(lengths_s.sum() / (lengths_s / rates[:-1]).sum())
+
+
+def read_trace(link: Link, folder: Path, *, field: str) -> list[tuple[float, float]]:
+    """Return the trace of a link as (time_s, bits_per_s); arguments and errors as in `bandwidth_of`."""
+    assert link.trace is not None
     path = folder / link.trace
     try:
         with path.open(encoding="utf-8", newline="") as opened:
@@ -47,8 +55,7 @@ def bandwidth_of(link: Link, folder: Path, *, field: str) -> float:
             f"{path} is not a trace", field=f"{field}.trace",
             allowed="two rows or more, times that increase, and rates greater than 0",
         )  # fmt: skip
-    lengths_s = np.diff(times_s)
-    return float(lengths_s.sum() / (lengths_s / rates[:-1]).sum())
+    return [(float(at_s), float(rate)) for at_s, rate in zip(times_s, rates, strict=True)]
 
 
 def transfer_s(num_bytes: float, bandwidth: float, rtt: float) -> float:

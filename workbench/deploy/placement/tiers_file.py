@@ -103,6 +103,11 @@ class Place(Section):
     busy: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.7, description="Load of a tier from which `threshold` sends fewer requests there."
     )
+    monitoring: Literal["heartbeat", "none"] = Field(
+        default="heartbeat",
+        description="`heartbeat`: a tier that is silent is given up at once; `none`: after the timeout.",
+    )
+    timeout: Seconds = Field(default=1.0, description="Time after which the local answer is given.")
 
     @model_validator(mode="after")
     def _is_complete(self) -> Self:

@@ -21,6 +21,11 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 1.0
 _MISSED = 3
 """A tier is given up after this many heartbeats without an answer."""
 _LOAD_MEMORY = 0.5
+STATUS = (
+    "now_s", "busy_s", "num_requests", "num_answered", "num_sent", "num_fallbacks", "num_failed",
+    "sent_bytes", "num_waiting", "num_refused", "num_masked",
+)  # fmt: skip
+"""What a tier reports when it is probed, in this order, since it was started."""
 NOBODY = 2**16 - 1
 """The sender of a heartbeat that is not a device."""
 _FIRST_FREE_NUMBER = 2**63
@@ -54,7 +59,8 @@ class NextTier:
         self._waiting: dict[int, asyncio.Future[Frame]] = {}
         self._numbers = itertools.count(_FIRST_FREE_NUMBER)
         self._seen_s = 0.0
-        self._status: tuple[float, float] | None = None
+        self._status: dict[str, float] | None = None
+        self._service_s, self._num_waiting_there = 0.0, 0
         self.load = 0.0
         """Share of the time that it computes, of late; 0 where it is not probed."""
         self.sent_bytes = 0
@@ -161,14 +167,23 @@ class NextTier:
             if not self.is_alive:
                 return  # silent: the connection is given up, and its requests end
 
+    def expected_s(self) -> float:
+        """Return how long a request that is sent now is expected to take, its way included."""
+        num_before = max(self._num_waiting_there, self.num_waiting)
+        return self.route.away_s + (num_before + 1) * self._service_s
+
     def _note_load(self, frame: Frame) -> None:
-        if frame.tensor.size < 2:
+        if frame.tensor.shape != (len(STATUS),):
             return
-        now_s, busy_s = float(frame.tensor[0]), float(frame.tensor[1])
-        if self._status is not None and now_s > self._status[0]:
-            load = (busy_s - self._status[1]) / (now_s - self._status[0])
-            self.load += (load - self.load) * _LOAD_MEMORY
-        self._status = now_s, busy_s
+        found: dict[str, float] = dict(zip(STATUS, frame.tensor.tolist(), strict=True))
+        before, self._status = self._status, found
+        self._num_waiting_there = int(found["num_waiting"])
+        if before is None or found["now_s"] <= before["now_s"]:
+            return
+        busy_s = found["busy_s"] - before["busy_s"]
+        self.load += (busy_s / (found["now_s"] - before["now_s"]) - self.load) * _LOAD_MEMORY
+        if (number := found["num_answered"] - before["num_answered"]) > 0:
+            self._service_s += (busy_s / number - self._service_s) * _LOAD_MEMORY
 
     def _lose(self) -> None:
         if self._connection is not None:

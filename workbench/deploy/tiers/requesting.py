@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import statistics
+import time
 from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +19,7 @@ from workbench.deploy.tiers.transport import Identity, connect
 SOURCE = "source"
 """The name in the certificate of what sends the samples."""
 _CONNECT_S = 10.0
+_NUM_HOPS, _HOP_PAUSE_S = 11, 0.02
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,30 @@ async def _first(asked: Sequence[Coroutine[Any, Any, Frame]]) -> Frame | None:
 async def _connected(links: Sequence[NextTier]) -> None:
     while not all(link.is_alive for link in links):
         await asyncio.sleep(0.005)
+
+
+async def measure_hop_s(route: Route, *, identity: Identity | None) -> float:
+    """Return the median time of an empty frame to a tier and back, on a connection that is mostly idle.
+
+    Args:
+        route: The tier.
+        identity: Who measures; None for an unencrypted connection.
+
+    Raises:
+        OSError: If it cannot be reached.
+    """
+    connection = await connect(route.host, route.port, identity=identity, name=route.name)
+    times_s = []
+    try:
+        for _ in range(_NUM_HOPS):
+            await asyncio.sleep(_HOP_PAUSE_S)
+            began_s = time.perf_counter()
+            connection.send(Frame(Kind.HEARTBEAT, sender=NOBODY))
+            await asyncio.wait_for(connection.receive(), _CONNECT_S)
+            times_s.append(time.perf_counter() - began_s)
+    finally:
+        connection.close()
+    return statistics.median(times_s)
 
 
 async def read_status(route: Route, *, identity: Identity | None) -> np.ndarray:

@@ -20,13 +20,13 @@ class StageSettings:
         number: Its number, from 0; the next stage takes what it sends.
         path: Its graph.
         threshold: The probability from which its answer is final; None: only if nothing further can answer.
-        eased: The threshold while the next tier is busy; None for the same.
+        eased: Lower thresholds, in order, which hold in turn while the next tier is busy.
     """
 
     number: int
     path: str
     threshold: float | None = None
-    eased: float | None = None
+    eased: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -37,11 +37,13 @@ class Route:
         name: Its name, which its certificate must have.
         host: Its address.
         port: Its port.
+        away_s: The time of a request to it and of the answer back, without computing.
     """
 
     name: str
     host: str
     port: int
+    away_s: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,8 @@ class TierSettings:
         port: The port; 0 for any that is free.
         stages: The stages that it computes, in order.
         routes: Further tiers, the preferred one first: the first that is alive is the plan.
+        keeps: The last stage that is computed here while a further tier is alive; None for all.
+        maps: Whether what goes further is computed here if that is expected to end first.
         sends_all: Whether every request is sent further before this tier computes anything itself.
         batch: Largest number of requests that are computed at once.
         queue: Number of requests that may wait; further ones fail.
@@ -63,7 +67,7 @@ class TierSettings:
         timeout_s: How long an answer of a further tier is waited for.
         monitoring: `heartbeat`: a further tier that is silent is given up at once; `none`: after the timeout.
         heartbeat_s: How often a further tier is probed.
-        busy: The load of a further tier from which the eased thresholds hold; until it has fallen by a tenth.
+        busy: The load of a further tier from which thresholds are eased; below nine tenths they are set back.
         features: How values are sent: float32 or uint8.
         noise: Standard deviation of noise in what is sent, in that of the values.
         identity: The folder of its certificate; None for unencrypted connections.
@@ -81,6 +85,8 @@ class TierSettings:
     port: int = 0
     stages: tuple[StageSettings, ...] = ()
     routes: tuple[Route, ...] = ()
+    keeps: int | None = None
+    maps: bool = False
     sends_all: bool = False
     batch: int = 1
     queue: int = 256
@@ -123,7 +129,9 @@ def read_settings(path: Path) -> TierSettings:
         return TierSettings(
             **{
                 **document,
-                "stages": tuple(StageSettings(**one) for one in document["stages"]),
+                "stages": tuple(
+                    StageSettings(**{**one, "eased": tuple(one["eased"])}) for one in document["stages"]
+                ),
                 "routes": tuple(Route(**one) for one in document["routes"]),
                 **{name: tuple(document[name]) for name in ("accepts", "devices")},
             }

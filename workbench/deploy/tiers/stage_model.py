@@ -6,6 +6,8 @@ A graph has one input beside an optional `mask`, one output of probabilities, an
 
 from __future__ import annotations
 
+import statistics
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +18,7 @@ import onnxruntime
 from workbench.deploy.tiers.settings import StageSettings
 
 MASK = "mask"
+_NUM_TIMINGS = 7
 FEATURES = "features"
 _DTYPES = {
     "tensor(float)": np.float32,
@@ -94,8 +97,9 @@ class StageModel:
         return (found[0] if self._has_exit else None), onward
 
 
-Input = tuple[int, np.ndarray, np.ndarray | None, bool]
-"""The stage to begin with, the values, their mask if they are of several devices, and whether it is eased."""
+Input = tuple[int, np.ndarray, np.ndarray | None, int, int | None]
+"""The stage to begin with, the values, their mask if they are of several devices, how often the thresholds
+were eased, and the last stage to compute; None for all."""
 
 
 class StageModels:
@@ -104,16 +108,21 @@ class StageModels:
     def __init__(self, settings: Sequence[StageSettings], *, threads: int) -> None:
         """Load stages; arguments and errors as of `StageModel`."""
         self._models = {one.number: StageModel(one, threads=threads) for one in settings}
+        self._times_s = {number: _time_of(model) for number, model in self._models.items()}
 
     def can_begin(self, stage: int) -> bool:
         """Return whether a stage is computed here."""
         return stage in self._models
 
+    def rest_s(self, stage: int) -> float:
+        """Return the time of a stage and of all that follow it here, for one input."""
+        return sum(seconds for number, seconds in self._times_s.items() if number >= stage)
+
     def example(self) -> Input:
         """Return an input of the first stage."""
         number = min(self._models)
         first = self._models[number]
-        return number, np.zeros(first.shape, dtype=first.dtype), None, False
+        return number, np.zeros(first.shape, dtype=first.dtype), None, 0, None
 
     def predict(self, inputs: Sequence[Any]) -> list[Any]:
         """Compute inputs together as far as each of them goes.
@@ -140,20 +149,35 @@ class StageModels:
             probabilities, onward = model.run(batch, _masks([inputs[place][2] for place in places]))
             for row, place in enumerate(places):
                 answer = None if probabilities is None else probabilities[row]
-                is_final = _is_final(answer, model.settings, is_eased=inputs[place][3])
+                is_final = _is_final(answer, model.settings, level=inputs[place][3])
                 results[place] = Result(answer, number, is_final, onward[row])
                 del current[place]
-                if not is_final and number + 1 in self._models:
+                last = inputs[place][4]
+                if not is_final and number + 1 in self._models and (last is None or number < last):
                     current[place] = (number + 1, onward[row])
         return [results[place] for place in range(len(inputs))]
 
 
-def _is_final(answer: np.ndarray | None, settings: StageSettings, *, is_eased: bool) -> bool:
+def _is_final(answer: np.ndarray | None, settings: StageSettings, *, level: int) -> bool:
     threshold = settings.threshold
-    if is_eased and settings.eased is not None:
-        threshold = settings.eased
+    if level and settings.eased:
+        threshold = settings.eased[min(level, len(settings.eased)) - 1]
     # Not a number is never confident.
     return answer is not None and threshold is not None and bool(answer.max() >= threshold)
+
+
+def _time_of(model: StageModel) -> float:
+    batch = np.zeros((1, *model.shape), dtype=model.dtype)
+    masks = np.ones((1, 1), dtype=np.float32)
+    times = []
+    for _ in range(_NUM_TIMINGS):
+        began_s = time.perf_counter()
+        try:
+            model.run(batch, masks)
+        except Exception:  # a graph of several devices, whose mask has another shape: it is not timed
+            return 0.0
+        times.append(time.perf_counter() - began_s)
+    return statistics.median(times)
 
 
 def _masks(masks: Sequence[np.ndarray | None]) -> np.ndarray | None:

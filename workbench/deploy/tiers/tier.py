@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import time
 from collections import Counter
 from dataclasses import replace
@@ -18,20 +19,17 @@ import numpy as np
 from workbench.deploy.serving.batching import BatchQueue, BatchTimes, measure_batches
 from workbench.deploy.tiers.features import Outgoing, restore
 from workbench.deploy.tiers.frames import Frame, Kind
-from workbench.deploy.tiers.next_tier import NextTier, NotAnsweredError
+from workbench.deploy.tiers.next_tier import STATUS, NextTier, NotAnsweredError
 from workbench.deploy.tiers.scenes import Scenes
 from workbench.deploy.tiers.settings import TierSettings
 from workbench.deploy.tiers.stage_model import Result, StageModels
 from workbench.deploy.tiers.transport import Connection, Listener
 
-STATUS = (
-    "now_s", "busy_s", "num_requests", "num_answered", "num_sent", "num_fallbacks", "num_failed",
-    "sent_bytes", "num_waiting", "num_refused", "num_masked",
-)  # fmt: skip
-"""What a tier reports when it is probed, in this order, since it was started."""
 _BATCH_S = 1.0
 """How long a batch may take, which limits its size on slow machines."""
-_EASE = 0.1
+_EASE = 0.9
+_HEARTBEATS_PER_LEVEL = 5
+"""Thresholds wait for the effect of their last change."""
 _MISSED = 3
 
 
@@ -50,7 +48,7 @@ class Tier:
         self.settings = settings
         self.counts: Counter[str] = Counter()
         self._busy_s = 0.0
-        self._is_eased = False
+        self._level = 0
         self._seen_s: dict[int, float] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._outgoing = Outgoing(settings.features, settings.noise)
@@ -165,9 +163,11 @@ class Tier:
                 further = None
         if not self._models.can_begin(frame.stage):
             raise NotAnsweredError(f"stage {frame.stage} is not computed here")
-        row = (frame.stage, values, mask, self._is_eased)
-        (result,) = await self._queue.answer([row])
-        assert isinstance(result, Result)
+        result = await self._compute(frame.stage, values, mask, further)
+        if not result.is_final and further is not None and self._models.can_begin(result.stage + 1):
+            further = self._quickest(result.stage + 1, further)
+            if further is None:
+                result = await self._compute(result.stage + 1, result.onward, mask, None)
         if not result.is_final and further is not None:
             try:
                 return await self._send(further, frame, result.onward, result.stage + 1)
@@ -177,6 +177,22 @@ class Tier:
             raise NotAnsweredError(f"stage {result.stage} has no exit")
         self.counts["num_answered"] += 1
         return Frame(Kind.ANSWER, frame.request, result.probabilities, self.settings.number, result.stage)
+
+    async def _compute(
+        self, stage: int, values: np.ndarray, mask: np.ndarray | None, further: NextTier | None
+    ) -> Result:
+        last = None if further is None else self.settings.keeps
+        (result,) = await self._queue.answer([(stage, values, mask, self._level, last)])
+        assert isinstance(result, Result)
+        return result
+
+    def _quickest(self, stage: int, further: NextTier) -> NextTier | None:
+        """Return where the rest of a request is expected to end first; None for here."""
+        if not self.settings.maps:
+            return further
+        best = min((route for route in self._routes if route.is_alive), key=NextTier.expected_s, default=None)
+        here_s = self._models.rest_s(stage) * (1 + self._queue.num_waiting)
+        return None if best is None or here_s <= best.expected_s() else best
 
     async def _send(self, further: NextTier, frame: Frame, values: np.ndarray, stage: int) -> Frame:
         """Send a request further; raises NotAnsweredError if it is not answered there."""
@@ -200,12 +216,15 @@ class Tier:
 
     async def _watch(self) -> None:
         """Follow the load of the next tier, and which devices are alive."""
-        while True:
+        most = max((len(one.eased) for one in self.settings.stages), default=0)
+        for number in itertools.count(1):
             await asyncio.sleep(self.settings.heartbeat_s)
             self._scenes.recount()
+            if number % _HEARTBEATS_PER_LEVEL:
+                continue
             further = self._plan()
             load = 0.0 if further is None else further.load
             if load > self.settings.busy:
-                self._is_eased = True
-            elif load < self.settings.busy - _EASE:
-                self._is_eased = False
+                self._level = min(self._level + 1, most)
+            elif load < _EASE * self.settings.busy:
+                self._level = max(self._level - 1, 0)

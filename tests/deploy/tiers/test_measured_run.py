@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from tests.deploy.tiers.running_tiers import SURE, UNSURE, stages
+from workbench.deploy.placement.stages import Evidence, Stage, Stages
+from workbench.deploy.placement.tiers_file import TiersFile
+from workbench.deploy.tiers.measured_run import measure_tiers, poisson_moments_s
+from workbench.deploy.tiers.spreading import destinations, route_to
+from workbench.errors import ArgumentError
+
+SAMPLES, TARGETS = np.stack([SURE, UNSURE, SURE, SURE]), np.array([0, 0, 0, 1])
+
+
+def file_of(*names: str, scheduler: str = "end-cloud", **privacy: Any) -> TiersFile:
+    links = {f"{first}-{second}": {"bandwidth": "1Mbit", "rtt": "20ms"} for first, second in pairwise(names)}
+    tiers: dict[str, Any] = {name: {} for name in names}
+    tiers[names[0]] = {"arrivals": "1/s"}
+    place = {"from": "bundle", "scheduler": scheduler}
+    return TiersFile.model_validate({"tiers": tiers, "links": links, "place": place, "privacy": privacy})
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    first, last = stages(tmp_path)
+    parts = [
+        Stage(
+            file=Path(path).name, input_shape=(3,), temperature=1.0, accuracy=0.75, threshold=limit, share=0.5
+        )
+        for path, limit in ((first, 0.9), (last, 0.0))
+    ]  # fmt: skip
+    Stages(stages=tuple(parts), accuracy=0.75, num_samples=4).write(tmp_path)
+    confidence = np.array([[0.96, 1], [0.51, 1], [0.96, 1], [0.96, 1]])
+    Evidence(confidence, np.array([[True] * 2] * 3 + [[False] * 2])).write(tmp_path)
+    return tmp_path
+
+
+def test_what_runs_is_measured_as_the_samples_demand(bundle: Path) -> None:
+    before = set(psutil.Process().children(recursive=True))
+    moments_s = np.arange(0, 2, 0.05).tolist()
+    found = measure_tiers(
+        file_of("end", "edge", "cloud", features="uint8"), bundle, bundle, SAMPLES, TARGETS,
+        scheduler="end-cloud", moments_s=moments_s,
+    )  # fmt: skip
+    assert (found.accuracy, found.num_requests, found.num_unanswered) == (0.75, 40, 0)
+    assert found.answered_by == {"end": 0.75, "edge": 0.0, "cloud": 0.25}
+    assert found.bytes_per_sample == pytest.approx((56 + 3) / 4)
+    # Two links of 20 ms; a busy machine can only be slower.
+    assert found.p95_s > 0.04
+    assert found.low <= found.p95_s <= found.high
+    assert set(psutil.Process().children(recursive=True)) <= before
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "tier"),
+    [
+        pytest.param("cloud", "cloud", marks=pytest.mark.slow),
+        ("mapping", "end"),
+        pytest.param("end", "end", marks=pytest.mark.slow),
+        pytest.param("threshold", None, marks=pytest.mark.slow),
+    ],
+)
+def test_each_scheduler_runs(bundle: Path, scheduler: str, tier: str | None) -> None:
+    found = measure_tiers(
+        file_of("end", "cloud"), bundle, bundle, SAMPLES, TARGETS, scheduler=scheduler,
+        moments_s=np.arange(0, 1, 0.05).tolist(),
+    )  # fmt: skip
+    assert (found.accuracy, found.num_unanswered, found.refused) == (0.75, 0, 0)
+    # What is computed in microseconds is never sent over 20 ms.
+    assert tier is None or found.answered_by[tier] == 1.0
+
+
+def test_the_way_to_a_tier_is_that_over_all_links_between(bundle: Path) -> None:
+    parts = Stage(file="a", input_shape=(100,), temperature=1, accuracy=1, threshold=0, share=1)
+    both = Stages(stages=(parts, parts), accuracy=1, num_samples=1)
+    file = file_of("end", "edge", "cloud")
+    near, far = (route_to(file, both, bundle, number, 1, sends_all=False).away_s for number in (1, 2))
+    assert near == pytest.approx(0.02 + (400 + 2 * 56 + 64) * 8 / 1e6)
+    assert far == pytest.approx(2 * near)
+    assert destinations(0, 3, "mapping") == (2, 1)
+    assert destinations(0, 3, "end") == destinations(1, 3, "mapping") == ()
+
+
+def test_too_few_requests_are_refused() -> None:
+    assert len(poisson_moments_s(10, 60)) == pytest.approx(600, rel=0.2)
+    with pytest.raises(ArgumentError, match="too few"):
+        poisson_moments_s(0.1, 30)

@@ -1,0 +1,234 @@
+"""Tiers started on this machine, samples sent through them as requests, and what was measured.
+
+One process stands for one machine of each tier; links are slowed down by a relay. Everything that was started
+is ended by its process id, whatever happens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from workbench.deploy.placement.stages import read_evidence, read_stages
+from workbench.deploy.placement.tiers_file import TiersFile
+from workbench.deploy.tiers.certificates import Authority
+from workbench.deploy.tiers.next_tier import STATUS
+from workbench.deploy.tiers.requesting import SOURCE, Reply, measure_hop_s, read_status, send_requests
+from workbench.deploy.tiers.settings import Route, TierSettings
+from workbench.deploy.tiers.spreading import destinations, name_of, route_to, settings_of, shaped
+from workbench.deploy.tiers.starting import StartedProcess, start_link, start_tier
+from workbench.deploy.tiers.transport import Identity
+from workbench.errors import ArgumentError, RunError
+
+LEAST_REQUESTS = 20
+"""Fewer say nothing of a 95th percentile."""
+_NUM_WARM_UP = 20
+_SETTLE_S = 0.3
+_REQUEST_TIMEOUT_S = 60.0
+_NUM_RESAMPLED = 400
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What was measured with one scheduler.
+
+    Attributes:
+        scheduler: The scheduler.
+        accuracy: Share of the requests whose answer was right.
+        p50_s: Half of the requests were answered within this time.
+        p95_s: 95 of 100 were.
+        low: Lower end of the interval of `p95_s`, which has it with a probability of 0.95.
+        high: Upper end of it.
+        bytes_per_sample: Bytes of frames that left the first tier for a request, headers included.
+        load: For each tier, the share of the time that its process computed.
+        num_requests: Number of requests.
+        num_unanswered: Number of them without an answer.
+        answered_by: For each tier, the share of the answers that it gave.
+        refused: Connections and frames that a tier refused.
+        hop_s: Median time of an empty frame from this process to the first tier and back: what each step
+            between two processes of this machine adds.
+    """
+
+    scheduler: str
+    accuracy: float
+    p50_s: float
+    p95_s: float
+    low: float
+    high: float
+    bytes_per_sample: float
+    load: dict[str, float]
+    num_requests: int
+    num_unanswered: int
+    answered_by: dict[str, float]
+    refused: int
+    hop_s: float
+
+
+@dataclass
+class _Running:
+    """The processes of one measurement."""
+
+    routes: dict[int, Route] = field(default_factory=dict)
+    identity: Identity | None = None
+    started: list[StartedProcess] = field(default_factory=list)
+
+
+def poisson_moments_s(rate_per_s: float, time_s: float, *, seed: int = 0) -> list[float]:
+    """Return moments at which requests arrive, in seconds.
+
+    Args:
+        rate_per_s: Requests per second.
+        time_s: For how long.
+        seed: Seed of the draws.
+
+    Raises:
+        ArgumentError: If these are too few to measure anything.
+    """
+    gaps_s = np.random.default_rng(seed).exponential(1 / rate_per_s, int(2 * rate_per_s * time_s) + 50)
+    moments_s = np.cumsum(gaps_s)
+    found = moments_s[moments_s < time_s].tolist()
+    if len(found) < LEAST_REQUESTS:
+        raise ArgumentError(
+            f"{rate_per_s:g} requests per second are {len(found)} in {time_s:g} s, which are too few",
+            field="--time", allowed=f"a time with at least {LEAST_REQUESTS} requests",
+            next_step="Measure for longer, or with more requests: --time 60s --rate 10.",
+        )  # fmt: skip
+    return found
+
+
+def measure_tiers(
+    file: TiersFile, folder: Path, bundle: Path, samples: np.ndarray, targets: np.ndarray, *, scheduler: str,
+    moments_s: Sequence[float],
+) -> Measured:  # fmt: skip
+    """Run tiers on this machine and measure them.
+
+    Args:
+        file: The file of tiers.
+        folder: The folder of the file, which its paths are relative to.
+        bundle: The bundle whose stages are spread.
+        samples: (samples, ...) of the validation split, as the first stage takes them.
+        targets: (samples,): the right classes.
+        scheduler: The scheduler.
+        moments_s: When requests are sent, in seconds.
+
+    Raises:
+        ExperimentError: If the file cannot be carried out.
+        RunError: If a process does not start, or nothing is answered.
+    """
+    with tempfile.TemporaryDirectory(prefix="workbench-tiers-") as temporary:
+        with _running(file, folder, bundle, Path(temporary), scheduler) as running:
+            try:
+                found = asyncio.run(_measure(running, samples, moments_s))
+            except OSError as error:
+                raise RunError(f"the tiers cannot be reached: {error}", next_step="Try again.") from error
+        return _summary(file, scheduler, targets, *found)
+
+
+@contextlib.contextmanager
+def _running(
+    file: TiersFile, folder: Path, bundle: Path, temporary: Path, scheduler: str
+) -> Iterator[_Running]:  # fmt: skip
+    running = _Running()
+    is_encrypted = file.privacy.transport == "mtls"
+    if is_encrypted:
+        authority = Authority.create()
+        for name in (SOURCE, *map(name_of, range(len(file.tiers)))):
+            authority.issue(name, temporary)
+        running.identity = Identity.in_folder(temporary, SOURCE)
+    all_settings = settings_of(
+        file, read_stages(bundle), read_evidence(bundle), bundle, scheduler=scheduler,
+        identity=temporary if is_encrypted else None,
+    )  # fmt: skip
+    try:
+        for number, settings in reversed(list(enumerate(all_settings))):
+            further = _routes(running, file, folder, bundle, number, settings, scheduler)
+            process = start_tier(replace(settings, routes=further), temporary)
+            running.started.append(process)
+            process.wait()
+            running.routes[number] = Route(settings.name, "127.0.0.1", process.port)
+        yield running
+    finally:
+        for process in running.started:
+            process.kill()
+
+
+def _routes(
+    running: _Running, file: TiersFile, folder: Path, bundle: Path, number: int, settings: TierSettings,
+    scheduler: str,
+) -> tuple[Route, ...]:  # fmt: skip
+    """Start the links from a tier to those that it sends to; return how they are reached."""
+    links = list(zip(pairwise(file.tiers), file.links_in_order(), strict=True))
+    found = []
+    for further in destinations(number, len(file.tiers), scheduler):
+        port = running.routes[further].port
+        for (first, second), link in reversed(links[number:further]):
+            between = f"{first}-{second}"
+            process = start_link(between, shaped(link, folder, port, field=f"links.{between}"))
+            running.started.append(process)
+            process.wait()
+            port = process.port
+        stages = read_stages(bundle)
+        found.append(route_to(file, stages, folder, further, port, sends_all=settings.sends_all))
+    return tuple(found)
+
+
+async def _measure(
+    running: _Running, samples: np.ndarray, moments_s: Sequence[float]
+) -> tuple[list[Reply], list[dict[str, float]], float]:  # fmt: skip
+    """Return what came of the requests, what each tier reports of that time, and the time of a hop."""
+    first = [running.routes[0]]
+    tiers = [running.routes[number] for number in sorted(running.routes)]
+    warm_up = np.linspace(0.0, 1.0, _NUM_WARM_UP).tolist()
+    await asyncio.sleep(_SETTLE_S)  # the first tier connects to the others meanwhile
+    await send_requests(
+        first, samples, warm_up, identity=running.identity, timeout_s=_REQUEST_TIMEOUT_S
+    )  # fmt: skip
+    hop_s = await measure_hop_s(tiers[0], identity=running.identity)
+    before = [await read_status(tier, identity=running.identity) for tier in tiers]
+    replies = await send_requests(
+        first, samples, moments_s, identity=running.identity, timeout_s=_REQUEST_TIMEOUT_S
+    )  # fmt: skip
+    after = [await read_status(tier, identity=running.identity) for tier in tiers]
+    reports: list[dict[str, float]] = [
+        dict(zip(STATUS, (late - early).tolist(), strict=True))
+        for early, late in zip(before, after, strict=True)
+    ]
+    return replies, reports, hop_s
+
+
+def _summary(
+    file: TiersFile, scheduler: str, targets: np.ndarray, replies: Sequence[Reply],
+    reports: Sequence[dict[str, float]], hop_s: float,
+) -> Measured:  # fmt: skip
+    answered = [one for one in replies if one.probabilities is not None]
+    if not answered:
+        raise RunError("no request was answered", next_step="Try `--scheduler end` first.")
+    times_s = np.array([one.took_s for one in answered])
+    right = sum(
+        int(one.probabilities.argmax()) == int(targets[one.sample])
+        for one in answered
+        if one.probabilities is not None
+    )
+    drawn = np.random.default_rng(0).choice(times_s, (_NUM_RESAMPLED, len(times_s)))
+    low, high = np.quantile(np.quantile(drawn, 0.95, axis=1), [0.025, 0.975])
+    return Measured(
+        scheduler, right / len(replies), float(np.quantile(times_s, 0.5)), float(np.quantile(times_s, 0.95)),
+        float(low), float(high), reports[0]["sent_bytes"] / len(replies),
+        {
+            name: one["busy_s"] / one["now_s"]
+            for name, one in zip(file.tiers, reports, strict=True)
+        },
+        len(replies), len(replies) - len(answered),
+        {
+            name: sum(one.tier == number for one in answered) / len(answered)
+            for number, name in enumerate(file.tiers)
+        },
+        int(sum(one["num_refused"] for one in reports)), hop_s,
+    )  # fmt: skip

@@ -1,0 +1,44 @@
+"""The samples with which tiers are measured: those of the validation split, as the first stage takes them."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from workbench.data import Datasets, check_options
+from workbench.errors import RunError
+from workbench.experiment import Experiment
+
+_MOST_SAMPLES = 10_000
+
+
+def validation_samples(data: Datasets, experiment: Experiment) -> tuple[np.ndarray, np.ndarray]:
+    """Return inputs and classes of the validation split.
+
+    Args:
+        data: The data of a classifier.
+        experiment: The experiment that it was trained in.
+
+    Returns:
+        The inputs as users have them, (samples, ...), and the right classes, (samples,).
+
+    Raises:
+        RunError: If a sample is not one array, or its target not a class.
+    """
+    component = experiment.data
+    reading = (
+        None
+        if component is None or component.is_reference
+        else check_options(component.name, component.options).reading(seed=experiment.seed)
+    )
+    inputs, targets = data.validation.batch(np.arange(min(_MOST_SAMPLES, len(data.validation))))
+    is_table = reading is not None and bool(reading.columns)
+    if is_table or data.task != "classification" or not hasattr(inputs, "__array__"):
+        raise RunError(
+            "only classifiers whose sample is one array run on tiers",
+            next_step="Use `workbench place plan`, or a model of images.",
+        )
+    found = np.asarray(inputs)
+    if reading is not None and (np.any(reading.mean) or np.any(np.asarray(reading.scale) != 1.0)):
+        # The first stage standardises what it takes.
+        found = (found * reading.scale + reading.mean).astype(np.float32)
+    return found, np.asarray(targets)
