@@ -37,6 +37,7 @@ COMMANDS = {
     "measure": "workbench.cli.measure:measure",
     "compress": "workbench.cli.compress:compress",
     "serve": "workbench.cli.serve:serve",
+    "place": "workbench.cli.place:place",
     "drift": "workbench.cli.drift:drift",
     "import": "workbench.cli.export:import_sweep",
     "init": "workbench.cli.init:init",

@@ -11,7 +11,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -51,17 +51,11 @@ def measure(
         RunError: If the machine cannot be reached, or the model cannot be run there.
     """
     card = read_card(folder)
-    with tempfile.TemporaryDirectory() as beside:
-        parcel = Path(beside) / "workbench-measure"
-        parcel.mkdir()
-        (parcel / MODEL).write_bytes((folder / MODEL).read_bytes())
-        (parcel / "runner.py").write_bytes(_RUNNER.read_bytes())
-        np.savez(parcel / "feeds.npz", **_feeds(card, folder, batch))  # type: ignore[arg-type]
-        words = [str(threads), str(num_calls)]
-        if device == HERE:
-            found = _run([sys.executable, str(parcel / "runner.py"), str(parcel), *words], "this machine")
-        else:
-            found = _run_there(device, parcel, words, python)
+    found = time_model(
+        folder / MODEL, example_feeds(card, folder, batch), device, threads=threads, num_calls=num_calls,
+        python=python,
+    )  # fmt: skip
+    found.pop("mean_s")
     place = "" if device == HERE else f" ({device})"
     timing = Timing(
         machine=f"{found.pop('host')}, {found.pop('processor')}, {found.pop('num_cores')} cores{place}",
@@ -73,8 +67,25 @@ def measure(
     return timing
 
 
-def _feeds(card: Card, folder: Path, batch: int) -> dict[str, np.ndarray]:
-    """Return one input for the graph, from the examples of the card."""
+def time_model(
+    model: Path, feeds: Mapping[str, np.ndarray], device: str = HERE, *, threads: int, num_calls: int,
+    python: str = "python3",
+) -> dict[str, Any]:  # fmt: skip
+    """Return what the runner measured of a graph on a device; arguments and errors as in `measure`."""
+    with tempfile.TemporaryDirectory() as beside:
+        parcel = Path(beside) / "workbench-measure"
+        parcel.mkdir()
+        (parcel / MODEL).write_bytes(model.read_bytes())
+        (parcel / "runner.py").write_bytes(_RUNNER.read_bytes())
+        np.savez(parcel / "feeds.npz", **feeds)  # type: ignore[arg-type]
+        words = [str(threads), str(num_calls)]
+        if device == HERE:
+            return _run([sys.executable, str(parcel / "runner.py"), str(parcel), *words], "this machine")
+        return _run_there(device, parcel, words, python)
+
+
+def example_feeds(card: Card, folder: Path, batch: int) -> dict[str, np.ndarray]:
+    """Return one input for the graph of a bundle, from the examples of the card."""
     columns = {
         one.name: np.zeros((batch, *one.shape)) if one.example is None and one.kind == "array"
         else np.array([one.example] * batch) if one.kind == "array" else [one.example] * batch

@@ -20,14 +20,17 @@ from workbench.data.reading import Reading, some_of
 from workbench.deploy import table_graph
 from workbench.deploy.card import MODEL, Card, Input, Metric, Output, sha256_of
 from workbench.deploy.exported_model import Member, build
+from workbench.deploy.feeds import feeds_of
 from workbench.deploy.graph import OPSET, onnx
 from workbench.deploy.onnx_export import BATCHES, TOLERANCE, difference_of
+from workbench.deploy.placement.stage_export import add_stages
 from workbench.deploy.predict_script import script
 from workbench.deploy.predictor import Answers, Predictor
 from workbench.deploy.statistics import describe_samples, of_numbers, of_texts
 from workbench.errors import RunError
 from workbench.experiment import Experiment
 from workbench.models.calls import call_model, map_tensors, output_in
+from workbench.models.exits import EarlyExits
 from workbench.training.loaders import as_tensors
 
 PREDICT = "predict.py"
@@ -104,7 +107,12 @@ def add_trial(
             outputs = output_in(call_model(model, _some(tensors, numbers)))
         return answers_of(outputs, member, output)
 
-    return write(folder, made, inputs, output, samples, expected, origin)
+    card = write(folder, made, inputs, output, samples, expected, origin)
+    if isinstance(model, EarlyExits) and output.kind == "classes":
+        number = min(_NUM_COMPARED, len(next(iter(samples.values()))))
+        feeds = feeds_of(card, {name: values[:number] for name, values in samples.items()})[0]
+        add_stages(folder, model, data, member, inputs, feeds, _first(tensors, number))
+    return card
 
 
 def write(

@@ -87,7 +87,8 @@ def build(
         dtype = np.dtype(object if one.dtype == "string" else one.dtype)
         given[one.name] = graph.input(one.name, dtype, one.shape if one.kind == "array" else (1,))
     parts = [
-        _answer(graph, _run(graph, member, given, inputs, example), member, output) for member, _ in members
+        _answer(graph, add_member(graph, member, given, inputs, example), member, output)
+        for member, _ in members
     ]
     total = parts[0]
     if len(parts) > 1:
@@ -99,10 +100,21 @@ def build(
     return graph.model(total, output.name, _FLOAT, output.shape)
 
 
-def _run(
+def add_member(
     graph: Graph, member: Member, given: Mapping[str, str], inputs: Sequence[Input], example: Any
 ) -> str:
-    """Add the encoding and the model; return the value of the model's outputs."""
+    """Add the encoding and the model to a graph; return the value of the model's outputs.
+
+    Args:
+        graph: The graph.
+        member: The model and how its inputs are converted.
+        given: The values of the inputs by name.
+        inputs: What the graph takes.
+        example: Some inputs as the model takes them.
+
+    Raises:
+        RunError: If the model cannot be exported.
+    """
     if member.columns:
         values = [table_graph.encode(graph, member.columns, dict(given))]
     else:

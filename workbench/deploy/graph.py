@@ -5,6 +5,7 @@ What the nodes compute is left to those that add them: `table_graph`, `tree_grap
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -84,8 +85,9 @@ class Graph:
         return inner.output[0].name
 
     def model(
-        self, output: str, name: str, dtype: np.dtype[Any], shape: tuple[int | str, ...]
-    ) -> onnx.ModelProto:
+        self, output: str, name: str, dtype: np.dtype[Any], shape: tuple[int | str, ...], *,
+        more: Sequence[tuple[str, str, tuple[int | str, ...]]] = (),
+    ) -> onnx.ModelProto:  # fmt: skip
         """Return the graph as a checked model.
 
         Args:
@@ -93,12 +95,21 @@ class Graph:
             name: What the output is called.
             dtype: Its type.
             shape: Its shape for one sample.
+            more: Further outputs of the same type: the value, what it is called, its shape for one sample.
         """
-        nodes = [*self._nodes, helper.make_node("Identity", [output], [name], name="answer")]
+        outputs = [(output, name, shape), *more]
+        nodes = self._nodes + [
+            helper.make_node("Identity", [value], [called], name="answer" if called == name else called)
+            for value, called, _ in outputs
+        ]
         made = helper.make_model(
             helper.make_graph(
                 nodes, "model", self._inputs,
-                [helper.make_tensor_value_info(name, _type_of(dtype), [BATCH, *shape])], self._constants,
+                [
+                    helper.make_tensor_value_info(called, _type_of(dtype), [BATCH, *size])
+                    for _, called, size in outputs
+                ],
+                self._constants,
             ),
             opset_imports=[helper.make_opsetid(*domain) for domain in self._domains.items()],
             ir_version=_IR_VERSION, producer_name="workbench",

@@ -76,7 +76,25 @@ class ModelConfiguration(BaseModel, ABC):
         )
 
 
-class MLPConfiguration(ModelConfiguration):
+class SequenceConfiguration(ModelConfiguration):
+    """A model that is a sequence of pieces, between which early exits may be added."""
+
+    exits: int = Field(0, ge=0, le=16, description="Number of early exits, for samples that are easy.")
+    exit_weight: float = Field(0.3, ge=0.0, description="Factor of the loss of each early exit.")
+
+    def with_exits(self, model: nn.Module, input_shape: tuple[int, ...], num_outputs: int) -> nn.Module:
+        """Return the model with its early exits; the model itself where it has none."""
+        if not self.exits:
+            return model
+        from workbench.models.exits import EarlyExits
+
+        return EarlyExits(
+            model, input_shape=input_shape, num_outputs=num_outputs, num_exits=self.exits,
+            weight=self.exit_weight,
+        )  # fmt: skip
+
+
+class MLPConfiguration(SequenceConfiguration):
     """A multi-layer perceptron on the flattened input."""
 
     name = "mlp"
@@ -94,10 +112,11 @@ class MLPConfiguration(ModelConfiguration):
             self.refuse(input_shape, vocabulary_size, "numbers of any shape")
         from workbench.models.mlp import MLP
 
-        return MLP(self, input_shape=input_shape, num_outputs=num_outputs)
+        model = MLP(self, input_shape=input_shape, num_outputs=num_outputs)
+        return self.with_exits(model, input_shape, num_outputs)
 
 
-class ConvNetConfiguration(ModelConfiguration):
+class ConvNetConfiguration(SequenceConfiguration):
     """A small convolutional network: blocks of 3x3 convolutions, each at half the size of the one before."""
 
     name = "convnet"
@@ -120,10 +139,11 @@ class ConvNetConfiguration(ModelConfiguration):
             self.refuse(input_shape, vocabulary_size, "images of shape (channels, height, width)")
         from workbench.models.convnet import ConvNet
 
-        return ConvNet(self, input_shape=input_shape, num_outputs=num_outputs)
+        model = ConvNet(self, input_shape=input_shape, num_outputs=num_outputs)
+        return self.with_exits(model, input_shape, num_outputs)
 
 
-class ResNetConfiguration(ModelConfiguration):
+class ResNetConfiguration(SequenceConfiguration):
     """A residual network in the style for CIFAR: three stages of basic blocks, depth 6 n + 2."""
 
     name = "resnet"
@@ -156,7 +176,8 @@ class ResNetConfiguration(ModelConfiguration):
             self.refuse(input_shape, vocabulary_size, "images of shape (channels, height, width)")
         from workbench.models.resnet import ResNet
 
-        return ResNet(self, input_shape=input_shape, num_outputs=num_outputs)
+        model = ResNet(self, input_shape=input_shape, num_outputs=num_outputs)
+        return self.with_exits(model, input_shape, num_outputs)
 
 
 class LSTMConfiguration(ModelConfiguration):

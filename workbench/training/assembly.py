@@ -24,6 +24,7 @@ from workbench.experiment import Component, Experiment, Objective, Training
 from workbench.experiment.schedules import averaged_from
 from workbench.models.adapters import build_model, load_loss, load_metrics
 from workbench.models.calls import call_model, loss_in
+from workbench.models.exits import joint
 from workbench.models.lazy_modules import has_lazy, make_fake, set_up_lazy
 from workbench.models.low_rank import add_adapter
 from workbench.models.metrics import AnyMetric, mean_over_samples
@@ -328,7 +329,7 @@ def count_step_flops(
 
 def loss_of(experiment: Experiment, datasets: Datasets) -> Callable[..., torch.Tensor]:
     """Return the loss that an experiment names, else the one that the model returns, or that of its task."""
-    named = load_loss(_function(experiment.loss, "loss"), datasets.task)
+    named = joint(load_loss(_function(experiment.loss, "loss"), datasets.task))
     if experiment.loss is not None:
         return named
 

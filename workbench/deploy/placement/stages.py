@@ -1,7 +1,7 @@
 """The stages of a model with early exits: `stages.json` of a bundle, for programs.
 
-Each stage is a graph of its own. It reads what the stage before it sent, and answers twice: `features` for
-the next stage, except in the last, and the `probabilities` of its exit, which are calibrated. An answer
+Each stage is a graph of its own. It takes as `inputs` what the stage before it sent, and answers twice: the
+calibrated `probabilities` of its exit and, except in the last, `features` for the next stage. An answer
 leaves at a stage where the largest probability reaches the threshold. What was seen on the validation split
 is kept, so that thresholds can be chosen again; the test split is never read here.
 """
@@ -20,6 +20,7 @@ from workbench.errors import RunError
 
 STAGES = "stages.json"
 EVIDENCE = "validation.npz"
+INPUTS = "inputs"
 FEATURES = "features"
 PROBABILITIES = "probabilities"
 

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.deploy.placement.systems import two_exits
+from tests.services.shell import Shell
+from workbench.deploy.card import sha256_of
+from workbench.deploy.placement.profile import Profile, StageTiming
+from workbench.deploy.placement.stages import Stage, Stages
+
+FILE = """
+tiers:
+  end: {count: 500, machine: machine.json, arrivals: 0.1/s, power: 2W}
+  cloud: {count: 2, machine: machine.json, batch: 4}
+links: {end-cloud: {bandwidth: 8Mbit, rtt: 20ms, energy: 1uJ/B}}
+place: {from: bundle, objective: {p95_latency: 1s, accuracy: max}}
+privacy: {features: uint8}
+"""
+
+
+def write_bundle(folder: Path) -> Path:
+    """Write a bundle with stages and what was measured of them, and a file of tiers that names both."""
+    bundle = folder / "bundle"
+    bundle.mkdir()
+    stages, timings = [], []
+    for number, (shape, mean_s) in enumerate([((1, 8, 8), 0.01), ((32, 4, 4), 0.2)]):
+        name = f"stage_{number}.onnx"
+        (bundle / name).write_bytes(bytes([number]) * 100)
+        stages.append(
+            Stage(file=name, input_shape=shape, temperature=1.0, accuracy=0.9, threshold=0.5, share=0.5)
+        )
+        timings += [
+            StageTiming(
+                file=name, sha256=sha256_of(bundle / name), batch=batch, mean_s=mean_s * batch / speed,
+                p50_s=mean_s, p95_s=mean_s * 1.1,
+            )
+            for batch, speed in ((1, 1), (4, 2))
+        ]  # fmt: skip
+    Stages(stages=tuple(stages), accuracy=0.95, num_samples=2000).write(bundle)
+    two_exits().write(bundle)
+    Profile(machine="board", runtime="onnxruntime", threads=1, timings=tuple(timings)).write(
+        folder / "machine.json"
+    )
+    path = folder / "tiers.yaml"
+    path.write_text(FILE)
+    return path
+
+
+@pytest.mark.parametrize("command", ["plan", "simulate"])
+def test_plans_are_printed_as_values_and_as_a_table(shell: Shell, command: str) -> None:
+    path = write_bundle(shell.folder)
+    more = ["--requests", "20000"] if command == "simulate" else []
+    code, out, err = shell("place", command, str(path), *more, "--json")
+    assert code == 0, err
+    document = json.loads(out)
+    assert set(document) == {"plans", "recommended"}
+    by_name = {plan["scheduler"]: plan for plan in document["plans"]}
+    assert list(by_name) == ["end", "cloud", "end-cloud", "mapping", "threshold"]
+    keys = {"scheduler", "accuracy", "p50_s", "p95_s", "bytes_per_sample", "load", "low", "high"}
+    assert all(set(plan) == keys for plan in document["plans"])
+    # The features of 32 x 4 x 4 numbers in one byte each, and their scale, for half of the requests.
+    assert by_name["end-cloud"]["bytes_per_sample"] == pytest.approx(520 * 0.5, rel=0.05)
+    assert by_name["end"]["load"]["end"] == pytest.approx(0.1 * 0.11, rel=0.05)
+    code, out, err = shell("place", command, str(path), *more)
+    assert code == 0, err
+    assert "A cut alone, without exits, does" in out
+    assert "Recommended: " in out
+
+
+def test_a_profile_of_another_bundle_is_refused(shell: Shell) -> None:
+    path = write_bundle(shell.folder)
+    (shell.folder / "bundle" / "stage_1.onnx").write_bytes(b"trained again")
+    code, _, err = shell("place", "plan", str(path))
+    assert code != 0
+    assert "tiers.end.machine: its profile has no times of stage_1.onnx" in err
+
+
+def test_a_tier_without_memory_for_the_first_stage_is_refused(shell: Shell) -> None:
+    path = write_bundle(shell.folder)
+    path.write_text(FILE.replace("power: 2W", "memory: 50"))
+    assert "tiers.end.memory" in shell("place", "plan", str(path))[2]

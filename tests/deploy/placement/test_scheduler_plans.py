@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+import numpy as np
+
+from tests.deploy.placement.systems import system
+from workbench.deploy.placement.scheduler_plans import expected_plans, played_plans, recommend, verdict
+from workbench.deploy.placement.tiers_file import Objective
+
+
+def test_the_interval_of_a_plan_holds_its_value() -> None:
+    given = system().with_load(0.6)
+    for plan in [*expected_plans(given, 0.05), *played_plans(given, 20_000)]:
+        assert plan.low <= plan.p95_s * (1 + 1e-9)
+        assert plan.high >= plan.p95_s * (1 - 1e-9)
+
+
+def test_a_jammed_scheduler_is_never_recommended() -> None:
+    plans = expected_plans(system().with_load(1.4), 0.05)
+    by_name = {plan.scheduler: plan for plan in plans}
+    assert np.isinf(by_name["end-cloud"].p95_s)
+    chosen = recommend(plans, Objective())
+    assert chosen is not None
+    assert max(chosen.outcome.load.values()) < 1.0
+
+
+def test_nothing_is_recommended_beyond_the_limits() -> None:
+    given = system().with_load(0.5)
+    plans = expected_plans(given, 0.05)
+    assert recommend(plans, Objective(p95_latency=1e-6)) is None
+    assert "No scheduler keeps to place.objective" in verdict(given, plans, None)[0]
+    assert recommend(plans, Objective(accuracy=0.999)) is None
+
+
+def test_a_lower_accuracy_that_is_allowed_makes_room_for_a_faster_plan() -> None:
+    given = system().with_load(1.4)
+    plans = expected_plans(given, 0.05)
+    exact, loose = recommend(plans, Objective()), recommend(plans, Objective(accuracy=0.6))
+    assert exact is not None
+    assert loose is not None
+    assert loose.p95_s <= exact.p95_s

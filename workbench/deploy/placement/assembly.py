@@ -1,0 +1,140 @@
+"""From a file of tiers, a bundle with stages and profiles of machines to the system that is computed with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from workbench.deploy.card import sha256_of
+from workbench.deploy.placement.links import bandwidth_of, transfer_s
+from workbench.deploy.placement.profile import Profile, profile_stages, read_profile
+from workbench.deploy.placement.stages import STAGES, Stages, read_evidence, read_stages
+from workbench.deploy.placement.system import System
+from workbench.deploy.placement.tiers_file import HERE, Tier, TiersFile
+from workbench.errors import ExperimentError
+
+_ANSWER_BYTES = 64
+_SCALE_BYTES = 8
+"""What quantised features need beside their numbers."""
+
+Measure = Callable[..., Profile]
+
+
+def bundle_of(file: TiersFile, folder: Path) -> Path:
+    """Return the bundle whose stages are placed.
+
+    Args:
+        file: The file of tiers.
+        folder: The folder that its paths are relative to.
+
+    Raises:
+        ExperimentError: If there is none.
+    """
+    if file.place.source is None:
+        raise ExperimentError(
+            "several bundles cannot be planned yet: their answers are not known for the same samples",
+            field="place.models", allowed="from: a bundle of one model with early exits",
+        )  # fmt: skip
+    bundle = folder / file.place.source
+    if not (bundle / STAGES).exists():
+        raise ExperimentError(
+            f"{bundle} is not a bundle with early exits", field="place.from",
+            next_step="Train mlp, convnet or resnet with the parameter exits: 1, and export it with "
+            "--format onnx.",
+        )  # fmt: skip
+    return bundle
+
+
+def assemble(file: TiersFile, folder: Path, *, measure: Measure = profile_stages) -> tuple[System, float]:
+    """Return the system of a file, and by how much its times vary.
+
+    Args:
+        file: The file of tiers.
+        folder: The folder that its paths are relative to.
+        measure: Measures the stages of a bundle on this machine.
+
+    Returns:
+        The system, and the relative standard deviation of measured times.
+
+    Raises:
+        ExperimentError: If a file is missing or does not fit the bundle; it names the dotted field.
+        RunError: If the stages cannot be measured here.
+    """
+    bundle = bundle_of(file, folder)
+    stages = read_stages(bundle)
+    profiles = _profiles(file, folder, bundle, measure)
+    tiers = list(file.tiers.items())
+    times = [_stage_times(name, tier, profiles[name], bundle, stages) for name, tier in tiers]
+    stage_s = np.array([each for each, _ in times])
+    batches = np.array([tier.batch for _, tier in tiers])
+    finite_s = np.where(np.isfinite(stage_s), stage_s, 0.0)
+    features, raw = _features_bytes(file, stages), stages.stages[0].input_bytes
+    ways = {size: _ways(file, folder, size) for size in (features, raw, _ANSWER_BYTES)}
+    joules = np.cumsum([0.0, *(link.energy or 0.0 for link in file.links_in_order())])
+    hops = (np.arange(len(tiers)) > 0).astype(float)
+    return System(
+        names=tuple(file.tiers), counts=tuple(tier.count for _, tier in tiers),
+        arrivals_per_s=tiers[0][1].arrivals or 0.0, stage_s=stage_s,
+        mates_s=finite_s.sum(axis=1) * (batches - 1), send_s=ways[features], send_raw_s=ways[raw],
+        back_s=ways[_ANSWER_BYTES], sent_bytes=hops * features, raw_bytes=hops * raw,
+        send_j=joules * features, raw_j=joules * raw,
+        power=np.array([tier.power or 0.0 for _, tier in tiers]), evidence=read_evidence(bundle),
+        thresholds=tuple(stage.threshold for stage in stages.stages), busy=file.place.busy,
+    ), max(spread for _, spread in times)  # fmt: skip
+
+
+def _profiles(file: TiersFile, folder: Path, bundle: Path, measure: Measure) -> dict[str, Profile]:
+    here = tuple(sorted({tier.batch for tier in file.tiers.values() if tier.machine == HERE}))
+    measured = measure(bundle, batches=here) if here else None
+    return {
+        name: read_profile(folder / tier.machine, field=f"tiers.{name}.machine")
+        if tier.machine != HERE or measured is None else measured
+        for name, tier in file.tiers.items()
+    }  # fmt: skip
+
+
+def _stage_times(
+    name: str, tier: Tier, profile: Profile, bundle: Path, stages: Stages
+) -> tuple[list[float], float]:
+    """Return the time of each stage for one request, and by how much it varies."""
+    found, spreads, used_bytes = [], [], 0
+    for number, stage in enumerate(stages.stages):
+        path = bundle / stage.file
+        timing = profile.timing(sha256_of(path), tier.batch)
+        if timing is None:
+            raise ExperimentError(
+                f"its profile has no times of {stage.file} with batch {tier.batch}",
+                field=f"tiers.{name}.machine",
+                next_step=f"Measure this bundle there: workbench place profile {bundle} --batch {tier.batch}",
+            )
+        used_bytes += path.stat().st_size
+        fits = tier.memory is None or used_bytes <= tier.memory
+        if not fits and number == 0:
+            raise ExperimentError(
+                f"the first stage takes {used_bytes:,} bytes", field=f"tiers.{name}.memory",
+                next_step="Give the tier more memory, or train a smaller model.",
+            )  # fmt: skip
+        found.append(timing.mean_s / tier.batch if fits else np.inf)
+        spreads.append(abs(timing.p95_s / timing.p50_s - 1.0) / 2.0)
+    return found, float(np.clip(np.mean(spreads), 0.03, 0.3))
+
+
+def _features_bytes(file: TiersFile, stages: Stages) -> int:
+    if len(stages.stages) == 1:
+        return stages.stages[0].input_bytes
+    plain = stages.stages[1].input_bytes
+    return plain // 4 + _SCALE_BYTES if file.privacy.features == "uint8" else plain
+
+
+def _ways(file: TiersFile, folder: Path, num_bytes: int) -> np.ndarray:
+    """Return the time of a message from the first tier to each."""
+    hops = [
+        transfer_s(num_bytes, bandwidth_of(link, folder, field=f"links.{name}"), link.rtt)
+        for name, link in zip(
+            [f"{a}-{b}" for a, b in zip(list(file.tiers)[:-1], list(file.tiers)[1:], strict=True)],
+            file.links_in_order(), strict=True,
+        )
+    ]  # fmt: skip
+    return np.cumsum([0.0, *hops])

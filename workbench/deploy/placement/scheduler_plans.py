@@ -1,0 +1,211 @@
+"""Every scheduler compared on one system: what is expected or played of each, which is recommended, and why.
+
+Reading the system from files is left to `assembly`, printing to the command line.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from workbench.deploy.placement.flows import Outcome
+from workbench.deploy.placement.played_queues import draw_requests
+from workbench.deploy.placement.policies import Policy
+from workbench.deploy.placement.schedulers import SCHEDULERS
+from workbench.deploy.placement.stages import Evidence
+from workbench.deploy.placement.system import System
+from workbench.deploy.placement.tiers_file import Objective
+from workbench.formatting import format_duration, format_rate
+
+_NUM_RESAMPLES = 40
+_NUM_BLOCKS = 10
+_STUDENT_T = 2.262
+"""The 97.5 % quantile of Student's t with nine degrees of freedom."""
+_EQUAL_ACCURACY = 0.002
+_EQUAL_TIME = 1.02
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One scheduler and what comes of it.
+
+    Attributes:
+        scheduler: Its name.
+        outcome: What comes of it.
+        p50_s: Half of the requests are answered within this time.
+        p95_s: 95 of 100 requests are answered within this time.
+        low: Lower end of the 95 % interval of `p95_s`.
+        high: Upper end.
+    """
+
+    scheduler: str
+    outcome: Outcome
+    p50_s: float
+    p95_s: float
+    low: float
+    high: float
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain values."""
+        return {
+            "scheduler": self.scheduler, "accuracy": self.outcome.accuracy, "p50_s": self.p50_s,
+            "p95_s": self.p95_s, "bytes_per_sample": self.outcome.bytes_per_sample,
+            "load": self.outcome.load, "low": self.low, "high": self.high,
+        }  # fmt: skip
+
+
+def expected_plans(system: System, spread: float, *, seed: int = 0) -> list[Plan]:
+    """Return what closed forms expect of each scheduler.
+
+    The intervals come of resampling the validation samples, and of times that vary as they were measured.
+
+    Args:
+        system: The system.
+        spread: Relative standard deviation of measured times.
+        seed: Seed of the resampling.
+    """
+    return [
+        _plan(name, policy.expect(system), _interval_of(policy, system, spread, seed))
+        for name, policy in _policies()
+    ]
+
+
+def played_plans(system: System, num_requests: int, *, seed: int = 0) -> list[Plan]:
+    """Return what becomes of drawn requests under each scheduler.
+
+    The intervals come of ten successive parts of the simulated time.
+
+    Args:
+        system: The system.
+        num_requests: Number of requests; the first tenth is not counted.
+        seed: Seed of the draws.
+    """
+    requests = draw_requests(
+        num_requests, system.counts[0], system.arrivals_per_s, len(system.exits), seed=seed
+    )
+    found = []
+    for name, policy in _policies():
+        outcome = policy.play(system, requests)
+        blocks = [np.quantile(part, 0.95) for part in np.array_split(outcome.response_s, _NUM_BLOCKS)]
+        half = _STUDENT_T * float(np.std(blocks, ddof=1)) / _NUM_BLOCKS**0.5
+        p95_s = outcome.quantile_s(0.95)
+        found.append(_plan(name, outcome, (max(0.0, p95_s - half), p95_s + half)))
+    return found
+
+
+def recommend(plans: Sequence[Plan], objective: Objective) -> Plan | None:
+    """Return the plan that serves the objective best; None where none keeps to its limits.
+
+    Args:
+        plans: The plans.
+        objective: Limits, and what is made best.
+    """
+    kept = [plan for plan in plans if max(plan.outcome.load.values()) < 1.0 and np.isfinite(plan.p95_s)]
+    if isinstance(objective.p95_latency, float):
+        kept = [plan for plan in kept if plan.p95_s <= objective.p95_latency]
+    if isinstance(objective.accuracy, float):
+        kept = [plan for plan in kept if plan.outcome.accuracy >= objective.accuracy]
+    elif kept:
+        best = max(plan.outcome.accuracy for plan in kept)
+        kept = [plan for plan in kept if plan.outcome.accuracy >= best - _EQUAL_ACCURACY]
+    if not kept:
+        return None
+    fastest_s = min(plan.p95_s for plan in kept)
+    equal = [plan for plan in kept if plan.p95_s <= fastest_s * _EQUAL_TIME]
+    return min(equal, key=lambda plan: plan.outcome.bytes_per_sample)
+
+
+def verdict(system: System, plans: Sequence[Plan], recommended: Plan | None) -> list[str]:
+    """Return in sentences what is recommended, whether a cut alone pays, and what would change the answer.
+
+    Args:
+        system: The system.
+        plans: The plans.
+        recommended: That which is recommended.
+    """
+    lines = [_about_choice(plans, recommended)]
+    if len(system.names) > 1:
+        lines += [_about_cut(system), *_about_changes(system)]
+    return lines
+
+
+def _about_choice(plans: Sequence[Plan], recommended: Plan | None) -> str:
+    if recommended is None:
+        fastest = min(plans, key=lambda plan: plan.p95_s)
+        return (
+            f"No scheduler keeps to place.objective; the fastest is {fastest.scheduler}, with p95 "
+            f"{format_duration(fastest.p95_s)} and accuracy {fastest.outcome.accuracy:.4f}."
+        )
+    return (
+        f"Recommended: {recommended.scheduler}, with p95 {format_duration(recommended.p95_s)} and accuracy "
+        f"{recommended.outcome.accuracy:.4f}."
+    )
+
+
+def _about_cut(system: System) -> str:
+    """Compare the best cut without exits with the whole model on one tier."""
+    last = len(system.names) - 1
+    here_s = float(system.stage_s[0].sum())
+    there_s = float(system.stage_s[last].sum() + system.send_raw_s[last] + system.back_s[last])
+    cut_s = min(
+        (
+            float(system.stage_s[0, 0] + system.stage_s[last, 1:].sum() + system.send_s[last])
+            + float(system.back_s[last]),
+        )
+        if system.stage_s.shape[1] > 1
+        else (np.inf,)
+    )
+    pays = "pays" if cut_s < min(here_s, there_s) else "does not pay"
+    return (
+        f"A cut alone, without exits, {pays}: one request takes {format_duration(cut_s)} cut after the first "
+        f"stage, {format_duration(here_s)} all on {system.names[0]}, {format_duration(there_s)} all on "
+        f"{system.names[last]}."
+    )
+
+
+def _about_changes(system: System) -> list[str]:
+    last = len(system.names) - 1
+    mean_s = float(system.rest_s[last][system.exits].mean())
+    lines = []
+    if mean_s > 0:
+        rate = system.counts[last] / mean_s / system.counts[0]
+        lines.append(
+            f"{system.names[last]} reaches the load {system.busy:g} at {format_rate(rate * system.busy)}, "
+            f"and its limit at {format_rate(rate)} requests per second and machine of {system.names[0]}; now "
+            f"there are {format_rate(system.arrivals_per_s)}."
+        )
+    goes_on = system.exits > 0
+    if goes_on.any() and system.can_finish_here:
+        saved_s = float((system.rest_s[0] - system.rest_s[last])[system.exits[goes_on]].mean())
+        link_s = float(system.send_s[last] + system.back_s[last])
+        lines.append(
+            f"Sending pays for a request while the link takes less than {format_duration(saved_s)} there "
+            f"and back; it takes {format_duration(link_s)}."
+            if saved_s > 0
+            else f"Sending never pays: {system.names[last]} is not faster than {system.names[0]}."
+        )
+    return lines
+
+
+def _policies() -> list[tuple[str, Policy]]:
+    return [(name, SCHEDULERS.load(name)()) for name in SCHEDULERS.names()]
+
+
+def _plan(name: str, outcome: Outcome, interval: tuple[float, float]) -> Plan:
+    return Plan(name, outcome, outcome.quantile_s(0.5), outcome.quantile_s(0.95), *interval)
+
+
+def _interval_of(policy: Policy, system: System, spread: float, seed: int) -> tuple[float, float]:
+    random = np.random.default_rng(seed)
+    found = []
+    for _ in range(_NUM_RESAMPLES):
+        drawn = random.integers(len(system.exits), size=len(system.exits))
+        evidence = Evidence(system.evidence.confidence[drawn], system.evidence.is_correct[drawn])
+        factors = np.exp(random.normal(0.0, spread, size=(len(system.names), 1)))
+        varied = replace(system, evidence=evidence, stage_s=system.stage_s * factors)
+        found.append(policy.expect(varied).quantile_s(0.95))
+    low, high = np.quantile(found, [0.025, 0.975], method="nearest")
+    return float(low), float(high)
