@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE # runs and tests start hundreds of processes that import the package
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo test check docs front-end format slow gpu bridges compat cluster-demo faults bench bench-advisor bench-choice bench-compress bench-data bench-exchanges bench-scripts bench-search bench-serve clean
+.PHONY: help env demo test check docs front-end format slow gpu bridges compat cluster-demo faults bench bench-advisor bench-choice bench-compress bench-data bench-exchanges bench-federated bench-scripts bench-search bench-serve clean
 
 help:  ## List the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -96,6 +96,9 @@ bench-compress: env  ## Compress models beside ONNX Runtime's own quantisation (
 
 bench-exchanges: env  ## Make steps with every exchange on slow links, beside torch's own (five minutes, as root).
 	$(BIN)/python -m tests.benchmarks exchanges
+
+bench-federated: env  ## Count rounds of federated learning to a target, published settings beside a sweep (three minutes).
+	$(BIN)/python -m tests.benchmarks federated_rounds
 
 bench-search: env  ## Search public trainings with our sampler and Optuna's (hours with the slow one).
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[development,rivals]'

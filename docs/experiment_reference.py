@@ -23,8 +23,8 @@ from workbench.formatting import compact_duration
 from workbench.models import LOSSES, METRICS, MODELS
 
 _SECTIONS = (
-    "objectives", "constraints", "training", "plan", "budget", "sampler", "early_stop", "resources",
-    "advise",
+    "objectives", "constraints", "training", "plan", "federated", "budget", "sampler", "early_stop",
+    "resources", "advise",
 )  # fmt: skip
 _NAMES = {float: "number", int: "whole number", str: "text", bool: "true or false", type(None): "null"}
 

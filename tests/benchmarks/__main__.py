@@ -27,6 +27,7 @@ BENCHMARKS = (
     "live_view",
     "automl",
     "compression",
+    "federated_rounds",
 )
 
 if __name__ == "__main__":

@@ -133,6 +133,7 @@ FEDERATED: dict[str, st.SearchStrategy[Any]] = {
     "num_bad": st.just(1),
     "failures": st.sampled_from([0.0, 0.5]),
     "stragglers": st.sampled_from([0.0, 0.5]),
+    "target": st.sampled_from([None, {"metric": "val_accuracy", "at_least": 0.9}]),
     "secure": st.booleans(),
 }
 """Every setting of a federation with values that it may have; those of one server and one aggregation."""

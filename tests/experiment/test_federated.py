@@ -50,6 +50,7 @@ BASE: dict[str, Any] = {
         ("federated.trim", {"federated": {"clients": 10, "trim": 0.2}}),
         ("federated.num_bad", {"federated": {"clients": 10, "aggregation": "trimmed_mean", "num_bad": 2}}),
         ("federated.aggregation", {"federated": {"clients": 10, "aggregation": "krum", "secure": True}}),
+        ("federated.target", {"objectives": [{"metric": "rounds_to_target", "goal": "minimize"}]}),
         ("search.federated.fraction", {"search": {"federated.fraction": {"low": 0.5, "high": 1.5}}}),
         ("search.federated.rounds", {"search": {"federated.rounds": {"choices": [1, 2]}}}),
         ("search.federated.clients", {"search": {"federated.clients": {"choices": [5, 10]}}}),

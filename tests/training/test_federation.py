@@ -174,6 +174,25 @@ def test_a_report_counts_bytes_and_the_spread_over_clients(tmp_path: Path) -> No
     assert second["val_accuracy_client_std"] > 0
 
 
+def test_rounds_end_at_the_target_and_are_counted(tmp_path: Path) -> None:
+    target = {"metric": "val_accuracy", "at_least": 0.5}
+    order = experiment(
+        {"local_epochs": 3, "target": target},
+        objectives=[{"metric": "rounds_to_target", "goal": "minimize"}],
+        training={"epochs": 30, "lr": 0.3},
+    )
+    ended, events = train(order, tmp_path)
+    assert ended.state == "complete", ended.traceback
+    reports = values(events)
+    assert len(reports) < 30
+    assert [report["rounds_to_target"] for report in reports] == [31.0] * (len(reports) - 1) + [len(reports)]
+    assert all(report["val_accuracy"] < 0.5 for report in reports[:-1])
+    assert reports[-1]["val_accuracy"] >= 0.5
+    assert ended.values["rounds_to_target"] == len(reports)
+    again, _ = train(order, tmp_path, resume=True)
+    assert (again.state, again.step, again.values) == ("complete", ended.step, ended.values)
+
+
 @pytest.mark.parametrize("aggregation", ["trimmed_mean", "krum"])
 def test_robust_aggregations_learn(aggregation: str, tmp_path: Path) -> None:
     order = experiment({"aggregation": aggregation, "local_epochs": 2}, training={"epochs": 4})

@@ -13,6 +13,7 @@ from pydantic import BeforeValidator, Field, JsonValue, PositiveFloat, Validatio
 from typing_extensions import Self
 
 from workbench.errors import ExperimentError
+from workbench.experiment.goals import Constraint
 from workbench.experiment.refusals import refusal
 from workbench.experiment.setting_types import Auto, Epochs, PositiveInt, Section
 from workbench.plan import PlanValue
@@ -25,6 +26,8 @@ ServerRule = Literal["fedavg", "fedavgm", "fedadagrad", "fedadam", "fedyogi"]
 ADAPTIVE: tuple[ServerRule, ...] = ("fedadagrad", "fedadam", "fedyogi")
 BYTES_METRIC = "bytes_per_client"
 """What each client has received and sent so far, on average, in bytes."""
+ROUNDS_METRIC = "rounds_to_target"
+"""The round in which the target was reached; one more than there are rounds until then."""
 SPREADS = ("min", "max", "std")
 """What is reported of the values of a metric over the clients."""
 _Part = Annotated[float, Field(ge=0, lt=1)]
@@ -126,6 +129,11 @@ class Federated(Section):
     stragglers: _Part = Field(
         default=0.0, description="Probability that a client completes only a part of its local training."
     )
+    target: Constraint | None = Field(
+        default=None,
+        description="End the rounds once a metric reaches a value, {metric: val_accuracy, at_least: 0.9}; "
+        "reported as rounds_to_target.",
+    )
     secure: bool = Field(
         default=False,
         description="Add up changes under pairwise masks, so that the server learns the sum only.",
@@ -140,7 +148,7 @@ def client_metrics(measured: Iterable[str]) -> list[str]:
             the only one.
     """
     names = [name for name in measured if name != "loss"] or ["loss"]
-    return [BYTES_METRIC, *(f"val_{name}_client_{kind}" for name in names for kind in SPREADS)]
+    return [BYTES_METRIC, ROUNDS_METRIC, *(f"val_{name}_client_{kind}" for name in names for kind in SPREADS)]
 
 
 def default_server_lr(rule: ServerRule) -> float:
@@ -201,6 +209,7 @@ def check_federated(experiment: Experiment) -> None:
     _check_plan(experiment)
     _check_what_is_read(federated, set(searched))
     _check_robust(federated, {})
+    _check_target(experiment)
 
 
 def _with_values(federated: Federated, values: Mapping[str, Any]) -> Federated:
@@ -282,6 +291,16 @@ def _check_what_is_read(federated: Federated, searched: set[str]) -> None:
                 field=f"search.{PREFIX}{name}" if PREFIX + name in searched else PREFIX + name,
                 next_step=f"Remove it, or set federated.{chooser} to {' or '.join(readers)}.",
             )
+
+
+def _check_target(experiment: Experiment) -> None:
+    assert experiment.federated is not None
+    wanted = [item.metric for item in (*experiment.objectives, *experiment.constraints)]
+    if ROUNDS_METRIC in wanted and experiment.federated.target is None:
+        raise ExperimentError(
+            f"{ROUNDS_METRIC} needs one", field="federated.target",
+            allowed="such as {metric: val_accuracy, at_least: 0.9}",
+        )  # fmt: skip
 
 
 def _check_robust(federated: Federated, params: Mapping[str, Any]) -> None:

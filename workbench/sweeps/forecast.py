@@ -143,7 +143,7 @@ def expected(store: Store, experiment: Experiment, cluster: ClusterInventory) ->
     Raises:
         ExperimentError: If settings of the experiment exclude each other.
     """
-    if experiment.trained is None:
+    if experiment.trained is None or experiment.federated is not None:  # rounds are not measured
         return None
     capacity = capacity_of(experiment, cluster)
     setting = setting_of(experiment, base_params(experiment), capacity.shape, cluster)

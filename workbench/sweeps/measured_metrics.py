@@ -81,6 +81,8 @@ def check_what_is_reported(experiment: Experiment) -> None:
     wanted += [
         (f"constraints.{index}.metric", item.metric) for index, item in enumerate(experiment.constraints)
     ]
+    if experiment.federated is not None and experiment.federated.target is not None:
+        wanted.append(("federated.target.metric", experiment.federated.target.metric))
     followed = followed_metric(experiment.training)
     wanted += [] if followed is None else [("training.schedule_options.metric", followed)]
     for field, metric in wanted:

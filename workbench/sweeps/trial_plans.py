@@ -66,8 +66,11 @@ class TrialPlans:
 
     def record_speeds(self) -> None:
         """Store how fast the plans of attempts were that have ended, and learn from it."""
+        experiment = self._ledger.experiment
+        # Rounds of a federation say nothing about the steps of other trainings.
+        makes_shared_steps = experiment.trained is not None and experiment.federated is None
         for found in self._ledger.speeds.take_measured():
-            if self._ledger.experiment.trained is not None:
+            if makes_shared_steps:
                 self._record(found)
 
     def _record(self, found: AttemptSpeed) -> None:

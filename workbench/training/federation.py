@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from workbench.events import CheckpointSaved, Event, TrialPlanned, TrialReported
-from workbench.experiment.federated import BYTES_METRIC
+from workbench.experiment.federated import BYTES_METRIC, ROUNDS_METRIC
 from workbench.experiment.trial_value import TrialValue
 from workbench.training import checkpoint
 from workbench.training.assembly import Parts, assemble
@@ -68,7 +68,9 @@ class _Federation:
         self._rounds = Rounds(parts, self._clients, task.seed)
         self._value = TrialValue(task.experiment)
         self._values: dict[str, float] = {}
+        self._num_rounds = parts.settings.training.epochs
         self._num_done = 0
+        self._is_reached = False
         self._num_bytes = 0
         self._last_loss: float | None = None
 
@@ -79,7 +81,7 @@ class _Federation:
         planned = self._parts.settings.plan.to_json()
         ended = self._send(TrialPlanned(trial=self._task.trial, attempt=self._task.attempt, plan=planned))
         self._parts.strategy.train(True)
-        while ended is None and self._num_done < self._parts.settings.training.epochs:
+        while ended is None and self._num_done < self._num_rounds and not self._is_reached:
             ended = self._make_round()
         return ended or Outcome("complete", self._num_done, self._value.result())
 
@@ -103,13 +105,15 @@ class _Federation:
     def _finish_round(self, result: RoundResult, elapsed_s: float) -> Outcome | None:
         """Evaluate, report and write a checkpoint, each in the rounds in which it is due."""
         training, number = self._parts.settings.training, self._num_done
-        is_last = number == training.epochs
+        is_last = number == self._num_rounds
         samples_per_s = result.num_trained / max(elapsed_s, 1e-9)
         values = {} if self._last_loss is None else {"train_loss": self._last_loss}
         values[BYTES_METRIC] = self._num_bytes / self._federated.clients
         is_best = False
         if is_last or number % training.evaluate_every == 0:
             values |= self._evaluate()
+            values |= self._compare_with_target(values)
+            is_last = is_last or self._is_reached
             self._values = values
             self._parts.schedule.after_evaluation(values)
             is_best = self._value.report(values, step=number) if self._value.follows_best else is_last
@@ -123,6 +127,13 @@ class _Federation:
         if is_due or is_best:
             ended = self._save(last=is_due, best=is_best) or ended
         return ended
+
+    def _compare_with_target(self, values: dict[str, float]) -> dict[str, float]:
+        target = self._federated.target
+        if target is None:
+            return {}
+        self._is_reached = target.violation(values[target.metric]) <= 0.0
+        return {ROUNDS_METRIC: float(self._num_done if self._is_reached else self._num_rounds + 1)}
 
     def _evaluate(self) -> dict[str, float]:
         parts = self._parts
@@ -159,6 +170,7 @@ class _Federation:
                 "step": self._num_done,
                 "server": self._rounds.state(),
                 "num_bytes": self._num_bytes,
+                "is_reached": self._is_reached,
                 "last_loss": self._last_loss,
                 "value": self._value.state(),
                 "values": self._values,
@@ -178,6 +190,6 @@ class _Federation:
         self._rounds.load(content["strategy"]["model"], content["server"])
         self._num_done = content["step"]
         self._num_bytes, self._last_loss = content["num_bytes"], content["last_loss"]
-        self._values = content["values"]
+        self._is_reached, self._values = content["is_reached"], content["values"]
         self._value.load(content["value"])
         self._parts.schedule.load_state_dict(content["schedule"])

@@ -23,6 +23,11 @@ def check_objectives(experiment: Experiment, metrics: Mapping[str, AnyMetric]) -
     known = ["train_loss", *(f"val_{name}" for name in metrics)]
     if experiment.federated is not None:
         known += client_metrics(name for name, metric in metrics.items() if isinstance(metric, Metric))
+        target = experiment.federated.target
+        if target is not None and target.metric not in known:
+            raise ExperimentError(
+                f"{target.metric!r} is not measured", field="federated.target.metric", allowed=known
+            )
     for section, items in (("objectives", experiment.objectives), ("constraints", experiment.constraints)):
         for index, item in enumerate(items):
             if item.metric not in known:
