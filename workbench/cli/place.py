@@ -9,7 +9,7 @@ import click
 
 from workbench.cli.lazy_groups import LazyGroup
 from workbench.cli.options import Count, example, json_option
-from workbench.cli.output import echo, make_console, print_json
+from workbench.cli.output import echo, make_console, print_json, print_note
 from workbench.formatting import format_bytes, format_duration, format_number, format_percent, format_range
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ _FILE = click.argument("file", type=click.Path(path_type=Path))
 
 
 @click.group("place", cls=LazyGroup, table=COMMANDS, context_settings={"help_option_names": ["-h", "--help"]})
-@example("workbench place profile best --to pi.json", "workbench place plan search_spaces/tiers.yaml")
+@example("workbench place profile best --to pi.json", "workbench place plan docs/guides/tiers.yaml")
 def place() -> None:
     """Place the stages of a model on devices and servers.
 
@@ -81,7 +81,7 @@ def profile(
 @click.command()
 @_FILE
 @json_option
-@example("workbench place plan search_spaces/tiers.yaml")
+@example("workbench place plan docs/guides/tiers.yaml")
 def plan(file: Path, as_json: bool) -> None:
     """Predict latency, accuracy, bytes and load of each scheduler.
 
@@ -99,7 +99,7 @@ def plan(file: Path, as_json: bool) -> None:
               help="Play this many requests.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option
-@example("workbench place simulate search_spaces/tiers.yaml --requests 100000")
+@example("workbench place simulate docs/guides/tiers.yaml --requests 100000")
 def simulate(file: Path, requests: int, seed: int, as_json: bool) -> None:
     """Play many requests on all devices and servers under each scheduler.
 
@@ -116,6 +116,8 @@ def _read(file: Path) -> tuple[TiersFile, System, float]:
     from workbench.deploy.placement.tiers_file import read_tiers
 
     tiers = read_tiers(file)
+    if tiers.privacy.report_leak:
+        print_note("privacy.report_leak: what can be recovered from features is not part of this prediction")
     return tiers, *assemble(tiers, file.parent)
 
 
