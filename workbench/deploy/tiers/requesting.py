@@ -74,14 +74,14 @@ async def send_requests(
             await asyncio.sleep(began_s + moments_s[number] - loop.time())
             sent_s = loop.time()
             if is_scene:
-                asked = [
+                requests = [
                     link.request(Frame(Kind.REQUEST, number, view), timeout_s=timeout_s)
                     for link, view in zip(links, samples[sample], strict=True)
                 ]
             else:
                 link = links[number % len(links)]
-                asked = [link.request(Frame(Kind.REQUEST, number, samples[sample]), timeout_s=timeout_s)]
-            found = await _first(asked)
+                requests = [link.request(Frame(Kind.REQUEST, number, samples[sample]), timeout_s=timeout_s)]
+            found = await _first(requests)
             took_s = loop.time() - sent_s
             if found is None:
                 return Reply(sample, sent_s - began_s, took_s, None)
@@ -96,8 +96,8 @@ async def send_requests(
         await asyncio.gather(*running, return_exceptions=True)
 
 
-async def _first(asked: Sequence[Coroutine[Any, Any, Frame]]) -> Frame | None:
-    tasks = [asyncio.ensure_future(one) for one in asked]
+async def _first(requests: Sequence[Coroutine[Any, Any, Frame]]) -> Frame | None:
+    tasks = [asyncio.ensure_future(one) for one in requests]
     try:
         for done in asyncio.as_completed(tasks):
             try:
