@@ -16,6 +16,7 @@ import click
 
 from workbench.alerts.settings import Settings
 from workbench.cli.entry import group
+from workbench.deploy.placement.tiers_file import TiersFile
 from workbench.experiment import Experiment
 from workbench.experiment.yaml_file import read_yaml
 
@@ -98,8 +99,11 @@ def commands_of(code: str) -> list[list[str]]:
 
 
 def check_yaml(code: str) -> None:
-    """Check settings, an experiment, or a part of one."""
+    """Check settings, a file of tiers, an experiment, or a part of one."""
     document = read_yaml(code)
+    if "tiers" in document:
+        TiersFile.model_validate(document)
+        return
     if "sinks" in document:
         Settings.model_validate(document)
         return

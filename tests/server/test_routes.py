@@ -182,7 +182,7 @@ class TestReading:
             {"path": "mine/sweep.yaml", "name": "sweep", "help": "The first one.", "kind": "experiment"},
         ]
         assert {(file["name"], file["kind"]) for file in found[2:]} == {
-            (name, "example") for name in ("breast_cancer", "digits", "text")
+            (name, "example") for name in ("breast_cancer", "digits", "digits_exits", "federated", "text")
         }
         assert all(Path(file["path"]).is_file() for file in found[2:])
 

@@ -14,7 +14,7 @@ import numpy as np
 
 _WARM_UP_S = 0.1
 _MEASURED_S = 1.0
-_FEWEST, _MOST = 30, 2000
+_MIN_REPEATS, _MAX_REPEATS = 30, 2000
 _NUM_RESAMPLES = 1000
 _LEVEL = 0.95
 
@@ -51,7 +51,7 @@ def compare(
         measured_s: About how long to measure, in seconds.
     """
     once_s = _warm_up(candidate) + _warm_up(base)
-    number = int(np.clip(measured_s / once_s, _FEWEST, _MOST))
+    number = int(np.clip(measured_s / once_s, _MIN_REPEATS, _MAX_REPEATS))
     times = np.empty((number, 2))
     for pair in range(number):
         # Each goes first in half of the pairs: what a call leaves in the caches helps both alike.

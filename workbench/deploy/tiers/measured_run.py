@@ -27,7 +27,7 @@ from workbench.deploy.tiers.starting import StartedProcess, start_link, start_ti
 from workbench.deploy.tiers.transport import Identity
 from workbench.errors import ArgumentError, RunError
 
-LEAST_REQUESTS = 20
+MIN_REQUESTS = 20
 """Fewer say nothing of a 95th percentile."""
 _NUM_WARM_UP = 20
 _SETTLE_S = 0.3
@@ -94,10 +94,10 @@ def poisson_moments_s(rate_per_s: float, time_s: float, *, seed: int = 0) -> lis
     gaps_s = np.random.default_rng(seed).exponential(1 / rate_per_s, int(2 * rate_per_s * time_s) + 50)
     moments_s = np.cumsum(gaps_s)
     found = moments_s[moments_s < time_s].tolist()
-    if len(found) < LEAST_REQUESTS:
+    if len(found) < MIN_REQUESTS:
         raise ArgumentError(
             f"{rate_per_s:g} requests per second are {len(found)} in {time_s:g} s, which are too few",
-            field="--time", allowed=f"a time with at least {LEAST_REQUESTS} requests",
+            field="--time", allowed=f"a time with at least {MIN_REQUESTS} requests",
             next_step="Measure for longer, or with more requests: --time 60s --rate 10.",
         )  # fmt: skip
     return found

@@ -8,7 +8,7 @@ from workbench.data import Datasets, check_options
 from workbench.errors import RunError
 from workbench.experiment import Experiment
 
-_MOST_SAMPLES = 10_000
+_MAX_SAMPLES = 10_000
 
 
 def validation_samples(data: Datasets, experiment: Experiment) -> tuple[np.ndarray, np.ndarray]:
@@ -30,7 +30,7 @@ def validation_samples(data: Datasets, experiment: Experiment) -> tuple[np.ndarr
         if component is None or component.is_reference
         else check_options(component.name, component.options).reading(seed=experiment.seed)
     )
-    inputs, targets = data.validation.batch(np.arange(min(_MOST_SAMPLES, len(data.validation))))
+    inputs, targets = data.validation.batch(np.arange(min(_MAX_SAMPLES, len(data.validation))))
     is_table = reading is not None and bool(reading.columns)
     if is_table or data.task != "classification" or not hasattr(inputs, "__array__"):
         raise RunError(
