@@ -56,6 +56,22 @@ def test_a_report_creates_no_folders(shell: Shell) -> None:
     assert not (shell.folder / "reprots").exists()
 
 
+def test_a_trace_is_written_as_perfetto_reads_it_and_a_trial_that_is_not_there_is_refused(
+    shell: Shell,
+) -> None:
+    record_run(shell.folder)
+
+    code, out, _ = shell("trace", "last", "--trial", "0", "--to", str(shell.folder / "trace.json"))
+
+    assert (code, out) == (0, f"{shell.folder / 'trace.json'}\n")
+    entries = json.loads((shell.folder / "trace.json").read_text())["traceEvents"]
+    assert any(entry["ph"] == "X" and entry["name"].startswith("trial 0") for entry in entries)
+    assert Path(shell.json("trace", "last")["trace"]).name == "trace.json"
+    code, _, err = shell("trace", "last", "--trial", "99")
+    assert code == 2
+    assert "has no trial 99" in err
+
+
 def test_export_says_where_the_bundle_lies_and_refuses_a_full_folder(shell: Shell) -> None:
     run_id = record_run(shell.folder)
     words = ("export", "last", "--to", str(shell.folder / "best"))

@@ -32,6 +32,7 @@ COMMANDS = {
     "resume": "workbench.cli.run:resume",
     "replay": "workbench.cli.run:replay",
     "report": "workbench.cli.export:report",
+    "trace": "workbench.cli.export:trace",
     "export": "workbench.cli.export:export",
     "predict": "workbench.cli.predict:predict",
     "measure": "workbench.cli.measure:measure",

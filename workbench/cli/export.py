@@ -1,4 +1,4 @@
-"""Commands that write results, or import an experiment: report, export, import."""
+"""Commands that write results, or import an experiment: report, trace, export, import."""
 
 from __future__ import annotations
 
@@ -28,6 +28,27 @@ def report(run_id: str, to: str | None, as_json: bool) -> None:
     written = run.report(to).absolute()
     if as_json:
         print_json({"run_id": run.run_id, "report": str(written)})
+    else:
+        click.echo(str(written))
+
+
+@click.command()
+@remote_capable(brings={"--to": "{run_id}-trace.json"})
+@run_argument
+@click.option("--to", type=click.Path(), help="Write it to this file; by default to the run's folder.")
+@click.option("--trial", type=int, help="Only this trial, with its speed and its metrics over time.")
+@store_option
+@json_option
+@example("workbench trace last", "workbench trace last --trial 3 --to trial-3.json")
+def trace(run_id: str, to: str | None, trial: int | None, as_json: bool) -> None:
+    """Write what each worker did and when, for Perfetto.
+
+    Open the file at ui.perfetto.dev, which keeps it in the browser, or in chrome://tracing.
+    """
+    run = attach(run_id)
+    written = run.trace(to, trial=trial).absolute()
+    if as_json:
+        print_json({"run_id": run.run_id, "trace": str(written)})
     else:
         click.echo(str(written))
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from workbench.cli.output import colour_of, echo, make_console, make_table, print_json
-from workbench.errors import ArgumentError, RunError
+from workbench.errors import RunError
 from workbench.formatting import format_number, format_value
 from workbench.runs.descriptions import (
     attachment_file,
     describe_place,
     describe_reports,
+    find_trial,
     first_traceback,
     log_file,
 )
@@ -52,11 +53,7 @@ def _choose(run: Run, number: int | None) -> Trial:
         if found is None:
             raise RunError(f"no trial of run {run.run_id} has failed with a traceback")
         return found
-    if number not in history.trials:
-        last = len(history.trials) - 1
-        allowed = f"a number from 0 to {last}" if last >= 0 else "none: the run has no trials yet"
-        raise ArgumentError(f"run {run.run_id} has no trial {number}", field="--trial", allowed=allowed)
-    return history.trials[number]
+    return find_trial(run.run_id, history, number, field="--trial")
 
 
 def _print_trial(run: Run, trial: Trial) -> None:

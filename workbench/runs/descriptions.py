@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from workbench.actions import suggest
-from workbench.errors import Suggestion
+from workbench.errors import ArgumentError, Suggestion
 from workbench.events import RunState, TrialState
 from workbench.formatting import compact_duration, counted_noun, format_count
 from workbench.store.trial_files import trial_folder
@@ -146,3 +146,22 @@ def how_to_continue(run_id: str, history: History) -> str | Suggestion:
     if more is None:
         return "Start another run."
     return suggest("extend", run_id, lead="To continue it", **more)
+
+
+def find_trial(run_id: str, history: History, number: int, *, field: str) -> Trial:
+    """Return a trial that somebody named.
+
+    Args:
+        run_id: The run.
+        history: Its history.
+        number: The number that was named.
+        field: Where, for the error.
+
+    Raises:
+        ArgumentError: If the run has no such trial.
+    """
+    if number not in history.trials:
+        last = len(history.trials) - 1
+        allowed = f"a number from 0 to {last}" if last >= 0 else "none: the run has no trials yet"
+        raise ArgumentError(f"run {run_id} has no trial {number}", field=field, allowed=allowed)
+    return history.trials[number]

@@ -1,8 +1,9 @@
-"""Figures and the report of a run, drawn by the plots from what the store holds."""
+"""Figures, the report and the trace of a run, made from what the store holds."""
 
 from __future__ import annotations
 
 import difflib
+import json
 import os
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from workbench.errors import ArgumentError, ExperimentError, RunError, UnknownNameError
 from workbench.events import Event
 from workbench.experiment.stored import check_installed
+from workbench.history.trace import trace_of
+from workbench.runs.descriptions import find_trial
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -96,6 +99,32 @@ def write_report(run: RunView, path: Path) -> Path:
         run.experiment, events, importance=importance or None, run_id=run.run_id,
         energy_wh=run.energy.total_wh, read=run.read_attachment,
     )  # fmt: skip
+    return _write(run, path, text)
+
+
+def write_trace(run: RunView, path: Path, trial: int | None) -> Path:
+    """Write the trace of a run, as Perfetto opens it.
+
+    Args:
+        run: What it is about.
+        path: The file.
+        trial: Only this trial; None for all.
+
+    Raises:
+        ArgumentError: If there is no such trial, or the folder does not exist; only the run's own folder is
+            created.
+        RunError: If it cannot be written there.
+    """
+    check_folder_of(path, run.folder)
+    if trial is not None:
+        find_trial(run.run_id, run.history, trial, field="trial")
+    entries = trace_of(run.events(), name=run.run_id, trial=trial)
+    lines = ",\n".join(json.dumps(entry, separators=(",", ":"), allow_nan=False) for entry in entries)
+    return _write(run, path, '{"displayTimeUnit":"ms","traceEvents":[\n' + lines + "\n]}\n")
+
+
+def _write(run: RunView, path: Path, text: str) -> Path:
+    """Write a file whole or not at all; the run's own folder is made for it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         if path.parent == run.folder:

@@ -11,7 +11,7 @@ from typing_extensions import Self
 from workbench.actions import action_of, check_arguments
 from workbench.runs.bundle import write_bundle
 from workbench.runs.controlled import ControlledRun
-from workbench.runs.figures import draw, write_report
+from workbench.runs.figures import draw, write_report, write_trace
 from workbench.runs.written_file import linked
 from workbench.store import Store
 
@@ -132,6 +132,27 @@ class Run(ControlledRun):
         """
         written = write_report(self, self.folder / "report.html" if path is None else Path(path))
         return linked(written, self.run_id)
+
+    def trace(self, path: str | Path | None = None, *, trial: int | None = None) -> Path:
+        """Write what each worker did and when, as a trace that Perfetto (ui.perfetto.dev) opens.
+
+        Args:
+            path: A file in a folder that exists; None for `trace.json` in the run's folder.
+            trial: Only this trial, with its speed and its metrics over time; None for all, without these.
+
+        Returns:
+            The path of the file.
+
+        Raises:
+            ArgumentError: If the folder of the file does not exist, or the run has no such trial.
+            RunError: If the file cannot be written.
+
+        Example:
+            >>> run.trace("trace.json", trial=0).name
+            'trace.json'
+        """
+        written = write_trace(self, self.folder / "trace.json" if path is None else Path(path), trial)
+        return linked(written)
 
     def export(
         self, folder: str | Path, *, trial: int | None = None, format: str | None = None,
