@@ -64,6 +64,17 @@ def test_lines_and_summary_go_by_the_same_clock(shell: Shell) -> None:
     assert "after 10 s:" in summary
 
 
+def test_the_time_of_a_line_is_not_in_microseconds(shell: Shell) -> None:
+    store, run_id = _new_run(shell.folder)
+    first, *others = begin(100)
+    later = [event.model_copy(update={"time_unix_s": event.time_unix_s + 15e-6}) for event in others]
+    append(store, run_id, [first, *later, *finish(110)])
+
+    _, out, _ = shell("follow", run_id)
+
+    assert [line[:11].strip() for line in out.splitlines()[:2]] == ["0 s", "0 s"]
+
+
 def test_a_run_that_is_found_learns_nothing_new_and_that_is_said(shell: Shell) -> None:
     store, run_id = _new_run(shell.folder)
     other = store.create_run(Experiment(**EXPERIMENT))

@@ -69,10 +69,10 @@ class LinesView:
 
 
 def _elapsed(history: History, now_unix_s: float) -> str:
-    """Return for how long the run has been driven, or since the advice was requested."""
+    """Return for how long the run has been driven, or since the advice was requested; to a millisecond."""
     if history.drivers or history.started_unix_s is None:
-        return format_duration(history.active_s(now_unix_s))
-    return format_duration(max(0.0, now_unix_s - history.started_unix_s))
+        return format_duration(round(history.active_s(now_unix_s), 3))
+    return format_duration(round(max(0.0, now_unix_s - history.started_unix_s), 3))
 
 
 class LiveView:
