@@ -7,6 +7,7 @@ from typing import Any
 from workbench.events import Event, TrialEnded, TrialPlanned, TrialProposed, TrialReported, TrialStarted
 from workbench.experiment import Experiment
 from workbench.history import History, Verdict, verdicts_of
+from workbench.history.reports import Reports
 from workbench.plots.report import report_html
 
 PLAN = {"workers": 1, "micro_batch": 32, "accumulation": 1}
@@ -73,3 +74,33 @@ def test_a_run_that_mostly_starts_trials_is_not_one_that_trains() -> None:
     assert verdict.text.startswith("67% of the time of trials passed before their first step, 20 s each")
     assert judge(*(trial_events(number, 0.0, start_s=20.0, train_s=100.0) for number in range(4))) == []
     assert judge(trial_events(0, 0.0, start_s=20.0, train_s=1.0)) == [], "the first trials start the workers"
+
+
+def late_trial(number: int, rank: int, factor: float, *, train_s: float = 60.0) -> list[Event]:
+    proposed, started, planned, reported, ended = trial_events(number, 0.0, train_s=train_s)
+    return [
+        proposed,
+        started.model_copy(update={"worker_pids": [1, 2], "hosts": ["a", "b"]}),
+        planned,
+        reported.model_copy(update={"slowest_rank": rank, "slowest_rank_factor": factor}),
+        ended,
+    ]
+
+
+def test_a_worker_for_which_others_wait_is_named_with_its_machine() -> None:
+    (verdict,) = judge(late_trial(0, 0, 1.3), late_trial(1, 1, 2.0))
+    assert verdict.text.startswith(
+        "rank 1 of trial 1 (on b) takes 2 times as long as the other workers to load and compute its samples"
+    )
+    assert judge(late_trial(0, 1, 1.2)) == [], "workers are never quite alike"
+    assert judge(late_trial(0, 1, 3.0, train_s=6.0)) == [], "a few seconds"
+
+
+def test_the_last_report_that_names_a_slow_worker_counts_however_many_are_read_at_once() -> None:
+    events = late_trial(0, 1, 2.0)
+    report = events[3]
+    assert isinstance(report, TrialReported)
+    later = report.model_copy(update={"slowest_rank": 0, "slowest_rank_factor": 1.5})
+    history = History.of(EXPERIMENT, events[:3])
+    history.take_reports(0, Reports.of([each.model_dump(mode="json") for each in (report, later)]))
+    assert history.trials[0].slowest_rank == (0, 1.5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,30 @@ def test_two_workers_go_on_in_the_middle_of_an_epoch_as_if_nothing_had_happened(
         assert torch.equal(weights(tmp_path / "broken")[name], expected)
     assert [answer[1].state for answer in answers] == ["stopped", "stopped"]
     assert answers[1][3] == [], "rank 0 alone is heard"
+
+
+def train_with_late_rank(rank: int, num_workers: int, meeting: str, text: str, folder: str) -> Any:
+    def wait(module: torch.nn.Module, inputs: Any) -> None:
+        if module.training and not list(module.children()):
+            time.sleep(0.02)
+
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(wait) if rank == 2 else None
+    try:
+        return train(rank, num_workers, meeting, text, folder, None)
+    finally:
+        if hook is not None:
+            hook.remove()
+
+
+def test_the_worker_for_which_the_others_wait_is_reported(tmp_path: Path) -> None:
+    text = experiment(plan={"workers": 3}, training={"global_batch": 480, "epochs": 4})
+    ended, events = run_together(train_with_late_rank, 3, text, str(tmp_path))[0]
+    reports = [event for event in events if isinstance(event, TrialReported)]
+    assert ended.state == "complete", ended.traceback
+    assert reports[0].slowest_rank is None, "the first steps differ from all others"
+    assert reports[-1].slowest_rank == 2
+    assert reports[-1].slowest_rank_factor is not None
+    assert reports[-1].slowest_rank_factor > 2
 
 
 def train_on(rank: int, num_workers: int, meeting: str, text: str, folder: str) -> Any:

@@ -55,6 +55,14 @@ class TrialReported(TrialEventHeader):
         default=None,
         description="Seconds of the steps in which the model was compiled, which the speed leaves out.",
     )
+    slowest_rank: int | None = Field(
+        default=None,
+        description="Of several replicas, the one that takes longest to load and compute forward.",
+    )
+    slowest_rank_factor: float | None = Field(
+        default=None,
+        description="How many times as long as the median of the others it takes, over the attempt so far.",
+    )
     gradient_signal_sqr: float | None = Field(
         default=None, description="|G|^2, the squared norm of the true gradient, smoothed over steps."
     )

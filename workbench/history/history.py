@@ -171,6 +171,9 @@ class History:
         if len(where := np.flatnonzero(known & (speeds != 0))):
             record.samples_per_s = float(speeds[where[-1]])
         record.parts_s = reports.last_parts_s() or record.parts_s
+        rank, factor = (reports.numbers[name].last() for name in ("slowest_rank", "slowest_rank_factor"))
+        if rank is not None and factor is not None:
+            record.slowest_rank = int(rank), factor
         record.reports += len(reports)
         record.reports_left_out += int(np.nansum(reports.numbers["left_out"].values))
         record.last_step = int(reports.numbers["step"].values[-1])

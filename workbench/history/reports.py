@@ -20,6 +20,7 @@ Floats = NDArray[np.float64]
 _FEW = 500
 _NUMBERS = (
     "step", "epoch", "time_unix_s", "samples_per_s", "gradient_signal_sqr", "gradient_noise", "left_out",
+    "slowest_rank", "slowest_rank_factor",
 )  # fmt: skip
 _ZERO = np.zeros(1)
 

@@ -21,6 +21,8 @@ _STALL, _STALL_S = 0.2, 5.0
 """Part of the steps of all trials, and seconds, that may wait for data without a verdict."""
 _STARTING, _STARTING_S = 0.4, 20.0
 """Part of the time of all trials, and seconds, that may pass before their first step without a verdict."""
+_LAG, _LAG_S = 1.25, 5.0
+"""How many times as long as others a worker may take, and seconds that they may wait, without a verdict."""
 _MIN_STARTED = 3
 """Trials from which the time to start them can be judged: the first ones start the workers."""
 
@@ -46,7 +48,7 @@ class Verdict:
 def verdicts_of(history: History) -> list[Verdict]:
     """Return what took much of the time of a run, the worst kind first; nothing where all is well."""
     trials = list(history.trials.values())
-    found = (_waiting_for_data(trials), _starting(trials))
+    found = (_waiting_for_data(trials), _waiting_for_a_rank(trials), _starting(trials))
     return [verdict for verdict in found if verdict is not None]
 
 
@@ -81,6 +83,26 @@ def _loaders(trial: Trial, now: int) -> int:
     whole_s = math.fsum(trial.parts_s.values())
     rest_s = whole_s - trial.parts_s.get("data", 0.0)
     return MAX_LOADERS if rest_s <= 0.0 else min(MAX_LOADERS, math.ceil(now * whole_s / rest_s))
+
+
+def _waiting_for_a_rank(trials: list[Trial]) -> Verdict | None:
+    late = [
+        (trial, *trial.slowest_rank, (1.0 - 1.0 / trial.slowest_rank[1]) * (trial.duration_s or 0.0))
+        for trial in trials
+        if trial.slowest_rank is not None and trial.slowest_rank[1] >= _LAG
+    ]
+    if not late:
+        return None
+    trial, rank, factor, lost_s = max(late, key=lambda each: each[3])
+    if lost_s < _LAG_S:
+        return None
+    where = f" (on {trial.hosts[rank]})" if rank < len(trial.hosts) else ""
+    return Verdict(
+        f"rank {rank} of trial {trial.number}{where} takes {factor:.2g} times as long as the other "
+        "workers to load and compute its samples, and they wait for it in every step: see what else runs "
+        "there, or leave that machine out",
+        trial.number,
+    )
 
 
 def _starting(trials: list[Trial]) -> Verdict | None:

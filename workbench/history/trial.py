@@ -89,6 +89,7 @@ class Trial:
     first_report: tuple[float, int, float | None] | None = None  # of the last attempt: time, step, epoch
     samples_per_s: float | None = None
     parts_s: Mapping[str, float] = dataclasses.field(default_factory=dict)  # seconds per step, by part
+    slowest_rank: tuple[int, float] | None = None  # how many times as long as other replicas it takes
     reports: int = 0
     reports_left_out: int = 0  # they arrived too fast and were not stored
     attempts: int = 0
@@ -202,7 +203,7 @@ def apply_to_trial(
             trial.worker_pids, trial.hosts = list(event.worker_pids), list(event.hosts)
             trial.num_gpus = sum(len(gpus) for gpus in event.gpus)
             trial.attempt_unix_s, trial.attempt_counted = event.time_unix_s, False
-            trial.first_report = None
+            trial.first_report = trial.slowest_rank = None
             if trial.started_unix_s is None:
                 trial.started_unix_s = event.time_unix_s
         case TrialPlanned():
@@ -216,6 +217,8 @@ def apply_to_trial(
             trial.last_values.update(event.values)
             trial.samples_per_s = event.samples_per_s or trial.samples_per_s
             trial.parts_s = event.parts_s or trial.parts_s
+            if event.slowest_rank is not None and event.slowest_rank_factor is not None:
+                trial.slowest_rank = event.slowest_rank, event.slowest_rank_factor
         case CheckpointSaved():
             trial.last_checkpoint = event.path
             if event.best:

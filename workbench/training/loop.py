@@ -28,6 +28,7 @@ from workbench.training.evaluation import evaluate, renew_statistics
 from workbench.training.loaders import named_losses
 from workbench.training.noise_meter import NoiseMeter
 from workbench.training.outcome import Outcome, diverged, find_divergence
+from workbench.training.rank_times import RankTimes
 from workbench.training.source import WorkerBatch
 from workbench.training.task import TrialTask
 from workbench.training.window import Window
@@ -78,6 +79,7 @@ class _Loop:
         self._values: dict[str, float] = {}
         self._window = Window(parts.worker)
         settings = parts.settings
+        self._rank_times = RankTimes(parts.worker)
         self._noise = NoiseMeter(
             parts.worker,
             settings.plan,
@@ -258,6 +260,8 @@ class _Loop:
         samples_per_s = self._window.close()
         noise = self._noise.moments()
         compile_s, self._compile_s = self._compile_s, None
+        parts_s = self._parts.profiler.close_window()
+        slowest = self._rank_times.add(parts_s)
         return TrialReported(
             trial=self._task.trial,
             attempt=self._task.attempt,
@@ -267,7 +271,9 @@ class _Loop:
             values=values,
             samples_per_s=samples_per_s,
             compile_s=compile_s,
-            parts_s=self._parts.profiler.close_window(),
+            parts_s=parts_s,
+            slowest_rank=None if slowest is None else slowest.rank,
+            slowest_rank_factor=None if slowest is None else slowest.factor,
             gradient_signal_sqr=None if noise is None else noise.signal_sqr,
             gradient_noise=None if noise is None else noise.noise,
         )
