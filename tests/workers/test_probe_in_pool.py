@@ -31,12 +31,14 @@ class Pool:
         self._text = experiment.model_dump_json()
         self._folder = str(folder)
         self._num_workers = num_workers
+        # Workers compare their memory with that after the first trial of a run, so other tests have other runs.
+        self._run_id = f"run-{folder.name}"
 
     def __call__(self, sizes: Sequence[int]) -> list[PlanMeasured]:
         plans = tuple(PartialPlan.of(micro_batch=size, accumulation=1) for size in sizes)
         order = PlanProbe(plans, warmup_steps=2, num_steps=5, setting="pool")
-        task = TrialTask("run", 0, 0, self._text, folder=self._folder, measurement=order)
-        request = Request("run", num_workers=self._num_workers, preload=("torch",))
+        task = TrialTask(self._run_id, 0, 0, self._text, folder=self._folder, measurement=order)
+        request = Request(self._run_id, num_workers=self._num_workers, preload=("torch",))
         gang = Gang.lease(request, timeout_s=60)
         try:
             gang.start(task)
