@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from tests.deploy.placement.systems import two_exits
+from tests.deploy.trained import experiment, exported
 from tests.services.shell import Shell
 from workbench.deploy.card import sha256_of
+from workbench.deploy.placement.links import HEADER_BYTES
 from workbench.deploy.placement.profile import Profile, StageTiming
 from workbench.deploy.placement.stages import Stage, Stages
 
@@ -61,8 +63,8 @@ def test_plans_are_printed_as_values_and_as_a_table(shell: Shell, command: str) 
     assert list(by_name) == ["end", "cloud", "end-cloud", "mapping", "threshold"]
     keys = {"scheduler", "accuracy", "p50_s", "p95_s", "bytes_per_sample", "load", "low", "high"}
     assert all(set(plan) == keys for plan in document["plans"])
-    # The features of 32 x 4 x 4 numbers in one byte each, and their scale, for half of the requests.
-    assert by_name["end-cloud"]["bytes_per_sample"] == pytest.approx(520 * 0.5, rel=0.05)
+    # The features of 32 x 4 x 4 numbers in one byte each, and a header, for half of the requests.
+    assert by_name["end-cloud"]["bytes_per_sample"] == pytest.approx((512 + HEADER_BYTES) * 0.5, rel=0.05)
     assert by_name["end"]["load"]["end"] == pytest.approx(0.1 * 0.11, rel=0.05)
     code, out, err = shell("place", command, str(path), *more)
     assert code == 0, err
@@ -82,3 +84,26 @@ def test_a_tier_without_memory_for_the_first_stage_is_refused(shell: Shell) -> N
     path = write_bundle(shell.folder)
     path.write_text(FILE.replace("power: 2W", "memory: 50"))
     assert "tiers.end.memory" in shell("place", "plan", str(path))[2]
+
+
+@pytest.mark.slow
+def test_tiers_run_for_real_and_are_measured_beside_what_is_expected(shell: Shell) -> None:
+    bundle = shell.folder / "bundle"
+    bundle.mkdir()
+    exported(bundle, "convnet", "digits", exits=1, width=4)
+    (bundle / "experiment.yaml").write_text(experiment("convnet", "digits").to_yaml())
+    path = shell.folder / "tiers.yaml"
+    path.write_text(FILE.replace("machine.json", "here"))
+    words = ("place", "run", str(path), "--time", "2s", "--rate", "30", "--scheduler", "cloud")
+    code, out, err = shell(*words, "--json")
+    assert code == 0, err
+    (plan,) = json.loads(out)["plans"]
+    assert plan["num_requests"] >= 30
+    assert (plan["num_unanswered"], plan["refused"], plan["answered_by"]["cloud"]) == (0, 0, 1.0)
+    # 64 pixels in one byte each; over a link of 20 ms nothing is answered sooner.
+    assert plan["bytes_per_sample"] == 64 + HEADER_BYTES
+    assert min(plan["p50_s"], plan["expected"]["p50_s"]) > 0.02
+    code, out, err = shell(*words)
+    assert code == 0, err
+    assert "0 unanswered" in out
+    assert "--time" in shell("place", "run", str(path), "--time", "never")[2]

@@ -21,6 +21,7 @@ COMMANDS = {
     "profile": "workbench.cli.place:profile",
     "plan": "workbench.cli.place:plan",
     "simulate": "workbench.cli.place:simulate",
+    "run": "workbench.cli.place_run:run",
 }
 _FILE = click.argument("file", type=click.Path(path_type=Path))
 

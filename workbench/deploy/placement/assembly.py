@@ -8,16 +8,14 @@ from pathlib import Path
 import numpy as np
 
 from workbench.deploy.card import sha256_of
-from workbench.deploy.placement.links import bandwidth_of, transfer_s
+from workbench.deploy.placement.links import HEADER_BYTES, TLS_BYTES, bandwidth_of, transfer_s
 from workbench.deploy.placement.profile import Profile, profile_stages, read_profile
-from workbench.deploy.placement.stages import STAGES, Stages, read_evidence, read_stages
+from workbench.deploy.placement.stages import STAGES, Stage, Stages, read_evidence, read_stages
 from workbench.deploy.placement.system import System
 from workbench.deploy.placement.tiers_file import HERE, Tier, TiersFile
 from workbench.errors import ExperimentError
 
-_ANSWER_BYTES = 64
-_SCALE_BYTES = 8
-"""What quantised features need beside their numbers."""
+_ANSWER_BYTES = HEADER_BYTES + 64
 
 Measure = Callable[..., Profile]
 
@@ -70,7 +68,10 @@ def assemble(file: TiersFile, folder: Path, *, measure: Measure = profile_stages
     stage_s = np.array([each for each, _ in times])
     batches = np.array([tier.batch for _, tier in tiers])
     finite_s = np.where(np.isfinite(stage_s), stage_s, 0.0)
-    features, raw = _features_bytes(file, stages), stages.stages[0].input_bytes
+    features, raw = (
+        sent_bytes(file, stages.stages[min(1, len(stages.stages) - 1)]),
+        sent_bytes(file, stages.stages[0]),
+    )
     ways = {size: _ways(file, folder, size) for size in (features, raw, _ANSWER_BYTES)}
     joules = np.cumsum([0.0, *(link.energy or 0.0 for link in file.links_in_order())])
     hops = (np.arange(len(tiers)) > 0).astype(float)
@@ -121,17 +122,23 @@ def _stage_times(
     return found, float(np.clip(np.mean(spreads), 0.03, 0.3))
 
 
-def _features_bytes(file: TiersFile, stages: Stages) -> int:
-    if len(stages.stages) == 1:
-        return stages.stages[0].input_bytes
-    plain = stages.stages[1].input_bytes
-    return plain // 4 + _SCALE_BYTES if file.privacy.features == "uint8" else plain
+def sent_bytes(file: TiersFile, stage: Stage) -> int:
+    """Return the bytes of a frame with what a stage takes.
+
+    Args:
+        file: The file of tiers, which says how values are sent.
+        stage: The stage.
+    """
+    is_quantised = file.privacy.features == "uint8" and stage.input_dtype.startswith("float")
+    item_bytes = np.dtype(stage.input_dtype).itemsize
+    return HEADER_BYTES + stage.input_bytes // (item_bytes if is_quantised else 1)
 
 
 def _ways(file: TiersFile, folder: Path, num_bytes: int) -> np.ndarray:
-    """Return the time of a message from the first tier to each."""
+    """Return the time of a frame from the first tier to each."""
+    on_wire = num_bytes + (TLS_BYTES if file.privacy.transport == "mtls" else 0)
     hops = [
-        transfer_s(num_bytes, bandwidth_of(link, folder, field=f"links.{name}"), link.rtt)
+        transfer_s(on_wire, bandwidth_of(link, folder, field=f"links.{name}"), link.rtt)
         for name, link in zip(
             [f"{a}-{b}" for a, b in zip(list(file.tiers)[:-1], list(file.tiers)[1:], strict=True)],
             file.links_in_order(), strict=True,

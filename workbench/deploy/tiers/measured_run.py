@@ -42,6 +42,7 @@ class Measured:
     Attributes:
         scheduler: The scheduler.
         accuracy: Share of the requests whose answer was right.
+        mean_s: Mean time from sending a request to its answer.
         p50_s: Half of the requests were answered within this time.
         p95_s: 95 of 100 were.
         low: Lower end of the interval of `p95_s`, which has it with a probability of 0.95.
@@ -50,6 +51,7 @@ class Measured:
         load: For each tier, the share of the time that its process computed.
         num_requests: Number of requests.
         num_unanswered: Number of them without an answer.
+        num_fallbacks: Number of them that a tier answered itself because the next one did not answer.
         answered_by: For each tier, the share of the answers that it gave.
         refused: Connections and frames that a tier refused.
         hop_s: Median time of an empty frame from this process to the first tier and back: what each step
@@ -58,6 +60,7 @@ class Measured:
 
     scheduler: str
     accuracy: float
+    mean_s: float
     p50_s: float
     p95_s: float
     low: float
@@ -66,6 +69,7 @@ class Measured:
     load: dict[str, float]
     num_requests: int
     num_unanswered: int
+    num_fallbacks: int
     answered_by: dict[str, float]
     refused: int
     hop_s: float
@@ -219,13 +223,13 @@ def _summary(
     drawn = np.random.default_rng(0).choice(times_s, (_NUM_RESAMPLED, len(times_s)))
     low, high = np.quantile(np.quantile(drawn, 0.95, axis=1), [0.025, 0.975])
     return Measured(
-        scheduler, right / len(replies), float(np.quantile(times_s, 0.5)), float(np.quantile(times_s, 0.95)),
-        float(low), float(high), reports[0]["sent_bytes"] / len(replies),
+        scheduler, right / len(replies), float(times_s.mean()), float(np.quantile(times_s, 0.5)),
+        float(np.quantile(times_s, 0.95)), float(low), float(high), reports[0]["sent_bytes"] / len(replies),
         {
             name: one["busy_s"] / one["now_s"]
             for name, one in zip(file.tiers, reports, strict=True)
         },
-        len(replies), len(replies) - len(answered),
+        len(replies), len(replies) - len(answered), int(sum(one["num_fallbacks"] for one in reports)),
         {
             name: sum(one.tier == number for one in answered) / len(answered)
             for number, name in enumerate(file.tiers)

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 
 from workbench.data import Datasets, check_options
 from workbench.errors import RunError
 from workbench.experiment import Experiment
+from workbench.training.loading import load_trial_data
 
 _MAX_SAMPLES = 10_000
+
+
+def bundle_samples(bundle: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return inputs and classes of the validation split of the data that a bundle was trained on.
+
+    Args:
+        bundle: The bundle.
+
+    Returns:
+        As `validation_samples` does.
+
+    Raises:
+        WorkbenchError: If the bundle names no data, the data cannot be read, or its samples do not fit.
+    """
+    experiment = Experiment.from_file(bundle / "experiment.yaml")
+    if experiment.data is None:
+        raise RunError(
+            f"{bundle} does not name the data that it was trained on",
+            next_step="Use `workbench place plan`, or a model of an experiment with data.",
+        )
+    return validation_samples(load_trial_data(str(bundle), experiment), experiment)
 
 
 def validation_samples(data: Datasets, experiment: Experiment) -> tuple[np.ndarray, np.ndarray]:

@@ -1,0 +1,110 @@
+"""The command that runs a model on real processes of tiers, and prints what was measured."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from workbench.cli.options import FiniteRange, example, json_option
+from workbench.cli.output import echo, make_console, make_table, print_json, print_note
+from workbench.errors import ArgumentError
+from workbench.formatting import format_bytes, format_duration, format_percent, format_range, parse_duration_s
+
+if TYPE_CHECKING:
+    from workbench.deploy.placement.scheduler_plans import Plan
+    from workbench.deploy.tiers.measured_run import Measured
+    from workbench.deploy.tiers.prediction import Expected
+
+
+@click.command("run")
+@click.argument("file", type=click.Path(path_type=Path))
+@click.option("--scheduler", "schedulers", multiple=True, metavar="NAME",
+              help="Measure this one instead of place.scheduler; repeat the option for several.")  # fmt: skip
+@click.option("--time", "time_limit", metavar="DURATION", default="30s", show_default=True,
+              help="Send requests for this long.")  # fmt: skip
+@click.option("--rate", type=FiniteRange(min=0, min_open=True), default=10.0, show_default=True,
+              metavar="PER_SECOND", help="Send this many requests per second.")  # fmt: skip
+@click.option("--seed", type=int, default=0, show_default=True)
+@json_option
+@example("workbench place run docs/guides/tiers.yaml --time 60s --scheduler cloud --scheduler end-cloud")
+def run(
+    file: Path, schedulers: tuple[str, ...], time_limit: str, rate: float, seed: int, as_json: bool
+) -> None:
+    """Measure a model on real processes of all tiers.
+
+    On this machine one process is started for each tier, and one for each link, which slows it down. Samples
+    of the validation split are sent at random moments.
+    """
+    from workbench.deploy.placement.assembly import bundle_of
+    from workbench.deploy.placement.scheduler_plans import recommend
+    from workbench.deploy.placement.tiers_file import read_tiers
+    from workbench.deploy.tiers.measured_run import measure_tiers, poisson_moments_s
+    from workbench.deploy.tiers.prediction import expected_of, system_here
+    from workbench.deploy.tiers.samples import bundle_samples
+
+    try:
+        time_s = parse_duration_s(time_limit)
+    except ValueError as error:
+        raise ArgumentError(str(error), field="--time", allowed="a duration such as 30s") from error
+    moments_s = poisson_moments_s(rate, time_s, seed=seed)
+    tiers, folder = read_tiers(file), file.parent
+    bundle = bundle_of(tiers, folder)
+    samples, targets = bundle_samples(bundle)
+    system = system_here(tiers, folder, rate)
+    if tiers.privacy.transport == "plain":
+        print_note("privacy.transport: what tiers exchange is not encrypted")
+    found = [
+        measure_tiers(tiers, folder, bundle, samples, targets, scheduler=name, moments_s=moments_s)
+        for name in schedulers or (tiers.place.scheduler,)
+    ]
+    expected = [expected_of(system, one.hop_s)[one.scheduler] for one in found]
+    chosen = recommend([_plan_of(one) for one in found], tiers.place.objective)
+    if as_json:
+        plans = [
+            {**asdict(one), "expected": asdict(other)}
+            for one, other in zip(found, expected, strict=True)
+        ]  # fmt: skip
+        print_json({"plans": plans, "recommended": None if chosen is None else chosen.scheduler})
+        return
+    _show(found, expected)
+
+
+def _plan_of(measured: Measured) -> Plan:
+    import numpy as np
+
+    from workbench.deploy.placement.flows import Outcome
+    from workbench.deploy.placement.scheduler_plans import Plan
+
+    outcome = Outcome(np.zeros(0), measured.accuracy, measured.bytes_per_sample, 0.0, measured.load)
+    return Plan(
+        measured.scheduler, outcome, measured.p50_s, measured.p95_s, measured.low, measured.high
+    )  # fmt: skip
+
+
+def _show(found: list[Measured], expected: list[Expected]) -> None:
+    table = make_table("scheduler", "accuracy", "mean", "p50", "p95", "95 %", "bytes", *(
+        f"{what} {name}" for name in found[0].load for what in ("load", "answers")
+    ))  # fmt: skip
+    for one, other in zip(found, expected, strict=True):
+        shares: list[Any] = [
+            format_percent(values[name]) for name in one.load for values in (one.load, one.answered_by)
+        ]
+        table.add_row(
+            one.scheduler, f"{one.accuracy:.4f}", format_duration(one.mean_s), format_duration(one.p50_s),
+            format_duration(one.p95_s), format_range(one.low, one.high, format_duration),
+            format_bytes(one.bytes_per_sample), *shares,
+        )  # fmt: skip
+        times_s = (other.mean_s, other.p50_s, other.p95_s)
+        table.add_row("  expected", "", *(format_duration(each) for each in times_s))
+    make_console().print(table)
+    echo()
+    for one in found:
+        echo(
+            f"{one.scheduler}: {one.num_requests} requests, {one.num_unanswered} unanswered, "
+            f"{one.num_fallbacks} answered locally because the next tier did not answer, "
+            f"{one.refused} refused connections or frames; a step between two processes takes "
+            f"{format_duration(one.hop_s)} there and back."
+        )
