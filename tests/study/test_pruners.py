@@ -102,7 +102,7 @@ def test_a_training_of_all_its_epochs_is_complete_where_the_last_rung_is_the_las
     assert stops(1, 3, 9.0), "an epoch is left that need not be trained"
     assert not stops(2, 4, 9.0), "nothing is left to stop"
     study.tell(2, TrialEnded(trial=2, attempt=0, state="complete", values={"loss": 9.0}))
-    assert [trial.state.name for trial in study._projection._study.get_trials(deepcopy=False)] == [
+    assert [trial.state.name for trial in study._learner._projection._study.get_trials(deepcopy=False)] == [
         "COMPLETE", "RUNNING", "COMPLETE",
     ]  # fmt: skip
 

@@ -9,6 +9,7 @@ import pytest
 from tests.services.sweeps import Sweep
 from tests.services.waiting import wait_until
 from workbench.events import CommandHandled, PriorTrialAdded, TrialEnded, TrialReported, TrialStarted
+from workbench.experiment.changing import describe_changes
 from workbench.store import Store
 
 pytestmark = [pytest.mark.ray, pytest.mark.usefixtures("free_pool")]
@@ -133,3 +134,32 @@ def test_a_stop_that_comes_before_any_trial_starts_stops_the_run(store: Store, n
     sweep.wait("stopped")
     assert sweep.trials == []
     wait_until(lambda: store.run(sweep.run_id).state == "stopped")
+
+
+@pytest.mark.slow
+def test_the_search_space_changes_while_trials_run_and_a_resumed_run_goes_on_in_it(
+    store: Store, notes: Path
+) -> None:
+    sweep = hold(store, notes, options={"steps": 3}, budget={"trials": 8}, seed=5).drive()
+    sweep.wait_for(TrialReported)
+    refused = handled(sweep, store.command(sweep.run_id, "set", {"search": {"x": 7}}))
+    assert not refused.done
+    assert "search.x" in refused.message
+
+    changed = handled(sweep, store.command(sweep.run_id, "set", {"search": {"x": {"low": 0.75}}}))
+    assert changed.done, changed.message
+    assert changed.message.startswith("x is searched among ")
+    begun = len(sweep.trials)
+    sweep.wait_for(TrialStarted, lambda event: event.trial >= begun)
+    store.command(sweep.run_id, "stop", {})
+    sweep.wait("stopped")
+    before = sweep.trials
+
+    sweep.drive().wait("complete")
+    assert [trial.params for trial in sweep.trials[: len(before)]] == [trial.params for trial in before]
+    assert len(sweep.trials) == 8
+    assert all(trial.params["x"] >= 0.75 for trial in sweep.trials[begun:])
+    assert describe_changes(sweep.history.experiment, sweep.history.in_force) == [
+        "search.x numbers from 0.0 to 1.0 -> numbers from 0.75 to 1.0"
+    ]
+    sweep.assert_sound()

@@ -40,6 +40,11 @@ _PARAMS = Argument(
     "params", "settings", "Give the value of a searched parameter; repeat the option for each.",
     label="Configuration", option="--set", example={"NAME": "VALUE"}, is_required=True, is_positional=True,
 )  # fmt: skip
+_SEARCH = Argument(
+    "search", "settings", "Freeze a parameter at a value, or give it another range or other choices as YAML; "
+    "repeat the option for several.", option="--search", setting="search", is_from_browser=False,
+    example={"NAME": "VALUE"},
+)  # fmt: skip
 _TRIAL = Argument("trial", "count", "Stop only this trial.", minimum=0, is_required=True)
 _REPORT_FILE = Argument(
     "to", "new_file", "Write to this file; by default in the run's folder, or, with --address, "
@@ -117,10 +122,12 @@ _DECLARED = (
                      label="Energy in total", hint=_ENERGY_HINT, setting="budget.energy"),
             Argument("plateau", "count", "End after this many configurations without a better one.",
                      label="Patience", hint="trials without a better one", setting="budget.plateau"),
+            _SEARCH,
         ),
         for_run=lambda run: run.is_alive and run.is_sweep, asks_first=True,
         examples=(
             "workbench set last --concurrency 4", "workbench set last --trials 100 --time 1h --plateau 20",
+            "workbench set last --search lr=0.01 --search 'width={low: 16, high: 64}'",
         ),
     ),
     Action(
@@ -149,6 +156,7 @@ _DECLARED = (
                      label="More energy", hint=_ENERGY_HINT, setting="budget.energy"),
             Argument("plateau", "count", "Allow this many more configurations without a better one.",
                      label="More patience", hint="trials without a better one", setting="budget.plateau"),
+            _SEARCH,
             Argument("enqueue", "settings", "Try this configuration next, as enqueue does; without a limit "
                      "the run gets one more trial.", option="--set", is_from_browser=False),
         ),

@@ -56,8 +56,13 @@ from workbench.runs.descriptions import (
     format_numbers,
     has_nothing_left,
     how_to_extend,
+    how_to_freeze,
     is_automatic,
 )
+from workbench.runs.figures import importance_of
+
+_MIN_TRIALS_TO_FREEZE = 20
+"""With fewer, their importance is hardly known, and computing it would only delay the answer."""
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -294,6 +299,9 @@ def _facts(run: Run, history: History) -> list[str]:
     changes = describe_changes(history.experiment, history.in_force)
     if changes and history.replay_of is None:
         lines.append(f"changed since it began: {', '.join(changes)}")
+    if run.row.state == "running" and len(history.in_state("complete")) >= _MIN_TRIALS_TO_FREEZE:
+        found = how_to_freeze(run.run_id, history, importance_of(run, run.events()))
+        lines += [] if found is None else [write_for_shell(found)]
     if gpu_s := history.gpu_s(history.now_unix_s()):
         limit_s = history.in_force.budget.gpu_time
         of = "" if limit_s is None else f" of {format_duration(limit_s)}"

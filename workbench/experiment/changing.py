@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from workbench.errors import ExperimentError
 from workbench.experiment.energy_units import format_energy
 from workbench.formatting import format_duration
+from workbench.space import describe
 
 if TYPE_CHECKING:
     from workbench.experiment import Experiment
@@ -57,10 +58,16 @@ def change(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
 def describe_changes(before: Experiment, after: Experiment) -> list[str]:
     """Return each setting that differs, such as `budget.trials 20 -> 70`."""
     old, new = values_of(before), values_of(after)
-    return [
+    limits = [
         f"{path} {_write(path, old[path])} -> {_write(path, value)}"
         for path, value in new.items()
         if value != old[path]
+    ]
+    searched = after.search.root
+    return limits + [
+        f"search.{name} {describe(domain)} -> {describe(searched[name]) if name in searched else 'none'}"
+        for name, domain in before.search.root.items()
+        if searched.get(name) != domain
     ]
 
 

@@ -45,6 +45,7 @@ from workbench.events import (
 )
 from workbench.experiment import Budget, Constraint, Experiment, Objective
 from workbench.experiment.changing import change, values_of
+from workbench.experiment.search_changes import SEARCH, covering, with_changes
 from workbench.history.alert import Alert
 from workbench.history.trial import Trial, apply_to_trial
 
@@ -66,6 +67,10 @@ class History:
         self.experiment = experiment
         self.in_force = experiment
         """The experiment with the run's current budget and concurrency."""
+        self.search_changes: dict[str, JsonValue] = {}
+        """What was changed in the search space since the run began, by parameter."""
+        self.searched = experiment.search
+        """A space with every value that the search space has had."""
         self.replay_of: str | None = None
         self.num_recorded = 0
         self.state: RunState = "waiting"
@@ -116,7 +121,7 @@ class History:
             case ModelChosen():
                 self.result = event.result
             case SettingsChanged():
-                self.in_force = change(self.in_force, event.settings) if event.settings else self.in_force
+                self._change_settings(event)
                 self.waited_s += event.waited_s
             case ReplayPlanned():
                 self._plan_replay(event)
@@ -157,6 +162,16 @@ class History:
             case _:
                 pass
         self._note_time(event.time_unix_s)
+
+    def _change_settings(self, event: SettingsChanged) -> None:
+        limits = {path: value for path, value in event.settings.items() if path != SEARCH}
+        self.in_force = change(self.in_force, limits) if limits else self.in_force
+        changes = event.settings.get(SEARCH)
+        if isinstance(changes, dict):
+            self.search_changes = changes
+            search = with_changes(self.experiment, changes).search
+            self.in_force = self.in_force.model_copy(update={SEARCH: search})
+            self.searched = covering(self.searched, search)
 
     def take_reports(self, trial: int, reports: Reports) -> None:
         """Apply the next reports of one trial as columns, which is fast for a million of them."""

@@ -26,7 +26,7 @@ def layout_of(run: RunData, name: str) -> ParameterLayout:
     Raises:
         UnknownNameError: If there is no such parameter.
     """
-    space = run.experiment.search.root
+    space = run.history.searched.root
     if name not in space:
         raise UnknownNameError(f"there is no parameter {name!r}", field="colour", allowed=list(space))
     return ParameterLayout(name, space[name], list(run.history.trials.values()))

@@ -140,8 +140,8 @@ def prepare_pairs(run: RunData, *, with_grid: bool) -> PairsData:
     values = [trial.values[objective.metric] for trial in trials]
     sign = -1.0 if objective.goal == "maximize" else 1.0
     order = np.argsort(np.argsort([sign * value for value in values])) if values else np.empty(0)
-    names = searched(run.experiment.search, trials)[:MAX_PAIRED]
-    layouts = [ParameterLayout(name, run.experiment.search.root[name], trials) for name in names]
+    names = searched(run.history.searched, trials)[:MAX_PAIRED]
+    layouts = [ParameterLayout(name, run.history.searched.root[name], trials) for name in names]
     best = run.history.best()
     return PairsData(
         metric=objective.metric,

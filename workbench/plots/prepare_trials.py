@@ -172,8 +172,8 @@ def prepare_parallel(
     values = [trial.values[objective.metric] for trial in ranked]
     drawn = _evenly(ranked, MAX_TRIALS)
     unfinished = _evenly(pruned, MAX_TRIALS - len(drawn))
-    names = searched(run.experiment.search, [*ranked, *pruned])
-    axes = [ParameterLayout(name, run.experiment.search.root[name], [*ranked, *pruned]) for name in names]
+    names = searched(run.history.searched, [*ranked, *pruned])
+    axes = [ParameterLayout(name, run.history.searched.root[name], [*ranked, *pruned]) for name in names]
     last = ParameterLayout.of_numbers(objective.metric, values)
     lines = [ParallelLine(t.number, None, (*(axis.position(t) for axis in axes), None)) for t in unfinished]
     for trial in reversed(drawn):
@@ -203,8 +203,8 @@ def prepare_slice(run: RunData) -> SliceData:
         if math.isfinite(value):
             shown.append((trial, value))
     panels = []
-    for name in searched(run.experiment.search, [trial for trial, _ in shown]):
-        layout = ParameterLayout(name, run.experiment.search.root[name], [trial for trial, _ in shown])
+    for name in searched(run.history.searched, [trial for trial, _ in shown]):
+        layout = ParameterLayout(name, run.history.searched.root[name], [trial for trial, _ in shown])
         inside = [(trial, value) for trial, value in shown if name in trial.params]
         panels.append(
             SlicePanel(

@@ -8,11 +8,12 @@ needs a study, from the caller.
 from __future__ import annotations
 
 import re
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.resources import files
 
-from workbench.errors import ExperimentError
+from workbench.errors import ExperimentError, Suggestion
 from workbench.events import AlertRaised, AttachmentSaved, AttemptEnded, Event, Noted
 from workbench.experiment import Experiment
 from workbench.experiment.changing import describe_changes
@@ -62,6 +63,7 @@ def report_html(
     importance: Mapping[str, tuple[float, float, float]] | None = None,
     run_id: str | None = None,
     energy_wh: float | None = None,
+    how_to_freeze: Suggestion | None = None,
     read: Callable[[AttachmentSaved], bytes] | None = None,
 ) -> str:
     """Write a run as one self-contained HTML page.
@@ -72,6 +74,7 @@ def report_html(
         importance: Share of each parameter and its interval, from 0 to 1, if it was computed.
         run_id: The run id, for the commands that the page shows.
         energy_wh: Energy that its trials used, in watt-hours, if it was metered.
+        how_to_freeze: The command that freezes parameters that decide nothing, if there are any.
         read: Returns the content of what a trial attached; None to leave it out.
 
     Returns:
@@ -79,7 +82,7 @@ def report_html(
     """
     notes: list[str] = []
     run = RunData.of(experiment, _noting(events, notes))
-    figures = _Figures(run, importance)
+    figures = _Figures(run, importance, how_to_freeze)
     body = [
         _header(run, run_id),
         _failure(run),
@@ -128,9 +131,15 @@ def _noting(events: Iterable[Event], notes: list[str]) -> Iterator[Event]:
 class _Figures:
     """The figures of the page: their places in the text, and their data for the script at its end."""
 
-    def __init__(self, run: RunData, importance: Mapping[str, tuple[float, float, float]] | None) -> None:
+    def __init__(
+        self,
+        run: RunData,
+        importance: Mapping[str, tuple[float, float, float]] | None,
+        how_to_freeze: Suggestion | None,
+    ) -> None:
         self.run = run
         self.importance = importance
+        self.how_to_freeze = how_to_freeze
         self.drawn: dict[str, str] = {}
 
     def advice(self) -> list[str]:
@@ -203,6 +212,9 @@ class _Figures:
         undecided = [name for name, (share, _, _) in self.importance.items() if share == 0]
         if undecided:
             caption += f" No more than chance: {text(', '.join(sorted(undecided)))}."
+        if self.how_to_freeze is not None:
+            command = shlex.join(["workbench", *self.how_to_freeze.words])
+            caption += f" {text(self.how_to_freeze.lead)}: <code>{text(command)}</code>"
         return self._figure("importance", caption, importance=self.importance)
 
     def _figure(self, kind: str, caption: str, *, name: str | None = None, **options: object) -> str:

@@ -32,7 +32,7 @@ def best_trials(run: RunData) -> list[str]:
     metrics = [item.metric for item in (*run.history.objectives, *run.experiment.constraints)]
     names = [
         name
-        for name in searched(run.experiment.search, list(run.history.trials.values()))
+        for name in searched(run.history.searched, list(run.history.trials.values()))
         if any(name in trial.params for trial in shown)
     ]
     rows = []

@@ -18,12 +18,14 @@ from workbench.errors import RunError
 from workbench.events import FINISHED_RUN_STATES, CommandHandled
 from workbench.experiment.changing import DURATIONS, ENERGY, change, values_of
 from workbench.experiment.energy_units import parse_energy_wh
+from workbench.experiment.search_changes import SEARCH, merge_changes, with_changes
 from workbench.experiment.setting_types import Auto
 from workbench.formatting import duration_argument_s
 from workbench.history import History
 from workbench.runs.descriptions import how_to_continue, why_not_resumed
 from workbench.runs.labelled import LabelledRun
 from workbench.runs.view import POLL_S
+from workbench.space import Space
 
 _ANSWER_TIMEOUT_S = 5.0
 
@@ -76,7 +78,7 @@ class ControlledRun(LabelledRun):
             >>> answer = running.enqueue({"lr": 0.01})
         """
         payload = stored_payload("enqueue", {"params": params})
-        return self.command("enqueue", payload | {"params": self.experiment.search.check(params)})
+        return self.command("enqueue", payload | {"params": self.history.in_force.search.check(params)})
 
     def set(
         self,
@@ -87,6 +89,7 @@ class ControlledRun(LabelledRun):
         gpu_time: float | str | None = None,
         energy: float | str | None = None,
         plateau: int | None = None,
+        search: Mapping[str, Any] | None = None,
     ) -> str | None:
         """Change limits of the run while it is under way; limits that are left out stay as they are.
 
@@ -99,6 +102,8 @@ class ControlledRun(LabelledRun):
             gpu_time: Time that all trials together hold GPUs, in seconds or such as 50h.
             energy: Energy that all trials together use, in watt-hours or such as 2kWh.
             plateau: Configurations in a row without a better one after which the run ends.
+            search: Parameters that are searched differently from now on, by name: a value freezes one, a
+                range or choices replace its own; of a range one end suffices.
 
         Returns:
             The driver's answer; None if it has not answered yet, and will carry the command out when it can.
@@ -115,11 +120,27 @@ class ControlledRun(LabelledRun):
             "set",
             {
                 "concurrency": concurrency, "trials": trials, "time": time, "gpu_time": gpu_time,
-                "energy": _as_text(energy), "plateau": plateau,
+                "energy": _as_text(energy), "plateau": plateau, "search": search,
             },
         )  # fmt: skip
-        values = values_of(change(self.history.in_force, settings))
-        return self.command("set", {path: values[path] for path in settings})
+        changes = self._check_search(settings.pop(SEARCH, None))
+        if settings or not changes:
+            values = values_of(change(self.history.in_force, settings))
+            settings = {path: values[path] for path in settings}
+        return self.command("set", settings | changes)
+
+    def _check_search(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
+        """Return requested changes of the space as they are sent, if they are possible."""
+        if not given:
+            return {}
+        merge_changes(self.experiment, self.history.search_changes, given)
+        return {SEARCH: dict(given)}
+
+    def _space_after(self, changes: Mapping[str, Any]) -> Space:
+        """Return the search space after requested changes."""
+        history = self.history
+        merged = merge_changes(self.experiment, history.search_changes, changes.get(SEARCH, {}))
+        return with_changes(self.experiment, merged).search if merged else history.in_force.search
 
     def extend(
         self,
@@ -129,6 +150,7 @@ class ControlledRun(LabelledRun):
         gpu_time: float | str | None = None,
         energy: float | str | None = None,
         plateau: int | None = None,
+        search: Mapping[str, Any] | None = None,
         enqueue: Mapping[str, JsonValue] | None = None,
         launcher: str = "ray",
         address: str | None = None,
@@ -143,6 +165,7 @@ class ControlledRun(LabelledRun):
             gpu_time: Additional time that trials hold GPUs, in seconds or such as 50h.
             energy: Additional energy, in watt-hours or such as 2kWh.
             plateau: Number of additional configurations without a better one.
+            search: Parameters that are searched differently from now on, as in `set`.
             enqueue: A configuration to try next, as in `enqueue`; without a limit the run gets one more
                 trial.
             launcher: As in `sweep`; used where the run has ended.
@@ -170,6 +193,7 @@ class ControlledRun(LabelledRun):
                 "gpu_time": gpu_time,
                 "energy": _as_text(energy),
                 "plateau": plateau,
+                "search": search,
                 "enqueue": enqueue,
             },
         )
@@ -177,13 +201,14 @@ class ControlledRun(LabelledRun):
             more[path] = duration_argument_s(more[path], field=path.removeprefix("budget."))
         if ENERGY in more:
             more[ENERGY] = parse_energy_wh(more[ENERGY])
+        changes = self._check_search(more.pop(SEARCH, None))
         enqueued = more.pop("enqueue", None)
-        params = None if enqueued is None else self.experiment.search.check(enqueued)
+        params = None if enqueued is None else self._space_after(changes).check(enqueued)
         if params is not None and not more:
             more = {"budget.trials": 1}
         limits = _longer_limits(self.history, more)
         row = self.row
-        number = self.store.command(self.run_id, "extend", limits)
+        number = self.store.command(self.run_id, "extend", limits | changes)
         if params is not None:  # carried out after the other, whichever process drives
             self.store.command(self.run_id, "enqueue", {"params": params})
         if row.state in ("waiting", "running", "stopping"):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.actions import suggest
 from workbench.errors import ArgumentError, Suggestion
-from workbench.events import RunState, TrialState
+from workbench.events import FINISHED_RUN_STATES, RunState, TrialState
 from workbench.formatting import compact_duration, counted_noun, format_count
 from workbench.store.trial_files import trial_folder
 from workbench.workers.trial_log import log_name
@@ -138,6 +138,30 @@ def how_to_extend(history: History) -> dict[str, Any] | None:
     if history.reason == "plateau" and budget.plateau is not None:
         return {"plateau": budget.plateau}
     return {"trials": 10}
+
+
+def how_to_freeze(
+    run_id: str, history: History, importance: Mapping[str, tuple[float, float, float]]
+) -> Suggestion | None:
+    """Return the command that freezes what decides nothing at the best trial's values; None without such.
+
+    Args:
+        run_id: The run.
+        history: Its history.
+        importance: Of its parameters, as the study computed it.
+    """
+    from workbench.study.importance import negligible  # it imports Optuna
+
+    best, searched = history.best(), history.in_force.search.root
+    found = [] if best is None else [
+        name for name in negligible(dict(importance))
+        if name in best.params and name in searched and searched[name].contains(best.params[name])
+    ]  # fmt: skip
+    if best is None or not found or history.state in FINISHED_RUN_STATES:
+        return None
+    verb = "decides" if len(found) == 1 else "decide"
+    lead = f"{' and '.join(sorted(found))} {verb} next to nothing; to search only the rest"
+    return suggest("set", run_id, lead=lead, search={name: best.params[name] for name in sorted(found)})
 
 
 def how_to_continue(run_id: str, history: History) -> str | Suggestion:

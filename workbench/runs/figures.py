@@ -13,7 +13,7 @@ from workbench.errors import ArgumentError, ExperimentError, RunError, UnknownNa
 from workbench.events import Event
 from workbench.experiment.stored import check_installed
 from workbench.history.trace import trace_of
-from workbench.runs.descriptions import find_trial
+from workbench.runs.descriptions import find_trial, how_to_freeze
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -54,7 +54,7 @@ def draw(run: RunView, name: str, options: Mapping[str, Any]) -> Figure:
             layout_of(data, colour)
         return FIGURES[name](data, trials=trials, colour=colour, **options)
     if name == "importance":
-        options = {"importance": _importance(run, _of_trials(run.events(), trials)), **options}
+        options = {"importance": importance_of(run, _of_trials(run.events(), trials)), **options}
     data = data_of(run, trials)
     figure = FIGURES[name](data, **options)
     if colour:
@@ -94,9 +94,10 @@ def write_report(run: RunView, path: Path) -> Path:
 
     check_folder_of(path, run.folder)
     events = run.events()
-    importance = _importance(run, events)
+    importance = importance_of(run, events)
     text = report_html(
         run.experiment, events, importance=importance or None, run_id=run.run_id,
+        how_to_freeze=how_to_freeze(run.run_id, run.history, importance),
         energy_wh=run.energy.total_wh, read=run.read_attachment,
     )  # fmt: skip
     return _write(run, path, text)
@@ -154,7 +155,8 @@ def check_folder_of(path: Path, *usual: Path) -> None:
         )  # fmt: skip
 
 
-def _importance(run: RunView, events: Sequence[Event]) -> dict[str, tuple[float, float, float]]:
+def importance_of(run: RunView, events: Sequence[Event]) -> dict[str, tuple[float, float, float]]:
+    """Return the importance of a run's parameters, as `Study.importance`; empty without its sampler."""
     from workbench.study import Study
 
     try:

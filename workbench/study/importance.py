@@ -21,6 +21,8 @@ from workbench.study.parameters import Parameters
 from workbench.study.records import ConfigurationRecord, Outcome
 
 MIN_TRIALS = 10
+MAX_NEGLIGIBLE = 0.1
+"""Up to this share of what decides, a parameter is better frozen than searched."""
 _NUM_SHUFFLES = 60
 _NUM_RESAMPLES = 30
 _INTERVAL = (0.05, 0.95)
@@ -80,6 +82,17 @@ def importance(
             for _ in range(_NUM_RESAMPLES)
         ]
     return _compared_with_chance(seen, shuffled, resampled)
+
+
+def negligible(found: Importance) -> list[str]:
+    """Return the parameters that decide nothing that matters, as far as the trials show.
+
+    A parameter with few trials is not among them: chance alone could then hide much of what it decides.
+
+    Args:
+        found: What `importance` returned.
+    """
+    return [name for name, (share, _, high) in found.items() if share == 0 and high <= MAX_NEGLIGIBLE]
 
 
 def _decisive(goal: Literal["minimize", "maximize"], trials: Sequence[FrozenTrial]) -> dict[str, float]:

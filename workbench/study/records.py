@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from workbench.events import Reason, TrialEnded, TrialProposed, TrialReported
+from workbench.errors import ExperimentError
+from workbench.events import PriorTrialAdded, Reason, TrialEnded, TrialProposed, TrialReported
 from workbench.experiment import Constraint, Experiment
 from workbench.experiment.trial_value import TrialValue
 from workbench.space import Params
@@ -105,6 +106,25 @@ class Outcome:
         if self.reason == "diverged":
             found["stays finite"] = 1.0
         return found
+
+
+def outcome_of_prior(event: PriorTrialAdded, metrics: Sequence[str]) -> Outcome:
+    """Return the outcome of a trial of an earlier run.
+
+    Args:
+        event: The trial.
+        metrics: The objectives' metrics.
+
+    Raises:
+        ExperimentError: If a complete trial lacks an objective.
+    """
+    outcome = Outcome(event.state, event.values)
+    for metric in metrics:
+        if event.state == "complete" and metric not in event.values:
+            raise ExperimentError("missing in a complete trial", field=f"values.{metric}")
+        if event.state == "complete" and not math.isfinite(event.values[metric]):
+            outcome = Outcome("failed", event.values, "diverged")
+    return outcome
 
 
 @dataclass

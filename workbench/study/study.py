@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import JsonValue
 
@@ -14,18 +14,19 @@ from workbench.events import (
     Event,
     PriorTrialAdded,
     ReplayPlanned,
+    SettingsChanged,
     TrialEnded,
     TrialEnqueued,
     TrialProposed,
     TrialReported,
 )
 from workbench.experiment import Experiment
+from workbench.experiment.search_changes import SEARCH
 from workbench.experiment.trial_value import TrialValue
 from workbench.space import Params
 from workbench.study import confirmation, export, samplers
 from workbench.study.grid import Grid, key_of
-from workbench.study.importance import importance
-from workbench.study.projection import Projection
+from workbench.study.learner import Learner
 from workbench.study.records import ConfigurationRecord, Outcome, Proposal, TrialRecord, num_epochs
 
 
@@ -41,7 +42,6 @@ class Study:
         Raises:
             ExperimentError: If the sampler cannot handle the experiment.
         """
-        self.experiment = experiment
         self._metrics = [objective.metric for objective in experiment.objectives]
         self._repeats_test = experiment.repeats > 1 and experiment.early_stop.kind.compares_repeats
         self._trials: dict[int, TrialRecord] = {}
@@ -50,7 +50,7 @@ class Study:
         self._enqueued: deque[Params] = deque()
         self._replayed: deque[TrialProposed] | None = None
         self._num_recorded: Counter[int] = Counter()
-        self._projection = Projection(experiment)
+        self._learner = Learner(experiment)
         self._tried: set[str] = set()
         self._grid = Grid(experiment) if experiment.sampler.kind.enumerates_grid else None
 
@@ -83,10 +83,17 @@ class Study:
                 self.enqueue(event.params)
             case PriorTrialAdded():
                 self.add_prior(event)
+            case SettingsChanged() if SEARCH in event.settings:
+                self.change_search(event.settings[SEARCH])
             case ReplayPlanned():
                 self.replay(event.proposals)
             case _:
                 pass
+
+    @property
+    def experiment(self) -> Experiment:
+        """What is tuned, in the space that is in force."""
+        return self._learner.experiment
 
     @property
     def num_enqueued(self) -> int:
@@ -159,7 +166,7 @@ class Study:
         """Start a configuration: the given one, or one that the sampler chooses."""
         number = len(self._configurations)
         sampled = source == "sampler" and self._replayed is None
-        params = self._projection.begin(number, chosen, sampled=sampled)
+        params = self._learner.begin(number, chosen, sampled=sampled)
         record = ConfigurationRecord(number, params)
         self._configurations.append(record)
         self._tried.add(key_of(params))
@@ -261,7 +268,7 @@ class Study:
             return record.prune
         record.reports[rung] = value
         if record.proposal.repeat == 0 and not self._repeats_test:
-            stop = self._projection.judge(record.proposal.configuration, rung, value)
+            stop = self._learner.judge(record.proposal.configuration, rung, value)
             may_stop = rung >= self.experiment.early_stop.grace and not record.is_over_with(event)
             record.prune = record.prune or (stop and may_stop)
         return record.prune
@@ -289,30 +296,26 @@ class Study:
                     self._waiting_repeats.append((configuration.number, later))
                 configuration.num_waiting = self.experiment.repeats - 1
             value = result.values[self._metrics[0]]
-            judged = self._repeats_test and self._projection.judge(configuration.number, repeat, value)
+            judged = self._repeats_test and self._learner.judge(configuration.number, repeat, value)
             if judged and self._replayed is None:
                 self._forgo_repeats(configuration)
         combined = configuration.combine(self._metrics)
         if combined is not None:
             configuration.outcome = combined
-            self._projection.finish(configuration.number, combined)
+            self._learner.finish(configuration, combined)
 
     def _forgo_repeats(self, configuration: ConfigurationRecord) -> None:
         configuration.prune = True
         configuration.num_waiting = 0
-        self._waiting_repeats = deque(
-            waiting for waiting in self._waiting_repeats if waiting[0] != configuration.number
-        )
+        self._waiting_repeats = deque(one for one in self._waiting_repeats if one[0] != configuration.number)
 
     def _outcomes(self) -> Iterator[tuple[ConfigurationRecord, Outcome]]:
-        for record in self._configurations:
-            if record.outcome is not None:
-                yield record, record.outcome
+        yield from ((each, each.outcome) for each in self._configurations if each.outcome is not None)
 
     def _record(self, trial: int) -> TrialRecord:
-        if trial not in self._trials:
+        if (record := self._trials.get(trial)) is None:
             raise RunError(f"the study has not proposed a trial {trial}")
-        return self._trials[trial]
+        return record
 
     def enqueue(self, params: Mapping[str, JsonValue]) -> None:
         """Enqueue a configuration to be tried next, after those enqueued before.
@@ -333,11 +336,16 @@ class Study:
         except ExperimentError as error:
             raise error.at("params") from error
 
+    def change_search(self, changes: Any) -> int:
+        """Search another space from now on, as `Learner.change_search`; a replay refuses it."""
+        if self._replayed is not None:
+            raise ExperimentError("a replay tries only what was recorded", next_step="Start another run.")
+        return self._learner.change_search(changes, self._outcomes(), self._enqueued)
+
     def add_prior(self, event: PriorTrialAdded) -> None:
         """Add a trial of an earlier run for the sampler to learn from.
 
-        nsga2, nsga3 and grid learn nothing from it: the first two only count generations of this run. Pruners
-        compare with it at the rungs that it reported.
+        nsga2, nsga3 and grid learn nothing from it; pruners compare with it at the rungs that it reported.
 
         Args:
             event: The trial; its parameters must be a configuration of this space.
@@ -345,14 +353,7 @@ class Study:
         Raises:
             ExperimentError: If it is not a configuration of the space, or lacks an objective.
         """
-        params = self._checked(event.params)
-        outcome = Outcome(event.state, event.values)
-        for metric in self._metrics:
-            if event.state == "complete" and metric not in event.values:
-                raise ExperimentError("missing in a complete trial", field=f"values.{metric}")
-            if event.state == "complete" and not math.isfinite(event.values[metric]):
-                outcome = Outcome("failed", event.values, "diverged")
-        self._projection.add_prior(params, outcome, event.reports)
+        self._learner.add_prior(self._checked(event.params), event)
 
     def result(self, trial: int) -> dict[str, float]:
         """Return the values of a trial.
@@ -382,7 +383,7 @@ class Study:
             Shares by PED-ANOVA over complete trials, each with its 90 % interval; 0 for a parameter that
             chance could explain. Empty with too few trials or several objectives.
         """
-        return importance(self.experiment, self._projection.parameters, self._outcomes())
+        return self._learner.importance(self._outcomes())
 
     def export(self, url: str, name: str) -> None:
         """Copy all trials into an Optuna storage, for optuna-dashboard and other tools.
@@ -395,6 +396,5 @@ class Study:
             ExperimentError: If the storage has a study of that name.
             StoreError: If the storage cannot be opened or written.
         """
-        export.copy_to_storage(
-            self.experiment, self._projection.parameters, list(self._trials.values()), url, name
-        )
+        parameters, trials = self._learner.all_parameters(), list(self._trials.values())
+        export.copy_to_storage(self.experiment, parameters, trials, url, name)

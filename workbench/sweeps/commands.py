@@ -17,6 +17,7 @@ from workbench.errors import ArgumentError, RunError, WorkbenchError
 from workbench.events import CommandHandled, Event, RunStateChanged, SettingsChanged, TrialEnqueued
 from workbench.experiment.changing import CHANGEABLE, DURATIONS, ENERGY, change, values_of
 from workbench.experiment.energy_units import format_energy
+from workbench.experiment.search_changes import SEARCH, describe_change, merge_changes
 from workbench.formatting import format_count, format_duration
 from workbench.store import Command, Store
 from workbench.sweeps.budget import has_room
@@ -107,7 +108,7 @@ class Commands:
         return f"trial {arguments['trial']} is stopping"
 
     def _enqueue(self, arguments: Arguments, events: list[Event]) -> str:
-        params = self._ledger.experiment.search.check(arguments["params"])
+        params = self._ledger.history.in_force.search.check(arguments["params"])
         if not has_room(self._ledger.history, self._ledger.study.num_enqueued):
             raise ArgumentError(
                 "the limit on trials leaves no room for another configuration", field="budget.trials",
@@ -146,7 +147,9 @@ class Commands:
         return f"{format_duration(waited_s)} before the first driver count as time of the run"
 
     def _change(self, settings: Mapping[str, Any], events: list[Event]) -> str:
-        values = values_of(change(self._ledger.history.in_force, settings))
+        history, given = self._ledger.history, settings
+        settings = {path: value for path, value in given.items() if path != SEARCH}
+        values = values_of(change(history.in_force, settings)) if settings or SEARCH not in given else {}
         settings = {path: values[path] for path in CHANGEABLE if path in settings}
         if ENERGY in settings and not self._driver.is_metered:
             raise ArgumentError(
@@ -158,6 +161,12 @@ class Commands:
             else _describe_limit(path, value)
             for path, value in settings.items()
         ]  # fmt: skip
+        if SEARCH in given:
+            changes = merge_changes(history.experiment, history.search_changes, given[SEARCH])
+            num_kept, settings[SEARCH] = self._ledger.study.change_search(changes), changes
+            now = self._ledger.study.experiment
+            descriptions += [describe_change(now, name) for name in given[SEARCH]]
+            descriptions.append(f"the search goes on from {format_count(num_kept, 'earlier configuration')}")
         events.append(SettingsChanged(settings=settings))
         return "; ".join(descriptions)
 

@@ -1,0 +1,157 @@
+"""What the sampler and the pruner of a study know, also after its search space has changed.
+
+Each space has its own projection. A configuration that was begun before a change is judged and ended where it
+was begun; from then on the sampler in force learns from it as from a trial of an earlier run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from pydantic import JsonValue
+
+from workbench.errors import ExperimentError
+from workbench.events import PriorTrialAdded
+from workbench.experiment import Experiment
+from workbench.experiment.search_changes import SEARCH, covering, with_changes
+from workbench.space import Fixed, Params, Space
+from workbench.study.importance import Importance, importance, negligible
+from workbench.study.parameters import Parameters
+from workbench.study.projection import Projection
+from workbench.study.records import ConfigurationRecord, Outcome, outcome_of_prior
+
+Finished = Iterable[tuple[ConfigurationRecord, Outcome]]
+
+
+class Learner:
+    """Samples configurations, judges them, and learns from their outcomes."""
+
+    def __init__(self, experiment: Experiment) -> None:
+        """Start without any trial.
+
+        Args:
+            experiment: What to tune.
+
+        Raises:
+            ExperimentError: If the sampler cannot handle the experiment.
+        """
+        self.experiment = experiment
+        """What is tuned now, in the space in force."""
+        self._original = experiment
+        self._projection = Projection(experiment)
+        self._begun_in: dict[int, Projection] = {}
+        self._priors: list[tuple[Params, Outcome, Sequence[tuple[int, float]]]] = []
+        self._loose: frozenset[str] = frozenset()
+        self._covering = experiment.search
+
+    def all_parameters(self) -> Parameters:
+        """Return the parameters in Optuna's terms, with every value that any space of the run has had."""
+        return Parameters(self._covering)
+
+    def begin(self, configuration: int, params: Params | None, *, sampled: bool) -> Params:
+        """Start a configuration, as `Projection.begin`."""
+        self._begun_in[configuration] = self._projection
+        return self._projection.begin(configuration, params, sampled=sampled)
+
+    def judge(self, configuration: int, step: int, value: float) -> bool:
+        """Judge a configuration, as `Projection.judge`."""
+        return self._begun_in[configuration].judge(configuration, step, value)
+
+    def finish(self, configuration: ConfigurationRecord, outcome: Outcome) -> None:
+        """Learn the outcome of a configuration, which is no longer running."""
+        begun_in = self._begun_in.pop(configuration.number)
+        begun_in.finish(configuration.number, outcome)
+        if begun_in is not self._projection:
+            self._learn_again(configuration, outcome)
+
+    def add_prior(self, params: Params, event: PriorTrialAdded) -> None:
+        """Learn a trial of an earlier run.
+
+        Args:
+            params: Its configuration, in the space in force.
+            event: The trial.
+
+        Raises:
+            ExperimentError: If it is complete and lacks an objective.
+        """
+        metrics = [objective.metric for objective in self.experiment.objectives]
+        outcome = outcome_of_prior(event, metrics)
+        self._priors.append((params, outcome, event.reports))
+        self._projection.add_prior(params, outcome, event.reports)
+
+    def change_search(
+        self, changes: Mapping[str, Any], finished: Finished, enqueued: Iterable[Params] = ()
+    ) -> int:
+        """Search another space from now on; what earlier trials in it have shown is kept.
+
+        Where a parameter is frozen that decides nothing, trials with other values of it are kept, too.
+        Configurations that are running count when they end.
+
+        Args:
+            changes: All changes of the space since the run began, by parameter.
+            finished: The configurations that have ended.
+            enqueued: The configurations that will be tried next.
+
+        Returns:
+            How many of the configurations that have ended count in the space.
+
+        Raises:
+            ExperimentError: If the space is not valid, or lacks an enqueued configuration.
+        """
+        experiment, finished = with_changes(self._original, changes), list(finished)
+        if any(placed(params, experiment.search) is None for params in enqueued):
+            raise ExperimentError(
+                "an enqueued configuration lies outside the new search space", field=SEARCH,
+                next_step="Change the space when its trial has begun, or include it.",
+            )  # fmt: skip
+        undecided = set(negligible(self.importance(finished)))
+        frozen = {name for name, domain in experiment.search.root.items() if isinstance(domain, Fixed)}
+        projection = Projection(experiment)
+        self._loose = frozenset(frozen & (undecided | self._loose))
+        self._covering = covering(self._covering, experiment.search)
+        self.experiment, self._projection = experiment, projection
+        for params, outcome, reports in self._priors:
+            if (moved := self._placed(params)) is not None:
+                projection.add_prior(moved, outcome, reports)
+        return sum([self._learn_again(configuration, outcome) for configuration, outcome in finished])
+
+    def importance(self, finished: Finished) -> Importance:
+        """Return the importance of each parameter among the configurations in the space in force."""
+        known = (
+            (replace(record, params=params), outcome)
+            for record, outcome in finished
+            if (params := self._placed(record.params)) is not None
+        )
+        return importance(self.experiment, self._projection.parameters, known)
+
+    def _learn_again(self, configuration: ConfigurationRecord, outcome: Outcome) -> bool:
+        """Learn from a configuration of another space; return whether it counts in the one in force."""
+        params = self._placed(configuration.params)
+        if params is None or (outcome.state == "failed" and outcome.reason not in ("oom", "diverged")):
+            return False
+        self._projection.add_prior(params, outcome, list(configuration.trials[0].reports.items()))
+        return True
+
+    def _placed(self, params: Mapping[str, JsonValue]) -> Params | None:
+        return placed(params, self.experiment.search, self._loose)
+
+
+def placed(params: Mapping[str, JsonValue], space: Space, loose: Collection[str] = ()) -> Params | None:
+    """Return a configuration as one of a space that may have changed; None if it is outside.
+
+    Args:
+        params: The configuration.
+        space: The space.
+        loose: Frozen parameters whose other values count as the frozen one.
+    """
+    moved = {
+        name: domain.value
+        for name, domain in space.root.items()
+        if name in loose and name in params and isinstance(domain, Fixed)
+    }
+    try:
+        return space.check({**params, **moved})
+    except ExperimentError:
+        return None
