@@ -80,7 +80,7 @@ def test_a_trial_that_never_fits_is_infeasible_and_not_a_failure_to_the_sampler(
     [ended] = sweep.of(TrialEnded)
     assert (ended.state, ended.reason, ended.attempt) == ("failed", "oom", 1)
     assert sweep.trials[0].plan.micro_batch == 32, "it is tried again once, not until it fits"
-    assert told(sweep) == [("PRUNED", {"fits in memory": 1.0})]
+    assert known_to_sampler(sweep) == [("PRUNED", {"fits in memory": 1.0})]
 
 
 def test_a_searched_micro_batch_that_did_not_fit_is_infeasible_though_a_smaller_one_trained(
@@ -98,12 +98,12 @@ def test_a_searched_micro_batch_that_did_not_fit_is_infeasible_though_a_smaller_
     assert (large.state, large.attempts, large.plan.micro_batch) == ("complete", 2, 32)
     assert (large.fits, small.fits) == (False, True)
     assert [trial.number for trial in sweep.history.ranked()] == [small.number]
-    assert sorted(told(sweep), key=str) == [("COMPLETE", {"fits in memory": 1.0}), ("COMPLETE", {})]
+    assert sorted(known_to_sampler(sweep), key=str) == [("COMPLETE", {"fits in memory": 1.0}), ("COMPLETE", {})]
 
 
-def told(sweep: Sweep) -> list[tuple[str, dict[str, float]]]:
-    """What the sampler of a run was told: state and broken limits of each trial."""
-    study = Study.rebuild(sweep.experiment, sweep.events)._projection._study
+def known_to_sampler(sweep: Sweep) -> list[tuple[str, dict[str, float]]]:
+    """What the sampler of a run knows: state and broken limits of each trial."""
+    study = Study.rebuild(sweep.experiment, sweep.events)._learner._projection._study
     return [(trial.state.name, trial.constraints) for trial in study.get_trials(deepcopy=False)]
 
 
