@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -70,7 +69,7 @@ class House:
         folder.mkdir(parents=True, exist_ok=True)
         self.store = Store.open(self.environment["WORKBENCH_STORE"])
         self.seen: set[psutil.Process] = set()
-        self._addresses: set[str] = set()
+        self._folders: dict[str, str] = {}  # by the address of each head that there was
 
     def begin(self, *words: str) -> subprocess.Popen[str]:
         """Start a command of the workbench, as a person would."""
@@ -89,7 +88,7 @@ class House:
         record = self._record()
         with contextlib.suppress(psutil.NoSuchProcess):
             if record is not None:
-                self._addresses.add(record["address"])
+                self._folders[record["address"]] = record["temp_dir"]
                 keeper = psutil.Process(record["pid"])
                 return self._remember([keeper, *keeper.children(recursive=True)])
         return []
@@ -126,10 +125,13 @@ class House:
     def outlived(self) -> list[str]:
         """Processes and addresses of earlier heads that are still there."""
         now = set(self.processes())
-        record = self._record()
-        addresses = self._addresses - ({record["address"]} if record else set())
+        earlier = {
+            address: folder for address, folder in self._folders.items() if folder not in self._sessions()
+        }
         lives = [str(process) for process in self.seen - now if process.is_running() and _lives(process)]
-        return lives + [f"somebody at {address}" for address in addresses if answers(address)]
+        return lives + [
+            f"somebody at {address}" for address, folder in earlier.items() if _answers(address, folder)
+        ]
 
     def left_files(self) -> Iterable[str]:
         """Files that should be there only for a moment."""
@@ -180,11 +182,13 @@ def finish(command: subprocess.Popen[str], timeout_s: float = DEADLINE_S) -> tup
     return command.returncode, output + errors
 
 
-def answers(address: str) -> bool:
-    """Whether somebody listens at an address."""
-    host, _, port = address.rpartition(":")
-    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), timeout=1.0):
-        return True
+def _answers(address: str, folder: str) -> bool:
+    """Whether a head with its files in a folder listens at an address, whose port others may have by now."""
+    port = int(address.rpartition(":")[2])
+    listening = [each for each in psutil.net_connections("tcp") if each.status == psutil.CONN_LISTEN]
+    with contextlib.suppress(psutil.NoSuchProcess):
+        owners = [psutil.Process(each.pid) for each in listening if each.laddr.port == port]
+        return any(folder in " ".join(owner.cmdline()) for owner in owners)
     return False
 
 

@@ -98,7 +98,10 @@ def test_a_searched_micro_batch_that_did_not_fit_is_infeasible_though_a_smaller_
     assert (large.state, large.attempts, large.plan.micro_batch) == ("complete", 2, 32)
     assert (large.fits, small.fits) == (False, True)
     assert [trial.number for trial in sweep.history.ranked()] == [small.number]
-    assert sorted(known_to_sampler(sweep), key=str) == [("COMPLETE", {"fits in memory": 1.0}), ("COMPLETE", {})]
+    assert sorted(known_to_sampler(sweep), key=str) == [
+        ("COMPLETE", {"fits in memory": 1.0}),
+        ("COMPLETE", {}),
+    ]
 
 
 def known_to_sampler(sweep: Sweep) -> list[tuple[str, dict[str, float]]]:
