@@ -5,6 +5,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,15 +28,16 @@ def usual_umask() -> Iterator[None]:
 
 
 @pytest.fixture
-def open_folder(tmp_path: Path, usual_umask: None) -> Iterator[Path]:
-    """A folder that everybody on this machine can go to."""
-    modes = {folder: stat.S_IMODE(folder.stat().st_mode) for folder in (tmp_path, *tmp_path.parents)}
-    closed = {folder: mode for folder, mode in modes.items() if mode & 0o055 != 0o055}
-    for folder, mode in closed.items():
-        folder.chmod(mode | 0o055)
-    yield tmp_path
-    for folder, mode in closed.items():
-        folder.chmod(mode)
+def open_folder(usual_umask: None) -> Iterator[Path]:
+    """A folder that everybody on this machine can go to, of this test alone.
+
+    It is not in pytest's own folder: that is closed, and opening it for one test would be seen
+    by those that run beside it.
+    """
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        yield folder
 
 
 def make_run(place: Path, artifacts: str | None = None) -> str:
