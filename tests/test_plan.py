@@ -23,7 +23,7 @@ PLAN = Plan(
 STORED = {
     "workers": 2, "micro_batch": 32, "accumulation": 4, "global_batch": 256, "precision": "bf16",
     "strategy": "ddp", "recompute": "blocks", "compile": "none", "loaders": 0,
-    "stages": 1, "pipeline_schedule": "1f1b", "exchange": "allreduce",
+    "stages": 1, "tensor": 1, "pipeline_schedule": "1f1b", "exchange": "allreduce",
 }  # fmt: skip
 
 ANCHOR = "    @property\n    def global_batch(self) -> int:"
@@ -138,10 +138,10 @@ def test_the_batch_is_divided_among_copies_of_the_model() -> None:
 
 
 def test_what_a_newer_version_or_nobody_can_have_stored_is_left_out() -> None:
-    strange: dict[str, Any] = {**STORED, "tensor": 4, "precision": "fp4", "workers": True, "micro_batch": 0}
+    strange: dict[str, Any] = {**STORED, "buckets": 4, "precision": "fp4", "workers": True, "micro_batch": 0}
     assert PartialPlan.from_json(strange).to_json() == {
         "accumulation": 4, "strategy": "ddp", "recompute": "blocks", "compile": "none",
-        "loaders": 0, "stages": 1, "pipeline_schedule": "1f1b", "exchange": "allreduce",
+        "loaders": 0, "stages": 1, "tensor": 1, "pipeline_schedule": "1f1b", "exchange": "allreduce",
     }  # fmt: skip
     assert PartialPlan.from_json(strange).complete() is None
     with pytest.raises(ValueError, match="workers, micro_batch, accumulation"):

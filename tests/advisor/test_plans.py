@@ -205,6 +205,18 @@ def test_plans_of_stages_have_as_many_workers_as_copies_of_the_model_need() -> N
     assert named.options["stages"] == (2, 4)
 
 
+def test_tensor_parts_are_searched_beside_whole_models() -> None:
+    searched = choose(make_experiment(search={"tensor": {"choices": [1, 2]}}))
+    assert set(searched.options["strategy"]) == {"ddp", "zero1", "fsdp", "tensor"}
+    for name in searched.options["strategy"]:
+        for parts in (1, 2):
+            variant = searched.usual_variant | PartialPlan.of(strategy=name, tensor=parts)
+            plans = list(enumerate_plans(searched, [variant]))
+            assert bool(plans) == ((name == "tensor") == (parts == 2))
+            assert all(plan.workers == plan.replicas * parts for plan in plans)
+    assert choose(make_experiment(plan={"strategy": "tensor"})).options["tensor"] == (2, 4)
+
+
 def test_what_was_measured_of_a_plan_counts_before_what_a_model_smooths() -> None:
     measured = [measure(1, batch, law_s(1, batch)) for batch in (8, 16, 32, 64)]
     slow = measure(1, 128, 3.0 * law_s(1, 128))

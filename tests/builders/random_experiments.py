@@ -67,6 +67,7 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "compile": st.sampled_from(["auto", "none", "default"]),
         "loaders": st.sampled_from(["auto", 0, 2]),
         "stages": st.sampled_from(["auto", 1, 2]),
+        "tensor": st.sampled_from(["auto", 1, 2]),
         "pipeline_schedule": st.sampled_from(["auto", "1f1b", "gpipe"]),
         "exchange": st.sampled_from(["auto", "allreduce", "powersgd"]),
         "exchange_rank": st.sampled_from(["auto", 2]),
@@ -143,8 +144,8 @@ _NOT_FEDERATED = {
         "checkpoint_after", "measure_noise",
     },
     "plan": {
-        "strategy", "compile", "loaders", "stages", "exchange", "exchange_rank", "exchange_compression",
-        "exchange_period",
+        "strategy", "compile", "loaders", "stages", "tensor", "exchange", "exchange_rank",
+        "exchange_compression", "exchange_period",
     },
     "resources": {"advice", "elastic"},
 }  # fmt: skip

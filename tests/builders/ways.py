@@ -9,11 +9,11 @@ from workbench.strategies.strategy import Worker
 
 OF_SEVERAL = tuple(name for name in STRATEGIES.names() if capabilities_of(name).max_workers != 1)
 """The strategies that divide a step among workers."""
-OF_REPLICAS = tuple(name for name in OF_SEVERAL if not capabilities_of(name).has_stages)
+OF_REPLICAS = tuple(name for name in OF_SEVERAL if capabilities_of(name).axis is None)
 """Those in which each worker computes the whole model."""
 
 
-def worker_of(name: str, rank: int, num_workers: int, group: Group, stages: int | None = None) -> Worker:
-    """Return a worker of a strategy: where it has stages, all workers hold one copy of the model."""
-    stages = (stages or num_workers) if capabilities_of(name).has_stages else 1
-    return Worker(rank, num_workers, group=group, workers_per_replica=stages)
+def worker_of(name: str, rank: int, num_workers: int, group: Group, per_replica: int | None = None) -> Worker:
+    """Return a worker of a strategy: where it divides models, all workers hold one copy together."""
+    size = (per_replica or num_workers) if capabilities_of(name).axis is not None else 1
+    return Worker(rank, num_workers, group=group, workers_per_replica=size)

@@ -28,6 +28,7 @@ BASE: dict[str, Any] = {
         ("plan.strategy", {"plan": {"strategy": "ddp"}}),
         ("search.strategy", {"search": {"strategy": {"choices": ["single", "fsdp"]}}}),
         ("plan.stages", {"plan": {"stages": 2}}),
+        ("plan.tensor", {"plan": {"tensor": 2}}),
         ("plan.exchange", {"plan": {"exchange": "powersgd"}}),
         ("plan.compile", {"plan": {"compile": "default"}}),
         ("plan.loaders", {"plan": {"loaders": 2}}),

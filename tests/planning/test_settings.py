@@ -47,6 +47,7 @@ def test_what_nobody_says_has_a_plain_answer() -> None:
         "compile": "none",
         "loaders": 0,
         "stages": 1,
+        "tensor": 1,
         "pipeline_schedule": "1f1b",
         "exchange": "allreduce",
     }
@@ -187,12 +188,25 @@ def test_strategy_stages_and_workers_follow_from_each_other() -> None:
     assert chosen(stages=1, workers=2)[2] == "ddp"
 
 
+def test_workers_of_a_tensor_part_hold_a_replica_together() -> None:
+    def chosen(**plan: Any) -> tuple[int, int, str, int]:
+        found = settle(plan=plan, training={"global_batch": 64}).plan
+        return found.workers, found.tensor, found.strategy, found.micro_batch
+
+    assert chosen(tensor=2) == (2, 2, "tensor", 64)
+    assert chosen(workers=4, tensor=2) == (4, 2, "tensor", 32)
+    assert chosen(workers=4, strategy="tensor") == (4, 4, "tensor", 64)
+
+
 @pytest.mark.parametrize(
     ("plan", "field"),
     [
         ({"workers": 3, "stages": 2}, "plan.workers"),
         ({"workers": 1, "stages": 2}, "plan.workers"),
         ({"workers": 2, "stages": 2, "strategy": "ddp"}, "plan.strategy"),
+        ({"workers": 3, "tensor": 2}, "plan.workers"),
+        ({"workers": 4, "stages": 2, "tensor": 2}, "plan.strategy"),
+        ({"workers": 2, "tensor": 2, "strategy": "pipeline"}, "plan.strategy"),
         ({"workers": 2, "stages": 2, "micro_batch": 24, "accumulation": 3}, "training.global_batch"),
     ],
 )

@@ -120,6 +120,15 @@ def test_pieces_must_compute_what_the_model_computes() -> None:
         try_model(model={"name": "own_first:Pieces", "forgets": True}, plan={"stages": 2})
 
 
+def test_a_model_whose_layers_cannot_be_cut_is_refused() -> None:
+    with pytest.raises(ExperimentError, match=r"plan\.tensor: it is not known how the layers of a Deep"):
+        try_model(model="own_first:deep", search={"depth": {"choices": [2]}}, plan={"tensor": 2})
+    widths = {"hidden_width": {"choices": [8, 9]}}
+    with pytest.raises(ExperimentError, match=r"plan\.tensor: layers\.\d+ has 9 outputs"):
+        try_model(search=widths, plan={"tensor": 2})
+    assert [step.outcome for step in try_model(plan={"tensor": 2})] == ["fine"]
+
+
 def test_a_fitted_model_grows_a_first_part() -> None:
     assert [step.outcome for step in try_model(model="forest")] == ["fine"]
 

@@ -139,6 +139,16 @@ def test_a_stage_holds_its_part_of_the_model_and_the_micro_batches_that_are_unde
     assert few.compute_peak_bytes < whole.compute_peak_bytes < all_at_once.compute_peak_bytes
 
 
+def test_a_tensor_part_holds_its_part_of_the_layers_and_of_what_they_compute() -> None:
+    whole, part = (
+        estimate(2048, plan={"precision": "fp32", **plan}, model={"name": "mlp", "hidden_width": 512})[0]
+        for plan in ({"workers": 1}, {"tensor": 4})
+    )
+    for name in ("parameters_bytes", "gradients_bytes", "optimizer_bytes"):
+        assert getattr(whole, name) / 4 <= getattr(part, name) < 0.5 * getattr(whole, name)
+    assert part.compute_peak_bytes < 0.8 * whole.compute_peak_bytes
+
+
 def test_fewer_bytes_a_number_are_less_memory() -> None:
     model = {"name": "mlp", "hidden_width": 512, "num_layers": 6}
     full, half = (estimate(8192, model=model, plan={"precision": name})[0] for name in ("fp32", "bf16"))

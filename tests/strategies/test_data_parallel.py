@@ -43,6 +43,7 @@ class Net(nn.Module):
         super().__init__()
         self.first = nn.Linear(6, 330)
         self.blocks = nn.ModuleList([nn.Linear(330, 330), nn.Linear(330, 330)])
+        self.up, self.down = nn.Linear(330, 12), nn.Linear(12, 330)
         self.last = nn.Linear(330, 330)
         self.out = nn.Linear(330, 3)
         self.last.weight = self.blocks[1].weight
@@ -51,7 +52,11 @@ class Net(nn.Module):
         hidden = torch.tanh(self.first(inputs))
         for block in self.blocks:
             hidden = hidden + torch.tanh(block(hidden))
+        hidden = hidden + self.down(torch.tanh(self.up(hidden)))
         return self.out(torch.tanh(self.last(hidden)))
+
+    def layer_pairs(self) -> list[tuple[str, str, int]]:
+        return [("up", "down", 1)]
 
     def pieces(self) -> list[Any]:
         def add(block: nn.Module) -> Any:
@@ -60,6 +65,7 @@ class Net(nn.Module):
         return [
             (lambda inputs: torch.tanh(self.first(inputs)), self.first),
             *((add(block), block) for block in self.blocks),
+            (lambda hidden: hidden + self.down(torch.tanh(self.up(hidden))), self.up, self.down),
             (lambda hidden: self.out(torch.tanh(self.last(hidden))), self.last, self.out),
         ]
 

@@ -86,7 +86,7 @@ def test_stages_compute_what_one_worker_computes(num_stages: int) -> None:
 
 def train_replicas(rank: int, num_workers: int, meeting: str) -> Any:
     group = Group(rank, num_workers, None, meeting)
-    worker = worker_of("pipeline", rank, num_workers, group, stages=2)
+    worker = worker_of("pipeline", rank, num_workers, group, per_replica=2)
     torch.manual_seed(0)
     strategy = Pipeline(StepSettings(loss=functional.cross_entropy, clip_norm=0.5))
     strategy.setup(plain_net(), OPTIMIZERS["adamw"], worker)

@@ -29,7 +29,9 @@ LR, AVERAGE_LR = 0.02, 0.3
 def normalised(config: dict[str, Any]) -> nn.Module:
     """Return a model with batch normalisation, always with the same weights."""
     torch.manual_seed(1)
-    return nn.Sequential(nn.Linear(30, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 2))
+    return nn.Sequential(
+        nn.Linear(30, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 2)
+    )
 
 
 def experiment(*, strategy: str = "auto", **training: Any) -> Experiment:

@@ -167,6 +167,7 @@ def test_the_first_step_and_the_memory_are_known_before() -> None:
         ({"training": {"optimizer": "sgd"}}, "training.optimizer"),
         ({"plan": {"strategy": "fsdp"}}, "plan.strategy"),
         ({"plan": {"stages": 2}}, "plan.stages"),
+        ({"plan": {"tensor": 2}}, "plan.tensor"),
         ({"search": {"strategy": {"choices": ["ddp", "zero1"]}}}, "search.strategy"),
         ({"search": {"exchange": {"choices": ["allreduce", "onebit"]}}}, "search.exchange"),
     ],

@@ -43,6 +43,9 @@ class Net(nn.Module):
     def forward(self, inputs: torch.Tensor) -> torch.Tensor:
         return self.head(torch.tanh(self.middle(torch.tanh(self.body(inputs)))))
 
+    def layer_pairs(self) -> list[tuple[str, str, int]]:
+        return [("middle", "head", 1)]
+
     def pieces(self) -> list[Any]:
         return [self.body, torch.nn.Tanh(), self.middle, torch.nn.Tanh(), self.head]
 

@@ -26,7 +26,7 @@ from workbench.planning.learning_rate import default_lr
 from workbench.planning.settings import fitted_of, reference_lr, resolve
 from workbench.space import Domain
 from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import IN_STAGES, capabilities_of, strategy_for_many
+from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategy_for_many
 
 DECIDED = (*PLAN_DIMENSIONS, "global_batch", "lr")
 """Parameters that the advisor decides, by name."""
@@ -130,7 +130,7 @@ def choices_of(
         workers = tuple(number for number in workers if number == 1)
         several = tuple(dict.fromkeys(strategy_for_many(str(name)) for name in options["strategy"]))
     options["strategy"] = several
-    options = _with_stages(options, experiment, max(workers, default=1))
+    options = _with_axes(options, experiment, max(workers, default=1))
     options |= _exchange_options(options)
     if not workers or not batches:
         raise ExperimentError(
@@ -152,18 +152,20 @@ def choices_of(
     )
 
 
-def _with_stages(
+def _with_axes(
     options: dict[str, tuple[PlanValue, ...]], experiment: Experiment, max_workers: int
 ) -> dict[str, tuple[PlanValue, ...]]:
-    """Return the options in which strategies and stages follow from each other where one of them is open."""
-    stages, strategies = options["stages"], options["strategy"]
-    in_stages = [name for name in strategies if name in STRATEGIES and capabilities_of(str(name)).has_stages]
-    if stages == (1,) and in_stages and is_open(experiment, "stages"):
-        stages = tuple(2**power for power in range(1 - (len(in_stages) < len(strategies)), 8))
-        stages = tuple(number for number in stages if number <= max_workers) or (1,)
-    elif max(stages) != 1 and not in_stages and is_open(experiment, "strategy"):
-        strategies = (*strategies, *IN_STAGES) if 1 in stages else IN_STAGES
-    return {**options, "stages": stages, "strategy": strategies}
+    """Return the options with strategies and how they divide a model following from each other."""
+    for axis, usual in BY_AXIS.items():
+        sizes, strategies = options[axis], options["strategy"]
+        able = [name for name in strategies if name in STRATEGIES and capabilities_of(str(name)).axis == axis]
+        if sizes == (1,) and able and is_open(experiment, axis):
+            sizes = tuple(2**power for power in range(1 - (len(able) < len(strategies)), 8))
+            sizes = tuple(size for size in sizes if size <= max_workers) or (1,)
+        elif max(sizes) != 1 and not able and is_open(experiment, "strategy"):
+            strategies = (*strategies, usual) if 1 in sizes else (usual,)
+        options = {**options, axis: sizes, "strategy": strategies}
+    return options
 
 
 def check_advisable(experiment: Experiment) -> None:

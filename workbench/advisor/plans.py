@@ -24,7 +24,7 @@ from workbench.performance.step_time import Measurement, Point, StepTimeModel, f
 from workbench.performance.topology import Topology
 from workbench.plan import Plan
 from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import capabilities_of
+from workbench.strategies.capabilities import BY_AXIS, capabilities_of
 from workbench.workers.admission import Placement
 
 # More micro steps than memory requires are rarely faster: this many ways to divide a batch are compared.
@@ -272,9 +272,9 @@ def _divisions(
     choices: Choices, variant: Variant, workers: int, batch: int, known: Knowledge | None
 ) -> Iterator[Plan]:
     """Yield the divisions of a batch with the least accumulation that fits, and some with more."""
-    stages = variant.stages
-    replicas = workers // stages
-    if workers % stages or (stages > 1) != capabilities_of(str(variant.get("strategy"))).has_stages:
+    replicas, rest = divmod(workers, variant.workers_per_replica)
+    own = capabilities_of(str(variant.get("strategy"))).axis
+    if rest or any(((variant.get(axis) or 1) != 1) != (axis == own) for axis in BY_AXIS):
         return
     num_found = 0
     accumulations = choices.accumulations or tuple(

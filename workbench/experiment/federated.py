@@ -53,6 +53,7 @@ _OF_OPTIMIZER_STEPS = {
 _PLAN: dict[str, tuple[tuple[PlanValue, ...], str]] = {
     "strategy": (("single",), "each client is trained by a single worker"),
     "stages": ((1,), "each client is trained by a single worker"),
+    "tensor": ((1,), "each client is trained by a single worker"),
     "exchange": (("allreduce",), "workers exchange the weights of clients, not gradients"),
     "compile": (("none",), "the weights change with each client"),
     "loaders": ((0,), "clients are too small to be read ahead"),

@@ -21,6 +21,7 @@ _PLAN_OF_OWN_STEPS: dict[str, tuple[tuple[PlanValue, ...], str, str]] = {
         "Remove it, and call torch.compile in configure.",
     ),
     "stages": ((1,), "own steps call their modules themselves", "Remove it."),
+    "tensor": ((1,), "own steps call their modules themselves", "Remove it."),
     "exchange": (("allreduce",), "own steps exchange their gradients themselves", "Remove it."),
     "strategy": (("single", "ddp"), "own steps need the whole model on each worker", "Remove the others."),
 }

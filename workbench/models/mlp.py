@@ -38,6 +38,13 @@ class MLP(nn.Module):
         """Return the layers, between which the model can be cut into stages."""
         return list(self.layers)
 
+    def layer_pairs(self) -> list[tuple[str, str, int]]:
+        """Return the layers that workers can hold in parts, with the blocks in the rows of the first ones."""
+        linear = [
+            f"layers.{name}" for name, each in self.layers.named_children() if isinstance(each, nn.Linear)
+        ]
+        return [(first, second, 1) for first, second in zip(linear[::2], linear[1::2], strict=False)]
+
     def forward(self, inputs: Tensor) -> Tensor:
         """Map (batch, ...) to (batch, num_outputs)."""
         return self.layers(inputs)

@@ -24,6 +24,7 @@ class Block(nn.Module):
         super().__init__()
         width, hidden = configuration.width, configuration.width * configuration.feedforward_ratio
         self.num_heads = configuration.num_heads
+        self.head_width = width // configuration.num_heads
         self.attention_norm = nn.LayerNorm(width)
         self.query_key_value = nn.Linear(width, 3 * width)
         self.attention_output = nn.Linear(width, width)
@@ -39,12 +40,12 @@ class Block(nn.Module):
         return stream + self.dropout(self.feedforward_output(hidden))
 
     def _attend(self, inputs: Tensor) -> Tensor:
-        batch, time, width = inputs.shape
-        heads = self.query_key_value(inputs).view(batch, time, 3, self.num_heads, width // self.num_heads)
+        batch, time, _ = inputs.shape
+        heads = self.query_key_value(inputs).view(batch, time, 3, self.num_heads, self.head_width)
         query, key, value = heads.permute(2, 0, 3, 1, 4)
         dropout = self.dropout.p if self.training else 0.0
         mixed = functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
-        return mixed.transpose(1, 2).reshape(batch, time, width)
+        return mixed.transpose(1, 2).reshape(batch, time, -1)
 
 
 class Transformer(nn.Module):
@@ -81,6 +82,32 @@ class Transformer(nn.Module):
         """Return embedding, blocks and output, between which the model can be cut into stages."""
         embedding = (self._embed, self.token_embedding, self.position_embedding, self.dropout)
         return [embedding, *self.blocks, (self._predict, self.norm, self.output)]
+
+    def layer_pairs(self) -> list[tuple[str, str, int]]:
+        """Return the layers that workers can hold in parts, with the blocks in the rows of the first ones."""
+        attention = ("query_key_value", "attention_output", 3)
+        feedforward = ("feedforward_input", "feedforward_output", 1)
+        return [
+            (f"blocks.{number}.{first}", f"blocks.{number}.{second}", num_blocks)
+            for number in range(len(self.blocks))
+            for first, second, num_blocks in (attention, feedforward)
+        ]
+
+    def take_part(self, num_parts: int) -> None:
+        """Compute only a part of the heads, as whose weights are to be cut.
+
+        Raises:
+            ExperimentError: If the heads cannot be divided equally.
+        """
+        for block in self.blocks:
+            assert isinstance(block, Block)
+            if block.num_heads % num_parts:
+                raise ExperimentError(
+                    f"{block.num_heads} heads cannot be divided among {num_parts} workers",
+                    field="plan.tensor",
+                    allowed="divisors of the number of heads",
+                )
+            block.num_heads //= num_parts
 
     def forward(self, tokens: Tensor) -> Tensor:
         """Map (batch, time) token ids to (batch, time, num_outputs) or (batch, num_outputs).

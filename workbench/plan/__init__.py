@@ -24,7 +24,9 @@ from workbench.plan.dimension import Hardware as Hardware
 
 @dataclass(frozen=True)
 class Plan:
-    """How a trial uses hardware: global_batch = micro_batch x accumulation x replicas (workers / stages).
+    """How a trial uses hardware: global_batch = micro_batch x accumulation x replicas.
+
+    A replica takes stages x tensor workers.
 
     Example:
         >>> plan = Plan(workers=2, micro_batch=32, accumulation=4, precision="bf16", strategy="ddp")
@@ -66,7 +68,7 @@ class Plan:
     )
     strategy: str = declare(
         "single",
-        "How workers make one step: single, ddp, zero1, fsdp, pipeline, or auto.",
+        "How workers make one step: single, ddp, zero1, fsdp, tensor, pipeline, or auto.",
         advised_for="memory",
         candidates=lambda hardware: ("ddp", "zero1", "fsdp"),
     )
@@ -106,6 +108,15 @@ class Plan:
         "Workers that hold one copy of the model together, a stage each (pipeline).",
         wording="{} stages",
         unmentioned=1,
+        advised_for="memory",
+        candidates=lambda hardware: (1,),
+    )
+    tensor: int = declare(
+        1,
+        "Workers that hold one copy of the model together, a part of each large layer each.",
+        wording="{} tensor parts",
+        unmentioned=1,
+        aliases=("tensor_parallel_size",),
         advised_for="memory",
         candidates=lambda hardware: (1,),
     )
@@ -153,7 +164,12 @@ class Plan:
     @property
     def replicas(self) -> int:
         """Copies of the model, among which the samples of a step are divided."""
-        return self.workers // self.stages
+        return self.workers // self.workers_per_replica
+
+    @property
+    def workers_per_replica(self) -> int:
+        """Workers that hold one copy of the model together."""
+        return PartialPlan.of_plan(self).workers_per_replica
 
     @property
     def batch_text(self) -> str:
@@ -297,9 +313,19 @@ class PartialPlan:
         return self._number("stages") or 1
 
     @property
+    def tensor(self) -> int:
+        """The parts of each large layer, 1 where they are open."""
+        return self._number("tensor") or 1
+
+    @property
+    def workers_per_replica(self) -> int:
+        """The workers that hold one copy of the model together, 1 where that is open."""
+        return self.stages * self.tensor
+
+    @property
     def replicas(self) -> int | None:
         """The copies of the model, None where the workers are open."""
-        return None if self.workers is None else self.workers // self.stages
+        return None if self.workers is None else self.workers // self.workers_per_replica
 
     @property
     def micro_batch(self) -> int | None:
@@ -336,7 +362,7 @@ class PartialPlan:
         batch = self.batch_text
         if in_full:
             product, _, number = batch.rpartition(" x ")
-            unit = "worker" if self.stages == 1 else "replica"
+            unit = "worker" if self.workers_per_replica == 1 else "replica"
             batch = f"global batch {product} accumulated x {number} {unit}{'' if number == '1' else 's'}"
         return ", ".join(words for words in (batch, self.work_text) if words)
 
@@ -350,7 +376,7 @@ class PartialPlan:
     @property
     def factors_text(self) -> str:
         """What the global batch is the product of, in words."""
-        return f"micro batch x accumulation x {'workers' if self.stages == 1 else 'replicas'}"
+        return f"micro batch x accumulation x {'workers' if self.workers_per_replica == 1 else 'replicas'}"
 
     @property
     def work_text(self) -> str:

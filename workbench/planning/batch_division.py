@@ -39,12 +39,12 @@ def with_workers(
         fixed: What must stay as it is: micro_batch, accumulation, both or neither.
 
     Returns:
-        Workers, micro batch and accumulation for the same global batch and stages: with more workers less
-        accumulation first, and a smaller micro batch only where that is not enough; None where there is no
-        such division.
+        Workers, micro batch and accumulation for the same global batch and size of a replica: with more
+        workers less accumulation first, and a smaller micro batch only where that is not enough; None where
+        there is no such division.
     """
     global_batch, micro_batch, accumulation = plan.global_batch, plan.micro_batch, plan.accumulation
-    replicas, rest = divmod(num_workers, plan.stages)
+    replicas, rest = divmod(num_workers, plan.workers_per_replica)
     if global_batch is None or micro_batch is None or rest or global_batch % replicas:
         return None
     part = global_batch // replicas

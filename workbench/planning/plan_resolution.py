@@ -14,7 +14,7 @@ from workbench.exchanges.capabilities import capabilities_of as exchange_capabil
 from workbench.experiment import Training
 from workbench.plan import EXCHANGE_OPTIONS, VARIANT, Hardware, PartialPlan, Plan
 from workbench.strategies import STRATEGIES
-from workbench.strategies.capabilities import IN_STAGES, capabilities_of, strategy_on
+from workbench.strategies.capabilities import BY_AXIS, capabilities_of, strategy_on
 
 
 def resolve_plan(
@@ -80,13 +80,13 @@ def divide_batch(
     Raises:
         ExperimentError: If the numbers exclude each other or the global batch exceeds the train set.
     """
-    workers, wanted = written.workers or written.stages, training.global_batch
-    replicas, rest = divmod(workers, written.stages)
+    workers, wanted = written.workers or written.workers_per_replica, training.global_batch
+    replicas, rest = divmod(workers, written.workers_per_replica)
     if rest or not replicas:
         raise ExperimentError(
-            f"{workers} workers cannot hold copies of a model in {written.stages} stages",
+            f"{workers} workers cannot hold copies of a model that takes {written.workers_per_replica}",
             field=field_of("plan", "workers", params),
-            allowed=f"{written.stages}, or another multiple of plan.stages",
+            allowed=f"{written.workers_per_replica}, or another multiple of plan.stages x plan.tensor",
         )
     micro_batch, accumulation = written.micro_batch, written.accumulation
     target = wanted if wanted != "auto" else min(training.reference_batch, num_train_samples or 2**62)
@@ -96,7 +96,7 @@ def divide_batch(
     elif accumulation is None:
         accumulation = max(1, target // (micro_batch * replicas))
     global_batch = micro_batch * accumulation * replicas
-    replicated = "workers" if written.stages == 1 else "replicas"
+    replicated = "workers" if written.workers_per_replica == 1 else "replicas"
     if wanted not in ("auto", global_batch):
         raise ExperimentError(
             f"{wanted} samples are not micro_batch {micro_batch} x accumulation {accumulation} x "
@@ -116,27 +116,28 @@ def divide_batch(
 
 
 def _with_axes(written: PartialPlan, params: Mapping[str, JsonValue]) -> PartialPlan:
-    """Let the strategy and the stages follow from each other where one of them is open.
+    """Let the strategy and how it divides a model follow from each other where one of them is open.
 
     Raises:
         ExperimentError: If they exclude each other.
     """
+    divided = [axis for axis in BY_AXIS if (written.get(axis) or 1) != 1]
+    if "strategy" not in written and divided:
+        written |= PartialPlan.of(strategy=BY_AXIS[divided[0]])
     strategy = written.get("strategy")
-    if strategy is None:
-        return written if written.stages == 1 else written | PartialPlan.of(strategy=IN_STAGES[0])
-    if strategy not in STRATEGIES:  # refused where it is loaded
+    if strategy is None or strategy not in STRATEGIES:  # refused where it is loaded
         return written
-    if capabilities_of(str(strategy)).has_stages:
-        return PartialPlan.of(stages=written.workers or 1) | written
-    if written.stages > 1:
-        able = [name for name in STRATEGIES.names() if capabilities_of(name).has_stages]
-        raise ExperimentError(
-            f"{strategy} does not cut a model into stages",
-            field=field_of("plan", "stages" if "stages" in params else "strategy", params),
-            allowed=", ".join(["auto", *able]),
-            next_step="Choose one of these, or set plan.stages to 1.",
-        )
-    return written
+    own = capabilities_of(str(strategy)).axis
+    for axis in divided:
+        if axis != own:
+            able = [name for name in STRATEGIES.names() if capabilities_of(name).axis == axis]
+            raise ExperimentError(
+                f"{strategy} trains only with plan.{axis} 1",
+                field=field_of("plan", axis if axis in params else "strategy", params),
+                allowed=", ".join(["auto", *able]),
+                next_step=f"Choose one of these, or set plan.{axis} to 1.",
+            )
+    return written if own is None else PartialPlan.of(**{own: written.workers or 1}) | written
 
 
 def field_of(section: str, name: str, params: Mapping[str, Any]) -> str:

@@ -48,11 +48,14 @@ _CPU = torch.device("cpu")
 class _PretendedGroup(Group):
     """The group of a worker whose companions do not exist: every exchange returns at once."""
 
-    def __init__(self, num_workers: int, rank: int = 0, received: Tensor | None = None) -> None:
+    def __init__(
+        self, num_workers: int, workers_per_replica: int = 1, rank: int = 0, received: Tensor | None = None
+    ) -> None:
         """Join nobody.
 
         Args:
             num_workers: Workers that there would be.
+            workers_per_replica: Workers that would hold one copy of the model together.
             rank: Which of them this is.
             received: What the worker before it would send.
         """
@@ -65,10 +68,15 @@ class _PretendedGroup(Group):
         torch.distributed.init_process_group("fake", rank=rank, world_size=num_workers, store=store)
         self._joined = True
         self._mesh = torch.distributed.device_mesh.init_device_mesh("cpu", (num_workers,))
+        self._mesh_of_parts = super().mesh_of_parts(workers_per_replica)
 
     def mesh(self) -> Any:
         """Return the mesh that was made while tensors still had values."""
         return self._mesh
+
+    def mesh_of_parts(self, size: int) -> Any:
+        """Return the mesh of a replica that was made while tensors still had values."""
+        return self._mesh_of_parts
 
     def across(self, size: int) -> Part:
         """Return one worker: what replicas exchange takes no memory that stays."""
@@ -143,7 +151,9 @@ class FakeTrial:
             is_bounded = plan.pipeline_schedule == "1f1b"
             num_micro_batches = min(plan.accumulation, plan.stages + 1) if is_bounded else plan.accumulation
         able = capabilities_of(name)
-        group = _PretendedGroup(plan.workers, stage, received) if able.divides_state else Group()
+        group = Group()
+        if not able.has_whole_step:
+            group = _PretendedGroup(plan.workers, plan.workers_per_replica, stage, received)
         if able.holds_whole_model:  # an exchange of gradients holds no more than two micro batches do
             name = "single" if able.divides_state else strategy_on(name, 1)
         try:
@@ -152,7 +162,7 @@ class FakeTrial:
                     self._experiment, self._params, settings, self._datasets, pretrained=False
                 )
                 strategy = strategy_of(self._experiment, name)(self._step_settings())
-                worker = Worker(stage, group.num_workers, _CPU, group, plan.stages)
+                worker = Worker(stage, group.num_workers, _CPU, group, plan.workers_per_replica)
                 strategy.setup(model, self._optimizer_factory(made, group), worker)
                 strategy.train(True)
                 batch = self._batch(micro_batch, num_micro_batches)

@@ -31,6 +31,7 @@ from workbench.probes.sampled_extremes import configurations_to_try
 from workbench.training.task import TrialTask
 
 if TYPE_CHECKING:
+    from workbench.plan import Plan
     from workbench.planning.settings import TrialSettings
 
 LIMIT_S = 30.0
@@ -243,17 +244,17 @@ def _make_step(task: TrialTask) -> None:
 
     plan = resolve(task.experiment, task.params).plan
     if plan.workers > 1:
-        decided = with_workers(dataclasses.replace(plan, workers=plan.replicas, stages=1), 1)
+        decided = with_workers(dataclasses.replace(plan, workers=plan.replicas, stages=1, tensor=1), 1)
         assert decided is not None
-        decided |= type(decided).of(stages=1)
+        decided |= type(decided).of(stages=1, tensor=1)
         if not capabilities_of(plan.strategy).holds_whole_model:
             decided |= type(decided).of(strategy="single")
         task = dataclasses.replace(task, plan=decided)
     worker = join_trial(task)
     try:
         parts = assemble(task, worker)
-        if plan.stages > 1:
-            _check_stages(task, parts.settings, plan.stages)
+        if plan.workers_per_replica > 1:
+            _check_division(task, parts.settings, plan)
         size = parts.settings.plan.micro_batch
         parts.strategy.train(True)
         parts.strategy.forward_backward(
@@ -276,11 +277,12 @@ def _make_step(task: TrialTask) -> None:
         worker.group.close()  # the next configuration may need one of its own
 
 
-def _check_stages(task: TrialTask, settings: TrialSettings, num_stages: int) -> None:
-    """Refuse a model that cannot be cut into stages, or whose pieces compute something else."""
+def _check_division(task: TrialTask, settings: TrialSettings, plan: Plan) -> None:
+    """Refuse a model that cannot be divided as planned, or whose pieces compute something else."""
     import torch
 
     from workbench.models.calls import call_model, output_in
+    from workbench.strategies.layer_parts import prepare_cut
     from workbench.strategies.sequence import pieces_of
     from workbench.training.assembly import build_trial_model
     from workbench.training.loading import load_trial_data
@@ -288,11 +290,14 @@ def _check_stages(task: TrialTask, settings: TrialSettings, num_stages: int) -> 
 
     datasets = load_trial_data(task.run_id, task.experiment, task.seed)
     model = build_trial_model(task.experiment, task.params, settings, datasets, pretrained=False).eval()
+    if plan.tensor > 1:
+        prepare_cut(model, plan.tensor)
+        return
     source = Source(datasets.train, torch.device("cpu"))
     inputs, _ = source.fetch(source.all_indices[:2])
     with torch.no_grad():
         found = inputs
-        for piece in pieces_of(model, num_stages):
+        for piece in pieces_of(model, plan.stages):
             found = piece.call(found)
         expected = output_in(call_model(model, inputs))
     try:

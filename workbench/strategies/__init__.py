@@ -16,6 +16,7 @@ STRATEGIES = Registry(
         "ddp": "workbench.strategies.ddp:DataParallel",
         "zero1": "workbench.strategies.zero1:DividedState",
         "fsdp": "workbench.strategies.fsdp:FullySharded",
+        "tensor": "workbench.strategies.tensor:TensorParallel",
         "pipeline": "workbench.strategies.pipeline:Pipeline",
     },
     group="workbench.strategies",

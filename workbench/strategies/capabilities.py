@@ -16,9 +16,10 @@ class Capabilities:
         holds_whole_model: Whether each worker holds all parameters, so that it can compute on its own.
         on_one_worker: Name of the strategy that makes the same step on a single worker with less overhead;
             None for this one itself.
-        has_stages: Whether the workers of a replica hold a stage of the model each.
         takes_exchange: Whether replicas can agree in other ways than by averaging each gradient.
         divides_state: Whether each worker holds only its share of the optimizer's state.
+        axis: The dimension of the plan by which the workers of a replica divide the model; None where each
+            worker is a replica.
     """
 
     max_workers: int | None = None
@@ -26,7 +27,7 @@ class Capabilities:
     on_one_worker: str | None = None
     takes_exchange: bool = False
     divides_state: bool = False
-    has_stages: bool = False
+    axis: str | None = None
 
     @property
     def has_whole_step(self) -> bool:
@@ -39,10 +40,11 @@ BUILT_IN = {
     "ddp": Capabilities(on_one_worker="single", takes_exchange=True),
     "zero1": Capabilities(divides_state=True),
     "fsdp": Capabilities(divides_state=True, holds_whole_model=False),
-    "pipeline": Capabilities(divides_state=True, holds_whole_model=False, has_stages=True),
+    "tensor": Capabilities(holds_whole_model=False, axis="tensor"),
+    "pipeline": Capabilities(divides_state=True, holds_whole_model=False, axis="stages"),
 }
-IN_STAGES = tuple(name for name, able in BUILT_IN.items() if able.has_stages)
-"""The strategies for a model that is to be cut into stages."""
+BY_AXIS = {able.axis: name for name, able in BUILT_IN.items() if able.axis is not None}
+"""The strategy for a model that is to be divided, by the dimension of the plan."""
 
 
 def capabilities_of(name: str, *, field: str | None = "plan.strategy") -> Capabilities:

@@ -149,6 +149,20 @@ class Group:
         self.torch_group()
         return dist.init_device_mesh(self._device.type, (self.num_workers,))
 
+    def mesh_of_parts(self, size: int) -> Any:
+        """Return this worker's sequence of neighbours as a one-dimensional device mesh.
+
+        Every worker must call it.
+
+        Args:
+            size: Workers of a sequence; the number of workers is a multiple of it.
+        """
+        self.torch_group()
+        names = ("replica", "part")
+        return dist.init_device_mesh(
+            self._device.type, (self.num_workers // size, size), mesh_dim_names=names
+        )["part"]
+
     def torch_group(self) -> torch.distributed.ProcessGroup:
         """Return the group as torch knows it, made now where this worker is alone."""
         if not self._joined:

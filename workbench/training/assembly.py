@@ -91,7 +91,7 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     torch.set_num_threads(experiment.resources.cpus_per_worker)
     datasets = load_trial_data(task.run_id, experiment, task.seed)
     settings = trial_settings(task, device, datasets)
-    worker = dataclasses.replace(worker, workers_per_replica=settings.plan.stages)
+    worker = dataclasses.replace(worker, workers_per_replica=settings.plan.workers_per_replica)
     _seed(task.seed)
     if settings.plan.compile != "none":
         check_compiler(field_of("plan", "compile", task.params))
@@ -110,9 +110,8 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     schedule = _schedule(experiment, settings, len(datasets.train), metrics, worker)
     mixes_samples = any(isinstance(module, nn.modules.batchnorm._BatchNorm) for module in model.modules())
     strategy.setup(model, optimizer_factory(settings.training, settings.lr, field=where), worker)
-    if worker.rank:
-        # Replicas begin with the same weights but must not drop the same units; nor must stages.
-        torch.manual_seed(task.seed + worker.rank)
+    # Replicas and stages begin with the same weights but must not drop the same units; tensor parts must.
+    torch.manual_seed(task.seed + (worker.rank if settings.plan.tensor == 1 else worker.replica))
     train, validation, loaders = sources_of(datasets, device, settings.plan.loaders)
     return Parts(
         worker=worker,

@@ -91,9 +91,10 @@ class _Loop:
         if settings.follows_noise and not self._noise.measures:
             raise ExperimentError(
                 "adascale follows the noise of the gradients, which cannot be measured here: the model is "
-                "cut into stages, or steps of one part are normalised as a whole or have one sample",
+                "divided among workers, or steps of one part are normalised as a whole or have one sample",
                 field="training.lr_rule",
-                next_step="Set plan.accumulation to 2 or more and plan.stages to 1, or choose another rule.",
+                next_step="Set plan.accumulation to 2 or more, plan.stages and plan.tensor to 1, or choose "
+                "another rule.",
             )
         self._peak_lr = settings.lr
         self._compiles = settings.plan.compile != "none"

@@ -1,0 +1,180 @@
+"""Each worker of a replica holds a part of every large layer; they add up what their parts compute.
+
+Layers are cut with torch's tensor parallelism, which exchanges activations twice a block. The optimizer
+works on the part that this worker holds. How a model is cut is left to `layer_parts`.
+
+Source: Shoeybi et al. 2019, "Megatron-LM: Training Multi-Billion Parameter Language Models Using Model
+Parallelism".
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.optim import Optimizer
+
+from workbench.errors import ExperimentError
+from workbench.strategies.capabilities import BUILT_IN
+from workbench.strategies.ddp import average_statistics
+from workbench.strategies.layer_parts import RowOrder, cut_layers
+from workbench.strategies.recompute import recompute_blocks
+from workbench.strategies.shards import is_cut, local_part
+from workbench.strategies.single import Single, on_device
+from workbench.strategies.strategy import OptimizerFactory, StepBatch, Worker
+
+
+class TensorParallel(Single):
+    """The step of `single`, with every large layer cut into parts."""
+
+    capabilities = BUILT_IN["tensor"]
+    # What a worker that holds the whole model can do, and a part of it cannot.
+    measure: Any = None
+    alone: Any = None
+
+    def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
+        """Keep this worker's part of the model and make its optimizer; see Strategy.setup."""
+        self._check()
+        self._worker = worker
+        self._num_parts = worker.workers_per_replica
+        self._is_first = worker.rank % self._num_parts == 0
+        self._model = on_device(model, worker.device)
+        if self._settings.recompute and recompute_blocks(self._model) == 0:
+            raise ExperimentError(
+                "the model has no blocks that could be computed again",
+                field="plan.recompute",
+                allowed="none",
+            )
+        mesh = worker.group.mesh_of_parts(self._num_parts)
+        self._orders: dict[str, RowOrder] = cut_layers(self._model, mesh)
+        self._replicas = worker.group.across(self._num_parts)
+        self._trained = self._model
+        named = [item for item in self._model.named_parameters() if item[1].requires_grad]
+        group = self._settings.group
+        groups = [{"params": [each for _, each in named]}] if group is None else group(named)
+        names = {id(each): name for name, each in named}
+        self._parameters = [each for item in groups for each in item["params"]]
+        self._names = [names[id(each)] for each in self._parameters]
+        # Updates of cut and whole parameters in one call are refused, those of their local parts are not.
+        self._own = [nn.Parameter(local_part(each.detach())) for each in self._parameters]
+        left = iter(self._own)
+        parts = [{**item, "params": [next(left) for _ in item["params"]]} for item in groups]
+        self._optimizer: Optimizer = optimizer(parts)
+        self._scaler = None
+        self._mean = self._begin_mean()
+
+    def forward_backward(self, batch: StepBatch) -> Tensor:
+        """Compute the gradient of a step; see Strategy.forward_backward."""
+        loss = super().forward_backward(batch)
+        for parameter, own in zip(self._parameters, self._own, strict=True):
+            gradient = parameter.grad
+            own.grad = torch.zeros_like(own) if gradient is None else local_part(gradient)
+            if self._replicas.num_workers > 1:
+                own.grad = self._replicas.total(own.grad)
+            parameter.grad = None
+        self._settings.mark("backward")
+        # Every worker of a replica has the loss; the shares of all workers must add up to it once.
+        return loss if self._is_first else torch.zeros_like(loss)
+
+    def predict(self, inputs: Any) -> Any:
+        """Return the outputs for a batch on the first worker of a replica; see Strategy.predict."""
+        outputs = super().predict(inputs)
+        return outputs if self._is_first else None
+
+    def train(self, mode: bool) -> None:
+        """Switch dropout and batch statistics on or off; see Strategy.train."""
+        super().train(mode)
+        if not mode:
+            average_statistics(self._model, self._replicas)
+
+    def state(self) -> dict[str, Any]:
+        """Return model and optimizer, put together on every worker; see Strategy.state."""
+        state = super().state()
+        for key in ("model", "trained"):
+            if key in state:
+                state[key] = {name: self._whole(name, value) for name, value in state[key].items()}
+        optimizer = state["optimizer"]
+        optimizer["state"] = {
+            number: {key: self._whole_of_own(number, value) for key, value in values.items()}
+            for number, values in optimizer["state"].items()
+        }
+        return state
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Take over this worker's part of what a strategy returned; see Strategy.load."""
+        own = self._model.state_dict()
+        weights = {
+            key: {name: self._part(name, value, own[name]) for name, value in state[key].items()}
+            for key in ("model", "trained")
+            if key in state
+        }
+        optimizer = dict(state["optimizer"])
+        optimizer["state"] = {
+            number: {
+                key: local_part(self._part(self._names[number], value, self._parameters[number]))
+                if isinstance(value, Tensor)
+                else value
+                for key, value in values.items()
+            }
+            for number, values in optimizer["state"].items()
+        }
+        super().load({**state, **weights, "optimizer": optimizer})
+
+    def close(self) -> None:
+        """Drop everything; see Strategy.close."""
+        del self._own, self._orders, self._replicas
+        super().close()
+
+    def _check(self) -> None:
+        for name, is_refused in (
+            ("precision", self._settings.precision == "fp16"), ("compile", self._settings.compiles)
+        ):  # fmt: skip
+            if is_refused:
+                raise ExperimentError(
+                    "a model whose layers are cut cannot be trained like this",
+                    field=f"plan.{name}",
+                    allowed="fp32, bf16, auto" if name == "precision" else "none, auto",
+                )
+
+    def _clip(self, largest_norm: float) -> None:
+        cut, whole = torch.zeros(2, dtype=torch.float64, device=self._worker.device)
+        for parameter, own in zip(self._parameters, self._own, strict=True):
+            if own.grad is None:
+                continue
+            sqr_norm = own.grad.double().square().sum()
+            if is_cut(parameter) and any(each.is_shard() for each in cast(DTensor, parameter).placements):
+                cut = cut + sqr_norm
+            else:
+                whole = whole + sqr_norm
+        total = self._worker.group.total(cut) / self._replicas.num_workers + whole
+        factor = (largest_norm / (total.sqrt() + 1e-6)).clamp(max=1.0)
+        for own in self._own:
+            if own.grad is not None:
+                own.grad.mul_(factor.to(own.grad.dtype))
+
+    def _whole(self, name: str, value: Any) -> Any:
+        if not is_cut(value):
+            return value
+        whole = value.full_tensor()
+        order = self._orders.get(name)
+        return whole if order is None else order.restore(whole)
+
+    def _whole_of_own(self, number: int, value: Any) -> Any:
+        parameter: Any = self._parameters[number]
+        if not is_cut(parameter) or not isinstance(value, Tensor) or value.ndim == 0:
+            return value
+        if value.shape != self._own[number].shape:
+            return value
+        cut = DTensor.from_local(value, parameter.device_mesh, parameter.placements, run_check=False)
+        return self._whole(self._names[number], cut)
+
+    def _part(self, name: str, value: Any, like: Any) -> Any:
+        if not is_cut(like) or not isinstance(value, Tensor) or value.shape != like.shape:
+            return value
+        order = self._orders.get(name)
+        whole = value.to(like.device, like.dtype)
+        if order is not None:
+            whole = order.arrange(whole)
+        return distribute_tensor(whole, like.device_mesh, like.placements, src_data_rank=None)
