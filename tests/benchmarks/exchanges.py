@@ -5,7 +5,8 @@ workers lie in network namespaces of their own. Each round makes some steps of e
 torch's DistributedDataParallel as it is and with its PowerSGD hook. That has one bucket, as several wait for
 each other for ever on gloo, where torch's bf16 hook fails. Printed is the median over the rounds. Then all of
 ours train the digits from the same seeds on the slowest link: the validation loss after equal steps and after
-equal seconds.
+equal seconds. Last, both workers are slowed to a third at times, on a link without a limit: the seconds to
+a validation loss, of synchronous steps and of steps that may be stale.
 """
 
 from __future__ import annotations
@@ -49,10 +50,22 @@ PERIOD = 8
 STEPS_IN_TURN = 8
 """A whole period, so that agreements count as often as they happen."""
 RACE_STEPS, RACE_S, RACE_BATCH = 100, 5.0, 64
+SLOWED: dict[str, tuple[str, dict[str, int]]] = {
+    "allreduce": ("allreduce", {}),
+    "server, synchronous": ("server", {"exchange_staleness": 0}),
+    "server, up to 8 steps stale": ("server", {"exchange_staleness": 8}),
+    "asynchronous": ("asynchronous", {}),
+}
+"""What is compared where workers are slow at times."""
+SLOWED_LOSS, SLOWED_MAX_STEPS, SLOWED_STEP_S, SLOWED_SHARE, EVALUATED_EVERY = 0.12, 320, 0.02, 0.25, 16
+"""Workers take three times as long as a step of this many seconds, in this share of the steps."""
 
 
-def make_ours(name: str, model: nn.Module, worker: Worker, lr: float) -> DataParallel:
-    options = {"exchange_period": PERIOD} if name in ("local", "diloco") else {}
+def make_ours(
+    name: str, model: nn.Module, worker: Worker, lr: float, options: dict[str, int] | None = None
+) -> DataParallel:
+    if options is None:
+        options = {"exchange_period": PERIOD} if name in ("local", "diloco") else {}
     named = PartialPlan.of(workers=2, micro_batch=1, accumulation=1, exchange=name, **options)
     plan = with_options(named).complete()
     assert plan is not None
@@ -152,6 +165,37 @@ def race(worker: Worker, seeds: int) -> dict[str, list[dict[str, float]]]:
     return found
 
 
+def race_slowed(worker: Worker, seeds: int) -> dict[str, list[dict[str, float]]]:
+    """Return the seconds and steps to a loss of ways whose workers are slow at times, each by itself."""
+    splits = load("digits", {}, seed=0)
+    train_x, train_y = _arrays(splits.train)
+    held_x, held_y = _arrays(splits.validation)
+    found: dict[str, list[dict[str, float]]] = {way: [] for way in SLOWED}
+    for seed, (way, (name, options)) in itertools.product(range(seeds), SLOWED.items()):
+        torch.manual_seed(seed)
+        strategy = make_ours(name, _seeded(seed, train_x.shape[1]), worker, 1e-3, options)
+        slow = np.random.default_rng((seed, worker.rank)).random(SLOWED_MAX_STEPS) < SLOWED_SHARE
+        spent_s, loss, num_steps = 0.0, float("inf"), 0
+        batches = _batches(len(train_y), seed)
+        while loss > SLOWED_LOSS and num_steps < SLOWED_MAX_STEPS:
+            worker.group.total(torch.zeros(1))
+            began_s = time.perf_counter()
+            for number in range(num_steps, num_steps + EVALUATED_EVERY):
+                step_began_s = time.perf_counter()
+                own = next(batches)[worker.rank :: worker.num_workers]
+                strategy.forward_backward([MicroBatch(train_x[own], train_y[own], 1.0 / worker.num_workers)])
+                takes_s = SLOWED_STEP_S * (3 if slow[number] else 1)
+                time.sleep(max(0.0, takes_s - (time.perf_counter() - step_began_s)))
+                strategy.update(1e-3)
+            worker.group.total(torch.zeros(1))
+            spent_s += time.perf_counter() - began_s
+            num_steps += EVALUATED_EVERY
+            loss = _measured(strategy, held_x, held_y, "steps")["loss_at_equal_steps"]
+        found[way].append({"seconds": spent_s, "num_steps": num_steps, "loss": loss})
+        strategy.close()
+    return found
+
+
 def _seeded(seed: int, width: int) -> nn.Module:
     model = mlp(width, 512, 512, 10)
     torch.manual_seed(seed)
@@ -187,7 +231,7 @@ def _batches(num_samples: int, seed: int) -> Iterator[np.ndarray]:
             yield order[first : first + RACE_BATCH]
 
 
-def work(rank: int, meeting: str, rounds: int, seeds: int) -> None:
+def work(rank: int, meeting: str, *, rounds: int, seeds: int, is_slowed: bool) -> None:
     """Be one of two workers: time steps, or race where there are no rounds."""
     torch.set_num_threads(1)
     if rank == 0:
@@ -195,13 +239,16 @@ def work(rank: int, meeting: str, rounds: int, seeds: int) -> None:
         print(meeting, flush=True)
     group = Group(rank, 2, None, meeting)
     worker = Worker(rank, 2, group=group)
-    found = time_steps(worker, rounds) if rounds else race(worker, seeds)
+    if rounds:
+        found: Any = time_steps(worker, rounds)
+    else:
+        found = race_slowed(worker, seeds) if is_slowed else race(worker, seeds)
     if rank == 0:
         print(json.dumps(found), flush=True)
     group.close()
 
 
-def run_pair(megabits_per_s: int, *, rounds: int = 0, seeds: int = 0) -> Any:
+def run_pair(megabits_per_s: int, *, rounds: int = 0, seeds: int = 0, is_slowed: bool = False) -> Any:
     """Return what two workers found on a link."""
     network = Network()
     started: list[subprocess.Popen[str]] = []
@@ -215,6 +262,7 @@ def run_pair(megabits_per_s: int, *, rounds: int = 0, seeds: int = 0) -> Any:
         for rank, place in enumerate(places):
             words = [sys.executable, "-m", "tests.benchmarks.exchanges", "--rank", str(rank)]
             words += ["--meeting", meeting, "--rounds", str(rounds), "--seeds", str(seeds)]
+            words += ["--slowed"] * is_slowed
             process = subprocess.Popen([*place.prefix, *words], stdout=subprocess.PIPE, text=True)
             started.append(process)
             if rank == 0:
@@ -236,9 +284,13 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--rank", type=int)
     parser.add_argument("--meeting", default="")
+    parser.add_argument("--slowed", action="store_true")
     options = parser.parse_args()
     if options.rank is not None:
-        work(options.rank, options.meeting, options.rounds, options.seeds)
+        work(
+            options.rank, options.meeting,
+            rounds=options.rounds, seeds=options.seeds, is_slowed=options.slowed,
+        )  # fmt: skip
         return
     reason = why_not()
     if reason is not None:
@@ -256,8 +308,13 @@ def main() -> None:
             for key in ("loss_at_equal_steps", "loss_at_equal_seconds", "num_steps")
         )
         print(f"{name:30}{at_steps:16.3f}{at_seconds:16.3f}{steps:12.0f}")
+    slowed = run_pair(0, seeds=options.seeds, is_slowed=True)
+    print(f"\n{f'workers slow at times, to loss {SLOWED_LOSS}':40}{'seconds':>10}{'steps':>8}")
+    for way, runs in slowed.items():
+        seconds, steps = (statistics.mean(run[key] for run in runs) for key in ("seconds", "num_steps"))
+        print(f"{way:40}{seconds:10.2f}{steps:8.0f}")
     machine = {"cpus": os.cpu_count(), "python": platform.python_version(), "torch": torch.__version__}
-    stored = {"machine": machine, "seconds_per_step": times_s, "race": raced}
+    stored = {"machine": machine, "seconds_per_step": times_s, "race": raced, "slowed": slowed}
     RESULTS.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
 
 

@@ -73,6 +73,8 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "exchange_rank": st.sampled_from(["auto", 2]),
         "exchange_compression": st.sampled_from(["auto", 10]),
         "exchange_period": st.sampled_from(["auto", 4]),
+        "exchange_staleness": st.sampled_from(["auto", 0, 2]),
+        "exchange_servers": st.sampled_from(["auto", 2]),
     },
     "budget": {
         "trials": st.none() | st.integers(1, 99),
@@ -145,7 +147,7 @@ _NOT_FEDERATED = {
     },
     "plan": {
         "strategy", "compile", "loaders", "stages", "tensor", "exchange", "exchange_rank",
-        "exchange_compression", "exchange_period",
+        "exchange_compression", "exchange_period", "exchange_staleness", "exchange_servers",
     },
     "resources": {"advice", "elastic"},
 }  # fmt: skip

@@ -42,6 +42,10 @@ def test_options_that_are_open_are_usual_and_those_that_do_not_apply_are_left_ou
     assert Plan.from_json(plan.to_json()) == plan
     assert plan_of(workers=2, exchange="local").describe().endswith("ddp, local exchange, every 8 steps")
     assert plan_of(workers=2, exchange="topk", exchange_compression=10).exchange_compression == 10
+    assert plan_of(workers=2, exchange="server").describe().endswith("ddp, server exchange, 1 server")
+    stale = plan_of(workers=2, exchange="server", staleness=3, servers=2)
+    assert stale.describe().endswith("ddp, server exchange, up to 3 steps stale, 2 servers")
+    assert Plan.from_json(stale.to_json()) == stale
     older = {key: value for key, value in plan.to_json().items() if key not in ("exchange", "exchange_rank")}
     assert Plan.from_json(older).exchange == "allreduce"
 
@@ -56,6 +60,13 @@ def test_options_that_are_open_are_usual_and_those_that_do_not_apply_are_left_ou
         ({"workers": 2, "exchange_rank": 4}, "plan.exchange_rank", "powersgd"),
         ({"workers": 2, "exchange": "topk", "exchange_rank": 4}, "plan.exchange_rank", "powersgd"),
         ({"workers": 2, "exchange": "topk", "exchange_period": 4}, "plan.exchange_period", "local, diloco"),
+        ({"workers": 2, "exchange": "server", "exchange_servers": 3}, "plan.exchange_servers", "at most 2"),
+        (
+            {"workers": 2, "exchange": "asynchronous", "exchange_staleness": 3},
+            "plan.exchange_staleness",
+            "server",
+        ),
+        ({"workers": 2, "exchange": "server", "exchange_staleness": -1}, "plan.exchange_staleness", "0"),
         (
             {"workers": 2, "exchange": "topk", "exchange_compression": 0},
             "plan.exchange_compression",
@@ -121,6 +132,17 @@ def test_the_advisor_compares_only_the_exchanges_that_are_searched() -> None:
     assert variants(exchanges | ranks) == {
         ("allreduce", 0, 0), ("topk", 0, 100), ("powersgd", 1, 0), ("powersgd", 8, 0),
     }  # fmt: skip
+
+
+@pytest.mark.parametrize("choices", [[0, 2], [2, 0, 8], [2, 8], [0]])
+def test_the_advisor_compares_every_bound_that_is_searched_also_none_at_all(choices: list[int]) -> None:
+    search = {"exchange_staleness": {"choices": choices}}
+    made = experiment(search, workers=2, exchange="server")
+    options = choices_of(made, num_train_samples=1000, max_workers=2, hardware=Hardware())
+    base = options.usual_variant
+    found = [base, *alternatives(base, options.options, "speed")]
+    assert sorted(each.get("exchange_staleness") or 0 for each in found) == sorted(choices)
+    assert all(options.allows(each) for each in found)
 
 
 def test_short_names_mean_the_plan_only_in_its_section() -> None:

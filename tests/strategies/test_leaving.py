@@ -12,16 +12,20 @@ from torch.nn import functional
 
 from tests.builders.ways import OF_SEVERAL, worker_of
 from tests.services.process_group import run_together
+from workbench.exchanges.exchange import exchange_of
+from workbench.plan import Plan
 from workbench.strategies import STRATEGIES
 from workbench.strategies.group import Group, let_go
 from workbench.strategies.strategy import MicroBatch, StepSettings, Strategy, Worker
 
 
-def fail_on_rank_1(rank: int, num_workers: int, meeting: str, name: str) -> str:
+def fail_on_one_rank(
+    rank: int, num_workers: int, meeting: str, name: str, exchange: Plan | None = None, failing_rank: int = 1
+) -> str:
     group = Group(rank, num_workers, None, meeting)
     try:
         try:
-            train(name, worker_of(name, rank, num_workers, group))
+            train(name, worker_of(name, rank, num_workers, group), exchange, failing_rank)
         finally:
             group.close()
     except Exception as error:
@@ -31,14 +35,15 @@ def fail_on_rank_1(rank: int, num_workers: int, meeting: str, name: str) -> str:
     return "nothing"
 
 
-def train(name: str, worker: Worker) -> None:
-    strategy: Strategy = STRATEGIES.load(name)(StepSettings(loss=functional.cross_entropy))
+def train(name: str, worker: Worker, exchange: Plan | None, failing_rank: int) -> None:
+    made = None if exchange is None else exchange_of(exchange, worker.num_replicas)
+    strategy: Strategy = STRATEGIES.load(name)(StepSettings(loss=functional.cross_entropy, exchange=made))
     model = nn.Sequential(nn.Linear(64, 300), nn.Tanh(), nn.Linear(300, 10))
     strategy.setup(model, lambda parameters: torch.optim.SGD(parameters, lr=0.1), worker)
     batch: Any = [MicroBatch(torch.ones(8, 64), torch.zeros(8, dtype=torch.long), 0.5)]
     try:
         strategy.forward_backward(batch)
-        if worker.rank == 1:
+        if worker.rank == failing_rank:
             raise ValueError("this batch is not for me")
         strategy.update(0.1)
         strategy.forward_backward(batch)
@@ -51,4 +56,15 @@ def train(name: str, worker: Worker) -> None:
 @pytest.mark.parametrize("name", [name for name in OF_SEVERAL if name not in ("fsdp", "tensor")])
 def test_a_failure_reaches_the_other_workers_again_and_again(name: str) -> None:
     for _ in range(5):
-        assert run_together(fail_on_rank_1, 2, name) == ["RuntimeError", "ValueError"]
+        assert run_together(fail_on_one_rank, 2, name) == ["RuntimeError", "ValueError"]
+
+
+@pytest.mark.parametrize(("failing_rank", "servers"), [(0, 1), (1, 1), (1, 2)])
+def test_a_failure_reaches_replicas_that_wait_for_a_parameter_server(failing_rank: int, servers: int) -> None:
+    plan = Plan(
+        workers=2, micro_batch=1, accumulation=1, strategy="ddp", exchange="server", exchange_servers=servers
+    )
+    expected = ["ServerLeft", "ServerLeft"]
+    expected[failing_rank] = "ValueError"
+    for _ in range(3):
+        assert run_together(fail_on_one_rank, 2, "ddp", plan, failing_rank) == expected

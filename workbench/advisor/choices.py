@@ -17,6 +17,8 @@ from pydantic import JsonValue
 from workbench.advisor.variants import Variant
 from workbench.errors import ExperimentError
 from workbench.events import RatesTested
+from workbench.exchanges import EXCHANGES
+from workbench.exchanges.capabilities import capabilities_of as exchange_capabilities
 from workbench.exchanges.capabilities import with_options
 from workbench.experiment import Experiment, PlanSettings
 from workbench.experiment.module_inspection import method_parameters_of
@@ -332,10 +334,11 @@ def _exchange_options(options: Mapping[str, tuple[PlanValue, ...]]) -> dict[str,
     found: dict[str, list[PlanValue]] = {name: [] for name in EXCHANGE_OPTIONS}
     for exchange in options["exchange"]:
         plan = with_options(PartialPlan.of(exchange=exchange), options)
+        usual = exchange_capabilities(str(exchange)).options if exchange in EXCHANGES else {}
         for name, values in found.items():
             values.append(plan.get(name) or 0)
-            if plan.get(name):
-                values.extend(value for value in options[name] if value)
+            if name in usual:
+                values.extend(value for value in options[name] if value or not usual[name])
     return {name: tuple(dict.fromkeys(values)) for name, values in found.items()}
 
 

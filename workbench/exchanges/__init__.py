@@ -20,6 +20,8 @@ EXCHANGES = Registry(
         "topk": "workbench.exchanges.largest:Largest",
         "local": "workbench.exchanges.local:LocalSteps",
         "diloco": "workbench.exchanges.local:DiLoCo",
+        "server": "workbench.exchanges.parameter_server:ParameterServer",
+        "asynchronous": "workbench.exchanges.parameter_server:Asynchronous",
     },
     group="workbench.exchanges",
 )

@@ -37,6 +37,8 @@ BUILT_IN = {
     "topk": Capabilities(scales_loss=False, options={"exchange_compression": 100}),
     "local": Capabilities(options={"exchange_period": 8}),
     "diloco": Capabilities(options={"exchange_period": 32}),
+    "server": Capabilities(options={"exchange_staleness": 0, "exchange_servers": 1}),
+    "asynchronous": Capabilities(options={"exchange_servers": 1}),
 }
 
 
@@ -72,7 +74,8 @@ def with_options(plan: PartialPlan, allowed: Mapping[str, Sequence[PlanValue]] |
     for option in EXCHANGE_OPTIONS:
         options[option] = 0
         if option in usual:
-            listed = [value for value in (allowed or {}).get(option, ()) if value]
-            first = listed[0] if listed and usual[option] not in listed else usual[option]
+            listed = (allowed or {}).get(option, ())
+            others = [value for value in listed if value]
+            first = others[0] if others and usual[option] not in listed else usual[option]
             options[option] = plan.get(option) or first
     return plan | PartialPlan.of(**options)

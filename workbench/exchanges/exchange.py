@@ -19,10 +19,12 @@ class Replicas(Protocol):
     Attributes:
         rank: Of this worker, from 0.
         num_workers: How many there are.
+        address: Of this worker's machine, as the others see it.
     """
 
     rank: int
     num_workers: int
+    address: str
 
     def torch_group(self) -> torch.distributed.ProcessGroup:
         """Return them as a group of torch."""
@@ -121,6 +123,10 @@ class ParameterExchange(Exchange, Protocol):
         Args:
             tensors: By name; those that some replica does not hold stay as they are.
         """
+        ...
+
+    def close(self) -> None:
+        """End what goes on between steps; replicas that still need this one fail."""
         ...
 
 

@@ -60,6 +60,9 @@ class LocalSteps:
         """Begin a period; see Exchange.load."""
         self._num_steps = 0
 
+    def close(self) -> None:
+        """Do nothing, as nothing goes on between steps; see ParameterExchange.close."""
+
     def _merge(self) -> None:
         """Give every replica the same parameters."""
         self._average(self._held)

@@ -130,7 +130,7 @@ class Plan:
     )
     exchange: str = declare(
         "allreduce",
-        "How replicas agree: allreduce, hierarchical, bf16, powersgd, onebit, topk, local or diloco.",
+        "How replicas agree: allreduce, hierarchical, bf16, powersgd, onebit, topk, local, diloco, server...",
         wording="{} exchange",
         unmentioned="allreduce",
         changes_result=True,
@@ -154,6 +154,17 @@ class Plan:
         "every {} steps",
         unit="steps",
         short_names=("period",),
+    )
+    exchange_staleness: int = declare_exchange_option(
+        "Steps of other replicas that one may lack with server; 0: none, as in a synchronous step.",
+        "up to {} steps stale",
+        minimum=0,
+        short_names=("staleness",),
+    )
+    exchange_servers: int = declare_exchange_option(
+        "Replicas that serve a part of the parameters each with server or asynchronous; auto: 1.",
+        "{} servers",
+        short_names=("servers",),
     )
 
     @property

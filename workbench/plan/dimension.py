@@ -101,10 +101,10 @@ def declare(default: PlanValue, description: str, **declared: Any) -> Any:
 
 
 def declare_exchange_option(
-    description: str, wording: str, *, unit: str | None = None, short_names: tuple[str, ...]
+    description: str, wording: str, *, unit: str | None = None, minimum: int = 1, short_names: tuple[str, ...]
 ) -> Any:
     """Declare what belongs to some exchanges only."""
     return declare(
-        0, description, wording=wording, unit=unit, unmentioned=0, changes_result=True, advised_for="speed",
-        candidates=lambda hardware: (0,), option_of="exchange", short_names=short_names,
+        0, description, wording=wording, unit=unit, minimum=minimum, unmentioned=0, changes_result=True,
+        advised_for="speed", candidates=lambda hardware: (0,), option_of="exchange", short_names=short_names,
     )  # fmt: skip

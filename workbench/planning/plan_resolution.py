@@ -203,6 +203,12 @@ def _check_exchange(plan: Plan, training: Training, params: Mapping[str, JsonVal
             allowed=f"auto, {USUAL}; with plan.strategy {' or '.join(takes)} also {plan.exchange}",
             next_step=f"Remove it, or set plan.strategy to {takes[0]}.",
         )
+    if plan.exchange_servers > plan.replicas > 1:
+        raise ExperimentError(
+            f"{plan.replicas} replicas cannot be {plan.exchange_servers} servers",
+            field=field_of("plan", "exchange_servers", params),
+            allowed=f"at most {plan.replicas}",
+        )
     if plan.precision == "fp16" and not able.scales_loss:
         raise ExperimentError(
             f"{plan.exchange} adds what a step left unsent to later ones, which fp16 scales differently",

@@ -59,6 +59,12 @@ class DataParallel(Single):
         if self._settings.exchange is not None:
             self._settings.exchange.load(state.get("exchange", {}))
 
+    def close(self) -> None:
+        """Drop everything; see Strategy.close."""
+        if isinstance(self._settings.exchange, ParameterExchange):
+            self._settings.exchange.close()
+        super().close()
+
     def alone_bytes(self) -> int:
         """Return the size of gradients beside those in the buffers; see Probeable.alone_bytes."""
         return sum(parameter.nbytes for parameter in self._parameters)

@@ -114,6 +114,7 @@ class Group:
         rank: From 0 to num_workers - 1.
         num_workers: Workers of the trial.
         store: Where the workers met, for what they exchange without a collective; None for one worker.
+        address: Of this machine, as the other workers see it; "" for one worker.
     """
 
     def __init__(
@@ -139,9 +140,11 @@ class Group:
         self._joined = False
         self._parts: list[Any] = []
         self.store: Any = None
+        self.address = ""
         if num_workers > 1:
             assert meeting is not None, "several workers need a place to meet"
             self.store = connect(meeting)
+            self.address = _own_address(*_host_and_port(meeting))
             self._join(self.store)
 
     def mesh(self) -> Any:
@@ -328,23 +331,32 @@ def connect(meeting: str) -> Any:
     Args:
         meeting: `host:port/prefix`, the same on every worker and new for every attempt.
     """
-    address, _, prefix = meeting.partition("/")
-    host, _, port = address.rpartition(":")
-    _use_interface_towards(host, int(port))
-    if _opened is not None and address == f"{_opened[0]}:{_opened[1].port}":
+    host, port = _host_and_port(meeting)
+    prefix = meeting.partition("/")[2]
+    _use_interface_of(_own_address(host, port))
+    if _opened is not None and (host, port) == (_opened[0], _opened[1].port):
         return dist.PrefixStore(prefix, _opened[1])
-    store = dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=MEETING_TIMEOUT)
+    store = dist.TCPStore(host, port, is_master=False, wait_for_workers=False, timeout=MEETING_TIMEOUT)
     return dist.PrefixStore(prefix, store)
 
 
-def _use_interface_towards(host: str, port: int) -> None:
+def _host_and_port(meeting: str) -> tuple[str, int]:
+    host, _, port = meeting.partition("/")[0].rpartition(":")
+    return host, int(port)
+
+
+def _own_address(host: str, port: int) -> str:
+    """Return the address of this machine from which a meeting point is reached."""
+    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        probe.connect((host, port))
+        return probe.getsockname()[0]
+
+
+def _use_interface_of(own_address: str) -> None:
     """Let gloo and NCCL use the network over which the meeting point is reached.
 
     Left alone, gloo takes the interface of the host's name, which may be one that other nodes do not see.
     """
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, port))
-        own_address = probe.getsockname()[0]
     for interface, addresses in psutil.net_if_addrs().items():
         if any(item.address == own_address for item in addresses):
             for variable in ("GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME"):

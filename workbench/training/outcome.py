@@ -11,7 +11,9 @@ from typing import Literal
 from workbench.events import Reason
 from workbench.experiment import Objective
 
-FAILED_EXCHANGE = ("gloo", "Gloo", "NCCL", "DistBackendError", "DistStoreError", "DistNetworkError")
+FAILED_EXCHANGE = (
+    "gloo", "Gloo", "NCCL", "DistBackendError", "DistStoreError", "DistNetworkError", "ServerLeft",
+)  # fmt: skip
 """What the error of a rank mentions when another rank has gone."""
 ALLOCATION_FAILURES = ("DefaultCPUAllocator: can't allocate memory", "CUDA out of memory")
 """What torch writes when host or device had no memory left."""

@@ -1,0 +1,285 @@
+"""A part of the parameters on the worker that serves it, and the connections over which the others use it.
+
+When updates are made, and which part lies where, are left to `parameter_server`.
+
+Source: Ho et al. 2013, "More Effective Distributed ML via a Stale Synchronous Parallel Parameter Server".
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import secrets
+import socket
+import struct
+import threading
+from typing import Any, NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+CONNECT_TIMEOUT_S = 120.0
+_KEY_BYTES = 32
+_REQUEST = struct.Struct("!q?")
+"""The steps that the values must contain of every replica, and whether an update follows."""
+_GREETING = struct.Struct(f"!{_KEY_BYTES}sI")
+"""The key of the server, and the rank of the replica that connects."""
+
+
+class ServerLeft(RuntimeError):
+    """A part of the parameters cannot be used any more, as a replica failed or has left."""
+
+
+class Address(NamedTuple):
+    """Where a served part is reached.
+
+    Attributes:
+        host: Of the worker that serves it.
+        port: At which it listens.
+        key: What only the replicas of the trial know.
+    """
+
+    host: str
+    port: int
+    key: bytes
+
+
+class Served(Protocol):
+    """A part of the parameters, wherever it lies."""
+
+    def begin(self, update: Tensor | None, num_steps: int) -> None:
+        """Begin to add an update to the values and to read them; `finish` ends it.
+
+        Args:
+            update: Of the same shape as the values; None to read only.
+            num_steps: Updates of every replica that the values must contain.
+        """
+        ...
+
+    def finish(self, values: Tensor) -> None:
+        """Wait until the values contain what `begin` named, and write them into `values`.
+
+        Raises:
+            ServerLeft: If a replica has left that would have to add an update, or the server has.
+        """
+        ...
+
+    def close(self) -> None:
+        """Leave: others that wait for an update of this replica wait no longer."""
+        ...
+
+
+class OwnPart:
+    """A part of the parameters that lies on this worker."""
+
+    def __init__(self, values: Tensor, num_replicas: int, *, in_order: bool) -> None:
+        """Serve a copy of `values`.
+
+        Args:
+            values: One-dimensional.
+            num_replicas: How many replicas send updates.
+            in_order: Whether updates are added step by step in the order of the ranks, so that the same
+                updates have the same sum; possible where no replica is ever ahead by a step.
+        """
+        self._num_replicas, self._in_order = num_replicas, in_order
+        self._has_left = False
+        self._changed = threading.Condition()
+        self.restart(values)
+
+    def restart(self, values: Tensor) -> None:
+        """Serve a copy of other values, without any update yet; no replica may use the part meanwhile."""
+        self._values = values.clone()
+        self._num_steps = [0] * self._num_replicas
+        self._waiting: dict[int, Tensor] = {}
+
+    def empty(self) -> Tensor:
+        """Return a tensor that an update fits in."""
+        return torch.empty_like(self._values)
+
+    def add(self, rank: int, update: Tensor) -> None:
+        """Add the next update of a replica.
+
+        Args:
+            rank: Of the replica.
+            update: Of the same shape as the values.
+        """
+        with self._changed:
+            self._waiting[rank] = update
+            if not self._in_order or len(self._waiting) == self._num_replicas:
+                for each in sorted(self._waiting):
+                    self._values += self._waiting.pop(each)
+                    self._num_steps[each] += 1
+            self._changed.notify_all()
+
+    def read(self, num_steps: int) -> Tensor:
+        """Return a copy of the values as soon as they contain so many updates of every replica.
+
+        Args:
+            num_steps: How many updates.
+
+        Raises:
+            ServerLeft: If a replica has left and they never will.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._has_left or min(self._num_steps) >= num_steps)
+            if min(self._num_steps) < num_steps:
+                raise ServerLeft("another replica has left, and its update was needed")
+            return self._values.clone()
+
+    def leave(self) -> None:
+        """Note that some replica sends no updates any more."""
+        with self._changed:
+            self._has_left = True
+            self._changed.notify_all()
+
+
+class Own:
+    """The use of the part that lies on this worker, without a connection."""
+
+    def __init__(self, part: OwnPart, rank: int) -> None:
+        self._part, self._rank, self._num_steps = part, rank, 0
+
+    def begin(self, update: Tensor | None, num_steps: int) -> None:
+        """Add an update; see Served.begin."""
+        self._num_steps = num_steps
+        if update is not None:
+            self._part.add(self._rank, update)
+
+    def finish(self, values: Tensor) -> None:
+        """Read the values; see Served.finish."""
+        values.copy_(self._part.read(self._num_steps))
+
+    def close(self) -> None:
+        """Leave; see Served.close."""
+        self._part.leave()
+
+
+class Remote:
+    """The use of a part that lies on another worker."""
+
+    def __init__(self, address: Address, rank: int) -> None:
+        """Connect.
+
+        Args:
+            address: Of the part.
+            rank: Of this replica.
+
+        Raises:
+            ServerLeft: If nobody listens there.
+        """
+        try:
+            self._connection = socket.create_connection(address[:2], timeout=CONNECT_TIMEOUT_S)
+            self._connection.settimeout(None)
+            self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self._connection.sendall(_GREETING.pack(address.key, rank))
+        except OSError as error:
+            raise ServerLeft(f"the parameter server at {address.host} cannot be reached") from error
+
+    def begin(self, update: Tensor | None, num_steps: int) -> None:
+        """Send an update; see Served.begin."""
+        try:
+            self._connection.sendall(_REQUEST.pack(num_steps, update is not None))
+            if update is not None:
+                self._connection.sendall(_bytes_of(update))
+        except OSError as error:
+            raise ServerLeft("a parameter server has left") from error
+
+    def finish(self, values: Tensor) -> None:
+        """Receive the values; see Served.finish."""
+        try:
+            _receive(self._connection, _bytes_of(values))
+        except OSError as error:
+            raise ServerLeft("a parameter server has left, or a replica whose update it needed") from error
+
+    def close(self) -> None:
+        """Leave; see Served.close."""
+        self._connection.close()
+
+
+class Server:
+    """Lets the other replicas use the part that lies on this worker, with a thread for each of them."""
+
+    def __init__(self, part: OwnPart, host: str, num_others: int) -> None:
+        """Listen for them.
+
+        Args:
+            part: What is served.
+            host: The address of this machine as the others see it.
+            num_others: How many will connect.
+        """
+        self._part = part
+        self._connections: list[socket.socket] = []
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        self._listener = socket.create_server((host, 0), family=family, backlog=num_others)
+        self.address = Address(host, self._listener.getsockname()[1], secrets.token_bytes(_KEY_BYTES))
+        threading.Thread(target=self._accept, args=(num_others,), daemon=True).start()
+
+    def close(self) -> None:
+        """End all connections: replicas that still use the part fail."""
+        for each in (self._listener, *self._connections):
+            _end(each)
+
+    def _accept(self, num_others: int) -> None:
+        with contextlib.suppress(OSError):  # of the listener, when it is closed
+            while num_others:
+                connection, _ = self._listener.accept()
+                rank = self._rank_of(connection)
+                if rank is None:
+                    connection.close()
+                    continue
+                num_others -= 1
+                self._connections.append(connection)
+                threading.Thread(target=self._serve, args=(connection, rank), daemon=True).start()
+        self._listener.close()
+
+    def _rank_of(self, connection: socket.socket) -> int | None:
+        """Return which replica has connected; None for anybody else."""
+        greeting = bytearray(_GREETING.size)
+        try:
+            connection.settimeout(CONNECT_TIMEOUT_S)
+            _receive(connection, memoryview(greeting))
+            connection.settimeout(None)
+            connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        except OSError:
+            return None
+        key, rank = _GREETING.unpack(greeting)
+        return rank if hmac.compare_digest(key, self.address.key) else None
+
+    def _serve(self, connection: socket.socket, rank: int) -> None:
+        request = bytearray(_REQUEST.size)
+        try:
+            while True:
+                _receive(connection, memoryview(request))
+                num_steps, has_update = _REQUEST.unpack(request)
+                if has_update:
+                    update = self._part.empty()
+                    _receive(connection, _bytes_of(update))
+                    self._part.add(rank, update)
+                connection.sendall(_bytes_of(self._part.read(num_steps)))
+        except (OSError, ServerLeft):
+            self._part.leave()
+            _end(connection)
+
+
+def _end(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it may have ended already
+        connection.shutdown(socket.SHUT_RDWR)  # which wakes the thread that waits for it
+    connection.close()
+
+
+def _bytes_of(values: Tensor) -> memoryview:
+    array: Any = values.numpy()
+    return memoryview(array).cast("B")
+
+
+def _receive(connection: socket.socket, content: memoryview) -> None:
+    """Fill `content` with what comes next.
+
+    Raises:
+        ConnectionError: If the other side has ended the connection.
+    """
+    while content:
+        num_bytes = connection.recv_into(content)
+        if num_bytes == 0:
+            raise ConnectionError("the other side has left")
+        content = content[num_bytes:]
