@@ -158,11 +158,13 @@ def format_percent(share: float) -> str:
     return f"{sign}{whole}.{tenths}%" if whole < 10 and tenths else f"{sign}{_whole(abs(share) * 100)}%"
 
 
-def format_money(usd: float) -> str:
-    """Write a sum in US dollars: with cents below a hundred, two significant digits below half a cent."""
-    if usd < 0.005:
-        return f"${_significant(usd, 2):f}"
-    return f"${usd:,.2f}" if usd < 99.995 else f"${_whole(usd):,}"
+def format_money(amount: float, currency: str = "USD") -> str:
+    """Write a sum such as `$12.50` or `12.50 EUR`: cents below a hundred, two digits below half a cent."""
+    if amount < 0.005:
+        written = f"{_significant(amount, 2):f}"
+    else:
+        written = f"{amount:,.2f}" if amount < 99.995 else f"{_whole(amount):,}"
+    return f"${written}" if currency == "USD" else f"{written} {currency}"
 
 
 def format_bytes(num_bytes: float) -> str:

@@ -473,7 +473,7 @@ export interface RunDetail {
   /** Names of the searched parameters. */
   params: string[];
   /** Current values of the settings that can be changed. */
-  settings: Partial<Record<"resources.concurrency" | "budget.trials" | "budget.time" | "budget.gpu_time" | "budget.energy" | "budget.plateau", unknown>>;
+  settings: Partial<Record<"resources.concurrency" | "budget.trials" | "budget.time" | "budget.gpu_time" | "budget.energy" | "budget.money" | "budget.plateau", unknown>>;
   experiment_hash: string;
   tags?: string[];
   notes?: string;

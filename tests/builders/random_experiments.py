@@ -81,6 +81,8 @@ SETTINGS: dict[str, dict[str, st.SearchStrategy[Any]]] = {
         "time": st.none() | _SECONDS,
         "gpu_time": st.none() | _SECONDS,
         "energy": st.none() | st.sampled_from([12.5, "2kWh"]),
+        "price": st.sampled_from(["2.50 EUR/h", "$1.80/GPU-h"]),
+        "money": st.none() | st.sampled_from([12.5, "20"]),
         "plateau": st.none() | st.integers(1, 9),
     },
     "early_stop": {
@@ -201,6 +203,12 @@ def _constraints(draw: st.DrawFn) -> dict[str, Any]:
 
 
 @st.composite
+def _budgets(draw: st.DrawFn) -> dict[str, Any]:
+    found = draw(_section("budget", ["price"]))
+    return found if found.get("money") is None else {**found, "price": draw(SETTINGS["budget"]["price"])}
+
+
+@st.composite
 def _confirmations(draw: st.DrawFn) -> dict[str, Any]:
     best = draw(SETTINGS["confirm"]["best"])
     return {} if best is None else {**draw(_section("confirm", ["trainings"])), "best": best, "trainings": 4}
@@ -233,7 +241,7 @@ def experiments(draw: st.DrawFn) -> Experiment:
             st.lists(_OBJECTIVES, min_size=1, max_size=2, unique_by=lambda each: each["metric"])
         ),
         "constraints": draw(st.lists(_constraints(), max_size=2)),
-        "budget": draw(_section("budget")),
+        "budget": draw(_budgets()),
         "alerts": draw(st.lists(_rules(), max_size=2)),
     }
     if len(fields["objectives"]) == 1:

@@ -23,7 +23,7 @@ def test_what_is_named_changes_and_the_rest_stays() -> None:
 
     assert values_of(after) == {
         "resources.concurrency": "auto", "budget.trials": 7, "budget.time": 5400.0, "budget.gpu_time": None,
-            "budget.energy": None, "budget.plateau": 3,
+            "budget.energy": None, "budget.money": None, "budget.plateau": 3,
     }  # fmt: skip
     assert after.resources.max_retries == 5
     assert values_of(before)["resources.concurrency"] == 1
@@ -35,6 +35,17 @@ def test_what_is_named_changes_and_the_rest_stays() -> None:
 
 def test_a_limit_that_is_added_does_not_lift_the_trials_that_every_run_gets() -> None:
     assert change(make(), {"budget.time": 60}).max_configurations() == DEFAULT_TRIALS
+
+
+def test_money_is_in_the_currency_of_the_price() -> None:
+    before = make(budget={"price": "2.50 EUR/h", "money": "5 EUR"})
+    after = change(before, {"budget.money": "20 EUR"})
+    assert values_of(after)["budget.money"] == 20.0
+    assert describe_changes(before, after) == ["budget.money 5.00 EUR -> 20.00 EUR"]
+    with pytest.raises(ExperimentError, match=r"budget.money: .*another currency than the price, 2.5 EUR/h"):
+        change(before, {"budget.money": "20 USD"})
+    with pytest.raises(ExperimentError, match=r"budget.price: .*not known without a price"):
+        change(make(), {"budget.money": "20 USD"})
 
 
 @pytest.mark.parametrize(

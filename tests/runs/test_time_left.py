@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.builders.timed_runs import START_UNIX_S, Shape, timed_run
-from workbench.events import DriverStarted, EnergyMetered, TrialProposed, TrialStarted
+from workbench.events import DriverStarted, EnergyMetered, RunStateChanged, TrialProposed, TrialStarted
 from workbench.experiment import Budget
 from workbench.history import History
 from workbench.runs.progress import progress_of
@@ -113,6 +113,17 @@ def test_the_rest_of_energy_lasts_as_long_as_it_is_used_as_before() -> None:
     assert found.part == pytest.approx(0.25)
     assert found.left is not None
     assert found.left.seconds == pytest.approx(30.0)
+
+
+def test_the_rest_of_the_money_lasts_as_long_as_the_price_says() -> None:
+    budget = Budget(money=1.0, price="36 EUR/h")
+    history = History(Shape().experiment.model_copy(update={"budget": budget}))
+    history.apply(DriverStarted(pid=1, host="a", num_cpus=2, time_unix_s=START_UNIX_S))
+    history.apply(RunStateChanged(state="running", time_unix_s=START_UNIX_S))
+    found = progress_of(history, START_UNIX_S + 25.0)
+    assert found.part == pytest.approx(0.25)
+    assert found.left is not None
+    assert found.left.seconds == pytest.approx(75.0)
 
 
 def test_the_rest_of_gpu_time_is_used_by_the_gpus_that_are_in_use() -> None:

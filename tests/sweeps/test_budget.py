@@ -20,7 +20,7 @@ from workbench.events import (
     TrialStarted,
 )
 from workbench.experiment import DEFAULT_TRIALS, Experiment
-from workbench.history import History
+from workbench.history import History, cost_of
 from workbench.sweeps.budget import (
     begun_ending,
     ending_now,
@@ -248,6 +248,29 @@ def test_an_energy_budget_ends_the_run_and_counts_from_what_was_metered_when_it_
         extended(history, {"budget.trials": 3}, 100.0)
     assert error.value.field == "budget.energy"
     assert extended(history, {"budget.energy": 500.0}, 100.0) == {"budget.energy": 2510.0}
+
+
+def test_a_run_costs_what_its_active_time_costs() -> None:
+    history = make_history([1.0], budget={"money": "0.30 EUR", "price": "36 EUR/h", "trials": 9})
+    history.apply(DriverStarted(pid=2, host="here", num_cpus=1, time_unix_s=1000.0))
+    history.apply(RunStateChanged(state="running", time_unix_s=1000.0))
+    earlier_s = history.active_s(1000.0)
+    assert cost_of(history, 1010.0) == pytest.approx((earlier_s + 10.0) * 0.01)
+    assert reason_to_end(history, 1000.0 + 29.9 - earlier_s) is None
+    ending = ("money", "the budget of 0.30 EUR is used up")
+    assert reason_to_end(history, 1000.0 + 30.1 - earlier_s) == ending
+    with pytest.raises(ExperimentError, match=r"budget.money of 0.30 EUR is used up"):
+        extended(history, {"budget.trials": 3}, 1040.0)
+    more = extended(history, {"budget.money": 1.0}, 1000.0 + 40.0 - earlier_s)
+    assert more == {"budget.money": pytest.approx(1.4)}
+
+
+def test_a_price_of_gpus_counts_the_time_that_trials_hold_them() -> None:
+    history = make_history(budget={"money": 0.5, "price": "$36/GPU-h"})
+    history.apply(TrialProposed(trial=0, params={"x": 0.5}, configuration=0, seed=1))
+    history.apply(TrialStarted(trial=0, attempt=0, worker_pids=[], gpus=[["0"], ["1"]], time_unix_s=100.0))
+    assert cost_of(history, 120.0) == pytest.approx(0.4)
+    assert reason_to_end(history, 125.0) == ("money", "the budget of $0.50 is used up")
 
 
 def test_a_part_of_a_gpu_counts_as_that_part() -> None:

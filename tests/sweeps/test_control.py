@@ -99,6 +99,19 @@ def test_a_limit_that_is_used_up_when_it_is_set_ends_the_run(store: Store, notes
     sweep.assert_sound()
 
 
+def test_a_budget_in_money_is_changed_and_extended_and_ends_the_run(store: Store, notes: Path) -> None:
+    sweep, run = hold(store, notes, budget={"money": "5 EUR", "price": "36 EUR/h"})
+    sweep.drive().wait_for(TrialReported)
+    assert run.set(money="4.50 EUR") == "at most 4.50 EUR"
+    assert run.extend(money=1.5) == "at most 6.00 EUR"
+    with pytest.raises(ExperimentError, match="another currency"):
+        run.extend(money="1 USD")
+    run.set(money=0.001)
+    sweep.wait("complete")
+    assert sweep.history.reason == "money"
+    sweep.assert_sound()
+
+
 @pytest.mark.slow
 def test_a_run_that_goes_on_proposes_what_a_longer_one_would_have(store: Store) -> None:
     fields = {"options": {"steps": 2}, "sampler": {"name": "tpe", "options": {"n_startup_trials": 3}}}

@@ -218,6 +218,10 @@ def test_a_malformed_experiment_is_refused_with_the_field_that_is_wrong(
         ({"resources": {"cpus_per_worker": 100_000}}, "resources.cpus_per_worker"),
         ({"resources": {"gpus_per_worker": 1000}}, "resources.gpus_per_worker"),
         ({"resources": {"gpus_per_worker": 0}, "budget": {"gpu_time": "1h"}}, "budget.gpu_time"),
+        (
+            {"resources": {"gpus_per_worker": 0}, "budget": {"money": 5, "price": "2 EUR/GPU-h"}},
+            "budget.money",
+        ),
         ({"plan": {"workers": 100_000}}, "plan.workers"),
         ({"search": {"workers": {"choices": [1, 64, 100_000]}}}, "search.workers"),
         ({"search": {"workers": {"low": 1, "high": 100_000}}}, "search.workers"),

@@ -13,6 +13,7 @@ from workbench.events import RunState
 _INTERRUPTED: frozenset[RunState] = frozenset({"stopped", "failed", "lost"})
 _DURATION_HINT = "such as 30m or 2h"
 _ENERGY_HINT = "such as 500Wh or 2kWh"
+_MONEY_HINT = "such as 20 EUR"
 _PLACE_HINT = "below the server's folder"
 _PATH = Argument("path", "text", "Read this experiment file.", is_required=True, is_positional=True)
 _SETTINGS = Argument(
@@ -120,6 +121,8 @@ _DECLARED = (
                      label="GPU time in total", hint=_DURATION_HINT, setting="budget.gpu_time"),
             Argument("energy", "text", "Let trials use at most this much energy in total, such as 2kWh.",
                      label="Energy in total", hint=_ENERGY_HINT, setting="budget.energy"),
+            Argument("money", "text", "Let the run cost at most this much in total, such as 20EUR.",
+                     label="Cost in total", hint=_MONEY_HINT, setting="budget.money"),
             Argument("plateau", "count", "End after this many configurations without a better one.",
                      label="Patience", hint="trials without a better one", setting="budget.plateau"),
             _SEARCH,
@@ -154,6 +157,8 @@ _DECLARED = (
                      label="More GPU time", hint=_DURATION_HINT, setting="budget.gpu_time"),
             Argument("energy", "text", "Let trials use this much more energy, such as 2kWh.",
                      label="More energy", hint=_ENERGY_HINT, setting="budget.energy"),
+            Argument("money", "text", "Let the run cost this much more, such as 20EUR.",
+                     label="More money", hint=_MONEY_HINT, setting="budget.money"),
             Argument("plateau", "count", "Allow this many more configurations without a better one.",
                      label="More patience", hint="trials without a better one", setting="budget.plateau"),
             _SEARCH,

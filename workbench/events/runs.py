@@ -28,8 +28,8 @@ class RunStateChanged(EventHeader):
     state: RunState
     reason: str | None = Field(
         default=None,
-        description="Why: trials, time, gpu_time, energy, target, plateau, exhausted, person, failures, "
-        "error.",
+        description="Why: trials, time, gpu_time, energy, money, target, plateau, exhausted, person, "
+        "failures, error.",
     )
     message: str | None = None
 

@@ -259,7 +259,7 @@ class Experiment(BaseModel):
         budget = self.budget
         if budget.trials is not None:
             return budget.trials
-        others = (budget.time, budget.gpu_time, budget.energy, budget.plateau)
+        others = (budget.time, budget.gpu_time, budget.energy, budget.money, budget.plateau)
         if any(limit is not None for limit in others) or _enumerates_grid(self.sampler):
             return None
         return DEFAULT_TRIALS

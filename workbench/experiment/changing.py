@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from workbench.errors import ExperimentError
 from workbench.experiment.energy_units import format_energy
+from workbench.experiment.money_units import describe_money
 from workbench.formatting import format_duration
 from workbench.space import describe
 
@@ -19,13 +20,15 @@ if TYPE_CHECKING:
 
 Setting = Literal[
     "resources.concurrency", "budget.trials", "budget.time", "budget.gpu_time", "budget.energy",
-    "budget.plateau",
+    "budget.money", "budget.plateau",
 ]  # fmt: skip
 CHANGEABLE: tuple[Setting, ...] = get_args(Setting)
 DURATIONS: frozenset[str] = frozenset({"budget.time", "budget.gpu_time"})
 """Those in seconds."""
 ENERGY = "budget.energy"
 """The one in watt-hours."""
+MONEY = "budget.money"
+"""The one in the currency of the price."""
 
 
 def change(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
@@ -58,8 +61,9 @@ def change(experiment: Experiment, settings: Mapping[str, Any]) -> Experiment:
 def describe_changes(before: Experiment, after: Experiment) -> list[str]:
     """Return each setting that differs, such as `budget.trials 20 -> 70`."""
     old, new = values_of(before), values_of(after)
+    price = before.budget.price
     limits = [
-        f"{path} {_write(path, old[path])} -> {_write(path, value)}"
+        f"{path} {_write(path, old[path], price)} -> {_write(path, value, price)}"
         for path, value in new.items()
         if value != old[path]
     ]
@@ -71,16 +75,18 @@ def describe_changes(before: Experiment, after: Experiment) -> list[str]:
     ]
 
 
-def _write(path: str, value: float | str | None) -> str:
+def _write(path: str, value: float | str | None, price: str | None) -> str:
     if value is None:
         return "none"
-    return describe_amount(path, value)
+    return describe_amount(path, value, price)
 
 
-def describe_amount(path: str, value: float | str) -> str:
-    """Write the value of a setting with its unit."""
+def describe_amount(path: str, value: float | str, price: str | None) -> str:
+    """Write the value of a setting with its unit, money in the currency of the price."""
     if path in DURATIONS:
         return format_duration(float(value))
+    if path == MONEY and price is not None:
+        return describe_money(float(value), price)
     return format_energy(float(value)) if path == ENERGY else str(value)
 
 
@@ -92,5 +98,6 @@ def values_of(experiment: Experiment) -> dict[str, Any]:
         "budget.time": experiment.budget.time,
         "budget.gpu_time": experiment.budget.gpu_time,
         ENERGY: experiment.budget.energy,
+        MONEY: experiment.budget.money,
         "budget.plateau": experiment.budget.plateau,
     }

@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, JsonValue, PositiveFloat, model_val
 from typing_extensions import Self
 
 from workbench.errors import ExperimentError
+from workbench.experiment.money_units import parse_price
 from workbench.experiment.parameter_groups import ParameterGroups
 from workbench.experiment.pretrained import Adapter, Weights
 from workbench.experiment.schedules import Schedule
@@ -22,6 +23,8 @@ from workbench.experiment.setting_types import (
     OpenSamples,
     OptionalBytes,
     OptionalEnergy,
+    OptionalMoney,
+    OptionalPrice,
     OptionalSeconds,
     PositiveInt,
     Samples,
@@ -145,9 +148,33 @@ class Budget(Section):
         default=None,
         description="Energy that all trials together use, such as 2kWh, or watt-hours; needs a meter.",
     )
+    price: OptionalPrice = Field(
+        default=None,
+        description="What the hardware costs: 2.50 EUR/h for the run while it is active, or 1.80 EUR/GPU-h "
+        "for each GPU that trials hold.",
+    )
+    money: OptionalMoney = Field(
+        default=None, description="What the run may cost, such as 20 EUR; needs a price."
+    )
     plateau: PositiveInt | None = Field(
         default=None, description="End after this many configurations in a row without a better one."
     )
+
+    @model_validator(mode="after")
+    def _check_money(self) -> Self:
+        if self.money is not None and self.price is None:
+            raise ExperimentError(
+                "what the run costs is not known without a price", field="price",
+                allowed="such as 2.50 EUR/h, or 1.80 EUR/GPU-h",
+            )  # fmt: skip
+        return self
+
+    def limit_on_gpus(self) -> str | None:
+        """Return the field that limits how long GPUs are held, or None."""
+        if self.gpu_time is not None:
+            return "budget.gpu_time"
+        is_by_gpus = self.money is not None and self.price is not None and parse_price(self.price).is_per_gpu
+        return "budget.money" if is_by_gpus else None
 
 
 class Resources(Section):

@@ -22,6 +22,7 @@ from pydantic_core import PydanticCustomError
 from workbench.domain import MAX_EXACT
 from workbench.errors import ExperimentError
 from workbench.experiment.energy_units import parse_energy_wh
+from workbench.experiment.money_units import parse_money, price_text
 from workbench.formatting import parse_bytes, parse_duration_s
 from workbench.refusals import Checked
 
@@ -40,6 +41,10 @@ def unit(name: str) -> Any:
 OptionalBytes = Annotated[PositiveInt | None, BeforeValidator(parse_bytes), unit("bytes")]
 OptionalSeconds = Annotated[PositiveFloat | None, BeforeValidator(parse_duration_s), unit("s")]
 OptionalEnergy = Annotated[PositiveFloat | None, BeforeValidator(parse_energy_wh), unit("Wh")]
+OptionalPrice = Annotated[str | None, BeforeValidator(price_text)]
+OptionalMoney = Annotated[
+    PositiveFloat | None, BeforeValidator(lambda given, info: parse_money(given, info.data.get("price")))
+]
 Epochs = Annotated[PositiveInt, unit("epochs")]
 Samples = Annotated[PositiveInt, unit("samples")]
 OpenSamples = Annotated[PositiveInt | Auto, unit("samples")]

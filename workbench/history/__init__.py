@@ -6,6 +6,7 @@ and no curves; curves are left to the plots, proposals to the study.
 
 from __future__ import annotations
 
+from workbench.history.cost import cost_of
 from workbench.history.failures import FailureGroup, failure_groups, only_failures, systematic_failure
 from workbench.history.history import History
 from workbench.history.time_spent import Verdict, verdicts_of
@@ -17,6 +18,7 @@ __all__ = [
     "Resize",
     "Trial",
     "Verdict",
+    "cost_of",
     "failure_groups",
     "only_failures",
     "systematic_failure",

@@ -16,8 +16,9 @@ from typing_extensions import Self
 from workbench.actions import stored_payload, suggest
 from workbench.errors import RunError
 from workbench.events import FINISHED_RUN_STATES, CommandHandled
-from workbench.experiment.changing import DURATIONS, ENERGY, change, values_of
+from workbench.experiment.changing import DURATIONS, ENERGY, MONEY, change, values_of
 from workbench.experiment.energy_units import parse_energy_wh
+from workbench.experiment.money_units import parse_money
 from workbench.experiment.search_changes import SEARCH, merge_changes, with_changes
 from workbench.experiment.setting_types import Auto
 from workbench.formatting import duration_argument_s
@@ -88,6 +89,7 @@ class ControlledRun(LabelledRun):
         time: float | str | None = None,
         gpu_time: float | str | None = None,
         energy: float | str | None = None,
+        money: float | str | None = None,
         plateau: int | None = None,
         search: Mapping[str, Any] | None = None,
     ) -> str | None:
@@ -101,6 +103,7 @@ class ControlledRun(LabelledRun):
             time: Time of the run in total, in seconds or such as 1h30m.
             gpu_time: Time that all trials together hold GPUs, in seconds or such as 50h.
             energy: Energy that all trials together use, in watt-hours or such as 2kWh.
+            money: What the run may cost, in the currency of its price or such as 20 EUR.
             plateau: Configurations in a row without a better one after which the run ends.
             search: Parameters that are searched differently from now on, by name: a value freezes one, a
                 range or choices replace its own; of a range one end suffices.
@@ -120,13 +123,14 @@ class ControlledRun(LabelledRun):
             "set",
             {
                 "concurrency": concurrency, "trials": trials, "time": time, "gpu_time": gpu_time,
-                "energy": _as_text(energy), "plateau": plateau, "search": search,
+                "energy": _as_text(energy, "Wh"), "money": _as_text(money), "plateau": plateau,
+                "search": search,
             },
         )  # fmt: skip
         changes = self._check_search(settings.pop(SEARCH, None))
         if settings or not changes:
             values = values_of(change(self.history.in_force, settings))
-            settings = {path: values[path] for path in settings}
+            settings = _as_stored({path: values[path] for path in settings})
         return self.command("set", settings | changes)
 
     def _check_search(self, given: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -149,6 +153,7 @@ class ControlledRun(LabelledRun):
         time: float | str | None = None,
         gpu_time: float | str | None = None,
         energy: float | str | None = None,
+        money: float | str | None = None,
         plateau: int | None = None,
         search: Mapping[str, Any] | None = None,
         enqueue: Mapping[str, JsonValue] | None = None,
@@ -164,6 +169,7 @@ class ControlledRun(LabelledRun):
             time: Additional time, in seconds or such as 1h30m.
             gpu_time: Additional time that trials hold GPUs, in seconds or such as 50h.
             energy: Additional energy, in watt-hours or such as 2kWh.
+            money: Additional money, in the currency of its price or such as 20 EUR.
             plateau: Number of additional configurations without a better one.
             search: Parameters that are searched differently from now on, as in `set`.
             enqueue: A configuration to try next, as in `enqueue`; without a limit the run gets one more
@@ -191,7 +197,8 @@ class ControlledRun(LabelledRun):
                 "trials": trials,
                 "time": time,
                 "gpu_time": gpu_time,
-                "energy": _as_text(energy),
+                "energy": _as_text(energy, "Wh"),
+                "money": _as_text(money),
                 "plateau": plateau,
                 "search": search,
                 "enqueue": enqueue,
@@ -201,6 +208,8 @@ class ControlledRun(LabelledRun):
             more[path] = duration_argument_s(more[path], field=path.removeprefix("budget."))
         if ENERGY in more:
             more[ENERGY] = parse_energy_wh(more[ENERGY])
+        if MONEY in more:
+            more[MONEY] = parse_money(more[MONEY], self.history.in_force.budget.price)
         changes = self._check_search(more.pop(SEARCH, None))
         enqueued = more.pop("enqueue", None)
         params = None if enqueued is None else self._space_after(changes).check(enqueued)
@@ -280,8 +289,19 @@ class ControlledRun(LabelledRun):
         return None
 
 
-def _as_text(energy: float | str | None) -> str | None:
-    return f"{energy:.17g}Wh" if isinstance(energy, float | int) else energy
+_WRITTEN: Mapping[str, str] = {ENERGY: "Wh", MONEY: ""}
+"""The limits that commands carry as text, with their units."""
+
+
+def _as_text(amount: float | str | None, unit: str = "") -> str | None:
+    return f"{amount:.17g}{unit}" if isinstance(amount, float | int) else amount
+
+
+def _as_stored(limits: Mapping[str, Any]) -> dict[str, Any]:
+    """Return limits as commands carry them."""
+    return {
+        path: _as_text(value, _WRITTEN[path]) if path in _WRITTEN else value for path, value in limits.items()
+    }
 
 
 def _longer_limits(history: History, more: Mapping[str, Any]) -> dict[str, Any]:
@@ -290,4 +310,4 @@ def _longer_limits(history: History, more: Mapping[str, Any]) -> dict[str, Any]:
 
     limits = extended(history, more, history.now_unix_s())
     change(history.in_force, limits)
-    return limits
+    return _as_stored(limits)

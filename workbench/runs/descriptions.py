@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 from workbench.actions import suggest
 from workbench.errors import ArgumentError, Suggestion
 from workbench.events import FINISHED_RUN_STATES, RunState, TrialState
+from workbench.experiment.money_units import describe_money, parse_price
 from workbench.formatting import compact_duration, counted_noun, format_count
+from workbench.history import cost_of
 from workbench.store.trial_files import trial_folder
 from workbench.workers.trial_log import log_name
 
@@ -124,6 +126,16 @@ def why_not_resumed(state: RunState, history: History) -> str | None:
     return None
 
 
+def describe_cost(history: History) -> str | None:
+    """Return what the run has cost and may cost, such as `cost: 1.20 EUR of 5.00 EUR (2.5 EUR/h)`."""
+    budget = history.in_force.budget
+    cost = cost_of(history, history.now_unix_s())
+    if cost is None or budget.price is None:
+        return None
+    of = "" if budget.money is None else f" of {describe_money(budget.money, budget.price)}"
+    return f"cost: {describe_money(cost, budget.price)}{of} ({budget.price})"
+
+
 def how_to_extend(history: History) -> dict[str, Any] | None:
     """Return the arguments of `extend` by which a run that has ended would continue; None if it would not."""
     budget = history.in_force.budget
@@ -135,6 +147,8 @@ def how_to_extend(history: History) -> dict[str, Any] | None:
         return {"gpu_time": compact_duration(round(budget.gpu_time))}
     if history.reason == "energy" and budget.energy is not None:
         return {"energy": f"{budget.energy:g}Wh"}
+    if history.reason == "money" and budget.money is not None and budget.price is not None:
+        return {"money": f"{budget.money:g}{parse_price(budget.price).currency}"}
     if history.reason == "plateau" and budget.plateau is not None:
         return {"plateau": budget.plateau}
     return {"trials": 10}

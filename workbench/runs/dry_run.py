@@ -102,6 +102,7 @@ def _lines(
 ) -> Iterator[str]:
     """Yield what would happen, in sentences."""
     from workbench.experiment.energy_units import format_energy
+    from workbench.experiment.money_units import describe_money
     from workbench.formatting import format_count, format_duration
 
     configurations, budget = experiment.max_configurations(), experiment.budget
@@ -109,6 +110,8 @@ def _lines(
     limits += [] if budget.time is None else [format_duration(budget.time)]
     limits += [] if budget.gpu_time is None else [f"{format_duration(budget.gpu_time)} of GPU time"]
     limits += [] if budget.energy is None else [format_energy(budget.energy)]
+    if budget.money is not None and budget.price is not None:
+        limits.append(f"{describe_money(budget.money, budget.price)} at {budget.price}")
     limits += [] if budget.plateau is None else [f"{budget.plateau} configurations without a better one"]
     repeats = f", each trained {experiment.repeats} times" if experiment.repeats > 1 else ""
     if (confirm := experiment.confirm).best is not None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from workbench.formatting import format_duration, format_range
-from workbench.history import History
+from workbench.history import History, cost_of
 from workbench.runs.time_left import TimeLeft, time_left
 
 _ROUGH = 1.5
@@ -58,7 +58,7 @@ def progress_of(history: History, now_unix_s: float) -> Progress:
 
 
 def _limits_of_time(history: History, now_unix_s: float) -> Iterator[tuple[float, float | None]]:
-    """Yield the used part of each limit of time or energy, and the seconds until it is met where known."""
+    """Yield the used part of each limit of time, energy or money, and the seconds left where known."""
     budget = history.in_force.budget
     if budget.time is not None:
         used_s = history.active_s(now_unix_s)
@@ -72,3 +72,7 @@ def _limits_of_time(history: History, now_unix_s: float) -> Iterator[tuple[float
         gpus_in_use = history.gpu_s(now_unix_s + 1.0) - used_s
         rest_s = max(0.0, budget.gpu_time - used_s)
         yield used_s / budget.gpu_time, rest_s / gpus_in_use if gpus_in_use else None
+    if budget.money is not None and (cost := cost_of(history, now_unix_s)) is not None:
+        in_a_second = (cost_of(history, now_unix_s + 1.0) or 0.0) - cost
+        rest = max(0.0, budget.money - cost)
+        yield cost / budget.money, rest / in_a_second if in_a_second else None

@@ -23,7 +23,7 @@ from workbench.events import (
     from_json,
 )
 from workbench.experiment import Experiment
-from workbench.history import History, Trial, verdicts_of
+from workbench.history import History, Trial, cost_of, verdicts_of
 from workbench.runs.descriptions import attachment_file
 from workbench.runs.energy import RunEnergy, energy_of
 from workbench.runs.notebook_output import bundle, snapshot
@@ -279,6 +279,7 @@ class RunView:
             document["advice"] = advice
         document["verdicts"] = [verdict.describe() for verdict in verdicts_of(history)]
         document["energy"] = self.energy.to_json()
+        document["cost"] = cost_of(self.history, self.history.now_unix_s())
         return document
 
     def __repr__(self) -> str:

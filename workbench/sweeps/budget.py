@@ -12,12 +12,12 @@ from typing import Any
 
 from workbench.errors import ExperimentError
 from workbench.events import RunState, RunStateChanged
-from workbench.experiment.changing import ENERGY, describe_amount, values_of
+from workbench.experiment.changing import ENERGY, MONEY, describe_amount, values_of
 from workbench.experiment.energy_units import format_energy
 from workbench.formatting import format_duration
-from workbench.history import History, only_failures, systematic_failure
+from workbench.history import History, cost_of, only_failures, systematic_failure
 
-LIMITS = ("budget.trials", "budget.time", "budget.gpu_time", ENERGY, "budget.plateau")
+LIMITS = ("budget.trials", "budget.time", "budget.gpu_time", ENERGY, MONEY, "budget.plateau")
 _STATES: Mapping[str | None, RunState] = {"person": "stopped", "failures": "failed", "error": "failed"}
 """The state of a run that ends, by the reason; every other reason completes it."""
 
@@ -67,6 +67,8 @@ def reason_to_end(history: History, now_unix_s: float) -> tuple[str, str] | None
         return "gpu_time", f"the budget of {format_duration(budget.gpu_time)} of GPU time is used up"
     if budget.energy is not None and (history.energy_wh or 0.0) >= budget.energy:
         return "energy", f"the energy budget of {format_energy(budget.energy)} is used up"
+    if budget.money is not None and (cost_of(history, now_unix_s) or 0.0) >= budget.money:
+        return "money", f"the budget of {describe_amount(MONEY, budget.money, budget.price)} is used up"
     if budget.plateau is not None:
         without = num_configurations_without_improvement(history)
         if without >= budget.plateau:
@@ -91,7 +93,7 @@ def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> 
     Args:
         history: The run so far.
         more: What to add to each limit, by dotted path; trials are configurations, time is in seconds,
-            energy in watt-hours.
+            energy in watt-hours, money in the currency of the price.
         now_unix_s: The time now, in seconds since 1970.
 
     Returns:
@@ -112,6 +114,7 @@ def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> 
         "budget.time": history.active_s(now_unix_s),
         "budget.gpu_time": history.gpu_s(now_unix_s),
         ENERGY: history.energy_wh or 0.0,
+        MONEY: cost_of(history, now_unix_s) or 0.0,
         "budget.plateau": num_configurations_without_improvement(history),
     }
     for path, added in more.items():
@@ -123,7 +126,7 @@ def extended(history: History, more: Mapping[str, float], now_unix_s: float) -> 
     is_unfinished = any(not trial.finished or trial.interrupted for trial in history.trials.values())
     for path in (path for path in LIMITS if path not in found and in_force[path] is not None):
         if used[path] >= in_force[path] and not (path == "budget.trials" and is_unfinished):
-            limit = describe_amount(path, in_force[path])
+            limit = describe_amount(path, in_force[path], history.in_force.budget.price)
             raise ExperimentError(
                 f"the run would end at once: its {path} of {limit} is used up",
                 field=path, next_step=f"Extend {path} as well.",

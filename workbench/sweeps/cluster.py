@@ -72,10 +72,10 @@ def share_of(
             allowed=f"at most {places}",
             next_step="Request fewer or smaller workers, or attach to a larger cluster.",
         )
-    if experiment.budget.gpu_time is not None and not shape.gpus:
+    if (field := experiment.budget.limit_on_gpus()) is not None and not shape.gpus:
         raise ResourcesError(
             "the workers of this run have no GPUs, so GPU time can never end it",
-            field="budget.gpu_time",
+            field=field,
             next_step="Limit the run by budget.time or budget.trials, or attach to a cluster with GPUs.",
         )
     wanted = places // least if resources.concurrency == "auto" else resources.concurrency

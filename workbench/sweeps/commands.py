@@ -15,8 +15,7 @@ from pydantic import JsonValue
 from workbench.actions import ACTIONS, check_payload
 from workbench.errors import ArgumentError, RunError, WorkbenchError
 from workbench.events import CommandHandled, Event, RunStateChanged, SettingsChanged, TrialEnqueued
-from workbench.experiment.changing import CHANGEABLE, DURATIONS, ENERGY, change, values_of
-from workbench.experiment.energy_units import format_energy
+from workbench.experiment.changing import CHANGEABLE, ENERGY, change, describe_amount, values_of
 from workbench.experiment.search_changes import SEARCH, describe_change, merge_changes
 from workbench.formatting import format_count, format_duration
 from workbench.store import Command, Store
@@ -158,7 +157,7 @@ class Commands:
             )  # fmt: skip
         descriptions = [
             self._driver.describe_concurrency(value) if path == "resources.concurrency"
-            else _describe_limit(path, value)
+            else _describe_limit(path, value, history.in_force.budget.price)
             for path, value in settings.items()
         ]  # fmt: skip
         if SEARCH in given:
@@ -177,11 +176,10 @@ def _kinds() -> list[str]:
     return list(dict.fromkeys([*from_table, "extend", *_FROM_DRIVER]))
 
 
-def _describe_limit(path: str, value: float) -> str:
+def _describe_limit(path: str, value: float, price: str | None) -> str:
     if path == "budget.trials":
         return f"at most {format_count(value, 'configuration')}"
-    if path == ENERGY:
-        return f"at most {format_energy(value)}"
-    if path in DURATIONS:
-        return f"at most {format_duration(value)}{' of GPU time' if path == 'budget.gpu_time' else ''}"
+    if path != "budget.plateau":
+        amount = describe_amount(path, value, price)
+        return f"at most {amount}{' of GPU time' if path == 'budget.gpu_time' else ''}"
     return f"until {value} configurations in a row are no better"

@@ -314,10 +314,12 @@ def _check_resources(experiment: Experiment) -> None:
             field="resources.gpus_per_worker",
             allowed=f"at most {len(here.gpus)}, or auto",
         )
-    if experiment.budget.gpu_time is not None and (not here.gpus or resources.gpus_per_worker == 0):
+    if (field := experiment.budget.limit_on_gpus()) is not None and (
+        not here.gpus or resources.gpus_per_worker == 0
+    ):
         raise ResourcesError(
             "workers have no GPUs here, so GPU time can never end the run",
-            field="budget.gpu_time",
+            field=field,
             next_step="Limit the run by budget.time or budget.trials.",
         )
     if experiment.budget.energy is not None and not _is_metered(here, resources.gpus_per_worker != 0):

@@ -16,6 +16,7 @@ const REASONS: Record<string, string> = {
   target: "the target is reached",
   gpu_time: "the GPU time is up",
   energy: "the energy is used up",
+  money: "the money is spent",
   plateau: "no more progress",
   exhausted: "every configuration was tried",
   person: "by a user",
