@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from workbench.deploy.placement.scheduler_plans import Plan
     from workbench.deploy.placement.system import System
     from workbench.deploy.placement.tiers_file import TiersFile
+    from workbench.deploy.tiers.leak import Leak
 
 COMMANDS = {
     "profile": "workbench.cli.place:profile",
@@ -86,12 +88,14 @@ def profile(
 def plan(file: Path, as_json: bool) -> None:
     """Predict latency, accuracy, bytes and load of each scheduler.
 
-    Closed forms are applied to measured times. The interval is that of p95, at 95 %.
+    Closed forms are applied to measured times. The interval is that of p95, at 95 %. With
+    privacy.report_leak, decoders are trained to recover inputs from what leaves the first tier.
     """
     from workbench.deploy.placement.scheduler_plans import expected_plans
 
     tiers, system, spread = _read(file)
-    _show(tiers, system, expected_plans(system, spread), as_json=as_json)
+    leaks = _leaks(tiers, file.parent) if tiers.privacy.report_leak else None
+    _show(tiers, system, expected_plans(system, spread), leaks, as_json=as_json)
 
 
 @click.command()
@@ -109,7 +113,9 @@ def simulate(file: Path, requests: int, seed: int, as_json: bool) -> None:
     from workbench.deploy.placement.scheduler_plans import played_plans
 
     tiers, system, _ = _read(file)
-    _show(tiers, system, played_plans(system, requests, seed=seed), as_json=as_json)
+    if tiers.privacy.report_leak:
+        print_note("privacy.report_leak: `workbench place plan` measures what can be recovered from features")
+    _show(tiers, system, played_plans(system, requests, seed=seed), None, as_json=as_json)
 
 
 def _read(file: Path) -> tuple[TiersFile, System, float]:
@@ -117,19 +123,33 @@ def _read(file: Path) -> tuple[TiersFile, System, float]:
     from workbench.deploy.placement.tiers_file import read_tiers
 
     tiers = read_tiers(file)
-    if tiers.privacy.report_leak:
-        print_note("privacy.report_leak: what can be recovered from features is not part of this prediction")
+    if tiers.privacy.noise:
+        print_note("privacy.noise: the accuracy of schedulers is that without noise")
     return tiers, *assemble(tiers, file.parent)
 
 
-def _show(tiers: TiersFile, system: System, plans: list[Plan], *, as_json: bool) -> None:
+def _leaks(tiers: TiersFile, folder: Path) -> list[Leak]:
+    from workbench.deploy.placement.assembly import bundle_of
+    from workbench.deploy.placement.stages import read_stages
+    from workbench.deploy.tiers.leak import Samples, measure_leak
+    from workbench.deploy.tiers.samples import bundle_samples
+
+    bundle = bundle_of(tiers, folder)
+    known, held_out = (Samples(*bundle_samples(bundle, part=part)) for part in ("train", "validation"))
+    return measure_leak(bundle, read_stages(bundle), known, held_out, noise=tiers.privacy.noise)
+
+
+def _show(
+    tiers: TiersFile, system: System, plans: list[Plan], leaks: list[Leak] | None, *, as_json: bool
+) -> None:
     from workbench.cli.output import make_table
     from workbench.deploy.placement.scheduler_plans import recommend, verdict
 
     chosen = recommend(plans, tiers.place.objective)
     if as_json:
         document: dict[str, Any] = {"plans": [each.to_json() for each in plans]}
-        print_json({**document, "recommended": None if chosen is None else chosen.scheduler})
+        document["recommended"] = None if chosen is None else chosen.scheduler
+        print_json(document if leaks is None else {**document, "leak": [asdict(each) for each in leaks]})
         return
     table = make_table("scheduler", "accuracy", "p50", "p95", "95 %", "bytes", "energy", *(
         f"load {name}" for name in system.names
@@ -146,4 +166,27 @@ def _show(tiers: TiersFile, system: System, plans: list[Plan], *, as_json: bool)
     make_console().print(table)
     echo()
     for line in verdict(system, plans, chosen):
+        echo(line)
+    if leaks is not None:
+        _show_leaks(tiers, leaks)
+
+
+def _show_leaks(tiers: TiersFile, leaks: list[Leak]) -> None:
+    from workbench.cli.output import make_table
+    from workbench.deploy.tiers.leak import sentences
+
+    table = make_table("features", "noise", "recovered", "95 %", "decoder", "accuracy", "bytes")
+    for each in leaks:
+        table.add_row(
+            each.features, format_number(each.noise), format_percent(each.recovered),
+            format_range(each.low, each.high, format_percent), each.decoder, f"{each.accuracy:.4f}",
+            format_bytes(each.bytes_per_sample),
+        )  # fmt: skip
+    echo()
+    make_console().print(table)
+    echo()
+    privacy = tiers.privacy
+    for line in sentences(
+        leaks, features=privacy.features, noise=privacy.noise, first_tier=next(iter(tiers.tiers))
+    ):
         echo(line)

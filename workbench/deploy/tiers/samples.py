@@ -1,8 +1,9 @@
-"""The samples with which tiers are measured: those of the validation split, as the first stage takes them."""
+"""The samples with which tiers are measured, as the first stage takes them."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -11,17 +12,19 @@ from workbench.errors import RunError
 from workbench.experiment import Experiment
 from workbench.training.loading import load_trial_data
 
+Part = Literal["train", "validation"]
 _MAX_SAMPLES = 10_000
 
 
-def bundle_samples(bundle: Path) -> tuple[np.ndarray, np.ndarray]:
-    """Return inputs and classes of the validation split of the data that a bundle was trained on.
+def bundle_samples(bundle: Path, *, part: Part = "validation") -> tuple[np.ndarray, np.ndarray]:
+    """Return inputs and classes of a split of the data that a bundle was trained on.
 
     Args:
         bundle: The bundle.
+        part: The split.
 
     Returns:
-        As `validation_samples` does.
+        As `samples_of` does.
 
     Raises:
         WorkbenchError: If the bundle names no data, the data cannot be read, or its samples do not fit.
@@ -32,15 +35,18 @@ def bundle_samples(bundle: Path) -> tuple[np.ndarray, np.ndarray]:
             f"{bundle} does not name the data that it was trained on",
             next_step="Use `workbench place plan`, or a model of an experiment with data.",
         )
-    return validation_samples(load_trial_data(str(bundle), experiment), experiment)
+    return samples_of(load_trial_data(str(bundle), experiment), experiment, part=part)
 
 
-def validation_samples(data: Datasets, experiment: Experiment) -> tuple[np.ndarray, np.ndarray]:
-    """Return inputs and classes of the validation split.
+def samples_of(
+    data: Datasets, experiment: Experiment, *, part: Part = "validation"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return inputs and classes of a split.
 
     Args:
         data: The data of a classifier.
         experiment: The experiment that it was trained in.
+        part: The split.
 
     Returns:
         The inputs as users have them, (samples, ...), and the right classes, (samples,).
@@ -54,7 +60,8 @@ def validation_samples(data: Datasets, experiment: Experiment) -> tuple[np.ndarr
         if component is None or component.is_reference
         else check_options(component.name, component.options).reading(seed=experiment.seed)
     )
-    inputs, targets = data.validation.batch(np.arange(min(_MAX_SAMPLES, len(data.validation))))
+    split = data.train if part == "train" else data.validation
+    inputs, targets = split.batch(np.arange(min(_MAX_SAMPLES, len(split))))
     is_table = reading is not None and bool(reading.columns)
     if is_table or data.task != "classification" or not hasattr(inputs, "__array__"):
         raise RunError(
