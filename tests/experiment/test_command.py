@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
-from workbench.experiment.command import expand, parse_command
+from workbench.experiment.command import expand, nested, parse_command
 
 LOSS = [{"metric": "loss", "goal": "minimize"}]
 RATE = {"lr": {"low": 0.01, "high": 1.0}}
@@ -140,3 +140,33 @@ def test_argparse_reads_what_args_stands_for(params: dict[str, Any]) -> None:
 def test_python_literals(value: Any) -> None:
     (_, text) = expand("t {x:python}", {"x": value}, {})
     assert ast.literal_eval(text) == value
+
+
+def test_a_group_of_parameters_reaches_the_program_as_one_literal() -> None:
+    search = {"optimizer.lr": {"low": 0.01, "high": 1.0}, "optimizer.sgd.momentum": 0.9, "width": 8}
+    found = experiment("./train {optimizer:json} --o={optimizer.sgd:python} {args}", search=search)
+    params = {"optimizer.lr": 0.5, "optimizer.sgd.momentum": 0.9, "width": 8}
+    assert expand(found.command or "", params, {}) == [
+        "./train", '{"lr": 0.5, "sgd": {"momentum": 0.9}}', "--o={'momentum': 0.9}", "--width=8",
+    ]  # fmt: skip
+    with pytest.raises(ExperimentError, match="stands for nothing"):
+        experiment("./train {optimizer} {args}", search=search)
+
+
+def test_names_that_are_also_the_beginning_of_others_stay_flat() -> None:
+    params = {"a": 1, "a.b": 2, "c.d.e": 3, "c.d": 4, ".x": 5, "y.": 6}
+    assert nested(params) == {"a": 1, "a.b": 2, "c": {"d.e": 3, "d": 4}, ".x": 5, "y.": 6}
+
+
+def _flat(values: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in values.items():
+        found |= _flat(value, f"{prefix}{name}.") if isinstance(value, dict) else {f"{prefix}{name}": value}
+    return found
+
+
+@given(
+    st.dictionaries(st.from_regex(r"[ab]{1,2}(\.[ab]{1,2}){0,3}", fullmatch=True), st.integers(), max_size=6)
+)
+def test_nested_parameters_are_all_there_under_their_names(params: dict[str, int]) -> None:
+    assert _flat(nested(params)) == params

@@ -174,6 +174,33 @@ def test_a_script_is_started_as_wandb_starts_it() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        (["${program}", "${args}"], ["train.py", "--optimizer={'lr': 0.5, 'nesterov': True}", "--width=8"]),
+        (
+            ["${program}", "${args_no_hyphens}"],
+            ["train.py", "width=8", "optimizer={'lr': 0.5, 'nesterov': True}"],
+        ),
+        (
+            ["${program}", "${args_no_boolean_flags}"],
+            ["train.py", "--optimizer={'lr': 0.5, 'nesterov': True}", "--width=8"],
+        ),
+    ],
+)
+def test_a_script_receives_nested_parameters_as_wandb_passes_them(
+    command: list[str], expected: list[str]
+) -> None:
+    inner = {"lr": {"min": 0.1, "max": 1.0}, "nesterov": {"values": [True, False]}}
+    found = from_wandb_sweep({
+        "method": "random", "metric": {"name": "loss"}, "program": "train.py", "command": command,
+        "parameters": {"optimizer": {"parameters": inner}, "width": {"values": [8, 16]}},
+    })  # fmt: skip
+    params = {"optimizer.lr": 0.5, "optimizer.nesterov": True, "width": 8}
+    assert list(found.search.root) == list(params)
+    assert expand(found.command or "", params, {}) == expected
+
+
 def test_a_sweep_without_a_script_or_with_an_unknown_macro_is_refused() -> None:
     document = read_yaml(DOCUMENTED)
     with pytest.raises(ExperimentError, match="envvar:HOME") as caught:

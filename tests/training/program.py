@@ -78,6 +78,11 @@ def main(kind: str, *arguments: str) -> None:
             found = {name: text for name, text in os.environ.items() if name.startswith("WORKBENCH_")}
             found["config"] = json.loads(Path(os.environ["WORKBENCH_CONFIG"]).read_text())
             say(json.dumps({"loss": 1, "found": found, "arguments": arguments}))
+        case "configured":
+            import yaml
+
+            found = yaml.safe_load(Path(os.environ["WANDB_SWEEP_PARAM_PATH"]).read_text())
+            (folder / "found").write_text(json.dumps(found))
         case "reports":
             import workbench
 

@@ -78,6 +78,14 @@ def test_what_the_program_receives(tmp_path: Path, capfd: pytest.CaptureFixture[
     assert trial.ended.state == "complete"
 
 
+def test_a_program_that_uses_wandb_finds_its_configuration_there(tmp_path: Path) -> None:
+    search = {"lr": 0.5, "optimizer.name": 0.5, "optimizer.lr": 0.5}
+    Trial("configured {args}", tmp_path, search=search, metrics={"from": "wandb"})
+    found = json.loads((tmp_path / "checkpoints" / "found").read_text())
+    optimizer = {"value": {"name": 0.5, "lr": 0.5}}
+    assert found == {"wandb_version": 1, "lr": {"value": 0.5}, "optimizer": optimizer}
+
+
 def test_a_program_is_stopped_at_any_report(tmp_path: Path) -> None:
     trial = Trial("forks stay", tmp_path, stop_at=2)
     assert (trial.ended.state, trial.ended.step) == ("stopped", 2)

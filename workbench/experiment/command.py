@@ -2,8 +2,9 @@
 
 The line is split once, as a shell would split it, and no shell ever reads it: a value with spaces stays one
 argument. A placeholder is `{name}` or `{name:form}`, where the name is a searched parameter or one of
-`BUILT_IN`. Where a value does not exist or is null, the argument that holds it is left out, and so is the
-option before it. Starting the program is left to the training.
+`BUILT_IN`; `{optimizer:json}` stands for all parameters whose names begin with `optimizer.`. Where a value
+does not exist or is null, the argument that holds it is left out, and so is the option before it. Starting
+the program is left to the training.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pydantic import JsonValue
@@ -40,6 +41,7 @@ FORMS = {
 }
 _PLACEHOLDER = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _PATH_NAMES = ("folder", "trial", "seed")
+_FORMS_OF_GROUPS = ("json", "python")
 
 
 def parse_command(given: Any) -> Any:
@@ -98,6 +100,10 @@ def check_command(command: str, search: Space) -> None:
     named: set[str] = set()
     for part in arguments_of(command):
         for name, form in _names_in(part):
+            members = _members(name, search.root)
+            if name not in known and members and form in _FORMS_OF_GROUPS:
+                named.update(members)
+                continue
             if name not in known:
                 raise ExperimentError(
                     f"{{{name}}} stands for nothing", field="command", allowed=known,
@@ -144,9 +150,14 @@ def expand(command: str, params: Mapping[str, JsonValue], built_in: Mapping[str,
         ['train', '--lr', '0.1', '--amp']
     """
     parts = arguments_of(command)
-    named = {name for part in parts for name, _ in _names_in(part)}
-    others = {name: value for name, value in params.items() if name not in named}
     values = {**built_in, **params}
+    named: set[str] = set()
+    for name in [name for part in parts for name, _ in _names_in(part)]:
+        members = _members(name, params) if name not in values else []
+        if members:
+            values[name] = nested({member[len(name) + 1 :]: params[member] for member in members})
+        named.update([name, *members])
+    others = {name: value for name, value in params.items() if name not in named}
     found: list[str] = []
     for part in parts:
         if part == "{args}":
@@ -164,10 +175,39 @@ def expand(command: str, params: Mapping[str, JsonValue], built_in: Mapping[str,
     return found
 
 
+def nested(params: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return parameters as mappings in mappings, divided at the dots of their names.
+
+    Where a name is also the beginning of another one, both stay as they are.
+
+    Args:
+        params: Values by name.
+
+    Example:
+        >>> from workbench.experiment.command import nested
+        >>> nested({"epochs": 3, "optimizer.lr": 0.1, "optimizer.name": "sgd"})
+        {'epochs': 3, 'optimizer': {'lr': 0.1, 'name': 'sgd'}}
+    """
+    found: dict[str, JsonValue] = {}
+    for name, value in params.items():
+        first, _, rest = name.partition(".")
+        if not first or not rest or first in params:
+            found[name] = value
+        elif first not in found:
+            members = _members(first, params)
+            found[first] = nested({member[len(first) + 1 :]: params[member] for member in members})
+    return found
+
+
 def expand_path(path: str, built_in: Mapping[str, JsonValue]) -> str:
     """Return a path with its placeholders replaced."""
     expanded = _expand_part(path, built_in)
     return path if expanded is None else expanded[0]
+
+
+def _members(group: str, names: Iterable[str]) -> list[str]:
+    """Return the parameters of a group, whose names begin with that of the group and a dot."""
+    return [name for name in names if len(name) > len(group) + 1 and name.startswith(f"{group}.")]
 
 
 def _check_flag(name: str, form: str, part: str, search: Space) -> None:

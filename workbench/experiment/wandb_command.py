@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from workbench.errors import ExperimentError
@@ -15,13 +15,15 @@ _LISTS = ("args", "args_no_hyphens", "args_no_boolean_flags")
 
 
 def command_of(
-    document: Mapping[str, Any], search: Mapping[str, Any], note: Callable[[str], None]
-) -> list[str]:
+    document: Mapping[str, Any], search: Mapping[str, Any], nested_names: Collection[str],
+    note: Callable[[str], None],
+) -> list[str]:  # fmt: skip
     """Return the arguments that a sweep starts its program with, with our placeholders.
 
     Args:
         document: The content of the sweep file, which names a program.
         search: The searched parameters, as an experiment writes them.
+        nested_names: Those that are nested in the sweep file; W&B passes each group as one literal.
         note: Called with a sentence for what is only approximated.
 
     Raises:
@@ -31,6 +33,8 @@ def command_of(
     if isinstance(given, str) or not isinstance(given, list | tuple):
         raise ExperimentError(f"{given!r} is not a list", field="command", allowed="a list, as in W&B")
     booleans = [name for name, domain in search.items() if _is_boolean(domain)]
+    groups = list(dict.fromkeys(name.partition(".")[0] for name in nested_names))
+    names = [name for name in search if name not in nested_names]
     found: list[str] = []
     for place, part in enumerate(str(part) for part in given):
         macro = _MACRO.fullmatch(part)
@@ -38,22 +42,25 @@ def command_of(
         if name == "env":
             continue
         if name in _LISTS:
-            found += _arguments(name, list(search), booleans)
+            found += _arguments(name, names, booleans, groups)
             continue
         found.append(_replaced(part, str(document["program"]), f"command.{place}"))
     if not any("{" in part for part in found):
         note("command: no macro passes the parameters, so {args} was added")
-        found += _arguments("args", list(search), booleans)
+        found += _arguments("args", names, booleans, groups)
     return found
 
 
-def _arguments(macro: str, names: list[str], booleans: list[str]) -> list[str]:
+def _arguments(macro: str, names: list[str], booleans: list[str], groups: list[str]) -> list[str]:
+    # W&B writes True, False and mappings as Python does.
+    literals = [name for name in names if name in booleans]
     if macro == "args_no_hyphens":
-        return [f"{name}={{{name}{':python' if name in booleans else ''}}}" for name in names]
+        plain = [f"{name}={{{name}{':python' if name in literals else ''}}}" for name in names]
+        return [*plain, *(f"{name}={{{name}:python}}" for name in groups)]
+    written = [f"--{name}={{{name}:python}}" for name in groups]
     if macro == "args_no_boolean_flags":
-        return [*(f"{{{name}:flag}}" for name in booleans), "{args}"]
-    # W&B writes True and False as Python does.
-    return [*(f"--{name}={{{name}:python}}" for name in booleans), "{args}"]
+        return [*(f"{{{name}:flag}}" for name in literals), *written, "{args}"]
+    return [*(f"--{name}={{{name}:python}}" for name in literals), *written, "{args}"]
 
 
 def _replaced(part: str, program: str, field: str) -> str:

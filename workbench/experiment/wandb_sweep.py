@@ -1,7 +1,8 @@
 """Reads the sweep files of Weights & Biases.
 
-Nested parameters become flat ones, named `parent_child`. `bayes` becomes tpe. `early_terminate` becomes asha,
-whose rungs are steps that are reported. `program` and `command` become a command whose metrics are read from
+Nested parameters become flat ones: `parent.child` for a program, which receives each group as W&B would pass
+it, and `parent_child` for a function. `bayes` becomes auto. `early_terminate` becomes asha, whose rungs are
+steps that are reported. `program` and `command` become a command whose metrics are read from
 what it logs with wandb, or a function takes their place. A key that an experiment has no word for is refused
 by its name; what W&B ignores, or what can only be approximated, is noted.
 """
@@ -61,9 +62,11 @@ def from_wandb_sweep(
             "missing", field="program",
             next_step="Name the script, or give train='package.module:function'.",
         )  # fmt: skip
+    parameters = _mapping(_need(document, "parameters"), "parameters")
+    search, nested_names = _parameters(parameters, "parameters", "." if train is None else "_", note)
     settings: dict[str, Any] = {
         "objectives": [_objective(_mapping(_need(document, "metric"), "metric"))],
-        "search": _parameters(_mapping(_need(document, "parameters"), "parameters"), "parameters", "", note),
+        "search": search,
         "sampler": _one_of(_need(document, "method"), _METHODS, "method"),
     }
     if train is not None:
@@ -71,7 +74,7 @@ def from_wandb_sweep(
         if "command" in document:
             note("command has no effect: the workbench calls the function itself")
     else:
-        settings["command"] = command_of(document, settings["search"], note)
+        settings["command"] = command_of(document, search, nested_names, note)
         settings["metrics"] = {"from": "wandb"}
     if "name" in document:
         settings["name"] = document["name"]
@@ -151,15 +154,20 @@ def _early_stop(given: Mapping[str, Any], note: Note) -> dict[str, Any]:
     return {"pruner": "asha", "grace": grace, "reduction_factor": eta}
 
 
-def _parameters(given: Mapping[str, Any], field: str, prefix: str, note: Note) -> dict[str, Any]:
+def _parameters(
+    given: Mapping[str, Any], field: str, joint: str, note: Note, prefix: str = ""
+) -> tuple[dict[str, Any], set[str]]:
+    """Return the domains by flat name, and which of the names are nested in the file."""
     search: dict[str, Any] = {}
+    nested_names: set[str] = set()
     for name, parameter in given.items():
         path, flat = f"{field}.{name}", f"{prefix}{name}"
         parameter = _mapping(parameter, path)
         if "parameters" in parameter:
             _refuse_others(parameter, ("parameters",), path)
             inner = _mapping(parameter["parameters"], f"{path}.parameters")
-            found = _parameters(inner, f"{path}.parameters", f"{flat}_", note)
+            found, _ = _parameters(inner, f"{path}.parameters", joint, note, f"{flat}{joint}")
+            nested_names |= found.keys()
         else:
             found = {flat: _domain(parameter, path)}
             if str(parameter.get("distribution")).startswith("q_log") and parameter.get("q", 1) != 1:
@@ -169,7 +177,7 @@ def _parameters(given: Mapping[str, Any], field: str, prefix: str, note: Note) -
                 f"{twin} is the name of two parameters", field=path, next_step="Rename one."
             )
         search |= found
-    return search
+    return search, nested_names
 
 
 def _domain(given: Mapping[str, Any], field: str) -> dict[str, Any]:

@@ -19,10 +19,11 @@ from pydantic import JsonValue
 
 from workbench.events import Event, Noted
 from workbench.experiment import Experiment
-from workbench.experiment.command import expand, expand_path
+from workbench.experiment.command import expand, expand_path, nested
 from workbench.programs.attached import Attached, read_attached
 from workbench.programs.following import FollowedProgram, MetricReaders
 from workbench.programs.kept_output import KeptOutput
+from workbench.programs.wandb_configuration import wandb_configuration
 from workbench.training.kept_attachments import KeptAttachments
 from workbench.training.mirror import Mirror
 from workbench.training.outcome import Outcome
@@ -84,7 +85,9 @@ class _Attempt:
             "world_size": task.num_workers,
         }
         (scratch / "config.json").write_text(json.dumps(dict(task.params), ensure_ascii=False), "utf-8")
-        self._reported = scratch / "reports.jsonl"
+        if experiment.metric_source.kind == "wandb":
+            (scratch / "wandb.yaml").write_text(wandb_configuration(nested(task.params)), "utf-8")
+        self._scratch, self._reported = scratch, scratch / "reports.jsonl"
         self._reports = ProgramReports(task, experiment, report)
         self._attachments = KeptAttachments(task, report)
         self._is_stopped = False
@@ -158,6 +161,7 @@ class _Attempt:
             found["WORKBENCH_REPORTS"] = str(self._reported)
         if self._experiment.metric_source.kind == "wandb":
             found |= {"WANDB_MODE": "offline", "WANDB_DIR": str(self._path), "WANDB_SILENT": "true"}
+            found["WANDB_SWEEP_PARAM_PATH"] = str(self._scratch / "wandb.yaml")
         return found
 
     def _note_new_attempt(self, has_files: bool) -> None:
