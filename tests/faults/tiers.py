@@ -137,7 +137,7 @@ def _scene(tiers: RunningTiers, monitoring: str, seed: int) -> Prepared:
     ]
     chance = np.random.default_rng(seed)
     classes = chance.integers(3, size=NUM_REQUESTS)
-    views = (2.5 * np.eye(3)[classes][:, None] + chance.normal(0, 1, (NUM_REQUESTS, 3, 3))).astype(np.float32)
+    views = (3.0 * np.eye(3)[classes][:, None] + chance.normal(0, 1, (NUM_REQUESTS, 3, 3))).astype(np.float32)
 
     def judge(replies: list[Reply]) -> list[str]:
         wrong, right, right_with_all = [], 0, 0
