@@ -4,7 +4,9 @@
 the lease is frozen past its end, or the clock of one of them jumps by an hour, or it is killed; the other one
 takes over as soon as it may. Frozen ones are thawed in the middle of the other's writing. Whatever happens,
 each number that a writer was confirmed must be stored, none may be stored twice, and no event of a writer may
-follow the first of its successor. No Ray: what the driver does after losing its lease is left to `machine`.
+follow the first of its successor. A writer that is frozen in a commit holds SQLite's lock: nobody
+can write until it is thawed or ended, and then writing must go on. No Ray: what the driver does after losing
+its lease, and that a resume ends a frozen driver, is left to `machine`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import os
 import random
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -33,6 +36,8 @@ LEASE_S = 1.0
 HOUR_S = 3600.0
 FAULTS = ("freeze", "clock ahead", "clock behind", "kill", "freeze and clock ahead")
 PATIENCE_S = 120.0
+LOCKED_S = 10.0
+"""How long SQLite's lock is waited for: nobody who writes here holds it longer."""
 
 
 def write(url: str, run_id: str, name: str, clock: Path) -> int:
@@ -114,10 +119,16 @@ def play(folder: Path, fault: str, chance: random.Random) -> list[str]:
             time.sleep(chance.random())
             _strike(fault, first, second)
             is_alive = fault in ("clock ahead", "clock behind")
-            if try_until(lambda: second.has_leased(), 5.0 if is_alive else PATIENCE_S) == is_alive:
+            is_locked = "freeze" in fault and _is_locked(url)
+            if is_locked:
+                print("    frozen in the middle of a commit", flush=True)
+            elif try_until(lambda: second.has_leased(), 5.0 if is_alive else PATIENCE_S) == is_alive:
                 wrong.append("a live writer was replaced" if is_alive else "nobody took over")
             try_until(lambda: len(second.confirmed()) > 20, 5.0)
+            num_confirmed = len(first.confirmed())
             first.process.send_signal(signal.SIGCONT)
+            if is_locked:
+                wrong += _continue(first, second, num_confirmed)
             if second.has_leased() and fault != "kill" and not try_until(first.has_lost, PATIENCE_S):
                 wrong.append("the first writer never noticed that it had lost the lease")
             time.sleep(0.3)
@@ -129,6 +140,26 @@ def play(folder: Path, fault: str, chance: random.Random) -> list[str]:
                 writer.process.wait()
         texts = [stored.event.message for stored in store.events(run_id) if isinstance(stored.event, Noted)]
     return wrong + _judge(texts, [first, second])
+
+
+def _continue(first: Writer, second: Writer, num_confirmed: int) -> list[str]:
+    """Wait until one of the writers writes, once the database is no longer locked."""
+
+    def has_continued() -> bool:
+        return second.has_leased() or len(first.confirmed()) > num_confirmed
+
+    return [] if try_until(has_continued, PATIENCE_S) else ["nobody wrote after the thaw"]
+
+
+def _is_locked(url: str) -> bool:
+    """Return whether a process that does not go on holds the lock of the database."""
+    with contextlib.closing(sqlite3.connect(url, timeout=LOCKED_S, isolation_level=None)) as connection:
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("ROLLBACK")
+        except sqlite3.OperationalError:
+            return True
+    return False
 
 
 def _strike(fault: str, first: Writer, second: Writer) -> None:
