@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import ray
 
 from tests.services.sweeps import Sweep, driver_names, make_experiment
 from tests.services.waiting import wait_until
@@ -36,6 +38,25 @@ def test_a_second_driver_of_a_live_run_is_refused_and_a_second_launch_changes_no
     sweep.wait("complete")
     assert len(sweep.of(DriverStarted)) == 1
     sweep.assert_sound()
+
+
+class Frozen:
+    """Stands for a driver whose process was stopped while it was loading."""
+
+    def failure(self, launch_id: str) -> None:
+        threading.Event().wait()
+
+
+def test_a_driver_that_was_frozen_before_it_took_its_run_is_replaced(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_actor, "LOADING_S", 1.0)
+    sweep = Sweep.create(store, "curve", budget={"trials": 1})
+    ray.remote(Frozen).options(
+        name=f"driver-{sweep.run_id}", namespace=driver_actor.NAMESPACE, lifetime="detached", num_cpus=0
+    ).remote()
+    sweep.launch().wait("complete")
+    assert len(sweep.of(DriverStarted)) == 1
 
 
 @pytest.mark.slow

@@ -38,6 +38,8 @@ NAMESPACE = "workbench"
 LINGER_S = 2.0
 HEAD_USE_S = 5.0
 ANSWER_TIMEOUT_S = 10.0
+LOADING_S = 60.0
+"""How long an actor that another launch has started may load without an answer."""
 
 
 class DriverActor:
@@ -231,16 +233,17 @@ def end(actor: Any) -> None:
         ray.kill(actor, no_restart=True)
 
 
-def end_frozen(run_id: str) -> None:
-    """End the driver actor of a run whose lease is over, where there is one that does not answer.
+def end_frozen(run_id: str, timeout_s: float) -> None:
+    """End the driver actor of a run that nobody drives, where there is one that does not answer.
 
     Args:
         run_id: The run.
+        timeout_s: How long to wait for an answer, in seconds.
     """
     with contextlib.suppress(ValueError, RayActorError):  # there is none, or it has just ended
         actor = ray.get_actor(_name(run_id), namespace=NAMESPACE)
         try:
-            ray.get(actor.failure.remote(""), timeout=ANSWER_TIMEOUT_S)
+            ray.get(actor.failure.remote(""), timeout=timeout_s)
         except GetTimeoutError:
             end(actor)
 

@@ -113,8 +113,8 @@ class RayLauncher(_StoreCommands):
         before = self._store.run(run_id)
         if before.state in ("running", "stopping") and driver_actor.exists(run_id):
             return
-        if before.state == "lost":
-            driver_actor.end_frozen(run_id)
+        answer_s = driver_actor.ANSWER_TIMEOUT_S if before.state == "lost" else driver_actor.LOADING_S
+        driver_actor.end_frozen(run_id, answer_s)
         launch_id = uuid.uuid4().hex
         actor = driver_actor.start(self._store, run_id, launch_id)
         deadline = time.monotonic() + START_TIMEOUT_S
