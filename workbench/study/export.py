@@ -51,7 +51,7 @@ def best_trials(experiment: Experiment, finished: Sequence[tuple[ConfigurationRe
     ]
     best = min(known, key=lambda each: (sign * each[1].values[metrics[0]], each[0].number))
     repeats = _complete_trials(best[0], metrics)
-    return [min(repeats, key=lambda trial: sign * _values(trial)[metrics[0]]).proposal.trial]
+    return [min(repeats, key=lambda trial: sign * trial.result()[metrics[0]]).proposal.trial]
 
 
 def is_feasible(experiment: Experiment, outcome: Outcome) -> bool:
@@ -77,10 +77,6 @@ def _complete_trials(record: ConfigurationRecord, metrics: Sequence[str]) -> lis
         for trial in record.trials
         if (outcome := trial.outcome(metrics)) is not None and outcome.state == "complete"
     ]
-
-
-def _values(trial: TrialRecord) -> dict[str, float]:
-    return (trial.ended.values if trial.ended else {}) or trial.value.result()
 
 
 def copy_to_storage(
@@ -207,6 +203,6 @@ def _user_attributes(trial: TrialRecord) -> dict[str, Any]:
     # JSON has no numbers for what is not finite, and not every database takes Python's words for them.
     attributes |= {
         f"metric {name}": value if math.isfinite(value) else str(value)
-        for name, value in _values(trial).items()
+        for name, value in trial.result().items()
     }
     return attributes

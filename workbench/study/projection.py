@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import optuna
+from optuna.distributions import BaseDistribution
 from optuna.pruners import NopPruner
 from optuna.samplers import RandomSampler
 from optuna.storages import InMemoryStorage
@@ -35,7 +36,19 @@ class _Memory(InMemoryStorage):
 
     TPE and GP record a proposal's parameters before all of them are known, including parameters whose
     condition does not hold. Nothing reads a partial proposal here, and a replay could not reproduce it.
+    Trials share the distributions of their parameters, of which Optuna makes new ones for each.
     """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._distributions: dict[tuple[str, str], BaseDistribution] = {}
+
+    def set_trial_param(
+        self, trial_id: int, param_name: str, param_value_internal: float, distribution: BaseDistribution
+    ) -> None:
+        # By its text: choices of True and of 1 are equal to Python.
+        shared = self._distributions.setdefault((param_name, repr(distribution)), distribution)
+        super().set_trial_param(trial_id, param_name, param_value_internal, shared)
 
     def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
         if ":relative_params" not in key:

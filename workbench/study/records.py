@@ -14,7 +14,7 @@ from workbench.experiment.trial_value import TrialValue
 from workbench.space import Params
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Proposal:
     """One training that the study proposes."""
 
@@ -37,18 +37,42 @@ class Proposal:
         )
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How a training ended: a study of ten thousand trials keeps this of each, rather than the event."""
+
+    state: Literal["complete", "pruned", "stopped", "failed"]
+    reason: Reason | None
+    values: Mapping[str, float]
+    fits: bool
+    time_unix_s: float
+
+
+@dataclass(slots=True)
 class TrialRecord:
     """One training: what was proposed, what it reported, how it ended."""
 
     proposal: Proposal
-    value: TrialValue
+    value: TrialValue | None
+    """What it is worth so far; None once it has ended."""
     num_epochs: float | None = None
     """How many epochs it trains unless it is stopped; None where only the function knows."""
     proposed_unix_s: float | None = None
     reports: dict[int, float] = field(default_factory=dict)
     prune: bool = False
-    ended: TrialEnded | None = None
+    ended: Ending | None = None
+
+    def end(self, event: TrialEnded) -> None:
+        """Record how the training ended, and forget what only a running one needs."""
+        values = event.values or self.result()
+        self.ended = Ending(event.state, event.reason, values, event.fits, event.time_unix_s)
+        self.value = None
+
+    def result(self) -> dict[str, float]:
+        """Return the values that the training stands for, so far or at its end."""
+        if self.ended is not None:
+            return dict(self.ended.values)
+        return {} if self.value is None else self.value.result()
 
     def is_over_with(self, report: TrialReported) -> bool:
         """Return whether the training ends by itself with a report, so that nothing is left to stop."""
@@ -64,7 +88,7 @@ class TrialRecord:
         """
         if self.ended is None:
             return None
-        values = self.ended.values or self.value.result()
+        values = self.ended.values
         if self.ended.state == "complete":
             if not all(metric in values for metric in metrics):
                 return Outcome("failed", values, "error")
@@ -76,7 +100,7 @@ class TrialRecord:
         return Outcome("failed", values, self.ended.reason)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The outcome of a training, or of a configuration over all its trainings."""
 
@@ -127,7 +151,7 @@ def outcome_of_prior(event: PriorTrialAdded, metrics: Sequence[str]) -> Outcome:
     return outcome
 
 
-@dataclass
+@dataclass(slots=True)
 class ConfigurationRecord:
     """One configuration: its trainings, and the outcome that was reported to the sampler."""
 

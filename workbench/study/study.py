@@ -169,7 +169,8 @@ class Study:
         params = self._learner.begin(number, chosen, sampled=sampled)
         record = ConfigurationRecord(number, params)
         self._configurations.append(record)
-        self._tried.add(key_of(params))
+        if self._grid is not None:
+            self._tried.add(key_of(params))
         return record
 
     def _propose(
@@ -260,7 +261,7 @@ class Study:
     def take_report(self, event: TrialReported) -> bool:
         """Record a report in its stored form, and return whether the trial should stop now."""
         record, rung = self._record(event.trial), self.experiment.early_stop.rung_of(event)
-        if record.ended is not None:
+        if record.value is None:  # it has ended
             return record.prune
         record.value.report(event.values, step=event.step, attempt=event.attempt, returned=event.returned)
         value = event.values.get(self._metrics[0], math.nan)
@@ -283,7 +284,7 @@ class Study:
         record = self._record(trial)
         if record.ended is not None:
             return
-        record.ended = outcome
+        record.end(outcome)
         repeat, configuration = record.proposal.repeat, self._configurations[record.proposal.configuration]
         if configuration.outcome is not None:  # trained again: the sampler compares first outcomes only
             configuration.confirmed = configuration.combine(self._metrics) or configuration.confirmed
@@ -364,7 +365,7 @@ class Study:
         Returns:
             Its values so far, according to the objectives' `value`.
         """
-        return self._record(trial).value.result()
+        return self._record(trial).result()
 
     def best_trials(self) -> list[int]:
         """Return the best feasible trial, or with several objectives the Pareto front.

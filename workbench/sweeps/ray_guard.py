@@ -1,4 +1,4 @@
-"""Changes to Ray Tune: one killed coordinator does not end a sweep, and coordinators start fast.
+"""Changes to Ray Tune: killed coordinators end no sweep, coordinators start fast, ended trials are forgotten.
 
 Ray's actor manager knows two kinds of failure, an actor that died and a task that raised, and treats any
 other RayError as its own bug: a coordinator that the memory monitor kills ends `Tuner.fit`. The guard
@@ -43,3 +43,18 @@ def use_spare_processes() -> None:
         return self._cache[trainable_cls]
 
     _ActorClassCache.get = actor_class
+
+
+def release_ended(tune_controller: Any) -> None:
+    """Let Tune forget the trials that have ended: a run may have ten thousand, and the store has them.
+
+    Args:
+        tune_controller: What Tune gives a scheduler; a trial whose actor is still there is kept.
+    """
+    ended = tune_controller._stopped_trials | tune_controller._failed_trials
+    ended.difference_update(tune_controller._trial_to_actor)
+    if not ended:
+        return
+    for known in ("_stopped_trials", "_failed_trials", "_trials_to_cache", "_live_trials"):
+        getattr(tune_controller, known).difference_update(ended)
+    tune_controller._trials[:] = [trial for trial in tune_controller._trials if trial not in ended]

@@ -11,11 +11,12 @@ import logging
 from pathlib import Path
 from typing import Any, Protocol
 
-from ray.tune import Callback
+from ray.tune.progress_reporter import TrialProgressCallback
 from ray.tune.schedulers import FIFOScheduler, TrialScheduler
 from ray.tune.search import Searcher
 
 from workbench.events import Event
+from workbench.sweeps import ray_guard
 from workbench.sweeps.messages import EVENTS_KEY, ORDER_KEY, Order
 
 logger = logging.getLogger(__name__)
@@ -95,13 +96,19 @@ class StudyScheduler(FIFOScheduler):
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """Return STOP if the driver decides that the trial must stop, else CONTINUE."""
         events = result.get(EVENTS_KEY, [])
+        ray_guard.release_ended(tune_controller)
         self._conductor.tick()
         if self._conductor.receive(trial.config[ORDER_KEY].task.trial, events):
             return TrialScheduler.STOP
         return TrialScheduler.CONTINUE
 
+    def on_trial_complete(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> None:
+        """Let Tune forget the trials that ended before this one; the searcher receives the result."""
+        ray_guard.release_ended(tune_controller)
+
     def on_trial_error(self, tune_controller: Any, trial: Any) -> None:
         """Report to the driver why Tune gives up a trial; the searcher is notified next, without a reason."""
+        ray_guard.release_ended(tune_controller)
         order, error = trial.config[ORDER_KEY], _last_error(trial)
         if trial.should_recover():
             logger.warning("the coordinator of %s was lost and is replaced: %s", order, error)
@@ -112,13 +119,19 @@ class StudyScheduler(FIFOScheduler):
         return {}
 
 
-class ResultRelease(Callback):
-    """Frees what Tune keeps of the results of trials that have ended: a run may have ten thousand."""
+class NoProgress(TrialProgressCallback):
+    """Takes the place of Tune's output of results, which keeps every trial."""
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Any], trial: Any, result: dict[str, Any], **info: Any
+    ) -> None:
+        """Print nothing."""
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
+        """Print nothing."""
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **info: Any) -> None:
-        """Forget the results of a trial, which the driver has received."""
-        results = trial.run_metadata
-        results.last_result, results.metric_analysis, results.metric_n_steps = {}, {}, {}
+        """Print nothing."""
 
 
 def _last_error(trial: Any) -> str:

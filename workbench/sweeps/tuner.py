@@ -19,7 +19,7 @@ from ray.tune.execution.placement_groups import PlacementGroupFactory
 from workbench.head import local_head
 from workbench.sweeps import ray_guard
 from workbench.sweeps.coordinator import Coordinator
-from workbench.sweeps.tune_adapters import Conductor, ResultRelease, StudyScheduler, StudySearcher
+from workbench.sweeps.tune_adapters import Conductor, NoProgress, StudyScheduler, StudySearcher
 from workbench.workers.placement import ON_HEAD
 
 COORDINATOR_CPUS = 0.001
@@ -62,7 +62,7 @@ def fit(conductor: Conductor, name: str, concurrency: int) -> None:
                 storage_path=scratch,
                 verbose=0,
                 progress_reporter=ray.tune.CLIReporter(),
-                callbacks=[ResultRelease()],
+                callbacks=[NoProgress()],
                 failure_config=ray.tune.FailureConfig(max_failures=MAX_COORDINATOR_DEATHS),
                 checkpoint_config=ray.tune.CheckpointConfig(checkpoint_frequency=0, checkpoint_at_end=False),
             ),
