@@ -39,6 +39,9 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+_MAX_SLOW_S = 1200
+"""Ends a slow test that hangs: on a machine with other work, one may take ten times as long as on its own."""
+
 _FACES = ("automl_pipeline", "forms", "notebooks", "widgets")
 
 
@@ -51,6 +54,8 @@ def pytest_collection_modifyitems(items: list[pytest.Function]) -> None:
     the tests of a module share is made once where they run in one process.
     """
     for item in items:
+        if item.get_closest_marker("slow") and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_MAX_SLOW_S))
         group = next((name for name in ("browser", "ray") if item.get_closest_marker(name)), None)
         if group is not None:
             if group == "ray" and item.path.parent.name in _FACES:

@@ -69,9 +69,7 @@ def test_the_fastest_that_is_good_enough_is_recommended_and_the_others_state_why
 def test_nothing_is_recommended_where_nothing_pays(events: tuple[list[Event], ...]) -> None:
     found = verdict(*events)
     assert found.recommended is None
-    assert found.words.startswith(
-        "nothing pays: no trial is faster than trial 3 of digits-1 within the limits"
-    )
+    assert found.words.startswith("keep trial 3 of digits-1 as it is: no trial is faster within the limits")
 
 
 def test_a_verdict_needs_measurements() -> None:

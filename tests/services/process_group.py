@@ -20,6 +20,8 @@ from workbench.strategies.group import open_meeting_point
 _CONTEXT = multiprocessing.get_context("spawn")
 _workers: list[tuple[multiprocessing.process.BaseProcess, Any]] = []
 _numbers = itertools.count()
+MAX_WAIT_S = 280.0
+"""Below the time limit of a test, after which the stacks of the workers would not be known."""
 
 
 def run_together(function: Callable[..., Any], num_workers: int, *arguments: Any) -> list[Any]:
@@ -36,7 +38,7 @@ def run_together(function: Callable[..., Any], num_workers: int, *arguments: Any
     try:
         answers = []
         for rank in range(num_workers):
-            assert _workers[rank][1].poll(120), f"rank {rank} does not answer"
+            assert _workers[rank][1].poll(MAX_WAIT_S), f"rank {rank} does not answer"
             answers.append(_workers[rank][1].recv())
     except BaseException:
         _end()

@@ -225,7 +225,7 @@ _DECLARED = (
         arguments=(
             Argument("trial", "count", "Compress this trial instead of the best.", label="Trial",
                      hint="empty: the best", minimum=0),
-            Argument("objective", "text", "Keep this metric, by default the accuracy where it is measured.",
+            Argument("objective", "text", "Preserve this metric; by default accuracy, if it is measured.",
                      metavar="METRIC", is_from_browser=False),
             Argument("limits", "settings", "Allow at most this: drop=0.5%, latency=5ms or size=500KB; repeat "
                      "the option for several.", option="--limit", is_from_browser=False),
@@ -245,11 +245,11 @@ _DECLARED = (
         ),
     ),
     Action(
-        "pin", "Pin", "Let lists show a run first.", "store", for_run=lambda run: not run.pinned,
+        "pin", "Pin", "Show a run first in lists.", "store", for_run=lambda run: not run.pinned,
         examples=("workbench pin last", "workbench pin last --undo"),
     ),
     Action(
-        "unpin", "Unpin", "Let lists show a run in its place again.", "store", command="pin", method="pin",
+        "unpin", "Unpin", "Show a run in its place in lists again.", "store", command="pin", method="pin",
         arguments=(_UNDO,), for_run=lambda run: run.pinned,
     ),
     Action(
@@ -284,7 +284,7 @@ _DECLARED = (
         examples=("workbench note last --text 'The first one with warm-up.'",),
     ),
     Action(
-        "archive", "Archive", "Let lists leave a run out. Nothing of it is deleted.", "store",
+        "archive", "Archive", "Hide a run from lists. Nothing of it is deleted.", "store",
         for_run=lambda run: not run.archived and not run.is_alive,
         examples=("workbench archive last", "workbench archive last --undo"),
     ),

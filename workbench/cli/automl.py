@@ -31,8 +31,8 @@ _NONE_COMPLETE = 4
 @click.argument("file")
 @click.option("--target", metavar="NAME", help="Predict this column.")
 @click.option("--time", "time_limit", metavar="DURATION", default="10m", show_default=True,
-              help="How long to read data, start and try, such as 1h; choosing at the end takes some "
-              "seconds more.")  # fmt: skip
+              help="Read data, start and try models for at most this long, such as 1h; the final choice "
+              "takes some seconds more.")  # fmt: skip
 @click.option("--task", type=click.Choice(["classification", "regression"]),
               help="Predict this kind of target; by default it is detected.")  # fmt: skip
 @click.option("--seed", type=Count(min=0), default=0, show_default=True,

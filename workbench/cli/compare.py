@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     "workbench compare last digits --json",
 )
 def compare(runs: tuple[str, ...], with_same: bool, as_json: bool) -> None:
-    """Compare runs: their results, and in what they differ.
+    """Compare the results of runs, and what differs between them.
 
     Besides a run id, RUN may be a name or a pattern, and then stands for all runs that it matches.
     """

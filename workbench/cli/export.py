@@ -35,8 +35,8 @@ def report(run_id: str, to: str | None, as_json: bool) -> None:
 @click.command()
 @remote_capable(brings={"--to": "{run_id}-trace.json"})
 @run_argument
-@click.option("--to", type=click.Path(), help="Write it to this file; by default to the run's folder.")
-@click.option("--trial", type=int, help="Only this trial, with its speed and its metrics over time.")
+@click.option("--to", type=click.Path(), help="Write to this file; by default in the run's folder.")
+@click.option("--trial", type=int, help="Write only this trial, with its speed and its metrics over time.")
 @store_option
 @json_option
 @example("workbench trace last", "workbench trace last --trial 3 --to trial-3.json")

@@ -101,14 +101,14 @@ def plan(file: Path, as_json: bool) -> None:
 @click.command()
 @_FILE
 @click.option("--requests", type=Count(min=100), default=600_000, show_default=True,
-              help="Play this many requests.")  # fmt: skip
+              help="Simulate this many requests.")  # fmt: skip
 @click.option("--seed", type=int, default=0, show_default=True)
 @json_option
 @example("workbench place simulate docs/guides/tiers.yaml --requests 100000")
 def simulate(file: Path, requests: int, seed: int, as_json: bool) -> None:
-    """Play many requests on all devices and servers under each scheduler.
+    """Simulate many requests on all devices and servers under each scheduler.
 
-    The first tenth of the requests is not counted, since the queues begin empty.
+    The first tenth of the requests is not counted, because queues are empty at the start.
     """
     from workbench.deploy.placement.scheduler_plans import played_plans
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 @click.command("run")
 @click.argument("file", type=click.Path(path_type=Path))
 @click.option("--scheduler", "schedulers", multiple=True, metavar="NAME",
-              help="Measure this one instead of place.scheduler; repeat the option for several.")  # fmt: skip
+              help="Measure this scheduler instead of place.scheduler; repeat it for several.")  # fmt: skip
 @click.option("--time", "time_limit", metavar="DURATION", default="30s", show_default=True,
               help="Send requests for this long.")  # fmt: skip
 @click.option("--rate", type=FiniteRange(min=0, min_open=True), default=10.0, show_default=True,
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 def run(
     file: Path, schedulers: tuple[str, ...], time_limit: str, rate: float, seed: int, as_json: bool
 ) -> None:
-    """Measure a model on real processes of all tiers.
+    """Measure a model with a real process for each tier.
 
     On this machine one process is started for each tier, and one for each link, which slows it down. Samples
     of the validation split are sent at random moments.

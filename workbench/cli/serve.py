@@ -134,6 +134,8 @@ def serve(
         if token is not None:
             click.echo(f"token    {token.path}" + (f": {token.secret}" if token.is_new else ""))
     if not is_private:
-        print_note("requests and their token travel unencrypted: let a proxy in front of it speak HTTPS")
+        print_note(
+            "requests and their token travel unencrypted: put a proxy with HTTPS in front of the server"
+        )
     sys.stdout.flush()
     process.serve(folders, versions, limits, listener=listener, token=token, notify=print_note)

@@ -18,13 +18,15 @@ if TYPE_CHECKING:
 @click.command("scale")
 @run_argument
 @click.option("--efficiency", type=click.FloatRange(0.01, 0.99), default=0.8, show_default=True,
-              help="Set the part of each worker that must not be lost.")  # fmt: skip
-@click.option("--servers", is_flag=True, help="Show the parameter servers that hide their traffic.")
+              help="Require at least this efficiency of each worker.")  # fmt: skip
+@click.option(
+    "--servers", is_flag=True, help="Show how many parameter servers it takes to hide their traffic."
+)
 @store_option
 @json_option
 @example("workbench what-if scale last --efficiency 0.9 --servers")
 def what_if_scale(run_id: str, efficiency: float, servers: bool, as_json: bool) -> None:
-    """Predict how many workers still pay, from the steps that an advice measured.
+    """Predict how many workers are worth adding, from the steps that an advice measured.
 
     Every worker takes the same micro batch. Workers pay while the efficiency is reached; the curve bends
     where one more brings less than half a worker. With fewer parameter servers than shown their network is

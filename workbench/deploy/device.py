@@ -132,7 +132,7 @@ def _run(command: Sequence[str], where: str) -> dict[str, Any]:
     try:
         return dict(json.loads(lines[-1]))
     except (IndexError, ValueError) as error:
-        raise RunError(f"{where} answered nothing that can be read", next_step="Try again.") from error
+        raise RunError(f"the answer of {where} cannot be read", next_step="Try again.") from error
 
 
 def _call(command: Sequence[str], where: str) -> str:

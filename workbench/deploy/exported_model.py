@@ -131,7 +131,7 @@ def add_member(
         return add_trees(graph, member.model, flat)
     if isinstance(member.model, FittedEstimator):
         raise RunError(
-            "a fitted estimator of another library has no ONNX form here",
+            "a fitted estimator of another library cannot be exported to ONNX",
             allowed="the models boosted_trees and forest, and torch modules",
             next_step="Train boosted_trees or forest, or export it without --format onnx.",
         )

@@ -123,7 +123,7 @@ class OwnPart:
         with self._changed:
             self._changed.wait_for(lambda: self._has_left or min(self._num_steps) >= num_steps)
             if min(self._num_steps) < num_steps:
-                raise ServerLeft("another replica has left, and its update was needed")
+                raise ServerLeft("another replica has ended, and its update was needed")
             return self._values.clone()
 
     def leave(self) -> None:
@@ -182,14 +182,14 @@ class Remote:
             if update is not None:
                 self._connection.sendall(_bytes_of(update))
         except OSError as error:
-            raise ServerLeft("a parameter server has left") from error
+            raise ServerLeft("a parameter server has ended") from error
 
     def finish(self, values: Tensor) -> None:
         """Receive the values; see Served.finish."""
         try:
             _receive(self._connection, _bytes_of(values))
         except OSError as error:
-            raise ServerLeft("a parameter server has left, or a replica whose update it needed") from error
+            raise ServerLeft("a parameter server has ended, or a replica whose update it needed") from error
 
     def close(self) -> None:
         """Leave; see Served.close."""
@@ -281,5 +281,5 @@ def _receive(connection: socket.socket, content: memoryview) -> None:
     while content:
         num_bytes = connection.recv_into(content)
         if num_bytes == 0:
-            raise ConnectionError("the other side has left")
+            raise ConnectionError("the other side has closed the connection")
         content = content[num_bytes:]

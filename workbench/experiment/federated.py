@@ -101,14 +101,14 @@ class Federated(Section):
     server_lr: PositiveFloat | Auto = Field(
         default="auto",
         title="Server's learning rate",
-        description="The server's rate; auto: 1 for fedavg and fedavgm, else 0.01.",
+        description="The server's learning rate; auto: 1 for fedavg and fedavgm, else 0.01.",
     )
-    server_momentum: _Part = Field(default=0.9, description="Decay of the server's mean change.")
+    server_momentum: _Part = Field(default=0.9, description="Decay of the server's running mean of changes.")
     server_second_moment: _Part = Field(
-        default=0.99, description="Decay of the server's mean square; of fedadam and fedyogi."
+        default=0.99, description="Decay of the server's running mean of squares, for fedadam and fedyogi."
     )
     server_tau: PositiveFloat = Field(
-        default=1e-3, description="How little adaptive servers adapt: added to the root of the mean square."
+        default=1e-3, description="Added to the root of the mean square; larger values adapt less."
     )
     proximal: float = Field(
         default=0.0, ge=0,
@@ -122,13 +122,14 @@ class Federated(Section):
         default=0.1, description="Share of the clients that trimmed_mean leaves out at each end."
     )
     num_bad: PositiveInt = Field(
-        default=1, title="Bad clients", description="How many bad clients in a round krum expects."
+        default=1, title="Bad clients", description="Number of bad clients in a round that krum expects."
     )
     failures: _Part = Field(
-        default=0.0, description="Probability that nothing of a client that takes part reaches the server."
+        default=0.0,
+        description="Probability that the update of a participating client never reaches the server.",
     )
     stragglers: _Part = Field(
-        default=0.0, description="Probability that a client completes only a part of its local training."
+        default=0.0, description="Probability that a client completes only part of its local training."
     )
     target: Constraint | None = Field(
         default=None,

@@ -80,11 +80,13 @@ def parse_money(given: Any, price: str | None) -> Any:
         return given
     found = _SUM.fullmatch(given.strip())
     if found is None or (found["before"] and found["after"]):
-        raise ExperimentError(f"{given!r} is not a sum of money", allowed="such as 20 EUR, $20, or a number")
+        raise ExperimentError(
+            f"{given!r} is not an amount of money", allowed="such as 20 EUR, $20, or a number"
+        )
     currency = _currency(found)
     if price is not None and currency is not None and currency != (of_price := parse_price(price).currency):
         raise ExperimentError(
-            f"{given!r} is in another currency than the price, {price}", allowed=f"a sum in {of_price}"
+            f"{given!r} is in another currency than the price, {price}", allowed=f"an amount in {of_price}"
         )
     return float(found["amount"])
 

@@ -82,7 +82,7 @@ def compressed(history: History) -> Compressed:
     base = base_of(history.experiment)
     name = f"trial {base[BASE_TRIAL]} of {base[BASE_RUN]}"
     if best is None:
-        words = f"nothing pays: no trial is faster than {name} within the limits, so keep it as it is"
+        words = f"keep {name} as it is: no trial is faster within the limits"
         if not history.in_state("complete"):
             words = "no trial has been measured yet" if not history.trials else "no trial could be measured"
     else:

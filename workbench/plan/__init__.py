@@ -74,7 +74,7 @@ class Plan:
     )
     recompute: str = declare(
         "none",
-        "What of the forward pass is computed again in the backward pass, to save memory.",
+        "What the backward pass computes again instead of keeping it, to save memory.",
         choices=("none", "blocks"),
         wording="{} recomputed",
         unmentioned="none",
@@ -139,12 +139,12 @@ class Plan:
         candidates=lambda hardware: ("allreduce",),
     )
     exchange_rank: int = declare_exchange_option(
-        "Rank at which powersgd sends the gradient of a matrix; auto: 4.",
+        "Rank of the approximation that powersgd sends for the gradient of a matrix; auto: 4.",
         "rank {}",
         short_names=("rank",),
     )
     exchange_compression: int = declare_exchange_option(
-        "Of how many gradient values topk sends one; auto: 100.",
+        "topk sends one of this many gradient values; auto: 100.",
         "1 in {}",
         unit="values",
         short_names=("compression",),
@@ -156,13 +156,13 @@ class Plan:
         short_names=("period",),
     )
     exchange_staleness: int = declare_exchange_option(
-        "Steps of other replicas that one may lack with server; 0: none, as in a synchronous step.",
+        "Steps that a replica may be behind the others with server; 0: none, as in a synchronous step.",
         "up to {} steps stale",
         minimum=0,
         short_names=("staleness",),
     )
     exchange_servers: int = declare_exchange_option(
-        "Replicas that serve a part of the parameters each with server or asynchronous; auto: 1.",
+        "Replicas that each serve a part of the parameters, with server or asynchronous; auto: 1.",
         "{} servers",
         short_names=("servers",),
     )

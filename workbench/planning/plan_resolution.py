@@ -205,7 +205,7 @@ def _check_exchange(plan: Plan, training: Training, params: Mapping[str, JsonVal
         )
     if plan.exchange_servers > plan.replicas > 1:
         raise ExperimentError(
-            f"{plan.replicas} replicas cannot be {plan.exchange_servers} servers",
+            f"{plan.exchange_servers} parameter servers need as many replicas, and there are {plan.replicas}",
             field=field_of("plan", "exchange_servers", params),
             allowed=f"at most {plan.replicas}",
         )

@@ -54,7 +54,7 @@ class EnergyLimit:
         if trained_s > UNMETERED_S:
             raise ResourcesError(
                 f"trials have trained for {format_duration(round(trained_s))} and nothing meters their "
-                "energy, so it can never end the run",
+                "energy, so an energy budget can never end the run",
                 field="budget.energy",
                 next_step="Limit the run by budget.time or budget.trials.",
             )

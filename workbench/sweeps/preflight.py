@@ -324,7 +324,7 @@ def _check_resources(experiment: Experiment) -> None:
         )
     if experiment.budget.energy is not None and not _is_metered(here, resources.gpus_per_worker != 0):
         raise ResourcesError(
-            "nothing here meters energy, so it can never end the run",
+            "nothing here meters energy, so this budget can never end the run",
             field="budget.energy",
             allowed="where the GPUs count their energy, or the processors' counters can be read "
             "(/sys/class/powercap)",

@@ -70,7 +70,7 @@ def experiment_for(
     if len(shares) > 1:
         search["rank"] = {"choices": shares}
     else:
-        notes.append("low rank is not searched: no linear layer becomes smaller by it")
+        notes.append("low rank is not searched: no linear layer would become smaller")
     if "pruning" in search or "rank" in search:
         tuned = {"epochs": [epochs for epochs in _EPOCHS if epochs]}
         search["epochs"] = {"choices": list(_EPOCHS)}

@@ -114,7 +114,9 @@ def make_base(
         ArgumentError: If the metric is not measured on validation.
     """
     if experiment.makes_own_steps:
-        raise RunError("a class with steps of its own cannot be compressed: only it knows how it is called")
+        raise RunError(
+            "a class with steps of its own cannot be compressed, because only it knows how to call its model"
+        )
     model, datasets = read_model(experiment, params, weights)
     _refuse(model, datasets)
     with tempfile.TemporaryDirectory() as folder:

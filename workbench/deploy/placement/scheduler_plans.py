@@ -136,7 +136,7 @@ def _about_choice(plans: Sequence[Plan], recommended: Plan | None) -> str:
     if recommended is None:
         fastest = min(plans, key=lambda plan: plan.p95_s)
         return (
-            f"No scheduler keeps to place.objective; the fastest is {fastest.scheduler}, with p95 "
+            f"No scheduler meets place.objective; the fastest is {fastest.scheduler}, with p95 "
             f"{format_duration(fastest.p95_s)} and accuracy {fastest.outcome.accuracy:.4f}."
         )
     return (

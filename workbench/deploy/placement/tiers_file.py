@@ -99,7 +99,7 @@ class Place(Section):
     )
     models: dict[str, str] = Field(default={}, description="A bundle for each tier, instead of `from`.")
     scheduler: str = Field(default="mapping", description="The scheduler that `place run` uses.")
-    objective: Objective = Field(default=Objective(), description="What the recommended plan must keep to.")
+    objective: Objective = Field(default=Objective(), description="What the recommended plan must meet.")
     busy: Annotated[float, Field(gt=0, lt=1)] = Field(
         default=0.7, description="Load of a tier from which `threshold` sends fewer requests there."
     )

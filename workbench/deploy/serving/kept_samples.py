@@ -109,7 +109,7 @@ def read_samples(bundle: Path) -> Iterator[dict[str, Any]]:
     files = sorted((bundle.resolve() / FOLDER).glob("*.jsonl"))
     if not files:
         raise DataError(
-            f"nothing was kept of what {bundle} answered",
+            f"{bundle} has no kept samples",
             next_step="Serve it with --keep 0.1, which keeps a tenth of the rows.",
         )
     for path in files:

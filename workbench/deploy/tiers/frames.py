@@ -118,7 +118,9 @@ def encode(frame: Frame) -> bytes:
     if code is None:
         raise ValueError(f"a tensor of {tensor.dtype} cannot be sent")
     if tensor.ndim > MAX_DIMS:
-        raise ValueError(f"a tensor of {tensor.ndim} dimensions cannot be sent, at most {MAX_DIMS}")
+        raise ValueError(
+            f"a tensor of {tensor.ndim} dimensions cannot be sent: at most {MAX_DIMS} are allowed"
+        )
     payload = np.ascontiguousarray(tensor, dtype=_DTYPES[code]).tobytes()
     shape = (*tensor.shape, *(0,) * (MAX_DIMS - tensor.ndim))
     try:
@@ -146,15 +148,17 @@ def decode_header(found: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Header
     magic, version, kind, code, num_dims, request, sender, stage, *rest = _HEADER.unpack(found)
     dims, (scale, zero, num_bytes) = rest[:MAX_DIMS], rest[MAX_DIMS:]
     if magic != MAGIC:
-        raise FrameError("this is not a frame of a tier")
+        raise FrameError("this is not a frame of this protocol")
     if version != VERSION:
-        raise FrameError(f"a frame of version {version}, and this tier speaks {VERSION}")
+        raise FrameError(f"the frame has version {version}, and this tier speaks version {VERSION}")
     if kind not in Kind.__members__.values() or code >= len(_DTYPES) or num_dims > MAX_DIMS:
         raise FrameError(f"an unknown frame: kind {kind}, type {code}, {num_dims} dimensions")
     if any(dims[num_dims:]) or not (math.isfinite(scale) and math.isfinite(zero)):
-        raise FrameError("a header that contradicts itself")
+        raise FrameError("the header contradicts itself")
     if num_bytes > max_bytes:
-        raise FrameError(f"a tensor of {num_bytes} bytes, at most {max_bytes}", "too_large")
+        raise FrameError(
+            f"the tensor has {num_bytes} bytes, and at most {max_bytes} are allowed", "too_large"
+        )
     dtype, shape = _DTYPES[code], tuple(dims[:num_dims])
     if math.prod(shape) * dtype.itemsize != num_bytes:
         raise FrameError(f"{num_bytes} bytes for a tensor of shape {shape} and type {dtype}")
@@ -173,7 +177,7 @@ def decode(found: bytes, *, max_bytes: int = MAX_PAYLOAD_BYTES) -> Frame:
     """
     header = decode_header(found[:HEADER_BYTES], max_bytes=max_bytes)
     if len(found) - HEADER_BYTES != header.num_bytes:
-        raise FrameError(f"a payload of {len(found) - HEADER_BYTES} bytes instead of {header.num_bytes}")
+        raise FrameError(f"the payload has {len(found) - HEADER_BYTES} bytes instead of {header.num_bytes}")
     return _frame(header, found[HEADER_BYTES:])
 
 

@@ -101,7 +101,7 @@ def poisson_moments_s(rate_per_s: float, time_s: float, *, seed: int = 0) -> lis
     if len(found) < MIN_REQUESTS:
         raise ArgumentError(
             f"{rate_per_s:g} requests per second are {len(found)} in {time_s:g} s, which are too few",
-            field="--time", allowed=f"a time with at least {MIN_REQUESTS} requests",
+            field="--time", allowed=f"at least {MIN_REQUESTS} requests",
             next_step="Measure for longer, or with more requests: --time 60s --rate 10.",
         )  # fmt: skip
     return found

@@ -65,7 +65,7 @@ def samples_of(
     is_table = reading is not None and bool(reading.columns)
     if is_table or data.task != "classification" or not hasattr(inputs, "__array__"):
         raise RunError(
-            "only classifiers whose sample is one array run on tiers",
+            "only classifiers whose samples are single arrays run on tiers",
             next_step="Use `workbench place plan`, or a model of images.",
         )
     found = np.asarray(inputs)

@@ -50,7 +50,7 @@ class Scenes:
         self._scenes: OrderedDict[tuple[int, int], _Scene] = OrderedDict()
         self._tasks: set[asyncio.Task[None]] = set()
         self.num_masked = 0
-        """Scenes that were answered without all devices."""
+        """Scenes that were answered without some of the devices."""
 
     async def add(self, frame: Frame, values: np.ndarray) -> Frame:
         """Add the view of a device and return the answer of its scene.

@@ -197,7 +197,7 @@ class Tier:
     async def _send(self, further: NextTier, frame: Frame, values: np.ndarray, stage: int) -> Frame:
         """Send a request further; raises NotAnsweredError if it is not answered there."""
         if further.num_waiting >= self.settings.queue:
-            raise NotAnsweredError(f"{further.route.name} has as many requests as may wait")
+            raise NotAnsweredError(f"the queue of {further.route.name} is full")
         self.counts["num_sent"] += 1
         device = self.settings.device if self.settings.number == 0 else frame.sender
         request = self._outgoing.request(frame.request, values, sender=device, stage=stage)
