@@ -46,8 +46,54 @@ def test_predictions_are_those_of_the_textbook(seed: int, length: float, noise: 
 
 
 @settings(max_examples=30)
-@given(seed=st.integers(0, 1000), shift=st.floats(-1.0, 1.0))
-def test_the_slope_of_the_posterior_is_that_of_small_differences(seed: int, shift: float) -> None:
+@given(seed=st.integers(0, 1000), share=st.floats(-2.0, 2.0), doublings=st.floats(0.5, 8.0))
+def test_values_before_the_end_count_as_the_product_of_the_kernels_says(
+    seed: int, share: float, doublings: float
+) -> None:
+    features, values = draw(seed)
+    random = np.random.default_rng(seed + 1)
+    ahead, places = 5 * random.random(len(values)), random.random((5, 4))
+    kernel = Kernel(np.zeros(3), math.log(1e-2), share, math.log(doublings))
+    mean, deviation = GaussianProcess(kernel, GROUPS, features, values, ahead).predict(places)
+
+    lasting = 1 / (1 + math.exp(-share))
+    apart = np.abs(ahead[:, None] - ahead[None, :])
+    known = covariance(features, features, np.ones(3)) * (
+        lasting + (1 - lasting) * np.exp(-apart / doublings)
+    )
+    known += np.exp(-0.5 * (apart / 3) ** 2) + 1e-2 * np.eye(len(values))
+    cross = covariance(features, places, np.ones(3)) * (
+        lasting + (1 - lasting) * np.exp(-ahead[:, None] / doublings)
+    )
+    inverse = np.linalg.inv(known)
+    trend = np.exp(-0.5 * (ahead / 3) ** 2)
+    np.testing.assert_allclose(mean, (cross + trend[:, None]).T @ inverse @ values, atol=1e-4)
+    scale = values @ inverse @ values / len(values)
+    expected = scale * (1 - np.einsum("ij,ik,kj->j", cross, inverse, cross))
+    np.testing.assert_allclose(deviation**2, expected, atol=1e-4 * float(scale))
+
+
+def test_how_much_of_a_value_lasts_is_learned() -> None:
+    """Early values that are the later ones without a common gain last; noise does not."""
+    random = np.random.default_rng(0)
+    features = np.repeat(random.random((30, 1)), 2, axis=0)
+    ahead = np.tile([0.0, 4.0], 30)
+    ends = np.sin(6 * features[:, 0])
+    telling = ends - 0.5 * ahead
+    random_early = np.where(ahead == 0, ends, random.standard_normal(60))
+    shares = []
+    for values in (telling, random_early):
+        kernel = fit(features, np.array([0]), (values - values.mean()) / values.std(), ahead)
+        shares.append(float(kernel.agreement(np.array(4.0))))
+    assert shares[0] > 0.8
+    assert shares[1] < 0.6
+
+
+@settings(max_examples=30)
+@given(seed=st.integers(0, 1000), shift=st.floats(-1.0, 1.0), has_curves=st.booleans())
+def test_the_slope_of_the_posterior_is_that_of_small_differences(
+    seed: int, shift: float, has_curves: bool
+) -> None:
     features, values = draw(seed)
     distances = np.stack(
         [
@@ -55,14 +101,21 @@ def test_the_slope_of_the_posterior_is_that_of_small_differences(seed: int, shif
             for group in range(3)
         ]
     )
-    theta = np.array([-0.5, 0.2, 0.1, -3.0]) + shift
-    slope = gaussian_process._loss(theta, distances, values, 0.0)[1]
-    for index in range(4):
+    theta = np.array([-0.5, 0.2, 0.1, -3.0, 0.3, 1.0][: 6 if has_curves else 4]) + shift
+    ahead = 5 * np.random.default_rng(seed).random(len(values))
+    apart = np.abs(ahead[:, None] - ahead[None, :]) if has_curves else None
+    means, sds = np.zeros_like(theta), np.full_like(theta, 2.0)
+
+    def loss(at: np.ndarray) -> tuple[float, np.ndarray]:
+        return gaussian_process._loss(at, distances, values, means, sds, apart)
+
+    slope = loss(theta)[1]
+    for index in range(len(theta)):
         ends = []
         for sign in (-1, 1):
             moved = theta.copy()
             moved[index] += sign * 1e-5
-            ends.append(gaussian_process._loss(moved, distances, values, 0.0)[0])
+            ends.append(loss(moved)[0])
         assert math.isclose((ends[1] - ends[0]) / 2e-5, slope[index], rel_tol=1e-3, abs_tol=1e-4)
 
 

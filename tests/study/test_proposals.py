@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -10,11 +11,11 @@ from typing import Any
 import numpy as np
 import optuna
 import pytest
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tests.builders.studies import Drive, make_experiment
 from workbench.errors import ExperimentError
+from workbench.events import TrialReported
 from workbench.experiment.samplers import Auto
 from workbench.study.proposals import result_values
 
@@ -142,18 +143,16 @@ def test_many_results_go_to_tpe() -> None:
     assert proposed[0] == proposed[1]
 
 
-@pytest.mark.parametrize("direction", [StudyDirection.MINIMIZE, StudyDirection.MAXIMIZE])
-def test_a_pruned_trial_counts_as_its_nearest_neighbours_at_its_last_rung(direction: StudyDirection) -> None:
-    sign = 1 if direction == StudyDirection.MAXIMIZE else -1
-    complete = [_trial(TrialState.COMPLETE, last, {1: at_one}) for at_one, last in
-                [(0.1, 0.5), (0.2, 0.6), (0.3, 0.7), (0.8, 0.95)]]  # fmt: skip
-    pruned = _trial(TrialState.PRUNED, None, {1: 0.15})
-    lost = _trial(TrialState.FAIL, None, {1: 0.15})
+def test_a_pruned_trial_counts_as_its_forecast_and_a_lost_one_as_the_worst() -> None:
+    complete = [_trial(TrialState.COMPLETE, last, {1: 0.1}) for last in (0.5, 0.6, 0.7)]
+    pruned, lost = _trial(TrialState.PRUNED, None, {1: 0.15}), _trial(TrialState.FAIL, None, {1: 0.15})
     broken = _trial(TrialState.PRUNED, None, {})
-    values = result_values([*complete, pruned, lost, broken], direction)
-    np.testing.assert_allclose(values[:5], sign * np.array([0.5, 0.6, 0.7, 0.95, 0.6]))
-    assert values[5] == np.median(values[:5])
-    assert values[6] == values[:5].min()
+    trials = [*complete, pruned, lost, broken]
+    for sign in (1.0, -1.0):
+        values = result_values(trials, sign, np.array([9.0, 9.0, 9.0, sign * 0.65, 9.0, 9.0]))
+        np.testing.assert_allclose(values[:4], sign * np.array([0.5, 0.6, 0.7, 0.65]))
+        assert values[4] == np.median(values[:4])
+        assert values[5] == values[:4].min()
 
 
 def _trial(state: TrialState, value: float | None, reports: dict[int, float]) -> FrozenTrial:
@@ -161,6 +160,28 @@ def _trial(state: TrialState, value: float | None, reports: dict[int, float]) ->
         state=state, value=value, intermediate_values=reports, params={"x": 0.5},
         distributions={"x": optuna.distributions.FloatDistribution(0, 1)},
     )  # fmt: skip
+
+
+def late_bloomer(params: Mapping[str, Any], rung: int) -> float:
+    """Return a loss that early rungs show only in part: what x2 costs shows at the end."""
+    early = (params["x0"] - 0.7) ** 2 + (params["x1"] - 0.7) ** 2
+    return early + (rung / 27) * (params["x2"] - 0.7) ** 2 + 1.0 / rung
+
+
+def test_with_early_stopping_it_needs_fewer_rungs_than_tpe() -> None:
+    found: dict[str, list[float]] = {"auto": [], "tpe": []}
+    for seed, sampler in itertools.product(range(3), found):
+        experiment = make_experiment(
+            search=SQUARE, sampler=sampler, seed=seed, early_stop={"pruner": "asha", "grace": 3}
+        )
+        drive = Drive(experiment)
+        ends = [1.0]
+        while sum(isinstance(event, TrialReported) for event in drive.events) < 250:
+            proposal = drive.train(late_bloomer, 27)
+            if 27 in drive.study._record(proposal.trial).reports:
+                ends.append(distance(proposal.params))
+        found[sampler].append(min(ends))
+    assert np.mean(found["auto"]) < 0.5 * np.mean(found["tpe"])
 
 
 def _search_with(near: float) -> dict[str, Any]:

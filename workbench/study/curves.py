@@ -14,6 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import stdtr
 
+from workbench.study.partial_results import without_outliers
+
 # Examples begin at most this many doublings before the rung in question; each counts half of the next.
 _MAX_DOUBLINGS_BACK = 3
 # Priors, in units of the spread: the gain at the mean level, and what it changes by level and last gain.
@@ -24,8 +26,6 @@ _NOISE_EXAMPLES = 2.0
 """How many examples the prior of the noise counts for."""
 _TOLERANCE = 0.1  # doublings by which an example may end too early
 _LEAST = 1e-12
-# Values farther below the best than this many times the median is are outliers.
-_FARTHEST = 5.0
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def forecast(curve: Curve, end: float, others: Sequence[Curve]) -> Forecast | No
     examples = _examples(here, math.log2(end) - here, others)
     if not len(examples):
         return None
-    before, level, last = (_without_outliers(column) for column in examples.T[:3])
+    before, level, last = (without_outliers(column) for column in examples.T[:3])
     weight = examples[:, 3]
     spread = max(float(level.std()), float(np.abs(last - level).max()), _LEAST)
     centre = float(np.average(level, weights=weight))
@@ -110,12 +110,6 @@ def forecast(curve: Curve, end: float, others: Sequence[Curve]) -> Forecast | No
     variance = max(squares, _LEAST) / freedom * float(1.0 + place @ covariance @ place)
     gain = float(place @ (correction + _COEFFICIENT_MEANS))
     return Forecast(at + spread * gain, spread * math.sqrt(variance), freedom)
-
-
-def _without_outliers(values: np.ndarray) -> np.ndarray:
-    """Raise values far below the rest: a training that diverged tells nothing about the others' units."""
-    best, middle = float(values.max()), float(np.median(values))
-    return np.maximum(values, best - _FARTHEST * (best - middle)) if best > middle else values
 
 
 def _examples(here: float, ahead: float, others: Sequence[Curve]) -> np.ndarray:

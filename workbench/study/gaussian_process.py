@@ -1,7 +1,8 @@
 """A Gaussian process over configurations: fitted in milliseconds, with one length scale for each parameter.
 
-It knows arrays only. What a configuration is as features, and which configuration to propose, is left to
-`encoding` and `proposals`.
+Values may have been observed before trainings ended: the process then knows by how many doublings, and never
+takes them for values at the end. It knows arrays only. What a configuration is as features, which reports are
+observations, and which configuration to propose, is left to `encoding`, `partial_results` and `proposals`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.linalg import get_lapack_funcs, solve_triangular
 from scipy.optimize import minimize
+from scipy.special import expit
 
 # Bounds of the logarithms of length scales (features lie in the unit cube) and of the noise's share.
 _LENGTH_BOUNDS = (math.log(0.05), math.log(30.0))
@@ -19,6 +21,12 @@ _NOISE_BOUNDS = (math.log(1e-6), math.log(1.0))
 # Priors of the same, normal: the length scale for one parameter, and the noise's share.
 _LENGTH_MEAN, _LENGTH_SD = -0.3, 1.0
 _NOISE_MEAN, _NOISE_SD = math.log(1e-5), 4.0
+# Of values before the end: bounds and priors, normal, of the logit of the share of the signal that stays the
+# same until the end, and of the logarithm of the doublings over which the rest changes.
+_SHARE_BOUNDS, _SHARE_MEAN, _SHARE_SD = (-4.0, 4.0), 0.0, 1.0
+_DOUBLINGS_BOUNDS, _DOUBLINGS_MEAN, _DOUBLINGS_SD = (math.log(0.3), math.log(30.0)), math.log(3.0), 0.7
+# What all trainings gain in common: doublings over which it changes. Its variance is that of the signal.
+_TREND_DOUBLINGS = 3.0
 _MAX_STEPS = 60
 _JITTER = 1e-8
 _ROOT5 = math.sqrt(5.0)
@@ -36,6 +44,15 @@ class Kernel:
 
     log_lengths: np.ndarray
     log_noise: float
+    lasting_logit: float = 0.0
+    """Logit of the share of the signal that is the same at every distance from the end."""
+    log_doublings: float = _DOUBLINGS_MEAN
+    """Logarithm of the doublings over which the rest of the signal changes."""
+
+    def agreement(self, doublings: np.ndarray) -> np.ndarray:
+        """Return the correlation of a configuration's values that lie some doublings apart."""
+        lasting = expit(self.lasting_logit)
+        return lasting + (1 - lasting) * np.exp(-doublings * math.exp(-self.log_doublings))
 
 
 class GaussianProcess:
@@ -44,7 +61,14 @@ class GaussianProcess:
     Source: Rasmussen and Williams, Gaussian Processes for Machine Learning, 2006, algorithm 2.1; Matérn 5/2.
     """
 
-    def __init__(self, kernel: Kernel, groups: np.ndarray, features: np.ndarray, values: np.ndarray) -> None:
+    def __init__(
+        self,
+        kernel: Kernel,
+        groups: np.ndarray,
+        features: np.ndarray,
+        values: np.ndarray,
+        ahead: np.ndarray | None = None,
+    ) -> None:
         """Condition the process on observations.
 
         Args:
@@ -52,17 +76,30 @@ class GaussianProcess:
             groups: Group of each feature, shape [features].
             features: Shape [n, features].
             values: Standardised values, shape [n].
+            ahead: How many doublings before the end of the training each was observed, shape [n]; None if
+                all trainings had ended.
         """
         self._weights = np.exp(-kernel.log_lengths)[groups]
         self._scaled = features * self._weights
         covariance = _matern(_squared_distances(self._scaled, self._scaled))
+        self._agreement: np.ndarray | float = 1.0
+        if ahead is not None:
+            apart = np.abs(ahead[:, None] - ahead[None, :])
+            covariance = covariance * kernel.agreement(apart) + _trend(apart)
+            self._agreement = kernel.agreement(ahead)[:, None]
         covariance[np.diag_indices_from(covariance)] += math.exp(kernel.log_noise) + _JITTER
         self._factor = _cholesky(covariance)
         self._whitened = solve_triangular(self._factor, values, lower=True, check_finite=False)
+        self._gained = 0.0
+        if ahead is not None:
+            projected = solve_triangular(self._factor, _trend(ahead), lower=True, check_finite=False)
+            self._gained = float(projected @ self._whitened)
         self.scale = math.sqrt(max(float(self._whitened @ self._whitened) / len(values), 1e-12))
 
     def predict(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return mean and standard deviation of the noiseless function at some places.
+        """Return mean and standard deviation of the noiseless function where trainings end.
+
+        What all trainings gain in common is a part of the mean only, because it decides between none of them.
 
         Args:
             features: Shape [m, features].
@@ -70,20 +107,23 @@ class GaussianProcess:
         Returns:
             Two arrays of shape [m].
         """
-        cross = _matern(_squared_distances(self._scaled, features * self._weights))
+        cross = _matern(_squared_distances(self._scaled, features * self._weights)) * self._agreement
         projected = solve_triangular(self._factor, cross, lower=True, check_finite=False)
-        mean = projected.T @ self._whitened
+        mean = projected.T @ self._whitened + self._gained
         variance = 1.0 - np.einsum("ij,ij->j", projected, projected)
         return mean, self.scale * np.sqrt(np.maximum(variance, 1e-10))
 
 
-def fit(features: np.ndarray, groups: np.ndarray, values: np.ndarray) -> Kernel:
+def fit(
+    features: np.ndarray, groups: np.ndarray, values: np.ndarray, ahead: np.ndarray | None = None
+) -> Kernel:
     """Choose the hyper-parameters of largest posterior probability.
 
     Args:
         features: Shape [n, features].
         groups: Group of each feature, shape [features].
         values: Standardised values, shape [n].
+        ahead: As in `GaussianProcess`.
 
     Returns:
         The hyper-parameters.
@@ -95,26 +135,43 @@ def fit(features: np.ndarray, groups: np.ndarray, values: np.ndarray) -> Kernel:
             for group in range(num_groups)
         ]
     ).reshape(num_groups, -1)
+    apart = None if ahead is None else np.abs(ahead[:, None] - ahead[None, :])
     # The more parameters, the smoother the function is expected to be in each.
     length_mean = _LENGTH_MEAN + math.log(num_groups) / 2
-    begin = np.append(np.full(num_groups, length_mean), _NOISE_MEAN)
+    means = np.append(np.full(num_groups, length_mean), _NOISE_MEAN)
+    sds = np.append(np.full(num_groups, _LENGTH_SD), _NOISE_SD)
+    bounds = [_LENGTH_BOUNDS] * num_groups + [_NOISE_BOUNDS]
+    if apart is not None:
+        means, sds = (
+            np.append(means, [_SHARE_MEAN, _DOUBLINGS_MEAN]),
+            np.append(sds, [_SHARE_SD, _DOUBLINGS_SD]),
+        )
+        bounds += [_SHARE_BOUNDS, _DOUBLINGS_BOUNDS]
     found = minimize(
-        _loss, begin, args=(distances, values, length_mean), jac=True, method="L-BFGS-B",
-        bounds=[_LENGTH_BOUNDS] * num_groups + [_NOISE_BOUNDS], options={"maxiter": _MAX_STEPS, "ftol": 1e-4},
+        _loss, means, args=(distances, values, means, sds, apart), jac=True, method="L-BFGS-B",
+        bounds=bounds, options={"maxiter": _MAX_STEPS, "ftol": 1e-4},
     )  # fmt: skip
-    return Kernel(found.x[:-1], float(found.x[-1]))
+    return Kernel(found.x[:num_groups], *map(float, found.x[num_groups:]))
 
 
 def _loss(
-    theta: np.ndarray, distances: np.ndarray, values: np.ndarray, length_mean: float
+    theta: np.ndarray,
+    distances: np.ndarray,
+    values: np.ndarray,
+    means: np.ndarray,
+    sds: np.ndarray,
+    apart: np.ndarray | None,
 ) -> tuple[float, np.ndarray]:
     """Return the negative log posterior and its gradient, for the signal's likeliest variance."""
-    n = len(values)
-    inverse_squares, noise = np.exp(-2 * theta[:-1]), math.exp(theta[-1])
+    n, num_groups = len(values), len(distances)
+    inverse_squares, noise = np.exp(-2 * theta[:num_groups]), math.exp(theta[num_groups])
     squared = (inverse_squares @ distances).reshape(n, n)
     root = _ROOT5 * np.sqrt(squared)
     decay = np.exp(-root)
-    covariance = (1 + root + squared * (5 / 3)) * decay
+    signal = (1 + root + squared * (5 / 3)) * decay
+    kernel = Kernel(theta[:num_groups], *map(float, theta[num_groups:]))
+    agreement = 1.0 if apart is None else kernel.agreement(apart)
+    covariance = signal * agreement + (0.0 if apart is None else _trend(apart))
     covariance[np.diag_indices(n)] += noise + _JITTER
     factor = _cholesky(covariance)
     inverse = _invert(factor, lower=1)[0]
@@ -123,16 +180,23 @@ def _loss(
     variance = max(float(values @ solved) / n, 1e-12)
     loss = 0.5 * n * math.log(variance) + float(np.log(np.diag(factor)).sum())
     outer = inverse - np.outer(solved, solved) / variance
-    slopes = outer * ((5 / 3) * (1 + root) * decay)
+    slopes = outer * ((5 / 3) * (1 + root) * decay) * agreement
     gradient = np.empty_like(theta)
-    gradient[:-1] = 0.5 * inverse_squares * (distances @ slopes.ravel())
-    gradient[-1] = 0.5 * noise * float(np.trace(outer))
-    off_lengths = (theta[:-1] - length_mean) / _LENGTH_SD
-    off_noise = (theta[-1] - _NOISE_MEAN) / _NOISE_SD
-    loss += 0.5 * float(off_lengths @ off_lengths) + 0.5 * off_noise**2
-    gradient[:-1] += off_lengths / _LENGTH_SD
-    gradient[-1] += off_noise / _NOISE_SD
-    return loss, gradient
+    if apart is not None:
+        lasting, rate = float(expit(kernel.lasting_logit)), math.exp(-kernel.log_doublings)
+        fading = np.exp(-apart * rate)
+        weighted = outer * signal
+        gradient[-2] = 0.5 * lasting * (1 - lasting) * float((weighted * (1 - fading)).sum())
+        gradient[-1] = 0.5 * (1 - lasting) * rate * float((weighted * fading * apart).sum())
+    gradient[:num_groups] = 0.5 * inverse_squares * (distances @ slopes.ravel())
+    gradient[num_groups] = 0.5 * noise * float(np.trace(outer))
+    off = (theta - means) / sds
+    return loss + 0.5 * float(off @ off), gradient + off / sds
+
+
+def _trend(doublings: np.ndarray) -> np.ndarray:
+    """Return the covariance of what all trainings gain in common, at places some doublings apart."""
+    return np.exp(-0.5 * (doublings / _TREND_DOUBLINGS) ** 2)
 
 
 def _squared_distances(first: np.ndarray, second: np.ndarray) -> np.ndarray:

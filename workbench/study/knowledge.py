@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from workbench.study.gaussian_process import Kernel
 
 MIN_PROCESS_RESULTS = 4
-"""Complete results before a Gaussian process is fitted."""
+"""Results with a value, complete or pruned ones, before a Gaussian process is fitted."""
 
 
 @dataclass(frozen=True)

@@ -10,21 +10,20 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from statistics import fmean
 from typing import Any
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState
 from scipy.special import log_ndtr
 from threadpoolctl import ThreadpoolController
 
 from workbench.study.design import DesignSampler
-from workbench.study.gaussian_process import GaussianProcess, fit
+from workbench.study.gaussian_process import GaussianProcess, Kernel, fit
 from workbench.study.knowledge import MIN_PROCESS_RESULTS, Knowledge, Result
 from workbench.study.parameters import Parameters
+from workbench.study.partial_results import Reading, is_cut, observe
 
 # Threads cost small matrices more than they save; the libraries are looked up once.
 _ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
@@ -33,6 +32,8 @@ _OPTIMISM = 2.0
 # The weight of what a person believes, before it is divided by the square of the number of results.
 _PRIOR_WEIGHT = 10.0
 _GROWTH = 1.15
+# Observations of curves that hyper-parameters are fitted to at most.
+_MAX_FITTED = 160
 # Candidates: drawn anywhere and around the best results, then varied in rounds.
 _NUM_RANDOM = 512
 _NUM_LOCAL = 255
@@ -41,7 +42,6 @@ _NUM_ROUNDS = 4
 _NUM_KEPT = 16
 _SPREADS = (0.03, 0.1, 0.25)
 _CHANGED_SHARES = (0.15, 0.4, 1.0)
-_NEAREST = 3
 _KEPT = -1.0  # the violation of a limit that a result does not name
 
 _Score = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
@@ -54,48 +54,50 @@ class ProcessSampler(DesignSampler):
     Running configurations count as if they had given what is expected of them: none is proposed twice.
     """
 
-    def __init__(self, parameters: Parameters, seed: int, knowledge: Knowledge) -> None:
+    def __init__(self, parameters: Parameters, seed: int, knowledge: Knowledge, reading: Reading) -> None:
         """Prepare one proposal.
 
         Args:
             parameters: The searched parameters.
             seed: Seed of this proposal.
-            knowledge: The results so far, some of them complete; what is fitted to them is added.
+            knowledge: The results so far, some of them with a value; what is fitted to them is added.
+            reading: How the curves of trials are read.
         """
         super().__init__(parameters, seed)
         self._random = np.random.default_rng(seed)
         self._results = knowledge.results
         self._kernels = knowledge.kernels
+        self._reading = reading
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Propose a configuration."""
-        values = result_values([result.trial for result in self._results], study.direction)
         running = [
             other for other in study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
             if other.number != trial.number
         ]  # fmt: skip
         with _ON_ONE_THREAD():
-            return self.encoding.params(*self._choose(values, running, study.direction))
+            return self.encoding.params(*self._choose(running))
 
-    def _choose(
-        self, values: np.ndarray, running: Sequence[FrozenTrial], direction: StudyDirection
-    ) -> tuple[np.ndarray, np.ndarray]:
-        trials = [*(result.trial for result in self._results), *running]
-        located = [self.encoding.locate(trial.params) for trial in trials]
+    def _choose(self, running: Sequence[FrozenTrial]) -> tuple[np.ndarray, np.ndarray]:
+        ended = [result.trial for result in self._results]
+        located = [self.encoding.locate(trial.params) for trial in (*ended, *running)]
         tried, exists = np.array([point for point, _ in located]), np.array([found for _, found in located])
         features = self.encoding.features(tried, exists)
-        num_fitted = _num_fitted(len(values))
-        # As it was with these results alone: later ones change what earlier pruned trials count as.
-        fitted = result_values([result.trial for result in self._results[:num_fitted]], direction)
-        goal = self._model("goal", features, values, fitted)
+        num_fitted = _num_fitted(len(ended))
+        kernel, forecasts = None, None
+        if any(is_cut(trial) for trial in ended):
+            kernel, forecasts = self._forecast([*ended, *running], features, num_fitted)
+        values = result_values(ended, self._reading.sign, forecasts)
+        expected = None if forecasts is None else forecasts[len(ended) :]
+        goal = self._model("goal", features, values, num_fitted, kernel, expected)
         limits = [
-            self._model(name, features, violations, violations[:num_fitted])
+            self._model(name, features, violations, num_fitted)
             for name, violations in violations_of(self._results).items()
         ]
 
-        prior_weight = _PRIOR_WEIGHT / len(values) ** 2
+        prior_weight = _PRIOR_WEIGHT / len(ended) ** 2
 
         def score(points: np.ndarray, exists: np.ndarray, features: np.ndarray) -> np.ndarray:
             mean, deviation = goal.process.predict(features)
@@ -104,25 +106,65 @@ class ProcessSampler(DesignSampler):
                 scores += limit.log_chance_at_most(0.0, features)
             return scores
 
-        ended = slice(len(values))
-        best = np.argsort(-score(tried[ended], exists[ended], features[ended]), kind="stable")[:_NUM_STARTS]
+        first = slice(len(ended))
+        best = np.argsort(-score(tried[first], exists[first], features[first]), kind="stable")[:_NUM_STARTS]
         return self._climb(score, tried[best], {row.tobytes() for row in features})
 
-    def _model(self, name: str, features: np.ndarray, values: np.ndarray, fitted: np.ndarray) -> _Model:
-        """Model one quantity from its values at the first rows; the others are still running."""
-        key = (name, len(fitted))
+    def _forecast(
+        self, trials: Sequence[FrozenTrial], features: np.ndarray, num_fitted: int
+    ) -> tuple[Kernel, np.ndarray]:
+        """Forecast where all trainings end, or would have ended, from what they and the others reported."""
+        key = ("curves", num_fitted)
         if key not in self._kernels:
-            standard = _Scale.of(fitted).standardize(fitted)
-            self._kernels[key] = fit(features[: len(fitted)], self.encoding.groups, standard)
-        kernel, scale = self._kernels[key], _Scale.of(values)
-        known, standard = features[: len(values)], scale.standardize(values)
-        process = GaussianProcess(kernel, self.encoding.groups, known, standard)
-        if len(features) > len(values):
-            expected = process.predict(features[len(values) :])[0]
-            process = GaussianProcess(
-                kernel, self.encoding.groups, features, np.concatenate([standard, expected])
+            # From these results alone, as they were when they were the only ones.
+            seen = observe(trials[:num_fitted], self._reading)
+            few = np.flatnonzero(seen.rows % math.ceil(len(seen.rows) / _MAX_FITTED) == 0)
+            standard = _Scale.of(seen.values).standardize(seen.values)
+            self._kernels[key] = fit(
+                features[seen.rows[few]], self.encoding.groups, standard[few], seen.ahead[few]
             )
-        return _Model(process, scale)
+        kernel = self._kernels[key]
+        seen = observe(trials, self._reading)
+        scale = _Scale.of(seen.values)
+        standard = scale.standardize(seen.values)
+        process = GaussianProcess(kernel, self.encoding.groups, features[seen.rows], standard, seen.ahead)
+        return kernel, scale.restore(process.predict(features)[0])
+
+    def _model(
+        self,
+        name: str,
+        features: np.ndarray,
+        values: np.ndarray,
+        num_fitted: int,
+        kernel: Kernel | None = None,
+        expected: np.ndarray | None = None,
+    ) -> _Model:
+        """Model one quantity at the end of trainings.
+
+        Args:
+            name: Name of the quantity.
+            features: Of the configurations that have ended, and of those that are running.
+            values: Of those that have ended.
+            num_fitted: How many of them the hyper-parameters are fitted to.
+            kernel: The hyper-parameters; None if they are to be fitted.
+            expected: What is expected of those that are running; None if it follows from the values.
+        """
+        scale, key = _Scale.of(values), (name, num_fitted)
+        if kernel is None:
+            if key not in self._kernels:
+                fitted = values[:num_fitted]
+                standard = _Scale.of(fitted).standardize(fitted)
+                self._kernels[key] = fit(features[:num_fitted], self.encoding.groups, standard)
+            kernel = self._kernels[key]
+        known, standard = features[: len(values)], scale.standardize(values)
+        if len(features) > len(values):
+            if expected is None:
+                process = GaussianProcess(kernel, self.encoding.groups, known, standard)
+                liar = process.predict(features[len(values) :])[0]
+            else:
+                liar = scale.standardize(expected)
+            known, standard = features, np.concatenate([standard, liar])
+        return _Model(GaussianProcess(kernel, self.encoding.groups, known, standard), scale)
 
     def _climb(self, score: _Score, starts: np.ndarray, tried: set[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """Return the configuration of the highest score that was found; a new one if there is any."""
@@ -188,6 +230,9 @@ class _Scale:
     def standardize(self, values: np.ndarray) -> np.ndarray:
         return (values - self.mean) / self.deviation
 
+    def restore(self, standard: np.ndarray) -> np.ndarray:
+        return self.mean + self.deviation * standard
+
 
 @dataclass(frozen=True)
 class _Model:
@@ -208,46 +253,29 @@ def _num_fitted(num_results: int) -> int:
     return fitted
 
 
-def result_values(trials: Sequence[FrozenTrial], direction: StudyDirection) -> np.ndarray:
+def result_values(
+    trials: Sequence[FrozenTrial], sign: float, forecasts: np.ndarray | None = None
+) -> np.ndarray:
     """Return what each trial is worth, larger is better.
 
-    A pruned trial counts as the mean of the complete ones that were nearest to it where it stopped. One that
-    could not be trained (out of memory, diverged) counts as the worst, and one that failed as the median,
-    because another cause than its configuration is possible.
+    A pruned trial counts as its forecast. One that could not be trained (out of memory, diverged) counts as
+    the worst, and one that failed as the median, because another cause than its configuration is possible.
 
     Args:
         trials: Trials with a result.
-        direction: Direction of the objective.
-
-    Returns:
-        Shape [trials]; NaN while no trial has reported.
+        sign: 1.0 where larger values are better, -1.0 where smaller ones are.
+        forecasts: Where each trial would have ended, larger is better, if any of them was pruned.
     """
-    sign = 1.0 if direction == StudyDirection.MAXIMIZE else -1.0
-    complete = [trial for trial in trials if trial.state == TrialState.COMPLETE]
     values = np.full(len(trials), math.nan)
     for index, trial in enumerate(trials):
         if trial.state == TrialState.COMPLETE:
             assert trial.value is not None
             values[index] = sign * trial.value
-        elif trial.state == TrialState.PRUNED and trial.intermediate_values:
-            values[index] = sign * _expected_of(trial, complete)
+        elif forecasts is not None and is_cut(trial):
+            values[index] = forecasts[index]
     known = values[np.isfinite(values)]
-    if len(known):
-        failed = np.array([trial.state == TrialState.FAIL for trial in trials])
-        values = np.where(np.isnan(values), np.where(failed, np.median(known), known.min()), values)
-    return values
-
-
-def _expected_of(pruned: FrozenTrial, complete: Sequence[FrozenTrial]) -> float:
-    """Return what a pruned trial would have reached: what the nearest complete ones at its last rung did."""
-    rung = max(pruned.intermediate_values)
-    reached = pruned.intermediate_values[rung]
-    compared = sorted(
-        (abs(trial.intermediate_values[rung] - reached), trial.number, trial.value)
-        for trial in complete
-        if rung in trial.intermediate_values and trial.value is not None
-    )[:_NEAREST]
-    return fmean(value for _, _, value in compared) if compared else reached
+    failed = np.array([trial.state == TrialState.FAIL for trial in trials])
+    return np.where(np.isnan(values), np.where(failed, np.median(known), known.min()), values)
 
 
 def violations_of(results: Sequence[Result]) -> dict[str, np.ndarray]:

@@ -22,6 +22,7 @@ from workbench.experiment.pruners import Curves, PrunerOptions
 from workbench.registry import load_object
 from workbench.space import Choice, Fixed
 from workbench.study.limits import keeps_limits
+from workbench.study.partial_results import stated_epochs
 
 # Complete trials before curves can be compared, and how many of the latest curves are.
 _MIN_COMPLETE = 2
@@ -171,11 +172,7 @@ def make_patience(experiment: Experiment, options: PrunerOptions) -> BasePruner:
 def make_curves(experiment: Experiment, options: PrunerOptions) -> BasePruner:
     """Make the pruner that extrapolates learning curves."""
     assert isinstance(options, Curves)
-    num_epochs = experiment.training.epochs if experiment.trains_model else None
-    domain = experiment.search.root.get("epochs")
-    if isinstance(domain, Fixed) and isinstance(domain.value, int):
-        num_epochs = domain.value
-    return CurvePruner(options.chance, experiment.early_stop.grace, num_epochs)
+    return CurvePruner(options.chance, experiment.early_stop.grace, stated_epochs(experiment))
 
 
 def make_wilcoxon(experiment: Experiment, options: PrunerOptions) -> BasePruner:

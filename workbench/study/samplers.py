@@ -40,6 +40,7 @@ from workbench.study.knowledge import MIN_PROCESS_RESULTS, Knowledge
 from workbench.study.limits import limit_options
 from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
+from workbench.study.partial_results import Reading, is_cut
 
 LARGEST_GRID = 100_000
 
@@ -194,6 +195,8 @@ class SamplerRequest:
     """The searched parameters."""
     knowledge: Knowledge
     """What is known."""
+    reading: Reading
+    """How the curves of trials are read."""
     num_objectives: int = 1
     learns_limits: bool = False
     """Whether every trial has the limits that the sampler reads."""
@@ -228,7 +231,7 @@ def make_sampler(
     learns_limits = bool(experiment.constraints) or not experiment.sampler.kind.needs_every_limit
     return make(options, SamplerRequest(
         seed, configuration, experiment.seed, parameters, knowledge or Knowledge(),
-        len(experiment.objectives), learns_limits,
+        Reading.of(experiment), len(experiment.objectives), learns_limits,
     ))  # fmt: skip
 
 
@@ -244,7 +247,7 @@ def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
         case "process":
             from workbench.study.proposals import ProcessSampler  # imports SciPy's optimizers
 
-            return ProcessSampler(request.parameters, request.seed, request.knowledge)
+            return ProcessSampler(request.parameters, request.seed, request.knowledge, request.reading)
 
 
 def _suited(request: SamplerRequest) -> Literal["random", "tpe", "design", "process"]:
@@ -253,9 +256,12 @@ def _suited(request: SamplerRequest) -> Literal["random", "tpe", "design", "proc
     if request.num_objectives > 1 or len(request.knowledge.results) > Auto.max_process_results:
         return "tpe"
     num_parameters = sum(not found.single() for found in request.parameters.searched.values())
-    num_complete = sum(result.trial.state == TrialState.COMPLETE for result in request.knowledge.results)
+    num_valued = sum(
+        result.trial.state == TrialState.COMPLETE or is_cut(result.trial)
+        for result in request.knowledge.results
+    )
     num_known = request.configuration + len(request.knowledge.priors)
-    if num_complete < MIN_PROCESS_RESULTS or num_known < 2 + math.ceil(num_parameters / 2):
+    if num_valued < MIN_PROCESS_RESULTS or num_known < 2 + math.ceil(num_parameters / 2):
         return "design"
     return "process"
 

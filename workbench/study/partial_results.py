@@ -1,0 +1,135 @@
+"""What trainings showed before and at their end, as observations for a Gaussian process.
+
+An observation states how many doublings of the rung lay between it and the end of its training: values at
+different distances from the end are never compared as if they were equal.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import numpy as np
+from optuna.trial import FrozenTrial, TrialState
+
+from workbench.experiment import Experiment
+from workbench.experiment.trial_value import mode_of
+from workbench.space import Fixed
+
+# Of a curve, the last value counts, and the last ones up to a third of its rung, a ninth of it and so on.
+_THINNING = 3
+_MAX_OBSERVATIONS = 4
+_FIRST_RUNG = 0.5  # what rung 0 counts as, which has no logarithm
+# Values farther below the best than this many times the median is are outliers.
+_FARTHEST = 5.0
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How the curves of an experiment are read.
+
+    Attributes:
+        sign: 1.0 where larger values are better, -1.0 where smaller ones are.
+        num_epochs: Epochs of trainings whose parameters do not name theirs; None where the end of a training
+            is known only once it is reached.
+        follows_best: Whether a trial's value is its best report, not its last one.
+    """
+
+    sign: float = 1.0
+    num_epochs: int | None = None
+    follows_best: bool = False
+
+    @classmethod
+    def of(cls, experiment: Experiment) -> Reading:
+        """Return how the curves of the first objective are read."""
+        objective = experiment.objectives[0]
+        return cls(
+            sign=1.0 if objective.goal == "maximize" else -1.0,
+            num_epochs=stated_epochs(experiment),
+            follows_best=mode_of(experiment, objective) == "best",
+        )
+
+    def curve(self, trial: FrozenTrial) -> dict[int, float]:
+        """Return what a trial would have been worth at each of its rungs, larger is better."""
+        rungs = sorted(trial.intermediate_values)
+        values = [self.sign * trial.intermediate_values[rung] for rung in rungs]
+        return dict(zip(rungs, accumulate(values, max) if self.follows_best else values, strict=True))
+
+    def end(self, trial: FrozenTrial, longest: int) -> float:
+        """Return the rung at which a training ends unless it is stopped.
+
+        Args:
+            trial: The trial.
+            longest: The last rung of the longest training so far.
+        """
+        if trial.state == TrialState.COMPLETE or self.num_epochs is None:
+            return max(trial.intermediate_values) if trial.state == TrialState.COMPLETE else longest
+        return float(trial.params.get("epochs", self.num_epochs))
+
+
+def stated_epochs(experiment: Experiment) -> int | None:
+    """Return the epochs of trainings whose parameters do not name theirs; None where nothing states them."""
+    domain = experiment.search.root.get("epochs")
+    if isinstance(domain, Fixed) and isinstance(domain.value, int):
+        return domain.value
+    return experiment.training.epochs if experiment.trains_model else None
+
+
+def is_cut(trial: FrozenTrial) -> bool:
+    """Return whether a trial was stopped after it had reported something."""
+    return trial.state == TrialState.PRUNED and bool(trial.intermediate_values)
+
+
+@dataclass(frozen=True)
+class Observations:
+    """Observed values of some trials.
+
+    Attributes:
+        rows: Index of the trial of each observation, shape [n].
+        ahead: Doublings between the observation and the end of its training, shape [n].
+        values: What was observed, larger is better, shape [n].
+    """
+
+    rows: np.ndarray
+    ahead: np.ndarray
+    values: np.ndarray
+
+
+def observe(trials: Sequence[FrozenTrial], reading: Reading) -> Observations:
+    """Return what trials have shown so far, as far as they have reported anything.
+
+    Args:
+        trials: Ended and running trials, some of them with reports.
+        reading: How their curves are read.
+    """
+    longest = max((max(trial.intermediate_values, default=0) for trial in trials), default=0)
+    found = [
+        (row, ahead, value)
+        for row, trial in enumerate(trials)
+        for ahead, value in _seen(trial, reading, longest)
+    ]
+    rows, ahead, values = (np.array(column) for column in zip(*found, strict=True))
+    return Observations(rows, ahead, without_outliers(values))
+
+
+def _seen(trial: FrozenTrial, reading: Reading, longest: int) -> Iterator[tuple[float, float]]:
+    """Yield the doublings ahead and the value of each observation of a trial."""
+    curve = reading.curve(trial)
+    end = reading.end(trial, longest) if curve else 0.0
+    kept: list[int] = []
+    if trial.state == TrialState.COMPLETE:
+        assert trial.value is not None
+        yield 0.0, reading.sign * trial.value
+        curve = {rung: value for rung, value in curve.items() if rung < end}
+    for rung in reversed(curve):
+        if len(kept) < _MAX_OBSERVATIONS and (not kept or rung * _THINNING <= kept[-1]):
+            kept.append(rung)
+            yield math.log2(max(end / max(rung, _FIRST_RUNG), 1.0)), curve[rung]
+
+
+def without_outliers(values: np.ndarray) -> np.ndarray:
+    """Raise values far below the rest: a training that diverged tells nothing about the others' units."""
+    best, middle = float(values.max()), float(np.median(values))
+    return np.maximum(values, best - _FARTHEST * (best - middle)) if best > middle else values
