@@ -14,7 +14,7 @@ from optuna.distributions import BaseDistribution, IntDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tests.builders.studies import make_experiment
-from workbench.study.partial_results import Reading, observe
+from workbench.study.partial_results import CURVES, Reading, is_cut, observe, of_objective
 
 EPOCHS: dict[str, BaseDistribution] = {"epochs": IntDistribution(1, 100)}
 
@@ -78,7 +78,7 @@ MODEL: dict[str, Any] = {"train": None, "model": "mlp", "data": "digits"}
     ],
 )
 def test_how_curves_are_read_follows_from_the_experiment(changes: dict[str, Any], expected: Reading) -> None:
-    assert Reading.of(make_experiment(**changes)) == expected
+    assert Reading.of(make_experiment(**changes)) == [expected]
 
 
 _REPORTS = st.dictionaries(st.integers(0, 50), st.floats(0, 1), min_size=1, max_size=50)
@@ -103,3 +103,20 @@ def test_every_trial_with_reports_is_observed_in_few_points_and_none_beyond_its_
         assert (np.diff(ahead) >= 0).all()
         assert (state == "complete") <= (ahead[0] == 0)
         assert math.isfinite(seen.values[seen.rows == row].sum())
+
+
+def test_a_trial_of_several_objectives_is_read_as_one_of_each() -> None:
+    shown = {1: [0.5, math.nan], 2: [0.7, 3.0]}
+    stopped = create_trial(state=TrialState.PRUNED, user_attrs={CURVES: shown})
+    assert is_cut(stopped)
+    assert of_objective(stopped, 0).intermediate_values == {1: 0.5, 2: 0.7}
+    assert of_objective(stopped, 1).intermediate_values == {2: 3.0}
+    ended = create_trial(state=TrialState.COMPLETE, values=[0.7, 3.0], user_attrs={CURVES: shown})
+    assert [of_objective(ended, index).value for index in (0, 1)] == [0.7, 3.0]
+    assert ended.values == [0.7, 3.0]
+
+
+def test_curves_of_several_objectives_are_what_the_trial_would_have_been_worth() -> None:
+    objectives = [{"metric": "a", "goal": "maximize"}, {"metric": "b", "goal": "minimize"}]
+    readings = Reading.of(make_experiment(**MODEL, objectives=objectives, training={"epochs": 7}))
+    assert readings == [Reading(1.0, 7, False), Reading(-1.0, 7, False)]

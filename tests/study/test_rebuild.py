@@ -92,6 +92,7 @@ def test_rebuilt_study_proposes_the_same_at_every_prefix(name: str, data: st.Dat
             {"metric": "loss", "goal": "minimize"},
             {"metric": "cost", "goal": "maximize"},
         ]
+        changes["early_stop"] = {"pruner": data.draw(st.sampled_from(["none", "curves"]), label="pruner")}
     else:
         pruners = ["none", "asha", "hyperband", "median", "percentile", "patience", "curves", "wilcoxon"]
         pruner = data.draw(st.sampled_from(pruners), label="pruner")

@@ -152,7 +152,7 @@ MALFORMED: list[tuple[dict[str, Any], str, str]] = [
             "early_stop": {"pruner": "asha"},
         },
         "early_stop.pruner",
-        "none where there are several objectives",
+        "allowed: none, curves",
     ),
     ({"resources": {"placement": "pakc"}}, "resources.placement", "'pack'"),
     ({"repeats": 0}, "repeats", "greater than 0"),

@@ -39,6 +39,7 @@ from workbench.experiment.metric_source import MetricSource
 from workbench.experiment.naming import check_name
 from workbench.experiment.own_advice import OwnAdvice
 from workbench.experiment.plan_settings import PlanSettings
+from workbench.experiment.pruners import pruners_for_several_objectives
 from workbench.experiment.refusals import refusal_of_all
 from workbench.experiment.samplers import samplers_for_several_objectives
 from workbench.experiment.search_methods import Confirm, EarlyStop, Sampler
@@ -357,11 +358,11 @@ def _check_objectives(experiment: Experiment) -> None:
                 next_step="Remove one.",
             )
     _check_one_checkpoint(experiment)
-    if len(metrics) > 1 and experiment.early_stop.pruner != "none":
+    if len(metrics) > 1 and not experiment.early_stop.kind.handles_several_objectives:
         raise ExperimentError(
-            "early stopping cannot rank trials by several objectives",
-            field="early_stop.pruner", allowed="none where there are several objectives",
-            next_step="Remove early_stop, or turn all objectives but one into constraints.",
+            f"{experiment.early_stop.pruner} cannot rank trials by several objectives",
+            field="early_stop.pruner", allowed=pruners_for_several_objectives(),
+            next_step="Choose another pruner, or turn all objectives but one into constraints.",
         )  # fmt: skip
     if len(metrics) > 1 and not experiment.sampler.kind.handles_several_objectives:
         raise ExperimentError(

@@ -44,6 +44,7 @@ class PrunerOptions(BaseModel):
     pruner."""
     reads: ClassVar[tuple[str, ...]] = ()
     """Which of `SHARED_SETTINGS` it reads."""
+    handles_several_objectives: ClassVar[bool] = False
     compares_repeats: ClassVar[bool] = False
     """Whether it compares the repeats of a configuration instead of the steps of one training."""
 
@@ -52,6 +53,7 @@ class NoPruner(PrunerOptions):
     """Stops nothing."""
 
     factory = "workbench.study.pruners:make_none"
+    handles_several_objectives = True
 
 
 class ASHA(PrunerOptions):
@@ -90,13 +92,18 @@ class Patience(PrunerOptions):
 
 
 class Curves(PrunerOptions):
-    """Stops trials whose learning curve is unlikely to end better than the best one did."""
+    """Stops trials whose learning curve is unlikely to end better than the best one did.
+
+    With several objectives, trials that are unlikely to add a hundredth to the hypervolume of the front.
+    """
 
     factory = "workbench.study.pruners:make_curves"
+    handles_several_objectives = True
 
     chance: float = Field(
         default=0.05, gt=0, lt=0.5,
-        description="A trial is stopped if its probability to end as the best is lower.",
+        description="A trial is stopped if its probability to end as the best, or to extend the front, is "
+        "lower.",
     )  # fmt: skip
 
 
@@ -108,16 +115,27 @@ class Wilcoxon(PrunerOptions):
     compares_repeats = True
 
 
+def pruners_for_several_objectives() -> list[str]:
+    """Return the names of the pruners that handle several objectives."""
+    return [name for name, kind in _loaded() if kind.handles_several_objectives]
+
+
 def readers_of(setting: str) -> tuple[str, ...] | None:
     """Return the names of the pruners that read a setting of `early_stop`; None if all do."""
     if setting not in (*SHARED_SETTINGS, "options"):
         return None
+    return tuple(
+        name
+        for name, kind in _loaded()
+        if setting in kind.reads or (setting == "options" and kind.model_fields)
+    )
+
+
+def _loaded() -> list[tuple[str, type[PrunerOptions]]]:
     found = []
     for name in PRUNERS.names():
         try:
-            kind = PRUNERS.load(name)
+            found.append((name, PRUNERS.load(name)))
         except WorkbenchError:  # registered by a package that cannot be imported here
             continue
-        if setting in kind.reads or (setting == "options" and kind.model_fields):
-            found.append(name)
-    return tuple(found)
+    return found

@@ -69,8 +69,8 @@ class SamplerOptions(BaseModel):
 class Auto(SamplerOptions):
     """The sampler that suits the space, the number of results and the objectives: the default.
 
-    One objective: a Gaussian process that costs some milliseconds a proposal, and TPE once there are too many
-    results for it. Several objectives: TPE.
+    A Gaussian process for each objective, which costs some milliseconds a proposal, and TPE once there are
+    too many results for it.
     """
 
     factory = "workbench.study.samplers:make_auto"
@@ -81,10 +81,9 @@ class Auto(SamplerOptions):
     @classmethod
     def describe(cls, num_objectives: int) -> str | None:
         """Describe which algorithm it chose and why."""
-        if num_objectives > 1:
-            return "TPE, because there are several objectives"
+        process = "a Gaussian process for each objective" if num_objectives > 1 else "a Gaussian process"
         return (
-            "configurations that cover the space evenly, then a Gaussian process, which finds good ones in "
+            f"configurations that cover the space evenly, then {process}, which finds good ones in "
             f"few trials; TPE after {cls.max_process_results} results"
         )
 

@@ -42,7 +42,7 @@ class DesignSampler(BaseSampler):
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Propose a configuration."""
-        units = _spread_point(trial.number, len(self.encoding.distributions), self._seed)
+        units = spread_points(1, len(self.encoding.distributions), trial.number, self._seed)[0]
         units = self._near_prior(units, is_first=trial.number == 0)
         points, exists = self.encoding.snap(units[None])
         return self.encoding.params(points[0], exists[0])
@@ -66,13 +66,23 @@ class DesignSampler(BaseSampler):
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
 
 
-def _spread_point(index: int, num_columns: int, seed: int) -> np.ndarray:
-    """Return one point of a sequence that covers the unit cube evenly, moved by a random shift.
+def spread_points(num: int, num_columns: int, begin: int = 0, seed: int | None = None) -> np.ndarray:
+    """Return points of a sequence that covers the unit cube evenly.
 
     Source: M. Roberts, The unreasonable effectiveness of quasirandom sequences, 2018.
+
+    Args:
+        num: Number of points.
+        num_columns: Dimension of the cube.
+        begin: Index of the first one.
+        seed: Seed of a shift of the whole sequence; None for the middle of the cube.
+
+    Returns:
+        Shape [num, num_columns].
     """
     root = 2.0
     for _ in range(50):  # the root of x^(d + 1) = x + 1
         root = (1.0 + root) ** (1.0 / (num_columns + 1))
     steps = root ** -np.arange(1.0, num_columns + 1)
-    return (np.random.default_rng(seed).random(num_columns) + (index + 1) * steps) % 1.0
+    shift = 0.5 if seed is None else np.random.default_rng(seed).random(num_columns)
+    return (shift + np.arange(begin + 1, begin + num + 1)[:, None] * steps) % 1.0

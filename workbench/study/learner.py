@@ -55,9 +55,9 @@ class Learner:
         self._begun_in[configuration] = self._projection
         return self._projection.begin(configuration, params, sampled=sampled)
 
-    def judge(self, configuration: int, step: int, value: float) -> bool:
+    def judge(self, configuration: int, step: int, values: Sequence[float]) -> bool:
         """Judge a configuration, as `Projection.judge`."""
-        return self._begun_in[configuration].judge(configuration, step, value)
+        return self._begun_in[configuration].judge(configuration, step, values)
 
     def finish(self, configuration: ConfigurationRecord, outcome: Outcome) -> None:
         """Learn the outcome of a configuration, which is no longer running."""

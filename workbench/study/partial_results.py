@@ -6,6 +6,7 @@ different distances from the end are never compared as if they were equal.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from optuna.trial import FrozenTrial, TrialState
 from workbench.experiment import Experiment
 from workbench.experiment.trial_value import mode_of
 from workbench.space import Fixed
+
+CURVES = "curves"
+"""The attribute in which a trial of several objectives keeps what it showed of each at its rungs."""
 
 # Of a curve, the last value counts, and the last ones up to a third of its rung, a ninth of it and so on.
 _THINNING = 3
@@ -42,14 +46,17 @@ class Reading:
     follows_best: bool = False
 
     @classmethod
-    def of(cls, experiment: Experiment) -> Reading:
-        """Return how the curves of the first objective are read."""
-        objective = experiment.objectives[0]
-        return cls(
-            sign=1.0 if objective.goal == "maximize" else -1.0,
-            num_epochs=stated_epochs(experiment),
-            follows_best=mode_of(experiment, objective) == "best",
-        )
+    def of(cls, experiment: Experiment) -> list[Reading]:
+        """Return how the curves of each objective are read."""
+        several = len(experiment.objectives) > 1  # their curves are what the trial would have been worth
+        return [
+            cls(
+                sign=1.0 if objective.goal == "maximize" else -1.0,
+                num_epochs=stated_epochs(experiment),
+                follows_best=not several and mode_of(experiment, objective) == "best",
+            )
+            for objective in experiment.objectives
+        ]
 
     def curve(self, trial: FrozenTrial) -> dict[int, float]:
         """Return what a trial would have been worth at each of its rungs, larger is better."""
@@ -79,7 +86,20 @@ def stated_epochs(experiment: Experiment) -> int | None:
 
 def is_cut(trial: FrozenTrial) -> bool:
     """Return whether a trial was stopped after it had reported something."""
-    return trial.state == TrialState.PRUNED and bool(trial.intermediate_values)
+    return trial.state == TrialState.PRUNED and (
+        bool(trial.intermediate_values) or CURVES in trial.user_attrs
+    )
+
+
+def of_objective(trial: FrozenTrial, index: int) -> FrozenTrial:
+    """Return a trial of several objectives as if one of them were the only one."""
+    shown = trial.user_attrs.get(CURVES, {})
+    single = copy.copy(trial)
+    single.values = None if trial.values is None else [trial.values[index]]
+    single.intermediate_values = {
+        rung: values[index] for rung, values in shown.items() if math.isfinite(values[index])
+    }
+    return single
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from workbench.study.knowledge import Knowledge, Result
 from workbench.study.limits import limits_of_new_trial, record_limits
 from workbench.study.optuna_logging import quiet
 from workbench.study.parameters import Parameters
+from workbench.study.partial_results import CURVES
 from workbench.study.pruners import make_pruner
 from workbench.study.records import Outcome, describe_limit
 
@@ -123,19 +124,23 @@ class Projection:
     def _id(self, trial: optuna.Trial) -> int:
         return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, trial.number)
 
-    def judge(self, configuration: int, step: int, value: float) -> bool:
-        """Record an intermediate value of a running configuration, and query the pruner.
+    def judge(self, configuration: int, step: int, values: Sequence[float]) -> bool:
+        """Record what a running configuration shows, and query the pruner.
 
         Args:
             configuration: Number of the configuration.
             step: Rung, or number of the repeat; each only once.
-            value: A finite value of the objective.
+            values: The objectives; that of one is finite, those of several may be NaN.
 
         Returns:
             Whether the pruner would stop it.
         """
         trial_id = self._id(self._running[configuration])
-        self._storage.set_trial_intermediate_value(trial_id, step, value)
+        if len(values) == 1:
+            self._storage.set_trial_intermediate_value(trial_id, step, values[0])
+        else:
+            shown = self._storage.get_trial(trial_id).user_attrs.get(CURVES, {})
+            self._storage.set_trial_user_attr(trial_id, CURVES, {**shown, step: list(values)})
         if isinstance(self._pruner, NopPruner):
             return False
         with quiet():
@@ -193,10 +198,19 @@ class Projection:
                 values=[outcome.values[metric] for metric in self._metrics] if complete else None,
                 params=self.parameters.to_optuna(params),
                 distributions=self.parameters.distributions(params),
-                intermediate_values={rung: value for rung, value in reports if math.isfinite(value)},
+                **self._shown_before(reports),
                 **limits_of_new_trial(self._experiment, violations),
             )
             self._study.add_trial(prior)
         self._knowledge.results.append(Result(prior, violations))
         if complete:
             self._knowledge.priors.append(prior)
+
+    def _shown_before(self, reports: Sequence[tuple[int, float]]) -> dict[str, Any]:
+        """Return the arguments with which `create_trial` makes a trial that made these reports.
+
+        Those of several objectives are not kept: such a trial counts as one of which nothing is known.
+        """
+        if len(self._metrics) > 1:
+            return {"user_attrs": {CURVES: {}}}
+        return {"intermediate_values": {rung: value for rung, value in reports if math.isfinite(value)}}

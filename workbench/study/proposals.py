@@ -20,10 +20,12 @@ from scipy.special import log_ndtr
 from threadpoolctl import ThreadpoolController
 
 from workbench.study.design import DesignSampler
+from workbench.study.front import is_on_front
 from workbench.study.gaussian_process import GaussianProcess, Kernel, fit
 from workbench.study.knowledge import MIN_PROCESS_RESULTS, Knowledge, Result
+from workbench.study.limits import keeps_limits
 from workbench.study.parameters import Parameters
-from workbench.study.partial_results import Reading, is_cut, observe
+from workbench.study.partial_results import Reading, is_cut, observe, of_objective
 
 # Threads cost small matrices more than they save; the libraries are looked up once.
 _ON_ONE_THREAD = partial(ThreadpoolController().limit, limits=1, user_api="blas")
@@ -32,6 +34,8 @@ _OPTIMISM = 2.0
 # The weight of what a person believes, before it is divided by the square of the number of results.
 _PRIOR_WEIGHT = 10.0
 _GROWTH = 1.15
+# How far behind the ends of the front the reference point lies, as a share of its extent.
+_BEYOND_FRONT = 0.1
 # Observations of curves that hyper-parameters are fitted to at most.
 _MAX_FITTED = 160
 # Candidates: drawn anywhere and around the best results, then varied in rounds.
@@ -47,6 +51,9 @@ _KEPT = -1.0  # the violation of a limit that a result does not name
 _Score = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]
 """Values points, given which parameters exist in them, and their features."""
 
+_Worth = Callable[[Sequence[np.ndarray]], np.ndarray]
+"""Makes one number of the standardised values of all objectives."""
+
 
 class ProcessSampler(DesignSampler):
     """Proposes where a Gaussian process expects the best, or knows too little.
@@ -54,20 +61,22 @@ class ProcessSampler(DesignSampler):
     Running configurations count as if they had given what is expected of them: none is proposed twice.
     """
 
-    def __init__(self, parameters: Parameters, seed: int, knowledge: Knowledge, reading: Reading) -> None:
+    def __init__(
+        self, parameters: Parameters, seed: int, knowledge: Knowledge, readings: Sequence[Reading]
+    ) -> None:
         """Prepare one proposal.
 
         Args:
             parameters: The searched parameters.
             seed: Seed of this proposal.
             knowledge: The results so far, some of them with a value; what is fitted to them is added.
-            reading: How the curves of trials are read.
+            readings: How the curves of each objective are read.
         """
         super().__init__(parameters, seed)
         self._random = np.random.default_rng(seed)
         self._results = knowledge.results
         self._kernels = knowledge.kernels
-        self._reading = reading
+        self._readings = readings
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -86,22 +95,20 @@ class ProcessSampler(DesignSampler):
         tried, exists = np.array([point for point, _ in located]), np.array([found for _, found in located])
         features = self.encoding.features(tried, exists)
         num_fitted = _num_fitted(len(ended))
-        kernel, forecasts = None, None
-        if any(is_cut(trial) for trial in ended):
-            kernel, forecasts = self._forecast([*ended, *running], features, num_fitted)
-        values = result_values(ended, self._reading.sign, forecasts)
-        expected = None if forecasts is None else forecasts[len(ended) :]
-        goal = self._model("goal", features, values, num_fitted, kernel, expected)
+        goals = [
+            self._goal(index, ended, running, features, num_fitted) for index in range(len(self._readings))
+        ]
         limits = [
             self._model(name, features, violations, num_fitted)
             for name, violations in violations_of(self._results).items()
         ]
 
+        worth = self._scalarization(goals, [*map(keeps_limits, ended)])
         prior_weight = _PRIOR_WEIGHT / len(ended) ** 2
 
         def score(points: np.ndarray, exists: np.ndarray, features: np.ndarray) -> np.ndarray:
-            mean, deviation = goal.process.predict(features)
-            scores = mean + _OPTIMISM * deviation + prior_weight * self.encoding.log_prior(points, exists)
+            scores = worth([goal.optimistic(features) for goal in goals])
+            scores = scores + prior_weight * self.encoding.log_prior(points, exists)
             for limit in limits:
                 scores += limit.log_chance_at_most(0.0, features)
             return scores
@@ -110,21 +117,58 @@ class ProcessSampler(DesignSampler):
         best = np.argsort(-score(tried[first], exists[first], features[first]), kind="stable")[:_NUM_STARTS]
         return self._climb(score, tried[best], {row.tobytes() for row in features})
 
+    def _goal(
+        self,
+        index: int,
+        ended: Sequence[FrozenTrial],
+        running: Sequence[FrozenTrial],
+        features: np.ndarray,
+        num_fitted: int,
+    ) -> _Model:
+        """Model one objective."""
+        if len(self._readings) > 1:
+            ended = [of_objective(trial, index) for trial in ended]
+            running = [of_objective(trial, index) for trial in running]
+        if not any(is_cut(trial) for trial in ended):
+            values = result_values(ended, self._readings[index].sign)
+            return self._model(f"goal {index}", features, values, num_fitted)
+        kernel, forecasts = self._forecast(index, [*ended, *running], features, num_fitted)
+        values = result_values(ended, self._readings[index].sign, forecasts)
+        return self._model(f"goal {index}", features, values, num_fitted, kernel, forecasts[len(ended) :])
+
+    def _scalarization(self, goals: Sequence[_Model], kept: Sequence[bool]) -> _Worth:
+        """Return what one number makes of all objectives: of one itself, of several by drawn weights.
+
+        The mean over all weights is the hypervolume, so that proposals spread over the front.
+        Source: Zhang and Golovin, Random hypervolume scalarizations, ICML 2020.
+        """
+        if len(goals) == 1:
+            return lambda values: values[0]
+        results = np.column_stack([goal.values for goal in goals])
+        results = results[np.array(kept)] if any(kept) else results
+        front = results[is_on_front(results)]
+        size = np.ptp(front, axis=0)
+        size = np.where(size > 1e-9, size, 1.0)
+        low = front.min(0) - _BEYOND_FRONT * size
+        weights = np.abs(self._random.standard_normal(len(goals)))
+        scale = size * weights / np.linalg.norm(weights)
+        return lambda values: ((np.column_stack(values) - low) / scale).min(1)
+
     def _forecast(
-        self, trials: Sequence[FrozenTrial], features: np.ndarray, num_fitted: int
+        self, index: int, trials: Sequence[FrozenTrial], features: np.ndarray, num_fitted: int
     ) -> tuple[Kernel, np.ndarray]:
         """Forecast where all trainings end, or would have ended, from what they and the others reported."""
-        key = ("curves", num_fitted)
+        key, reading = (f"curves {index}", num_fitted), self._readings[index]
         if key not in self._kernels:
             # From these results alone, as they were when they were the only ones.
-            seen = observe(trials[:num_fitted], self._reading)
+            seen = observe(trials[:num_fitted], reading)
             few = np.flatnonzero(seen.rows % math.ceil(len(seen.rows) / _MAX_FITTED) == 0)
             standard = _Scale.of(seen.values).standardize(seen.values)
             self._kernels[key] = fit(
                 features[seen.rows[few]], self.encoding.groups, standard[few], seen.ahead[few]
             )
         kernel = self._kernels[key]
-        seen = observe(trials, self._reading)
+        seen = observe(trials, reading)
         scale = _Scale.of(seen.values)
         standard = scale.standardize(seen.values)
         process = GaussianProcess(kernel, self.encoding.groups, features[seen.rows], standard, seen.ahead)
@@ -164,7 +208,8 @@ class ProcessSampler(DesignSampler):
             else:
                 liar = scale.standardize(expected)
             known, standard = features, np.concatenate([standard, liar])
-        return _Model(GaussianProcess(kernel, self.encoding.groups, known, standard), scale)
+        process = GaussianProcess(kernel, self.encoding.groups, known, standard)
+        return _Model(process, scale, standard[: len(values)])
 
     def _climb(self, score: _Score, starts: np.ndarray, tried: set[bytes]) -> tuple[np.ndarray, np.ndarray]:
         """Return the configuration of the highest score that was found; a new one if there is any."""
@@ -238,6 +283,13 @@ class _Scale:
 class _Model:
     process: GaussianProcess
     scale: _Scale
+    values: np.ndarray
+    """The standardised values of what has ended."""
+
+    def optimistic(self, features: np.ndarray) -> np.ndarray:
+        """Return how good the quantity may be, standardised."""
+        mean, deviation = self.process.predict(features)
+        return mean + _OPTIMISM * deviation
 
     def log_chance_at_most(self, bound: float, features: np.ndarray) -> np.ndarray:
         """Return the logarithm of the probability that the quantity is at most `bound`."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import optuna
 from optuna.pruners import (
     BasePruner,
@@ -21,8 +19,10 @@ from workbench.experiment import Experiment
 from workbench.experiment.pruners import Curves, PrunerOptions
 from workbench.registry import load_object
 from workbench.space import Choice, Fixed
+from workbench.study.front import FrontPruner
 from workbench.study.limits import keeps_limits
-from workbench.study.partial_results import stated_epochs
+from workbench.study.partial_results import Reading, stated_epochs
+from workbench.study.rungs import is_decision
 
 # Complete trials before curves can be compared, and how many of the latest curves are.
 _MIN_COMPLETE = 2
@@ -72,7 +72,7 @@ class CurvePruner(BasePruner):
     def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
         """Return whether the trial is unlikely to end as the best."""
         rungs = sorted(trial.intermediate_values)
-        if not self._decides_at(rungs):
+        if not is_decision(rungs, self._grace):
             return False
         sign = 1.0 if study.direction == StudyDirection.MAXIMIZE else -1.0
         others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
@@ -90,14 +90,6 @@ class CurvePruner(BasePruner):
         if sign * trial.intermediate_values[rungs[-1]] > best:
             return False
         return self._chance_of(trial, others, end, sign, best) < self._chance
-
-    def _decides_at(self, rungs: list[int]) -> bool:
-        """Return whether a decision is due at the last rung that was reported."""
-        num_due = [
-            math.floor(2 * math.log2(rung / self._grace)) + 1 if rung >= self._grace else 0
-            for rung in (0, *rungs)[-2:]
-        ]
-        return num_due[-1] > num_due[0]
 
     def _chance_of(
         self, trial: FrozenTrial, others: list[FrozenTrial], end: float, sign: float, best: float
@@ -172,6 +164,8 @@ def make_patience(experiment: Experiment, options: PrunerOptions) -> BasePruner:
 def make_curves(experiment: Experiment, options: PrunerOptions) -> BasePruner:
     """Make the pruner that extrapolates learning curves."""
     assert isinstance(options, Curves)
+    if len(experiment.objectives) > 1:
+        return FrontPruner(options.chance, experiment.early_stop.grace, Reading.of(experiment))
     return CurvePruner(options.chance, experiment.early_stop.grace, stated_epochs(experiment))
 
 

@@ -80,6 +80,19 @@ class TrialRecord:
             return report.returned
         return report.epoch >= self.num_epochs
 
+    def shown(self, metrics: Sequence[str], value: float) -> list[float]:
+        """Return what a report shows of each objective, for the pruner.
+
+        Args:
+            metrics: The objectives' metrics.
+            value: What the first one was in the report. One objective is judged by that; several by what the
+                trial would be worth if it ended there, NaN where one has not been reported.
+        """
+        if len(metrics) == 1:
+            return [value]
+        worth = self.value.result()
+        return [worth.get(metric, math.nan) for metric in metrics]
+
     def outcome(self, metrics: Sequence[str]) -> Outcome | None:
         """Return how the training ended as far as the sampler is concerned, None while it runs.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -195,9 +195,8 @@ class SamplerRequest:
     """The searched parameters."""
     knowledge: Knowledge
     """What is known."""
-    reading: Reading
-    """How the curves of trials are read."""
-    num_objectives: int = 1
+    readings: Sequence[Reading]
+    """How the curves of each objective are read."""
     learns_limits: bool = False
     """Whether every trial has the limits that the sampler reads."""
 
@@ -231,7 +230,7 @@ def make_sampler(
     learns_limits = bool(experiment.constraints) or not experiment.sampler.kind.needs_every_limit
     return make(options, SamplerRequest(
         seed, configuration, experiment.seed, parameters, knowledge or Knowledge(),
-        Reading.of(experiment), len(experiment.objectives), learns_limits,
+        Reading.of(experiment), learns_limits,
     ))  # fmt: skip
 
 
@@ -247,17 +246,18 @@ def make_auto(options: dict[str, Any], request: SamplerRequest) -> BaseSampler:
         case "process":
             from workbench.study.proposals import ProcessSampler  # imports SciPy's optimizers
 
-            return ProcessSampler(request.parameters, request.seed, request.knowledge, request.reading)
+            return ProcessSampler(request.parameters, request.seed, request.knowledge, request.readings)
 
 
 def _suited(request: SamplerRequest) -> Literal["random", "tpe", "design", "process"]:
     if all(found.single() for found in request.parameters.searched.values()):
         return "random"
-    if request.num_objectives > 1 or len(request.knowledge.results) > Auto.max_process_results:
+    if len(request.knowledge.results) > Auto.max_process_results:
         return "tpe"
     num_parameters = sum(not found.single() for found in request.parameters.searched.values())
+    has_one_objective = len(request.readings) == 1
     num_valued = sum(
-        result.trial.state == TrialState.COMPLETE or is_cut(result.trial)
+        result.trial.state == TrialState.COMPLETE or (has_one_objective and is_cut(result.trial))
         for result in request.knowledge.results
     )
     num_known = request.configuration + len(request.knowledge.priors)

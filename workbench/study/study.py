@@ -265,11 +265,12 @@ class Study:
             return record.prune
         record.value.report(event.values, step=event.step, attempt=event.attempt, returned=event.returned)
         value = event.values.get(self._metrics[0], math.nan)
-        if len(self._metrics) > 1 or not math.isfinite(value) or rung is None or rung in record.reports:
+        if not math.isfinite(value) or rung is None or rung in record.reports:
             return record.prune
         record.reports[rung] = value
         if record.proposal.repeat == 0 and not self._repeats_test:
-            stop = self._learner.judge(record.proposal.configuration, rung, value)
+            shown = record.shown(self._metrics, value)
+            stop = self._learner.judge(record.proposal.configuration, rung, shown)
             may_stop = rung >= self.experiment.early_stop.grace and not record.is_over_with(event)
             record.prune = record.prune or (stop and may_stop)
         return record.prune
@@ -297,7 +298,7 @@ class Study:
                     self._waiting_repeats.append((configuration.number, later))
                 configuration.num_waiting = self.experiment.repeats - 1
             value = result.values[self._metrics[0]]
-            judged = self._repeats_test and self._learner.judge(configuration.number, repeat, value)
+            judged = self._repeats_test and self._learner.judge(configuration.number, repeat, [value])
             if judged and self._replayed is None:
                 self._forgo_repeats(configuration)
         combined = configuration.combine(self._metrics)

@@ -59,7 +59,7 @@ class ReportThinning:
             for item in experiment.objectives
             if isinstance(item.value, MeanLast)
         }
-        self._has_pruner = experiment.early_stop.pruner != "none" and len(self._objectives) == 1
+        self._has_pruner = experiment.early_stop.pruner != "none"
         self._rung: int | None = None
         self._clock = clock
         self._began_s = self._passed_s = self._taken_s = clock()

@@ -1,0 +1,115 @@
+"""Which trainings will extend a Pareto front, and by how much, from forecasts of where they end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import optuna
+from optuna.pruners import BasePruner
+from optuna.trial import FrozenTrial, TrialState
+
+from workbench.study.design import spread_points
+from workbench.study.limits import keeps_limits
+from workbench.study.partial_results import CURVES, Reading, of_objective, without_outliers
+from workbench.study.rungs import is_decision
+
+# Complete trials before a front means something, and how many of the latest curves are compared.
+_MIN_COMPLETE = 4
+_MAX_CURVES = 100
+_NUM_DRAWS = 128
+_NUM_POINTS = 2048
+# What a trial must add to be worth its training, as a share of the front's hypervolume.
+_LEAST_GAIN = 0.01
+
+
+class FrontPruner(BasePruner):
+    """Stops a trial that is unlikely to add to the hypervolume of the front."""
+
+    def __init__(self, chance: float, grace: int, readings: Sequence[Reading]) -> None:
+        """Make the pruner.
+
+        Args:
+            chance: A trial is stopped if its probability to extend the front is lower, in (0, 0.5).
+            grace: Rungs before the first decision; further ones follow after each half of a doubling.
+            readings: How the curves of each objective are read.
+        """
+        self._chance = chance
+        self._grace = grace
+        self._readings = readings
+
+    def prune(self, study: optuna.Study, trial: FrozenTrial) -> bool:
+        """Return whether the trial is unlikely to extend the front."""
+        rungs = sorted(trial.user_attrs.get(CURVES, {}))
+        if not is_decision(rungs, self._grace):
+            return False
+        others = [other for other in study.get_trials(deepcopy=False) if other.number != trial.number]
+        complete = [other for other in others if other.state == TrialState.COMPLETE and keeps_limits(other)]
+        longest = max((rung for other in complete for rung in other.user_attrs.get(CURVES, {})), default=0)
+        end = self._readings[0].end(trial, longest)
+        if len(complete) < _MIN_COMPLETE or end <= rungs[-1]:
+            return False
+        ended = np.array([other.values for other in complete]) * [each.sign for each in self._readings]
+        ends = self._draw_ends(trial, others, end, ended)
+        return ends is not None and float((gains(ends, ended) > _LEAST_GAIN).mean()) < self._chance
+
+    def _draw_ends(
+        self, trial: FrozenTrial, others: Sequence[FrozenTrial], end: float, ended: np.ndarray
+    ) -> np.ndarray | None:
+        """Draw where a trial may end, shape [draws, objectives]; None where an objective has no forecast.
+
+        An objective that is reported at the end only may become as good as it ever was.
+        """
+        from scipy.special import stdtrit  # light installations lack SciPy
+
+        from workbench.study.curves import Curve, forecast
+
+        shares, columns = spread_points(_NUM_DRAWS, len(self._readings)), list[np.ndarray]()
+        for index, reading in enumerate(self._readings):
+            curve, *known = (
+                Curve.of(reading.curve(of_objective(one, index))) for one in (trial, *others[-_MAX_CURVES:])
+            )
+            if curve is None:
+                columns.append(np.full(_NUM_DRAWS, ended[:, index].max()))
+                continue
+            found = forecast(curve, end, [other for other in known if other is not None])
+            if found is None:
+                return None
+            columns.append(found.mean + found.deviation * stdtrit(found.freedom, shares[:, index]))
+        return np.column_stack(columns)
+
+
+def gains(ends: np.ndarray, known: np.ndarray) -> np.ndarray:
+    """Return what each place adds to the hypervolume of the known ones, as a share of it.
+
+    The reference point is the worst known value of each objective, outliers aside. Volumes are measured by
+    points that fill the space evenly, to within some thousandths.
+
+    Args:
+        ends: Places, larger is better, shape [n, objectives].
+        known: Known ones, shape [k, objectives].
+
+    Returns:
+        Shape [n].
+    """
+    known = np.column_stack([without_outliers(column) for column in known.T])
+    low, best = known.min(0), known.max(0)
+    size = np.maximum(best - low, 1e-12)
+    # Forecasts with few examples have heavy tails, which would leave no points for the front.
+    places = np.minimum((ends - low) / size, 2.0)
+    high = np.maximum(places.max(0), 1.0)
+    points = spread_points(_NUM_POINTS, known.shape[1]) * high
+    is_free = ~_covers((known - low) / size, points).any(0)
+    covered = max(1.0 - float(is_free.mean()), 1.0 / _NUM_POINTS)
+    return _covers(places, points[is_free]).sum(1) / _NUM_POINTS / covered
+
+
+def _covers(places: np.ndarray, points: np.ndarray) -> np.ndarray:
+    """Return which places are at least as good as which points in every objective, shape [places, points]."""
+    return np.all(places[:, None, :] >= points[None, :, :], axis=-1)
+
+
+def is_on_front(values: np.ndarray) -> np.ndarray:
+    """Return which rows no other row beats, larger is better; shape [n] of [n, objectives]."""
+    at_least = _covers(values, values)
+    return np.logical_not(np.any(at_least & ~at_least.T, axis=0))
