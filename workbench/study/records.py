@@ -80,7 +80,7 @@ class TrialRecord:
             return report.returned
         return report.epoch >= self.num_epochs
 
-    def shown(self, metrics: Sequence[str], value: float) -> list[float]:
+    def seen(self, metrics: Sequence[str], value: float) -> list[float]:
         """Return what a report shows of each objective, for the pruner.
 
         Args:

@@ -269,8 +269,7 @@ class Study:
             return record.prune
         record.reports[rung] = value
         if record.proposal.repeat == 0 and not self._repeats_test:
-            shown = record.shown(self._metrics, value)
-            stop = self._learner.judge(record.proposal.configuration, rung, shown)
+            stop = self._learner.judge(record.proposal.configuration, rung, record.seen(self._metrics, value))
             may_stop = rung >= self.experiment.early_stop.grace and not record.is_over_with(event)
             record.prune = record.prune or (stop and may_stop)
         return record.prune
