@@ -20,7 +20,7 @@ _MAX_CURVES = 100
 _NUM_DRAWS = 128
 _NUM_POINTS = 2048
 # What a trial must add to be worth its training, as a share of the front's hypervolume.
-_LEAST_GAIN = 0.01
+_MIN_GAIN = 0.01
 
 
 class FrontPruner(BasePruner):
@@ -51,7 +51,7 @@ class FrontPruner(BasePruner):
             return False
         ended = np.array([other.values for other in complete]) * [each.sign for each in self._readings]
         ends = self._draw_ends(trial, others, end, ended)
-        return ends is not None and float((gains(ends, ended) > _LEAST_GAIN).mean()) < self._chance
+        return ends is not None and float((gains(ends, ended) > _MIN_GAIN).mean()) < self._chance
 
     def _draw_ends(
         self, trial: FrozenTrial, others: Sequence[FrozenTrial], end: float, ended: np.ndarray
