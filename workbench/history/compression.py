@@ -68,7 +68,8 @@ def describe_way(params: Mapping[str, Any]) -> str:
         parts.append(f"{params['epochs']} epochs of fine-tuning")
     if params.get("quantiser", "none") != "none":
         calibration = f" ({params['calibration']})" if "calibration" in params else ""
-        parts.append(f"{params['quantiser']} int8{calibration}")
+        aware = f"{params['qat_epochs']} epochs with rounding, static" if params["quantiser"] == "qat" else ""
+        parts.append(f"{aware or params['quantiser']} int8{calibration}")
     return ", ".join(parts) or "no compression"
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from workbench.data.splits import ArraySplit
-from workbench.deploy.compression.fine_tuning import fine_tune
+from workbench.deploy.compression.fine_tuning import Teacher, fine_tune
 from workbench.deploy.compression.latency import compare, summarise
 from workbench.deploy.compression.quantisers import CALIBRATIONS, quantise
 from workbench.deploy.compression.trained_base import Base
@@ -119,8 +119,9 @@ def test_fine_tuning_regains_what_was_lost(distillation: float) -> None:
         losses.append(loss)
         return False
 
+    split = ArraySplit(inputs, targets)
     stopped = fine_tune(
-        student, teacher, Source(ArraySplit(inputs, targets), torch.device("cpu")),
+        student, Teacher(teacher, split), Source(split, torch.device("cpu")),
         nn.functional.cross_entropy, epochs=12, lr=0.05, distillation=distillation, batch=32, seed=0,
         classes=True, report=report,
     )  # fmt: skip
@@ -133,10 +134,61 @@ def test_fine_tuning_regains_what_was_lost(distillation: float) -> None:
 def test_fine_tuning_ends_when_it_is_stopped() -> None:
     epochs: list[int] = []
     split = ArraySplit(np.zeros((8, 2), np.float32), np.zeros(8, np.int64))
-    model = nn.Linear(2, 2)
+    model, source = nn.Linear(2, 2), Source(split, torch.device("cpu"))
     assert fine_tune(
-        model, model, Source(split, torch.device("cpu")), nn.functional.cross_entropy, epochs=5, lr=0.1,
-        distillation=0.0, batch=4, seed=0, classes=True,
+        model, Teacher(model, split), source, nn.functional.cross_entropy, epochs=5, lr=0.1, distillation=0.0,
+        batch=4, seed=0, classes=True,
         report=lambda epoch, _loss: bool(epochs.append(epoch)) or epoch == 2,
     )  # fmt: skip
     assert epochs == [1, 2]
+
+
+def test_a_teacher_answers_once_for_samples_that_stay_the_same() -> None:
+    asked: list[int] = []
+
+    class Counting(nn.Module):
+        def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+            asked.append(len(inputs))
+            return inputs * 2
+
+    inputs = np.arange(6, dtype=np.float32).reshape(6, 1)
+    split = ArraySplit(inputs, np.zeros(6, np.int64))
+    teacher = Teacher(Counting(), split)
+    for order in ([0, 1, 2], [5, 4, 3], [3, 1], [5, 0]):
+        indices = np.array(order)
+        found = teacher.outputs(indices, torch.from_numpy(inputs[indices]))
+        assert found[:, 0].tolist() == [2.0 * number for number in order]
+    assert asked == [3, 3]
+
+
+def test_a_teacher_of_samples_that_change_answers_each_time() -> None:
+    class Drawn:
+        def __len__(self) -> int:
+            return 4
+
+        def batch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+            raise NotImplementedError
+
+    teacher = Teacher(nn.Identity(), Drawn())
+    for value in (1.0, 2.0):
+        assert teacher.outputs(np.arange(2), torch.full((2, 1), value)).tolist() == [[value], [value]]
+
+
+def test_the_best_of_the_later_epochs_is_kept() -> None:
+    split = ArraySplit(np.ones((8, 2), np.float32), np.ones(8, np.int64))
+    model = nn.Linear(2, 2)
+    qualities, weights = iter([0.5, 0.7, 0.7, 0.1]), []
+
+    def quality() -> float:
+        assert not model.training
+        weights.append(model.weight.detach().clone())
+        return next(qualities)
+
+    fine_tune(
+        model, Teacher(model, split), Source(split, torch.device("cpu")), nn.functional.cross_entropy,
+        epochs=8, lr=0.1, distillation=0.0, batch=4, seed=0, classes=True, quality=quality,
+        report=lambda _epoch, _loss: False,
+    )  # fmt: skip
+    assert len(weights) == 4  # of eight epochs
+    assert torch.equal(model.weight, weights[2])
+    assert not torch.equal(model.weight, weights[3])

@@ -6,6 +6,7 @@ Runtime and the file that would be deployed, not from torch.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 import tempfile
@@ -21,11 +22,12 @@ from torch import nn
 from workbench.data import Datasets
 from workbench.deploy.card import MODEL
 from workbench.deploy.compression import latency
-from workbench.deploy.compression.fine_tuning import fine_tune
+from workbench.deploy.compression.fine_tuning import Teacher, fine_tune
 from workbench.deploy.compression.low_rank import factorise
 from workbench.deploy.compression.pruning import prune
+from workbench.deploy.compression.quantisation_aware import rounding
 from workbench.deploy.compression.quantisers import quantise
-from workbench.deploy.compression.trained_base import Base, example_of, measure
+from workbench.deploy.compression.trained_base import Base, example_of, measure, quality_of
 from workbench.deploy.onnx_export import write_onnx
 from workbench.deploy.predictor import open_session
 from workbench.training.assembly import loss_of
@@ -40,9 +42,11 @@ _BY_TORCH = ("pruning", "rank", "epochs", "lr", "distillation")
 _UNCHANGED = {"pruning": 0.0, "rank": 1.0, "epochs": 0}
 _NUM_MADE = 8
 
-_last_made: dict[str, bytes] = {}
-"""What was pruned and fine-tuned lately, as several quantisers are tried on it."""
-_last_built: tuple[str, nn.Module, Datasets] | None = None
+_DISTILLATION = 0.9
+
+_last_made: dict[str, tuple[nn.Module, bytes]] = {}
+"""What was pruned and fine-tuned lately, and as ONNX, as several quantisers are tried on it."""
+_last_built: tuple[str, nn.Module, Datasets, Teacher] | None = None
 
 
 @dataclass(frozen=True)
@@ -76,12 +80,12 @@ class Compression:
             The measured values by name; None if the trial was stopped.
         """
         base = self.base
-        model, datasets = _build(base)
+        model, datasets, teacher = _build(base)
         path = folder / MODEL
         with tempfile.TemporaryDirectory() as temporary:
             exported, original = Path(temporary, "float.onnx"), Path(temporary, "base.onnx")
             original.write_bytes(base.onnx)
-            content = self._smaller(model, datasets, config, report)
+            content = self._smaller(model, datasets, teacher, config, report)
             if content is None:
                 return None
             exported.write_bytes(content)
@@ -102,38 +106,45 @@ class Compression:
         return measured
 
     def _smaller(
-        self, model: nn.Module, datasets: Datasets, config: Mapping[str, Any], report: Callable[..., bool]
-    ) -> bytes | None:
+        self, model: nn.Module, datasets: Datasets, teacher: Teacher, config: Mapping[str, Any],
+        report: Callable[..., bool],
+    ) -> bytes | None:  # fmt: skip
         """Return the model that torch makes smaller and trains, as ONNX; None if the trial was stopped."""
         way = {**_UNCHANGED, **{name: config[name] for name in _BY_TORCH if name in config}}
-        if way == _UNCHANGED:
+        is_aware = config.get("quantiser") == "qat"
+        if way == _UNCHANGED and not is_aware:
             return self.base.onnx
         key = f"{self.base.sha256} {self.seed} {sorted(way.items())}"
         if key not in _last_made:
             smaller = factorise(prune(model, way["pruning"], example_of(datasets.train)), way["rank"])
-            if way["epochs"] and self._fine_tune(smaller, model, datasets, way, report):
+            if way["epochs"] and self._fine_tune(smaller, datasets, teacher, way, report):
                 return None
-            with tempfile.TemporaryDirectory() as folder:
-                path = Path(folder, MODEL)
-                write_onnx(smaller, example_of(datasets.train), path)
-                while len(_last_made) >= _NUM_MADE:
-                    _last_made.pop(next(iter(_last_made)))
-                _last_made[key] = path.read_bytes()
-        return _last_made[key]
+            while len(_last_made) >= _NUM_MADE:
+                _last_made.pop(next(iter(_last_made)))
+            _last_made[key] = smaller, _as_onnx(smaller, datasets)
+        smaller, content = _last_made[key]
+        if not is_aware:
+            return content
+        aware = copy.deepcopy(smaller)
+        how = {"epochs": config["qat_epochs"], "lr": config["qat_lr"], "distillation": _DISTILLATION}
+        with rounding(aware):
+            is_stopped = self._fine_tune(aware, datasets, teacher, how, report, after=way["epochs"])
+        return None if is_stopped else _as_onnx(aware, datasets)
 
     def _fine_tune(
-        self, smaller: nn.Module, model: nn.Module, datasets: Datasets, way: Mapping[str, Any],
-        report: Callable[..., bool],
+        self, smaller: nn.Module, datasets: Datasets, teacher: Teacher, way: Mapping[str, Any],
+        report: Callable[..., bool], *, after: int = 0,
     ) -> bool:  # fmt: skip
         # By its own seed and not that of the trial: two quantisers are compared on the same weights.
         torch.manual_seed(self.seed)
         batch = _SMALL_BATCH if len(datasets.train) <= FEW_SAMPLES else _BATCH
         return fine_tune(
-            smaller, model, Source(datasets.train, torch.device("cpu")),
+            smaller, teacher, Source(datasets.train, torch.device("cpu")),
             loss_of(self.base.experiment, datasets), epochs=way["epochs"], lr=way["lr"],
             distillation=way["distillation"], batch=batch, seed=self.seed,
             classes=datasets.task in ("classification", "language_model"),
-            report=lambda epoch, loss: report(step=epoch, fine_tuning_loss=loss),
+            report=lambda epoch, loss: report(step=after + epoch, fine_tuning_loss=loss),
+            quality=lambda: quality_of(smaller, self.base, datasets),
         )  # fmt: skip
 
     def _compare(self, path: Path, original: Path, datasets: Datasets) -> latency.Comparison:
@@ -159,13 +170,21 @@ class Compression:
         (folder / MEASURED).write_text(json.dumps(document, indent=2) + "\n", encoding="utf-8")
 
 
-def _build(base: Base) -> tuple[nn.Module, Datasets]:
-    """Return the model of a base and its data; the trials of a run that share a warm worker share them."""
+def _build(base: Base) -> tuple[nn.Module, Datasets, Teacher]:
+    """Return the model of a base, its data and outputs; trials of a run on a warm worker share them."""
     global _last_built
     if _last_built is None or _last_built[0] != base.sha256:
         _last_built = None
-        _last_built = (base.sha256, *base.build())
-    return _last_built[1], _last_built[2]
+        model, datasets = base.build()
+        _last_built = (base.sha256, model, datasets, Teacher(model, datasets.train))
+    return _last_built[1:]
+
+
+def _as_onnx(model: nn.Module, datasets: Datasets) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, MODEL)
+        write_onnx(model, example_of(datasets.train), path)
+        return path.read_bytes()
 
 
 def _samples(datasets: Datasets, number: int, seed: int) -> np.ndarray | None:

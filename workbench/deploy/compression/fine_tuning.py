@@ -2,31 +2,71 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from workbench.data.splits import ArraySplit, Split
 from workbench.training.source import Source
 
 _TEMPERATURE = 2.0
 _WEIGHT_DECAY = 1e-4
 _WARM_UP = 0.1
+_MAX_KEPT_NUMBERS = 2**24
+
+
+class Teacher:
+    """The outputs of the whole model, computed once for each sample where samples stay the same."""
+
+    def __init__(self, model: nn.Module, split: Split) -> None:
+        """Hold a model.
+
+        Args:
+            model: The whole model.
+            split: The training samples.
+        """
+        self._model = model.eval()
+        self._num_samples = len(split)
+        self._is_kept = isinstance(split, ArraySplit)
+        self._outputs: Tensor | None = None
+        self._is_known = torch.zeros(len(split), dtype=torch.bool)
+
+    def outputs(self, indices: np.ndarray, inputs: Tensor) -> Tensor:
+        """Return the outputs for samples.
+
+        Args:
+            indices: Their numbers.
+            inputs: Their inputs.
+        """
+        places = torch.from_numpy(indices)
+        if self._outputs is None or not bool(self._is_known[places].all()):
+            with torch.no_grad():
+                found = self._model(inputs)
+            if not self._is_kept or found[0].numel() * self._num_samples > _MAX_KEPT_NUMBERS:
+                return found
+            if self._outputs is None:
+                self._outputs = torch.empty(self._num_samples, *found.shape[1:])
+            self._outputs[places] = found
+            self._is_known[places] = True
+        return self._outputs[places]
 
 
 def fine_tune(
-    model: nn.Module, teacher: nn.Module, source: Source, loss: Callable[[Any, Any], Tensor], *, epochs: int,
+    model: nn.Module, teacher: Teacher, source: Source, loss: Callable[[Any, Any], Tensor], *, epochs: int,
     lr: float, distillation: float, batch: int, classes: bool, seed: int,
-    report: Callable[[int, float], bool],
+    report: Callable[[int, float], bool], quality: Callable[[], float] | None = None,
 ) -> bool:  # fmt: skip
-    """Train a model with AdamW and a rate that falls to zero.
+    """Train a model with AdamW and a rate that falls to zero, and keep the best of the later epochs.
 
     Args:
         model: The model; it is changed.
-        teacher: The whole model, whose outputs are learned, too.
+        teacher: The outputs of the whole model, which are learned, too.
         source: The training samples.
         loss: A function of (outputs, targets).
         epochs: How often all samples are seen.
@@ -36,6 +76,7 @@ def fine_tune(
         classes: Whether outputs are scores of classes.
         seed: Seed of the order of the samples.
         report: Receives the epoch and its mean loss; returns whether to stop.
+        quality: Returns how good the model is, in evaluation mode; None keeps the last epoch.
 
     Returns:
         Whether it was stopped.
@@ -43,8 +84,8 @@ def fine_tune(
     steps = math.ceil(len(source) / batch) * epochs
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr, weight_decay=_WEIGHT_DECAY)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _factor(step, steps))
-    teacher.eval()
     stops = False
+    best, kept = -math.inf, None
     for epoch in range(epochs):
         model.train()
         total = count = 0.0
@@ -53,8 +94,7 @@ def fine_tune(
             outputs = model(inputs)
             value = loss(outputs, targets)
             if distillation > 0:
-                with torch.no_grad():
-                    wanted = teacher(inputs)
+                wanted = teacher.outputs(indices, inputs)
                 value = (1 - distillation) * value + distillation * _distance(outputs, wanted, classes)
             optimizer.zero_grad(set_to_none=True)
             value.backward()
@@ -64,6 +104,13 @@ def fine_tune(
         if report(epoch + 1, total / count):
             stops = True
             break
+        if quality is not None and epoch >= epochs // 2:
+            model.eval()
+            found = quality()
+            if found >= best:  # of equal ones the one that was trained for longest
+                best, kept = found, copy.deepcopy(model.state_dict())
+    if kept is not None:
+        model.load_state_dict(kept)
     model.eval()
     return stops
 

@@ -1,8 +1,9 @@
 """Quantisation of an ONNX file to 8-bit integers, as ONNX Runtime does it: dynamic, or static by calibration.
 
 Dynamic: weights are integers, and the range of the inputs of each layer is found in every call. Static: the
-ranges of all values were found beforehand, on samples that the caller chooses. Which is faster depends on the
-model and the processor, so it has to be measured.
+ranges of all values were found beforehand, on samples that the caller chooses. qat: as static, of a model
+that was trained with rounding by `quantisation_aware`. Which is faster depends on model and processor, so it
+has to be measured.
 """
 
 from __future__ import annotations
@@ -19,9 +20,9 @@ import numpy as np
 from workbench.deploy.packages import needs
 from workbench.errors import RunError
 
-Quantiser = Literal["none", "dynamic", "static"]
+Quantiser = Literal["none", "dynamic", "static", "qat"]
 Calibration = Literal["minmax", "entropy", "percentile"]
-QUANTISERS: tuple[Quantiser, ...] = ("none", "dynamic", "static")
+QUANTISERS: tuple[Quantiser, ...] = ("none", "dynamic", "static", "qat")
 CALIBRATIONS: tuple[Calibration, ...] = ("minmax", "entropy", "percentile")
 _AT_ONCE = 32
 
@@ -35,7 +36,7 @@ def quantise(
     Args:
         source: The model with 32-bit floats; it has one input.
         target: The file to write.
-        quantiser: none copies the model.
+        quantiser: none copies the model; qat is here what static is.
         calibration: How a static range follows from the values that were seen.
         samples: Inputs by which the ranges are found, for a static one: of the training data only.
 

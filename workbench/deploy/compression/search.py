@@ -7,10 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from pydantic import JsonValue
+from torch import nn
 
 from workbench.deploy.compression.compression import FEW_SAMPLES, Compression
 from workbench.deploy.compression.low_rank import can_factorise
 from workbench.deploy.compression.pruning import why_not_pruned
+from workbench.deploy.compression.quantisation_aware import why_not_aware
 from workbench.deploy.compression.quantisers import CALIBRATIONS, QUANTISERS
 from workbench.deploy.compression.trained_base import Base
 from workbench.errors import ArgumentError, ExperimentError
@@ -25,7 +27,8 @@ LIMITS = {"latency": "latency_s", "drop": "drop", "size": "size_bytes"}
 DEFAULT_DROP = 0.005
 _FASTER = {"metric": "latency_ratio_high", "at_most": 0.97}  # two equal files may differ by the rest
 _PERCENT = re.compile(r"\s*([0-9.]+)\s*%\s*")
-_EPOCHS = (0, 2, 5, 10)
+_EPOCHS = (0, 5, 10, 20)
+_QAT_EPOCHS = (2, 5, 10)
 _RANKS = (1.0, 0.5, 0.25)
 _TUNED = {"lr": 1e-3, "distillation": 0.9}
 
@@ -57,11 +60,18 @@ def experiment_for(
     """
     model, datasets = base.build()
     notes: list[JsonValue] = []
+    not_aware = why_not_aware(model)
+    calibrated = ["static"] if not_aware else ["static", "qat"]
     search: dict[str, Any] = {
-        "quantiser": {"choices": list(QUANTISERS)},
-        "calibration": {"choices": list(CALIBRATIONS), "when": {"quantiser": "static"}},
-        "calibration_samples": {"choices": [64, 256, 512], "when": {"quantiser": "static"}},
+        "quantiser": {"choices": [each for each in QUANTISERS if each != "qat" or not not_aware]},
+        "calibration": {"choices": list(CALIBRATIONS), "when": {"quantiser": calibrated}},
+        "calibration_samples": {"choices": [64, 256, 512], "when": {"quantiser": calibrated}},
     }
+    if not_aware:
+        notes.append(f"quantisation-aware training is not searched: {not_aware}")
+    else:
+        search["qat_epochs"] = {"choices": list(_QAT_EPOCHS), "when": {"quantiser": "qat"}}
+        search["qat_lr"] = {"low": 1e-5, "high": 3e-3, "log": True, "when": {"quantiser": "qat"}}
     if (reason := why_not_pruned(model)) is None:
         search["pruning"] = {"low": 0.0, "high": 0.75, "step": 0.125}
     else:
@@ -98,23 +108,41 @@ def experiment_for(
         resources={"concurrency": 1},  # trials beside each other would disturb what is timed
         seed=seed,
     )  # fmt: skip
-    return experiment, first_configurations(experiment, num_samples=len(datasets.train))
+    has_convolutions = any(isinstance(module, nn.Conv1d | nn.Conv2d) for module in model.modules())
+    return experiment, first_configurations(
+        experiment, num_samples=len(datasets.train), has_convolutions=has_convolutions
+    )
 
 
-def first_configurations(experiment: Experiment, *, num_samples: int) -> list[dict[str, Any]]:
+def first_configurations(
+    experiment: Experiment, *, num_samples: int, has_convolutions: bool
+) -> list[dict[str, Any]]:
     """Return what is tried before anything is proposed: nothing, the quantisers, and fewer channels.
 
     Args:
         experiment: As `experiment_for` returns it.
         num_samples: Number of training samples; where they are few, they are trained with more often.
+        has_convolutions: Whether the model has convolutions, which dynamic integers make slower.
     """
-    tuned = {**_TUNED, "epochs": 10 if num_samples <= FEW_SAMPLES else 5}
-    static = {"quantiser": "static", "calibration": "minmax", "calibration_samples": 256}
-    quantisers = [{"quantiser": "none"}, {"quantiser": "dynamic"}, static]
-    found = [{**each, "pruning": 0.0, "rank": 1.0, "epochs": 0} for each in quantisers]
+    tuned = {**_TUNED, "epochs": 20 if num_samples <= FEW_SAMPLES else 10}
+    calibrated = {"calibration": "minmax", "calibration_samples": 256}
+    none, dynamic = {"quantiser": "none"}, {"quantiser": "dynamic"}
+    static: dict[str, Any] = {"quantiser": "static", **calibrated}
+    qat: dict[str, Any] = {"quantiser": "qat", **calibrated, "qat_epochs": 5, "qat_lr": 3e-4}
+    found: list[dict[str, Any]] = [
+        {**each, "pruning": 0.0, "rank": 1.0, "epochs": 0} for each in (none, dynamic, static)
+    ]
     if "pruning" in experiment.search.root:
-        found += [{**each, "pruning": 0.5, "rank": 1.0, **tuned} for each in quantisers]
-        found.append({"quantiser": "none", "pruning": 0.75, "rank": 1.0, **tuned})
+        integers = qat if has_convolutions else dynamic
+        found += [
+            {**each, "pruning": share, "rank": 1.0, **tuned}
+            for share, each in (
+                (0.5, none), (0.5, integers), (0.625, none), (0.375, integers), (0.625, integers),
+                (0.75, none),
+            )
+        ]  # fmt: skip
+    elif "qat_lr" in experiment.search.root:
+        found.append({**qat, "pruning": 0.0, "rank": 1.0, "epochs": 0})
     return [{key: value for key, value in each.items() if key in experiment.search.root} for each in found]
 
 

@@ -155,7 +155,38 @@ def measure(path: Path, experiment: Experiment, datasets: Datasets, *, part: str
     return {f"{part}_{name}": value for name, value in found.items()}
 
 
+def quality_of(model: nn.Module, base: Base, datasets: Datasets) -> float:
+    """Return what a model of torch measures on validation by the metric of its base; more is better.
+
+    Args:
+        model: The model, in evaluation mode.
+        base: What it was made from.
+        datasets: The data.
+    """
+    name = base.metric.removeprefix(_PREFIX)
+    metrics = metrics_of(base.experiment.replace(objectives=_LOSS, constraints=()), datasets)
+    cpu = torch.device("cpu")
+    worker = Worker(0, 1, cpu, Group(0, 1, cpu, None))
+    source = Source(datasets.validation, cpu)
+    value = evaluate(_Module(model), source, {name: metrics[name]}, batch=AT_ONCE, worker=worker)[name]
+    return value if base.goal == "maximize" else -value
+
+
 _LOSS = [{"metric": "val_loss", "goal": "minimize"}]
+
+
+class _Module(Predictor):
+    """A model of torch that answers without learning."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self._model = model
+
+    def predict(self, inputs: Tensor) -> Tensor:
+        with torch.no_grad():
+            return self._model(inputs)
+
+    def train(self, mode: bool) -> None:
+        pass
 
 
 class _Exported(Predictor):
