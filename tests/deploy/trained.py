@@ -53,7 +53,7 @@ def trained(model: str, data: Datasets, **values: Any) -> nn.Module:
     if not isinstance(configuration, FittedConfiguration):
         return build_model(
             model, values, input_shape=data.input_shape, num_outputs=data.num_outputs,
-            vocabulary_size=data.vocabulary_size,
+            vocabulary_size=data.vocabulary_size, target_shape=data.target_shape,
         ).eval()  # fmt: skip
     inputs, targets = data.train.batch(np.arange(len(data.train)))
     num_classes = data.num_outputs if data.task == "classification" else None

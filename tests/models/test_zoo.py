@@ -33,6 +33,20 @@ CASES: list[tuple[str, dict[str, Any], tuple[int, ...], int, int | None, tuple[i
 ]
 
 
+# model, configuration, shape of a sample, outputs, vocabulary, shape of targets, that of two samples' outputs
+SHAPED: list[
+    tuple[str, dict[str, Any], tuple[int, ...], int, int | None, tuple[int, ...], tuple[int, ...]]
+] = [
+    ("forecaster", {}, (12, 3), 8, None, (4, 2), (2, 8)),
+    ("forecaster", {"num_layers": 0}, (5, 1), 1, None, (1, 1), (2, 1)),
+    ("mlp", {}, (12, 3), 8, None, (4, 2), (2, 8)),
+    ("text_encoder", {"width": 16, "num_layers": 2}, (7,), 3, 11, (), (2, 3)),
+    ("text_encoder", {"width": 12, "num_heads": 3, "dropout": 0.1}, (7,), 3, 11, (7,), (2, 7, 3)),
+    ("unet", {"width": 4}, (1, 8, 8), 3, None, (8, 8), (2, 8, 8, 3)),
+    ("unet", {"width": 3, "num_halvings": 3, "dropout": 0.1}, (3, 13, 22), 2, None, (13, 22), (2, 13, 22, 2)),
+]
+
+
 def batch(input_shape: tuple[int, ...], vocabulary_size: int | None) -> torch.Tensor:
     generator = torch.Generator().manual_seed(0)
     if vocabulary_size is None:
@@ -54,6 +68,49 @@ def test_outputs_have_the_right_shape_and_every_parameter_a_gradient(case):
     for name, parameter in built.named_parameters():
         assert parameter.grad is not None, name
         assert torch.isfinite(parameter.grad).all(), name
+
+
+@pytest.mark.parametrize("case", SHAPED, ids=lambda case: f"{case[0]}-{case[5]}")
+def test_outputs_have_the_shape_of_the_targets(case):
+    model, configuration, shape, outputs, size, targets, expected = case
+    built = build_model(
+        model,
+        configuration,
+        input_shape=shape,
+        num_outputs=outputs,
+        vocabulary_size=size,
+        target_shape=targets,
+    )
+    predicted = built(batch(shape, size))
+    assert predicted.shape == expected
+    predicted.square().sum().backward()
+    assert all(parameter.grad is not None for parameter in built.parameters())
+
+
+@pytest.mark.parametrize("model", ["convnet", "unet"])
+def test_a_model_that_answers_in_another_shape_than_the_targets_is_refused(model):
+    targets = (4, 4) if model == "unet" else (8, 8)
+    with pytest.raises(ExperimentError, match=r"answers (once for a sample|for each pixel)"):
+        build_model(model, {}, input_shape=(1, 8, 8), num_outputs=3, target_shape=targets)
+
+
+def test_a_forecast_follows_a_series_that_has_moved():
+    torch.manual_seed(0)
+    built = build_model(
+        "forecaster", {"num_layers": 0}, input_shape=(6, 1), num_outputs=2, target_shape=(2, 1)
+    ).eval()
+    window = torch.randn(1, 6, 1)
+    torch.testing.assert_close(built(window + 5.0), built(window) + 5.0)
+
+
+def test_padding_changes_no_answer_of_a_text():
+    torch.manual_seed(0)
+    built = build_model(
+        "text_encoder", {"width": 16}, input_shape=(8,), num_outputs=3, vocabulary_size=11
+    ).eval()
+    text = torch.tensor([[4, 9, 2, 0, 0, 0, 0, 0]])
+    torch.testing.assert_close(built(text), built(text[:, :3]))
+    assert not torch.allclose(built(text), built(torch.tensor([[4, 9, 2, 5, 0, 0, 0, 0]])))
 
 
 @pytest.mark.parametrize("name", MODELS.names())

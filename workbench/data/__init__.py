@@ -27,6 +27,10 @@ DATASETS = Registry(
         "text": "workbench.data.text:TextOptions",
         "images": "workbench.data.images:ImagesOptions",
         "table": "workbench.data.tables:TableOptions",
+        "series": "workbench.data.series:SeriesOptions",
+        "labelled_text": "workbench.data.labelled_text:LabelledTextOptions",
+        "tagged_text": "workbench.data.tagged_text:TaggedTextOptions",
+        "masks": "workbench.data.masks:MasksOptions",
     },
     group="workbench.datasets",
 )

@@ -182,6 +182,9 @@ def _samples(datasets: Datasets, inputs: Any, targets: Any) -> list[dict[str, An
 
 
 def _text(datasets: Datasets, tokens: np.ndarray) -> dict[str, Any]:
+    if datasets.token_names:
+        words = [datasets.token_names[int(token)] for token in tokens if token]
+        return {"kind": "text", "text": " ".join(words)[:MAX_CHARACTERS]}
     is_named = datasets.task == "language_model" and len(datasets.class_names) == datasets.vocabulary_size
     words = [datasets.class_names[int(token)] if is_named else f"{int(token)} " for token in tokens]
     return {"kind": "text", "text": "".join(words)[:MAX_CHARACTERS]}
@@ -197,6 +200,12 @@ def _target(datasets: Datasets, target: np.ndarray) -> str:
         return f"next: {_text(datasets, target.reshape(-1)[-1:])['text']!r}"
     if datasets.task == "classification" and target.ndim == 0 and datasets.class_names:
         return datasets.class_names[int(target)]
+    if datasets.task == "classification" and target.ndim == 1 and datasets.class_names:  # of each token
+        return " ".join(datasets.class_names[int(number)] for number in target if number >= 0)[
+            :MAX_CHARACTERS
+        ]
+    if datasets.task == "classification" and target.ndim == 2 and datasets.class_names:  # of each pixel
+        return ", ".join(datasets.class_names[int(number)] for number in np.unique(target[target >= 0]))
     return ", ".join(format_number(number) for number in target.reshape(-1)[:MAX_CELLS])
 
 

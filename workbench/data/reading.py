@@ -13,6 +13,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from workbench.data.columns import Column
+    from workbench.data.tokens import TokenKind
 
 MAX_SAMPLES = 5_000
 """How many train samples a reading has at most: what is known of their distribution comes from these."""
@@ -26,23 +27,29 @@ class Reading:
         samples: Some train samples as users have them, by the name of the input.
         indices: The numbers of these samples in the train split.
         columns: How each column of a table is encoded; empty where a sample is an array.
-        mean: Subtracted from an array.
-        scale: What an array is then divided by.
+        mean: Subtracted from an array; a number, or one for each place of its last dimensions.
+        scale: What an array is then divided by, likewise.
+        array_columns: The columns of a table of whose rows an array consists.
         vocabulary: The texts that token ids stand for.
+        tokens: How a text becomes token ids; None where users have these.
         target: The name of what is predicted.
-        target_mean: Added to a predicted number after scaling.
-        target_scale: Factor of a predicted number.
+        targets: The names of the numbers that are predicted, where there are several.
+        target_mean: Added to a predicted number after scaling; one, or one for each number.
+        target_scale: Factor of a predicted number, likewise.
     """
 
     samples: Mapping[str, Any] = field(repr=False)
     indices: np.ndarray = field(repr=False)
     columns: tuple[Column, ...] = field(default=(), repr=False)
-    mean: float = 0.0
-    scale: float = 1.0
+    mean: float | np.ndarray = 0.0
+    scale: float | np.ndarray = 1.0
+    array_columns: tuple[str, ...] = ()
     vocabulary: tuple[str, ...] = field(default=(), repr=False)
+    tokens: TokenKind | None = None
     target: str | None = None
-    target_mean: float = 0.0
-    target_scale: float = 1.0
+    targets: tuple[str, ...] = ()
+    target_mean: float | np.ndarray = 0.0
+    target_scale: float | np.ndarray = 1.0
 
 
 def some_of(num_samples: int) -> np.ndarray:

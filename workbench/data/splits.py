@@ -142,6 +142,9 @@ class Datasets:
         num_outputs: Classes, regression targets, or the vocabulary size for a language model.
         vocabulary_size: Number of token ids, where inputs are token ids.
         class_names: Names of the classes, or of the tokens, by number, where they have names.
+        target_shape: Shape of one sample's targets where it has several: (height, width) or (context,) where
+            each pixel or token has a class, (horizon, series) of a forecast, whose targets are flat.
+        token_names: The texts that token ids stand for, where classes have other names.
     """
 
     name: str
@@ -153,6 +156,8 @@ class Datasets:
     test: Split | None = None
     vocabulary_size: int | None = None
     class_names: tuple[str, ...] = field(default=(), repr=False)
+    target_shape: tuple[int, ...] = ()
+    token_names: tuple[str, ...] = field(default=(), repr=False)
 
 
 def split_indices(

@@ -15,6 +15,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, JsonValue, ValidationError
 
+from workbench.data.tokens import TokenKind
 from workbench.errors import RunError
 
 CARD = "card.json"
@@ -42,6 +43,9 @@ class Input(_Part):
         categories: The known values of a category, the most frequent first.
         date_format: How dates are written as text: ISO8601, or a format of `strptime`.
         has_missing: Whether values were missing in the training data.
+        columns: The columns of a table of whose successive rows an array consists.
+        tokens: How a text becomes the numbers of an array, by `workbench.data.tokens`; the number of a token
+            is its place in `categories`.
         example: A value from the training data.
     """
 
@@ -52,6 +56,8 @@ class Input(_Part):
     categories: tuple[str, ...] = ()
     date_format: str | None = None
     has_missing: bool = False
+    columns: tuple[str, ...] = ()
+    tokens: TokenKind | None = None
     example: JsonValue = None
 
     def takes(self, shape: tuple[int, ...]) -> bool:

@@ -198,12 +198,14 @@ def output_of(task: str, shape: tuple[int, ...], classes: Sequence[str], reading
         classes: The names of the classes.
         reading: How the data is encoded.
     """
-    if task == "classification" and len(shape) == 1 and shape[0] >= 2:
-        names = tuple(classes) if len(classes) == shape[0] else tuple(map(str, range(shape[0])))
+    if task == "classification" and shape and shape[-1] >= 2:
+        names = tuple(classes) if len(classes) == shape[-1] else tuple(map(str, range(shape[-1])))
         target = (reading.target,) if reading is not None and reading.target else ()
         return Output(name="probabilities", kind="classes", shape=shape, classes=names, targets=target)
     if task == "regression":
         target = (reading.target,) if reading is not None and reading.target else ()
+        if reading is not None and reading.targets:
+            target = reading.targets
         return Output(name="values", kind="values", shape=() if shape == (1,) else shape, targets=target)
     return Output(name="outputs", kind="outputs", shape=shape)
 
@@ -213,9 +215,11 @@ def answers_of(outputs: torch.Tensor, member: Member, output: Output) -> np.ndar
     if output.kind == "classes":
         return outputs.softmax(dim=-1).numpy()
     if output.kind == "values":
-        return (
-            (outputs * member.target_scale + member.target_mean).reshape(len(outputs), *output.shape).numpy()
+        scale, mean = (
+            torch.from_numpy(np.asarray(each, np.float32))
+            for each in (member.target_scale, member.target_mean)
         )
+        return (outputs * scale + mean).reshape(len(outputs), *output.shape).numpy()
     return outputs.numpy()
 
 
@@ -268,12 +272,20 @@ def _inputs(samples: Mapping[str, Any], tensors: Any, reading: Reading | None) -
         )
     return tuple(
         Input(
-            name=name, kind="array", shape=values.shape[1:], example=example_in(values),
+            name=name, kind="array", shape=values.shape[1:], example=_example_of_array(values, reading),
             dtype="int64" if values.dtype.kind in "iub" else _FLOATS.get(values.dtype.name, "float32"),
             categories=() if reading is None else reading.vocabulary,
+            columns=() if reading is None else reading.array_columns,
+            tokens=None if reading is None else reading.tokens,
         )
         for name, values in samples.items()
     )  # fmt: skip
+
+
+def _example_of_array(values: np.ndarray, reading: Reading | None) -> Any:
+    if reading is None or reading.tokens is None:
+        return example_in(values)
+    return " ".join(reading.vocabulary[number] for number in values[0] if number)
 
 
 def _metric(name: str, value: float) -> Metric:

@@ -43,8 +43,8 @@ class Member:
         columns: How the columns of a table are encoded; empty where a sample is an array.
         mean: Subtracted from an array; a number, or one for each channel.
         scale: What an array is then divided by.
-        target_mean: Added to a predicted number after scaling.
-        target_scale: Factor of a predicted number.
+        target_mean: Added to a predicted number after scaling; one, or one for each number.
+        target_scale: Factor of a predicted number, likewise.
         image_shape: The shape of an image as users have it, (height, width) or (height, width, channels);
             None where samples have the shape that the model takes.
     """
@@ -53,8 +53,8 @@ class Member:
     columns: tuple[Column, ...] = ()
     mean: Any = 0.0
     scale: Any = 1.0
-    target_mean: float = 0.0
-    target_scale: float = 1.0
+    target_mean: Any = 0.0
+    target_scale: Any = 1.0
     image_shape: tuple[int, ...] | None = None
 
     @classmethod
@@ -191,9 +191,9 @@ def _answer(graph: Graph, found: str, member: Member, output: Output) -> str:
         return graph.add("Softmax", found, axis=-1)
     if output.kind == "outputs":
         return found
-    if member.target_scale != 1.0 or member.target_mean != 0.0:
-        value = graph.add("Mul", found, graph.constant(np.float32(member.target_scale)))
-        found = graph.add("Add", value, graph.constant(np.float32(member.target_mean)))
+    scale, mean = (np.asarray(each, np.float32) for each in (member.target_scale, member.target_mean))
+    if np.any(scale != 1.0) or np.any(mean):
+        found = graph.add("Add", graph.add("Mul", found, graph.constant(scale)), graph.constant(mean))
     if output.shape:
         return found
     return graph.add("Reshape", found, graph.constant(np.array([-1], dtype=np.int64)))

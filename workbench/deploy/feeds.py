@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from workbench.data.tokens import encode_texts, split_text
 from workbench.deploy.card import Card, Input
 from workbench.errors import DataError
 
@@ -72,7 +73,7 @@ def _feed(one: Input, values: Any) -> tuple[np.ndarray, list[str]]:
 
 def _array(one: Input, values: Any) -> np.ndarray:
     try:
-        found = np.asarray(values)
+        found = ids_of(one, list(values)) if has_texts(one, values) else np.asarray(values)
         if found.dtype.kind not in "biuf":
             raise ValueError(f"numbers are needed, and these are of type {found.dtype}")
         if one.dtype == "int64" and found.dtype.kind == "f" and not np.array_equal(found, np.round(found)):
@@ -92,6 +93,17 @@ def _array(one: Input, values: Any) -> np.ndarray:
             next_step="Replace them.",
         )
     return np.ascontiguousarray(found, dtype=one.dtype)
+
+
+def has_texts(one: Input, values: Any) -> bool:
+    """Return whether values are texts, for an input that takes these as numbers of tokens."""
+    return one.tokens is not None and len(values) > 0 and all(isinstance(value, str) for value in values)
+
+
+def ids_of(one: Input, texts: Sequence[str]) -> np.ndarray:
+    """Return texts as numbers of tokens: (texts, context)."""
+    assert one.tokens is not None
+    return encode_texts([split_text(text, one.tokens) for text in texts], one.categories, one.shape[0])
 
 
 def _texts(one: Input, values: Sequence[Any]) -> tuple[np.ndarray, list[str]]:

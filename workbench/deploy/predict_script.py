@@ -12,7 +12,7 @@ from workbench.deploy.feeds import MISSING_TEXTS
 _SCRIPT = '''\
 """Predict with model.onnx; needs numpy and onnxruntime only: python predict.py rows.csv (or rows.npy)."""
 
-import csv, datetime, json, pathlib, sys
+import csv, datetime, json, pathlib, re, sys
 
 import numpy as np
 import onnxruntime
@@ -39,9 +39,24 @@ def cell(column, text):
     return when.timestamp()
 
 
+def ids(column, text):
+    """Return the numbers of the tokens of a text, then those of padding."""
+    words = text.split() if column["tokens"] == "spaces" else re.findall(r"\\w+|[^\\w\\s]", text.lower())
+    known, size = {word: number for number, word in enumerate(column["categories"])}, column["shape"][0]
+    return ([known.get(word, 1) for word in words] + [0] * size)[:size]
+
+
 def read(path):
     """Return what the model takes: the columns of a table by name, or the samples of an array."""
     first = CARD["inputs"][0]
+    if first["tokens"] or first["columns"]:
+        with open(path, newline="", encoding="utf-8-sig") as file:
+            rows = list(csv.DictReader(file))
+        if first["tokens"]:
+            return {first["name"]: np.array([ids(first, row[first["name"]]) for row in rows])}
+        table = np.array([[float(row[name]) for name in first["columns"]] for row in rows], first["dtype"])
+        size = first["shape"][0]
+        return {first["name"]: np.stack([table[i : i + size] for i in range(len(table) - size + 1)])}
     if first["kind"] == "array":
         rows = np.load(path) if path.endswith(".npy") else np.loadtxt(path, delimiter=",", ndmin=2)
         return {first["name"]: rows.reshape(len(rows), *first["shape"]).astype(first["dtype"])}
@@ -61,7 +76,12 @@ if __name__ == "__main__":
     answers = session.run(None, read(sys.argv[1]))[0]
     classes = CARD["outputs"][0]["classes"]
     for answer in answers:
-        print(f"{classes[answer.argmax()]},{answer.max():.6f}" if classes else json.dumps(answer.tolist()))
+        if not classes:
+            print(json.dumps(answer.tolist()))
+        elif answer.ndim > 1:
+            print(json.dumps([classes[place] for place in answer.reshape(-1, len(classes)).argmax(-1)]))
+        else:
+            print(f"{classes[answer.argmax()]},{answer.max():.6f}")
 '''
 
 

@@ -24,7 +24,8 @@ class Answers:
     """What a model answers for some samples, the sample first.
 
     Attributes:
-        classes: The predicted class of each sample, by name; None where no classes are predicted.
+        classes: The predicted class of each sample, by name, or of each of its tokens or pixels; None where
+            no classes are predicted.
         probabilities: The probability of each class, in the order of the card; None likewise.
         values: Predicted numbers, or what the model returns; None where classes are predicted.
         notes: What the user should know about the samples, such as values that training never saw.
@@ -89,20 +90,26 @@ class Predictor:
             name: values[:, None] if values.ndim == 1 and self._shapes.get(name) == [1] else values
             for name, values in feeds.items()
         }
-        return self.answers_of(self._session.run(None, shaped)[0], notes)
+        return self.answers_of(self._session.run(None, shaped)[0], notes, feeds)
 
     def compute(self, feeds: Mapping[str, np.ndarray]) -> Answers:
         """Return the answers for values that were checked and converted to what the graph takes."""
-        return self.answers_of(self._session.run(None, feeds)[0])
+        return self.answers_of(self._session.run(None, feeds)[0], feeds=feeds)
 
-    def answers_of(self, found: np.ndarray, notes: list[str] | None = None) -> Answers:
-        """Return the outputs of the graph as answers."""
+    def answers_of(
+        self, found: np.ndarray, notes: list[str] | None = None, feeds: Mapping[str, np.ndarray] | None = None
+    ) -> Answers:
+        """Return the outputs of the graph as answers; places after the end of a text have the class ""."""
         output = self.card.outputs[0]
         given = tuple(notes or ())
         if output.kind != "classes":
             return Answers(values=found, notes=given)
         names = np.array(output.classes, dtype=object)
-        return Answers(names[found.argmax(axis=-1)], found, None, given)
+        classes = names[found.argmax(axis=-1)]
+        first = self.card.inputs[0]
+        if feeds is not None and first.tokens is not None and len(output.shape) == 2:
+            classes = np.where(feeds[first.name] == 0, "", classes)
+        return Answers(classes, found, None, given)
 
 
 def open_session(path: Path, *, threads: int | None = None) -> Any:

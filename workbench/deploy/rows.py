@@ -37,6 +37,8 @@ def columns_from(card: Card, samples: Any) -> Mapping[str, Any]:
         return _from_file(card, Path(samples))
     if hasattr(samples, "columns") and hasattr(samples, "to_numpy"):
         if _takes_array(card) and card.inputs[0].name not in samples.columns:
+            if set(card.inputs[0].columns) & set(samples.columns):
+                return _windows(card, {str(name): samples[name].to_numpy() for name in samples.columns})
             return {card.inputs[0].name: samples.to_numpy()}
         return {str(name): samples[name].to_numpy() for name in samples.columns}
     if isinstance(samples, Mapping):
@@ -63,11 +65,14 @@ def table_of(card: Card, answers: Answers) -> tuple[list[str], list[list[Any]]]:
     if answers.classes is not None and answers.probabilities is not None:
         header = ["prediction", *(f"probability of {name}" for name in card.outputs[0].classes)]
         pairs = zip(answers.classes.tolist(), answers.probabilities.tolist(), strict=True)
+        if answers.classes.ndim > 1:  # of each token or pixel
+            return ["prediction"], [[" ".join(filter(None, each.ravel()))] for each in answers.classes]
         return header, [[name, *shares] for name, shares in pairs]
     assert answers.values is not None
     values = answers.values.reshape(len(answers), -1)
     names = ["prediction"] if values.shape[1] == 1 else [f"output {n}" for n in range(values.shape[1])]
-    return names, values.tolist()
+    targets = card.outputs[0].targets
+    return list(targets) if len(targets) == values.shape[1] > 1 else names, values.tolist()
 
 
 def _takes_array(card: Card) -> bool:
@@ -87,7 +92,7 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
             return columns_from(card, read_table(path))
         if endings[-1] not in _SEPARATORS:
             raise DataError(f"{path.name} has an unknown ending", allowed=[*_SEPARATORS, *_PARQUET, ".npy"])
-        if _takes_array(card):
+        if _takes_array(card) and not _has_header(card, path):
             numbers = np.loadtxt(path, delimiter=_SEPARATORS[endings[-1]], ndmin=2)
             return {card.inputs[0].name: numbers}
         with path.open(newline="", encoding="utf-8-sig") as opened:
@@ -98,4 +103,32 @@ def _from_file(card: Card, path: Path) -> Mapping[str, Any]:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path} cannot be read: {error}", next_step="Open it in an editor.") from error
-    return {name: [row[name] for row in listed] for name in names}
+    columns = {name: [row[name] for row in listed] for name in names}
+    return _windows(card, columns) if _takes_array(card) and card.inputs[0].columns else columns
+
+
+def _has_header(card: Card, path: Path) -> bool:
+    """Return whether a file begins with the names of columns that the model's array or text is made of."""
+    with path.open(newline="", encoding="utf-8-sig") as opened:
+        first = next(csv.reader(opened, delimiter="\t" if ".tsv" in path.suffixes else ","), [])
+    one = card.inputs[0]
+    return one.name in first if one.tokens is not None else bool(set(one.columns) & set(first))
+
+
+def _windows(card: Card, columns: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return all windows of successive rows; the last one ends with the last row."""
+    one = card.inputs[0]
+    absent = [name for name in one.columns if name not in columns]
+    if absent:
+        raise DataError(f"there is no column {absent[0]!r}", allowed=list(one.columns))
+    try:
+        table = np.stack([np.asarray(columns[name], dtype=np.float64) for name in one.columns], axis=1)
+    except ValueError as error:
+        raise DataError(f"a column of the series is not numeric: {error}") from error
+    num_windows = len(table) - one.shape[0] + 1
+    if num_windows < 1:
+        raise DataError(
+            f"{len(table)} rows are too few for a forecast",
+            allowed=f"at least {one.shape[0]} successive rows",
+        )
+    return {one.name: np.stack([table[first : first + one.shape[0]] for first in range(num_windows)])}

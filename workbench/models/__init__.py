@@ -19,10 +19,13 @@ MODELS = Registry(
         "mlp": "workbench.models.configurations:MLPConfiguration",
         "convnet": "workbench.models.configurations:ConvNetConfiguration",
         "resnet": "workbench.models.configurations:ResNetConfiguration",
-        "lstm": "workbench.models.configurations:LSTMConfiguration",
-        "transformer": "workbench.models.configurations:TransformerConfiguration",
+        "lstm": "workbench.models.token_configurations:LSTMConfiguration",
+        "transformer": "workbench.models.token_configurations:TransformerConfiguration",
         "boosted_trees": "workbench.models.configurations:BoostedTreesConfiguration",
         "forest": "workbench.models.configurations:ForestConfiguration",
+        "forecaster": "workbench.models.application_configurations:ForecasterConfiguration",
+        "text_encoder": "workbench.models.token_configurations:TextEncoderConfiguration",
+        "unet": "workbench.models.application_configurations:UNetConfiguration",
         "one_of": "workbench.models.one_of:OneOfConfiguration",
     },
     group="workbench.models",
@@ -49,6 +52,8 @@ METRICS = Registry(
         "root_mean_squared_error": "workbench.models.metrics:ROOT_MEAN_SQUARED_ERROR",
         "mean_absolute_error": "workbench.models.metrics:MEAN_ABSOLUTE_ERROR",
         "perplexity": "workbench.models.metrics:PERPLEXITY",
+        "macro_f1": "workbench.models.metrics:MACRO_F1",
+        "mean_iou": "workbench.models.metrics:MEAN_IOU",
     },
     group="workbench.metrics",
 )
@@ -58,13 +63,15 @@ _TASKS: dict[str, tuple[Task, ...]] = {
     "accuracy": _CLASSES,
     "top5_accuracy": _CLASSES,
     "perplexity": _CLASSES,
+    "macro_f1": _CLASSES,
+    "mean_iou": _CLASSES,
     "cross_entropy": _CLASSES,
     "mean_squared_error": ("regression",),
     "root_mean_squared_error": ("regression",),
     "mean_absolute_error": ("regression",),
     "huber": ("regression",),
 }
-_MAXIMIZED = ("accuracy", "top5_accuracy")
+_MAXIMIZED = ("accuracy", "top5_accuracy", "macro_f1", "mean_iou")
 _DEFAULT_LOSSES: dict[Task, str] = {
     "classification": "cross_entropy",
     "regression": "mean_squared_error",

@@ -33,6 +33,7 @@ def build_model(
     input_shape: tuple[int, ...],
     num_outputs: int,
     vocabulary_size: int | None = None,
+    target_shape: tuple[int, ...] = (),
     field: str = "search",
 ) -> nn.Module:
     """Build the model of a trial.
@@ -44,6 +45,7 @@ def build_model(
         input_shape: Shape of one sample, without the batch.
         num_outputs: Classes, regression targets, or the vocabulary size for a language model.
         vocabulary_size: Number of token ids where inputs are token ids.
+        target_shape: Shape of a sample's targets where it has several; see `Datasets`.
         field: The dotted path in which the user wrote the values.
 
     Returns:
@@ -54,8 +56,14 @@ def build_model(
             function returns something that is not a module.
     """
     if isinstance(model, str) and ":" not in model:
-        return configure(model, configuration, field=field).build(
-            input_shape=tuple(input_shape), num_outputs=num_outputs, vocabulary_size=vocabulary_size
+        shapes: dict[str, Any] = {
+            "input_shape": tuple(input_shape), "num_outputs": num_outputs, "vocabulary_size": vocabulary_size
+        }  # fmt: skip
+        chosen = configure(model, configuration, field=field)
+        return (
+            chosen.build_for_targets(**shapes, target_shape=target_shape)
+            if target_shape
+            else chosen.build(**shapes)
         )
     return _call(model, configuration)
 

@@ -7,12 +7,12 @@ trial's configuration holds all of them side by side.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NoReturn
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
-from typing_extensions import Self
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from workbench.errors import ExperimentError
 from workbench.experiment.refusals import findings, refusal
@@ -58,6 +58,29 @@ class ModelConfiguration(BaseModel, ABC):
         Raises:
             ExperimentError: If the model cannot take inputs of this shape.
         """
+
+    def build_for_targets(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None,
+        target_shape: tuple[int, ...],
+    ) -> nn.Module:  # fmt: skip
+        """Build the model where each sample has several targets.
+
+        Args:
+            input_shape: As for `build`, as the others.
+            num_outputs: Classes, or numbers to predict.
+            vocabulary_size: Number of token ids.
+            target_shape: (height, width) or (context,) where each pixel or token has a class; for a forecast
+                (horizon, series), which are `num_outputs` flat numbers.
+
+        Raises:
+            ExperimentError: If the model cannot answer in this shape.
+        """
+        if math.prod(target_shape) != num_outputs:
+            raise ExperimentError(
+                f"{self.name} answers once for a sample, which has a class for each of {target_shape} places",
+                field="model", next_step="Choose unet for images, or text_encoder for texts.",
+            )  # fmt: skip
+        return self.build(input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size)
 
     def refuse(self, input_shape: tuple[int, ...], vocabulary_size: int | None, allowed: str) -> NoReturn:
         """Say that this model cannot take such inputs.
@@ -178,72 +201,6 @@ class ResNetConfiguration(SequenceConfiguration):
 
         model = ResNet(self, input_shape=input_shape, num_outputs=num_outputs)
         return self.with_exits(model, input_shape, num_outputs)
-
-
-class LSTMConfiguration(ModelConfiguration):
-    """Stacked LSTM layers on token ids or on a sequence of feature vectors."""
-
-    name = "lstm"
-
-    embedding_width: int = Field(
-        64, ge=1, le=8192, description="Size of a token's embedding; numbers need none."
-    )
-    hidden_width: int = Field(128, ge=1, le=8192, description="Units in each layer.")
-    num_layers: int = Field(1, ge=1, le=16, description="Number of stacked layers.")
-    dropout: Dropout = Field(
-        0.0, description="Probability that a unit between layers is dropped in training."
-    )
-
-    def build(
-        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
-    ) -> nn.Module:
-        """Build the network; see ModelConfiguration.build."""
-        if len(input_shape) != (2 if vocabulary_size is None else 1):
-            allowed = "token ids of shape (context,) or numbers of shape (time, features)"
-            self.refuse(input_shape, vocabulary_size, allowed)
-        from workbench.models.lstm import LSTM
-
-        return LSTM(self, input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size)
-
-
-class TransformerConfiguration(ModelConfiguration):
-    """A decoder-only transformer on token ids; its context is that of the data."""
-
-    name = "transformer"
-
-    width: int = Field(
-        128, ge=1, le=16384, description="Size of the residual stream; a multiple of num_heads."
-    )
-    num_layers: int = Field(4, ge=1, le=128, description="Number of blocks of attention and feed-forward.")
-    num_heads: int = Field(4, ge=1, le=256, description="Number of attention heads in each block.")
-    feedforward_ratio: int = Field(
-        4, ge=1, le=16, description="Hidden units of the feed-forward, per unit of width."
-    )
-    dropout: Dropout = Field(
-        0.0, description="Probability that a unit is dropped in embeddings, attention and blocks."
-    )
-
-    @model_validator(mode="after")
-    def _check_heads(self) -> Self:
-        if self.width % self.num_heads:
-            raise ExperimentError(
-                f"{self.num_heads} heads do not divide the width {self.width}",
-                field="num_heads",
-                allowed=f"divisors of width = {self.width}",
-            )
-        return self
-
-    def build(
-        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
-    ) -> nn.Module:
-        """Build the transformer; see ModelConfiguration.build."""
-        if vocabulary_size is None or len(input_shape) != 1:
-            self.refuse(input_shape, vocabulary_size, "token ids of shape (context,)")
-        from workbench.models.transformer import Transformer
-
-        return Transformer(
-            self, context=input_shape[0], num_outputs=num_outputs, vocabulary_size=vocabulary_size
-        )
 
 
 class FittedConfiguration(ModelConfiguration):

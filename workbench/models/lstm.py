@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from workbench.models.configurations import LSTMConfiguration
+from workbench.models.token_configurations import LSTMConfiguration
 
 
 class LSTM(nn.Module):

@@ -7,11 +7,13 @@ So the last, smaller batch weighs what it should, and every worker may hold a di
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
@@ -53,9 +55,11 @@ class WholeMetric:
 
     Attributes:
         make: Makes an object with `update(outputs, targets)`, called for each batch, and `compute()`.
+        reads_classes: Whether the predicted classes are enough in place of outputs, which are much larger.
     """
 
     make: Callable[[], Any]
+    reads_classes: bool = False
 
     def compute(self, batches: Iterable[tuple[Any, Any]]) -> float:
         """Return the value over some batches of outputs and targets.
@@ -129,6 +133,56 @@ def _negative_log_likelihood(outputs: Tensor, targets: Tensor) -> tuple[Tensor, 
     ), targets.numel()
 
 
+class ClassCounts:
+    """Counts how often each class is predicted where another or the same is right, over a whole set.
+
+    Example:
+        >>> import torch
+        >>> counts = ClassCounts(mean_intersection_over_union)
+        >>> counts.update(torch.tensor([0, 1, 1]), torch.tensor([0, 1, 0]))
+        >>> counts.compute()
+        0.5
+    """
+
+    def __init__(self, finish: Callable[[Tensor, Tensor, Tensor], Tensor]) -> None:
+        """Begin without counts.
+
+        Args:
+            finish: (right, predicted, wanted), each a count by class -> a score of each class.
+        """
+        self._finish = finish
+        self._counts = torch.zeros(3, 0, dtype=torch.float64)
+
+    def update(self, outputs: Tensor, targets: Tensor) -> None:
+        """Add a batch of outputs or predicted classes; targets of -100 are left out."""
+        predicted = outputs.argmax(dim=-1) if outputs.dim() > targets.dim() else outputs
+        is_counted = targets != IGNORED
+        predicted, wanted = predicted[is_counted].long(), targets[is_counted].long()
+        if not len(wanted):
+            return
+        size = max(self._counts.shape[1], int(torch.maximum(predicted.max(), wanted.max())) + 1)
+        right = wanted[predicted == wanted]
+        counts = torch.stack([each.bincount(minlength=size) for each in (right, predicted, wanted)])
+        self._counts = functional.pad(self._counts, (0, size - self._counts.shape[1])) + counts
+
+    def compute(self) -> float:
+        """Return the mean score of the classes that occur or were predicted; NaN where there are none."""
+        right, predicted, wanted = self._counts[:, self._counts[1:].sum(dim=0) > 0]
+        return float(self._finish(right, predicted, wanted).mean())
+
+
+def mean_intersection_over_union(right: Tensor, predicted: Tensor, wanted: Tensor) -> Tensor:
+    """Return the intersection over union of each class (Jaccard), from counts."""
+    return right / (predicted + wanted - right)
+
+
+def f1_of_classes(right: Tensor, predicted: Tensor, wanted: Tensor) -> Tensor:
+    """Return the harmonic mean of precision and recall of each class, from counts."""
+    return 2 * right / (predicted + wanted)
+
+
+MEAN_IOU = WholeMetric(functools.partial(ClassCounts, mean_intersection_over_union), reads_classes=True)
+MACRO_F1 = WholeMetric(functools.partial(ClassCounts, f1_of_classes), reads_classes=True)
 ACCURACY = Metric(_correct)
 TOP5_ACCURACY = Metric(_correct_in_five)
 MEAN_SQUARED_ERROR = Metric(_squared_error)

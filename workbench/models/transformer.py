@@ -13,11 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from workbench.errors import ExperimentError
-from workbench.models.configurations import TransformerConfiguration
+from workbench.models.token_configurations import TransformerConfiguration
 
 
 class Block(nn.Module):
-    """Causal self-attention and a feed-forward network, each added to the residual stream."""
+    """Self-attention, causal by default, and a feed-forward network, each added to the residual stream."""
 
     def __init__(self, configuration: TransformerConfiguration) -> None:
         """Build it with PyTorch's default initialisation; the transformer sets its own."""
@@ -33,18 +33,26 @@ class Block(nn.Module):
         self.feedforward_output = nn.Linear(hidden, width)
         self.dropout = nn.Dropout(configuration.dropout)
 
-    def forward(self, stream: Tensor) -> Tensor:
-        """Map (batch, time, width) to the same shape."""
-        stream = stream + self.dropout(self.attention_output(self._attend(self.attention_norm(stream))))
+    def forward(self, stream: Tensor, is_read: Tensor | None = None) -> Tensor:
+        """Map (batch, time, width) to the same shape.
+
+        Args:
+            stream: The residual stream.
+            is_read: (batch, 1, 1, time), which places all others attend to; None for those before each.
+        """
+        attended = self._attend(self.attention_norm(stream), is_read)
+        stream = stream + self.dropout(self.attention_output(attended))
         hidden = functional.gelu(self.feedforward_input(self.feedforward_norm(stream)))
         return stream + self.dropout(self.feedforward_output(hidden))
 
-    def _attend(self, inputs: Tensor) -> Tensor:
+    def _attend(self, inputs: Tensor, is_read: Tensor | None) -> Tensor:
         batch, time, _ = inputs.shape
         heads = self.query_key_value(inputs).view(batch, time, 3, self.num_heads, self.head_width)
         query, key, value = heads.permute(2, 0, 3, 1, 4)
         dropout = self.dropout.p if self.training else 0.0
-        mixed = functional.scaled_dot_product_attention(query, key, value, dropout_p=dropout, is_causal=True)
+        mixed = functional.scaled_dot_product_attention(
+            query, key, value, attn_mask=is_read, dropout_p=dropout, is_causal=is_read is None
+        )
         return mixed.transpose(1, 2).reshape(batch, time, -1)
 
 

@@ -257,6 +257,7 @@ def build_trial_model(
             input_shape=datasets.input_shape,
             num_outputs=datasets.num_outputs,
             vocabulary_size=datasets.vocabulary_size,
+            target_shape=datasets.target_shape,
         )
 
     def prepared(model: nn.Module) -> nn.Module:

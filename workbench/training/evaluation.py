@@ -50,10 +50,12 @@ def evaluate(
     whole = {name: metric for name, metric in metrics.items() if isinstance(metric, WholeMetric)}
     means = {name: metric for name, metric in metrics.items() if isinstance(metric, Metric)}
     kept: list[tuple[Any, Any]] | None = [] if whole else None
+    keeps_classes = all(metric.reads_classes for metric in whole.values())
     strategy.train(False)
     totals, counts = measure_own(
-        strategy, source, means, source.all_indices, batch=batch, worker=worker, kept=kept
-    )
+        strategy, source, means, source.all_indices, batch=batch, worker=worker, kept=kept,
+        keeps_classes=keeps_classes,
+    )  # fmt: skip
     strategy.train(True)
     values = _finish(means, totals, counts, worker)
     if kept is not None:
@@ -121,6 +123,7 @@ def measure_own(
     batch: int,
     worker: Worker,
     kept: list[tuple[Any, Any]] | None = None,
+    keeps_classes: bool = False,
 ) -> tuple[dict[str, torch.Tensor], dict[str, int | torch.Tensor]]:
     """Measure metrics on one worker's part of some samples.
 
@@ -132,6 +135,7 @@ def measure_own(
         batch: Samples at once.
         worker: Which worker this is.
         kept: Receives the outputs and targets of each batch, on the CPU.
+        keeps_classes: Whether it receives predicted classes in place of outputs.
 
     Returns:
         By metric, a total and of how many it is; a worker without samples has no totals.
@@ -147,7 +151,8 @@ def measure_own(
             continue
         if kept is not None:
             to_cpu = functools.partial(map_tensors, torch.Tensor.cpu)
-            kept.append((to_cpu(output_in(outputs)), to_cpu(targets)))
+            found = output_in(outputs)
+            kept.append((to_cpu(found.argmax(dim=-1) if keeps_classes else found), to_cpu(targets)))
         with torch.inference_mode():
             for name, metric in metrics.items():
                 total, count = metric.measure(outputs, targets)

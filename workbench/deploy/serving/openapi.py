@@ -73,6 +73,11 @@ def _value_schema(one: Input) -> dict[str, Any]:
         for size in reversed(one.shape):
             schema = {"type": "array", "items": schema, "minItems": size, "maxItems": size}
         schema["description"] = f"Numbers of shape {list(one.shape)}; a flat list of them is taken, too."
+        if one.tokens is not None:
+            schema = {
+                "anyOf": [{"type": "string"}, schema],
+                "description": "A text, or the numbers of its tokens.",
+            }
     else:
         schema = {"type": [_NULLABLE[one.kind], "null"]}
     schema["x-kind"] = one.kind
@@ -90,6 +95,11 @@ def answer_schema(output: Output) -> dict[str, Any]:
     """Return the JSON schema of the answer for one row."""
     number = {"type": ["number", "null"]}
     notes = {"type": "array", "items": {"type": "string"}, "description": "Only where there are any."}
+    if output.kind == "classes" and len(output.shape) > 1:
+        classes: dict[str, Any] = {"type": "string", "enum": [*output.classes, ""]}
+        for size in reversed(output.shape[:-1]):
+            classes = {"type": "array", "items": classes, "minItems": size, "maxItems": size}
+        return {"type": "object", "properties": {"classes": classes, "notes": notes}, "required": ["classes"]}
     if output.kind == "classes":
         named = {
             "class": {"type": "string", "enum": list(output.classes)},

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from workbench.deploy.card import Card, Input
-from workbench.deploy.feeds import is_missing, seconds_of
+from workbench.deploy.feeds import ids_of, is_missing, seconds_of
 from workbench.deploy.predictor import Answers
 from workbench.deploy.serving.batching import Answer, Row
 from workbench.errors import DataError
@@ -197,7 +197,9 @@ def _date(one: Input, value: Any) -> float:
 
 
 def _array(one: Input, value: Any) -> np.ndarray:
-    allowed = f"numbers of shape {list(one.shape)}"
+    allowed = f"numbers of shape {list(one.shape)}" + (", or a text" if one.tokens else "")
+    if one.tokens is not None and isinstance(value, str):
+        return ids_of(one, [value])[0]
     try:
         found = np.array(value)
     except ValueError as error:
@@ -236,6 +238,8 @@ def answers_as_json(card: Card, answers: Answers) -> list[Answer]:
     output = card.outputs[0]
     if answers.classes is not None and answers.probabilities is not None:
         names = output.classes
+        if answers.classes.ndim > 1:
+            return [{"classes": each} for each in answers.classes.tolist()]
         return [
             {"class": name, "probabilities": dict(zip(names, row, strict=True))}
             for name, row in zip(answers.classes.tolist(), _plain(answers.probabilities), strict=True)

@@ -139,7 +139,9 @@ function rowsOf(names, numbers, withBars) {
 
 function showAnswer(answer, seconds) {
   const shown = [];
-  if (answer.class !== undefined) {
+  if (answer.classes !== undefined) {
+    shown.push(element("pre", {}, JSON.stringify(answer.classes)));
+  } else if (answer.class !== undefined) {
     shown.push(element("div", { className: "result" }, answer.class));
     shown.push(rowsOf(Object.keys(answer.probabilities), Object.values(answer.probabilities), true));
   } else if (answer.values !== null && typeof answer.values === "object" && !Array.isArray(answer.values)) {

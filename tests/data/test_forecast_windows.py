@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from workbench.data import load
+from workbench.data.series import SeriesOptions
+from workbench.errors import DataError, ExperimentError
+
+
+def write(path: Path, num_rows: int = 60) -> pd.DataFrame:
+    """Write a table of which each value tells its row, and return it."""
+    rows = np.arange(num_rows)
+    frame = pd.DataFrame({
+        "day": pd.date_range("2024-01-01", periods=num_rows).strftime("%Y-%m-%d"),
+        "sold": rows * 1.0, "shop": "north", "rain": 1000.0 + rows,
+    })  # fmt: skip
+    frame.to_csv(path, index=False)
+    return frame
+
+
+def options(path: Path, **more: object) -> dict[str, object]:
+    return {"path": str(path), "time": "day", "targets": ["sold"], "lookback": 5, "horizon": 3, **more}
+
+
+def test_a_window_is_followed_by_its_targets_and_no_forecast_of_train_reaches_validation(tmp_path):
+    write(tmp_path / "sales.csv")
+    data = load("series", options(tmp_path / "sales.csv"))
+    reading = SeriesOptions(**options(tmp_path / "sales.csv")).reading(seed=0)
+
+    assert data.test is not None
+    rows = {}
+    for part, split in (("train", data.train), ("validation", data.validation), ("test", data.test)):
+        inputs, targets = split.batch(np.arange(len(split)))
+        sold = inputs[:, :, 0] * reading.scale[0] + reading.mean[0]
+        wanted = targets * reading.target_scale + reading.target_mean
+        np.testing.assert_allclose(np.diff(np.concatenate([sold, wanted], axis=1), axis=1), 1.0, atol=1e-4)
+        rows[part] = {round(float(value)) for value in wanted.ravel()}
+    assert rows == {"train": set(range(5, 42)), "validation": set(range(42, 54)), "test": set(range(54, 60))}
+    assert (data.input_shape, data.target_shape, data.num_outputs) == ((5, 2), (3, 1), 3)
+    assert reading.array_columns == ("sold", "rain")
+    assert reading.targets == ("sold +1", "sold +2", "sold +3")
+
+
+def test_rows_are_sorted_by_time_and_gaps_become_the_last_known_value(tmp_path):
+    frame = write(tmp_path / "sales.csv")
+    frame.loc[[0, 30], "rain"] = np.nan
+    frame.sample(frac=1.0, random_state=0).to_csv(tmp_path / "mixed.csv", index=False)
+    made = SeriesOptions(**options(tmp_path / "mixed.csv"))._read()
+
+    assert made.values[:, 0].tolist() == list(range(60))
+    assert made.values[30, 1] == 1029.0
+    known = frame["rain"].iloc[:42].mean()
+    assert made.values[0, 1] == pytest.approx(known)
+
+
+def test_statistics_are_those_of_train(tmp_path):
+    frame = write(tmp_path / "sales.csv")
+    frame.loc[50:, "rain"] = 1e6
+    frame.to_csv(tmp_path / "flood.csv", index=False)
+    found = [SeriesOptions(**options(tmp_path / name)).reading(seed=0) for name in ("sales.csv", "flood.csv")]
+    np.testing.assert_array_equal(found[0].mean, found[1].mean)
+    np.testing.assert_array_equal(found[0].scale, found[1].scale)
+
+
+@given(
+    lookback=st.integers(1, 20), horizon=st.integers(1, 10), stride=st.integers(1, 7),
+    validation=st.floats(0.1, 0.4), test=st.floats(0.0, 0.3),
+)  # fmt: skip
+@settings(max_examples=40, deadline=None)
+def test_forecasts_of_parts_never_share_a_row(lookback, horizon, stride, validation, test):
+    made = SeriesOptions(
+        lookback=lookback, horizon=horizon, stride=stride, validation_fraction=validation, test_fraction=test
+    )
+    num_rows = 300
+    assume(test == 0 or round(num_rows * test) >= horizon)
+    _, starts = made._starts(num_rows)
+    forecast = {part: {*np.add.outer(each, np.arange(horizon)).ravel()} for part, each in starts.items()}
+    assert all(min(each) - lookback >= 0 for each in starts.values())
+    assert max(map(max, forecast.values())) < num_rows
+    assert sum(map(len, forecast.values())) == len(set.union(*forecast.values()))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"targets": ["shop"]}, "the column 'shop' is not numeric"),
+        ({"targets": ["ice"]}, "there is no column 'ice'"),
+        ({"time": "shop"}, "the column 'shop' is not a time in every row"),
+        ({"lookback": 41}, "too few for a forecast of 3"),
+        ({"horizon": 20}, "too few for a forecast of 20"),
+    ],
+)
+def test_what_cannot_be_forecast_is_refused_in_words(tmp_path, change, message):
+    write(tmp_path / "sales.csv")
+    with pytest.raises(DataError) as caught:
+        load("series", {**options(tmp_path / "sales.csv"), **change})
+    assert message in str(caught.value)
+
+
+def test_several_rows_of_one_time_are_refused(tmp_path):
+    frame = write(tmp_path / "sales.csv")
+    frame.loc[3, "day"] = frame.loc[2, "day"]
+    frame.to_csv(tmp_path / "twice.csv", index=False)
+    with pytest.raises(DataError, match="several rows have the same 'day'"):
+        load("series", options(tmp_path / "twice.csv"))
+
+
+def test_parts_that_leave_nothing_for_train_are_refused():
+    with pytest.raises(ExperimentError, match="nothing is left for train"):
+        load("series", {"validation_fraction": 0.6, "test_fraction": 0.4})

@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.data import load
+from workbench.data.tokens import encode_texts, learn_vocabulary, split_text
+from workbench.errors import DataError, ExperimentError
+
+
+def test_words_and_signs_are_tokens_in_small_letters():
+    assert split_text("It's 3 o'clock!", "words") == ["it", "'", "s", "3", "o", "'", "clock", "!"]
+    assert split_text("It's 3 o'clock!", "spaces") == ["It's", "3", "o'clock!"]
+
+
+@given(
+    st.lists(st.lists(st.sampled_from("abcdef"), max_size=9), min_size=1),
+    st.integers(3, 9),
+    st.integers(1, 6),
+)
+def test_known_tokens_have_their_number_and_all_rows_the_length_of_the_context(texts, size, context):
+    vocabulary = learn_vocabulary(texts, size)
+    found = encode_texts(texts, vocabulary, context)
+    assert found.shape == (len(texts), context)
+    assert len(vocabulary) <= size
+    for row, text in zip(found, texts, strict=True):
+        kept = text[:context]
+        expected = [vocabulary.index(token) if token in vocabulary else 1 for token in kept]
+        assert row.tolist() == expected + [0] * (context - len(kept))
+
+
+def test_the_vocabulary_comes_from_train_alone(tmp_path):
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({
+        "review": [f"word{number} {random.choice(['good', 'bad'])}" for number in range(200)],
+        "stars": random.choice(["one", "five"], 200),
+    })  # fmt: skip
+    frame.to_csv(tmp_path / "reviews.csv", index=False)
+    data = load(
+        "labelled_text",
+        {"path": str(tmp_path / "reviews.csv"), "text": "review", "target": "stars", "context": 4},
+    )
+    train, validation = (split.batch(np.arange(len(split)))[0] for split in (data.train, data.validation))
+    assert data.class_names == ("five", "one")
+    assert data.vocabulary_size == len(data.token_names)
+    assert 1 not in train
+    assert (validation[:, 0] == 1).all()
+    assert {data.token_names[number] for number in validation[:, 1]} == {"good", "bad"}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"text": "title"}, "there is no column 'title'"),
+        ({"target": "words"}, "1 of 3 rows have no text or no class"),
+    ],
+)  # fmt: skip
+def test_what_is_missing_is_named(tmp_path, options, message):
+    frame = pd.DataFrame({"text": ["a", "b", "c"], "label": ["x", "y", "x"], "words": ["x", None, "y"]})
+    frame.to_csv(tmp_path / "texts.csv", index=False)
+    with pytest.raises(DataError) as caught:
+        load("labelled_text", {"path": str(tmp_path / "texts.csv"), **options})
+    assert message in str(caught.value)
+
+
+def test_columns_of_no_table_are_refused():
+    with pytest.raises(ExperimentError, match="needs a table"):
+        load("labelled_text", {"text": "review"})

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from tests.deploy.test_exported_bundle import BLOCK
+from tests.deploy.trained import exported
+from workbench.deploy.predictor import Predictor
+from workbench.deploy.rows import columns_from, table_of
+from workbench.deploy.serving.openapi import answer_schema
+from workbench.deploy.serving.rows import RowReader, answers_as_json, feeds_of_rows
+from workbench.errors import DataError
+
+
+def run_script(bundle: Path, rows: Path) -> list[str]:
+    """Return the lines that predict.py prints where only numpy and onnxruntime can be imported."""
+    found = subprocess.run(
+        [sys.executable, "-c", BLOCK, str(bundle / "predict.py"), str(rows)], capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+    return found.stdout.splitlines()
+
+
+def write_sales(path: Path) -> pd.DataFrame:
+    random = np.random.default_rng(0)
+    frame = pd.DataFrame({"sold": random.normal(50, 9, 90), "rain": random.normal(3, 1, 90)})
+    frame.to_csv(path, index=False)
+    return frame
+
+
+def test_a_forecast_of_the_last_rows_of_a_file_is_in_their_unit(tmp_path: Path) -> None:
+    write_sales(tmp_path / "sales.csv")
+    options = {
+        "name": "series",
+        "path": str(tmp_path / "sales.csv"),
+        "targets": ["sold"],
+        "lookback": 6,
+        "horizon": 3,
+    }
+    made, _, card = exported(tmp_path / "bundle", "forecaster", options)
+
+    recent = pd.read_csv(tmp_path / "sales.csv").tail(8)
+    recent.to_csv(tmp_path / "recent.csv", index=False)
+    predictor = Predictor.open(tmp_path / "bundle", threads=1)
+    answers = predictor.predict(columns_from(card, tmp_path / "recent.csv"))
+    header, rows = table_of(card, answers)
+    assert (header, len(rows)) == (["sold +1", "sold +2", "sold +3"], 3)
+
+    train = pd.read_csv(tmp_path / "sales.csv").to_numpy()[:63]
+    window = ((recent.to_numpy()[-6:] - train.mean(0)) / train.std(0)).astype(np.float32)
+    with torch.no_grad():
+        expected = made(torch.from_numpy(window[None]))[0].numpy() * train.std(0)[0] + train.mean(0)[0]
+    np.testing.assert_allclose(rows[-1], expected, rtol=1e-5)
+    np.testing.assert_allclose(
+        json.loads(run_script(tmp_path / "bundle", tmp_path / "recent.csv")[-1]), rows[-1], rtol=1e-6
+    )
+    np.testing.assert_allclose(predictor.predict(columns_from(card, recent)).values, answers.values)
+
+    [served] = answers_as_json(card, predictor.predict({"inputs": recent.to_numpy()[None, -6:]}))
+    assert list(served["values"]) == header
+    with pytest.raises(DataError, match="5 rows are too few"):
+        columns_from(card, recent.tail(5))
+    with pytest.raises(DataError, match="there is no column 'rain'"):
+        columns_from(card, recent[["sold"]])
+
+
+def write_reviews(path: Path) -> None:
+    words = ["good", "bad", "fine", "awful"]
+    rows = [
+        {"text": f"{words[n % 4]} film, no {n}", "label": "up" if n % 2 == 0 else "down"} for n in range(40)
+    ]
+    pd.DataFrame(rows).to_csv(path, index=False)
+
+
+def test_a_text_is_classified_as_text_everywhere(tmp_path: Path) -> None:
+    write_reviews(tmp_path / "reviews.csv")
+    options = {"name": "labelled_text", "path": str(tmp_path / "reviews.csv"), "context": 8}
+    made, data, card = exported(tmp_path / "bundle", "text_encoder", options, width=16, num_layers=1)
+
+    predictor = Predictor.open(tmp_path / "bundle", threads=1)
+    texts = ["Good film!", "awful, unheard of"]
+    pd.DataFrame({"text": texts}).to_csv(tmp_path / "new.csv", index=False)
+    answers = predictor.predict(columns_from(card, tmp_path / "new.csv"))
+    known = {token: number for number, token in enumerate(data.token_names)}
+    ids = [[known["good"], known["film"], 1, 0, 0, 0, 0, 0], [known["awful"], known[","], 1, 1, 0, 0, 0, 0]]
+    with torch.no_grad():
+        expected = made(torch.tensor(ids)).softmax(-1).numpy()
+    assert answers.probabilities is not None
+    assert answers.classes is not None
+    np.testing.assert_allclose(answers.probabilities, expected, atol=1e-5)
+
+    lines = run_script(tmp_path / "bundle", tmp_path / "new.csv")
+    assert [line.split(",")[0] for line in lines] == answers.classes.tolist()
+    rows = RowReader(card).read([{"text": text} for text in texts])
+    served = answers_as_json(card, predictor.compute(feeds_of_rows(card, rows)))
+    assert [each["class"] for each in served] == answers.classes.tolist()
+
+
+def test_each_token_has_a_tag_and_padding_none(tmp_path: Path) -> None:
+    (tmp_path / "names.conll").write_text("Ada PER\nlives O\n\nBob PER\nlives O\nin O\nParis LOC\n\n" * 6)
+    options = {"name": "tagged_text", "path": str(tmp_path / "names.conll"), "context": 5}
+    made, data, card = exported(tmp_path / "bundle", "text_encoder", options, width=16, num_layers=1)
+
+    predictor = Predictor.open(tmp_path / "bundle", threads=1)
+    columns = {"text": ["Bob lives in Paris", "Ada sings"]}
+    answers = predictor.predict(columns)
+    with torch.no_grad():
+        inputs = torch.from_numpy(predictor_ids(data.token_names, columns["text"], 5))
+        expected = made(inputs).argmax(-1).numpy()
+    assert answers.classes is not None
+    assert answers.classes[0, :4].tolist() == [data.class_names[number] for number in expected[0, :4]]
+    assert [row.tolist()[length:] for row, length in zip(answers.classes, (4, 2), strict=True)] == [
+        [""],
+        [""] * 3,
+    ]
+    assert [len(row[0].split()) for row in table_of(card, answers)[1]] == [4, 2]
+    [first, _] = answers_as_json(card, answers)
+    assert first == {"classes": answers.classes[0].tolist()}
+    assert answer_schema(card.outputs[0])["required"] == ["classes"]
+    pd.DataFrame(columns).to_csv(tmp_path / "new.csv", index=False)
+    assert (
+        json.loads(run_script(tmp_path / "bundle", tmp_path / "new.csv")[0])[:4]
+        == answers.classes[0, :4].tolist()
+    )
+
+
+def predictor_ids(vocabulary: tuple[str, ...], texts: list[str], context: int) -> np.ndarray:
+    found = [[vocabulary.index(word) if word in vocabulary else 1 for word in text.split()] for text in texts]
+    return np.array([(each + [0] * context)[:context] for each in found])
+
+
+def test_each_pixel_has_a_class(tmp_path: Path) -> None:
+    made, data, card = exported(tmp_path / "bundle", "unet", {"name": "masks"}, width=4)
+    assert (card.outputs[0].kind, card.outputs[0].shape) == ("classes", (32, 32, 11))
+    inputs = data.validation.batch(np.arange(7))[0]
+    predictor = Predictor.open(tmp_path / "bundle", threads=1)
+    for size in (1, 7):
+        answers = predictor.predict({"inputs": np.round(inputs[:size] * 127.5 + 127.5)})
+        with torch.no_grad():
+            expected = made(torch.from_numpy(inputs[:size])).softmax(-1).numpy()
+        assert answers.probabilities is not None
+        np.testing.assert_allclose(answers.probabilities, expected, atol=1e-5)
+        assert answers.classes is not None
+        assert answers.classes.shape == (size, 32, 32)

@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import f1_score, jaccard_score
+
+from workbench.models.adapters import load_metrics
+from workbench.models.metrics import IGNORED, WholeMetric
+
+CLASSES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=1, max_size=40)
+
+
+@given(CLASSES, st.integers(1, 7), st.booleans())
+@settings(deadline=None)
+@pytest.mark.parametrize(("name", "rival"), [("macro_f1", f1_score), ("mean_iou", jaccard_score)])
+def test_scores_are_those_of_scikit_learn_however_the_set_is_cut(name, rival, pairs, size, as_scores):
+    metric = load_metrics([name], "classification")[name]
+    assert isinstance(metric, WholeMetric)
+    predicted, wanted = torch.tensor(pairs).T
+    outputs = torch.nn.functional.one_hot(predicted, 5).float() if as_scores else predicted
+    batches = list(zip(outputs.split(size), wanted.split(size), strict=True))
+    padding = (outputs[:1], torch.tensor([IGNORED]))
+    expected = rival(wanted.numpy(), predicted.numpy(), average="macro", zero_division=0)
+    assert metric.compute([*batches, padding]) == pytest.approx(float(expected))
+
+
+def test_a_set_without_targets_has_no_score():
+    metric = load_metrics(["mean_iou"], "classification")["mean_iou"]
+    assert isinstance(metric, WholeMetric)
+    assert np.isnan(metric.compute([(torch.zeros(2, 3), torch.tensor([IGNORED, IGNORED]))]))

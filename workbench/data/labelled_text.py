@@ -1,0 +1,162 @@
+"""Texts with a class each: columns of a table, or functions of Python's standard library by package."""
+
+from __future__ import annotations
+
+import ast
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from workbench.data.cache import Cached, cached, file_stamp
+from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.reading import Reading, some_of
+from workbench.data.splits import ArraySplit, Datasets, Task, split_indices
+from workbench.data.tables import column_of, number_classes, read_table
+from workbench.data.tokens import TokenKind, encode_texts, learn_vocabulary, split_text
+from workbench.errors import DataError, ExperimentError
+
+_WORDS: TokenKind = "words"
+_NUM_CLASSES = 8
+_MAX_TEXTS_OF_CLASS = 600
+_MIN_LINES = 4
+_LEFT_OUT = ("test", "lib2to3", "distutils", "idlelib", "ensurepip")
+"""Packages of tests, and those that some versions or installations of Python lack."""
+
+
+class LabelledTextOptions(DatasetOptions):
+    """A table with a column of texts and one of their classes, to classify texts.
+
+    A text becomes its words and signs, in small letters; the vocabulary is learned from the texts of train.
+    Without a path, functions of Python's standard library, whose class is the package that they are in.
+    """
+
+    path: Path | None = Field(
+        None, description="A .csv, .tsv or .parquet file; functions of the standard library by default."
+    )
+    text: str = Field(
+        "text", min_length=1, description="The column of texts.", json_schema_extra={"column_of": "path"}
+    )
+    target: str = Field(
+        "label", min_length=1, description="The column to predict.", json_schema_extra={"column_of": "path"}
+    )
+    context: int = Field(64, ge=1, le=65_536, description="Words of a text; the rest is left out.")
+    vocabulary: int = Field(
+        5_000,
+        ge=3,
+        le=1_000_000,
+        description="Number of words that have a number of their own, the most frequent ones.",
+    )
+    validation_fraction: float = Field(
+        0.2, gt=0.0, lt=1.0, description="Share of the texts of each class that is held out."
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for option in ("text", "target"):
+            if self.path is None and option in self.model_fields_set:
+                raise ExperimentError("needs a table", field=option, next_step="Set path to a file.")
+        return self
+
+    def find_task(self) -> Task:
+        """Return the task; see DatasetOptions.find_task."""
+        return "classification"
+
+    def load(self, *, seed: int, cache: Path | None) -> Datasets:
+        """Read, split and encode the texts; see DatasetOptions.load."""
+        path = None if self.path is None else existing_path(self.path)
+        made_from = {
+            "file": sysconfig.get_python_version() if path is None else file_stamp(path), "seed": seed,
+            "options": self.model_dump(mode="json", exclude={"path"}),
+        }  # fmt: skip
+        code = [__file__, str(Path(__file__).with_name("tokens.py"))]
+        made = cached("labelled_text", made_from, lambda: self._encode(path, seed), code=code, folder=cache)
+        arrays, names = made.arrays, tuple(made.facts["class_names"])
+        vocabulary = tuple(made.facts["vocabulary"])
+        return Datasets(
+            name="labelled_text",
+            task="classification",
+            train=ArraySplit(arrays["train_inputs"], arrays["train_targets"]),
+            validation=ArraySplit(arrays["validation_inputs"], arrays["validation_targets"]),
+            input_shape=(self.context,),
+            num_outputs=len(names),
+            vocabulary_size=len(vocabulary),
+            class_names=names,
+            token_names=vocabulary,
+        )
+
+    def reading(self, *, seed: int) -> Reading:
+        """Return how words become numbers; see DatasetOptions.reading."""
+        datasets = self.load(seed=seed, cache=None)
+        indices = some_of(min(len(datasets.train), 500))
+        return Reading(
+            {self.text: datasets.train.batch(indices)[0]}, indices, vocabulary=datasets.token_names,
+            tokens=_WORDS, target=self.target,
+        )  # fmt: skip
+
+    def _encode(self, path: Path | None, seed: int) -> Cached:
+        texts, names, targets = _functions() if path is None else self._read(path)
+        train, validation = split_indices(
+            len(texts), validation_fraction=self.validation_fraction, seed=seed, classes=targets
+        )
+        tokens = [split_text(text, _WORDS) for text in texts]
+        vocabulary = learn_vocabulary((tokens[place] for place in train), self.vocabulary)
+        inputs = encode_texts(tokens, vocabulary, self.context)
+        arrays = {
+            "train_inputs": inputs[train], "train_targets": targets[train],
+            "validation_inputs": inputs[validation], "validation_targets": targets[validation],
+        }  # fmt: skip
+        return Cached(arrays, {"class_names": names, "vocabulary": list(vocabulary)})
+
+    def _read(self, path: Path) -> tuple[list[str], list[str], np.ndarray]:
+        table = read_table(path)
+        columns = [str(name) for name in table.columns]
+        for option, name in (("text", self.text), ("target", self.target)):
+            if name not in columns:
+                raise DataError(f"there is no column {name!r}", field=f"data.{option}", allowed=columns)
+        table = table.rename(columns=str)
+        texts, targets = column_of(table, self.text), column_of(table, self.target)
+        num_missing = int((texts.isna() | targets.isna()).to_numpy().sum())
+        if num_missing or len(table) < 2:
+            raise DataError(
+                f"{num_missing} of {len(table)} rows have no text or no class", field="data.path",
+                allowed="at least two rows, each with both", next_step="Remove these rows from the file.",
+            )  # fmt: skip
+        return [str(text) for text in texts], *number_classes(targets)
+
+
+def _functions() -> tuple[list[str], list[str], np.ndarray]:
+    """Return the functions of the packages of the standard library with most of them, and their packages."""
+    folder = Path(sysconfig.get_path("stdlib"))
+    found = {
+        package.name: [
+            function for file in sorted(package.rglob("*.py"))
+            if not {"test", "tests"} & set(file.parts) for function in _functions_of(file)
+        ]
+        for package in sorted(folder.iterdir())
+        if (package / "__init__.py").exists() and package.name not in _LEFT_OUT
+    }  # fmt: skip
+    names = sorted(sorted(found, key=lambda name: (-len(found[name]), name))[:_NUM_CLASSES])
+    texts: list[str] = []
+    targets: list[int] = []
+    for number, name in enumerate(names):
+        kept = found[name][:_MAX_TEXTS_OF_CLASS]
+        texts += kept
+        targets += [number] * len(kept)
+    return texts, names, np.array(targets, dtype=np.int64)
+
+
+def _functions_of(file: Path) -> list[str]:
+    try:
+        source = file.read_text(encoding="utf-8")
+        nodes = list(ast.walk(ast.parse(source)))
+    except (OSError, ValueError, SyntaxError):
+        return []
+    lines = source.splitlines()
+    return [
+        "\n".join(lines[node.lineno - 1 : node.end_lineno])
+        for node in nodes
+        if isinstance(node, ast.FunctionDef) and (node.end_lineno or 0) - node.lineno >= _MIN_LINES
+    ]

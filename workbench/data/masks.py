@@ -1,0 +1,211 @@
+"""Images with a class for each pixel: folders of images and masks, or scenes of digits made on the spot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, model_validator
+from typing_extensions import Self
+
+from workbench.data.cache import Cached, cached, file_stamp
+from workbench.data.images import ENDINGS
+from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.reading import Reading, some_of
+from workbench.data.splits import ArraySplit, Datasets, Split, Task, split_indices
+from workbench.errors import DataError, ExperimentError
+
+IGNORED = -100
+"""The class of a pixel that losses and metrics leave out."""
+_UNKNOWN_PIXEL = 255
+_MIDDLE = 127.5
+_NUM_SCENES, _SCENE, _NUM_DIGITS = 1_000, 32, 3
+
+
+class MasksOptions(DatasetOptions):
+    """A folder with `images` and `masks`, files of the same names, to find the class of each pixel.
+
+    A pixel of a mask is the number of its class, in a grey or a palette image; 255 is left out. Images and
+    masks are resized to squares; values of images go from -1 (black) to 1 (white). Without a path, 1,000
+    noisy scenes of 32 x 32 pixels with scikit-learn's handwritten digits, to be found and read.
+    """
+
+    path: Path | None = Field(None, description="The folder; scenes of digits by default.")
+    size: int = Field(64, ge=8, le=1024, description="Height and width in pixels; scenes have 32.")
+    channels: Literal[1, 3] = Field(3, description="1 for grey, 3 for red, green and blue; scenes have 1.")
+    classes: tuple[str, ...] = Field(
+        (), description="Names of the classes by number; numbers up to the largest of all masks by default."
+    )
+    validation_fraction: float = Field(0.2, gt=0.0, lt=1.0, description="Share of the images held out.")
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for option in ("size", "channels", "classes"):
+            if self.path is None and option in self.model_fields_set:
+                raise ExperimentError("needs a folder", field=option, next_step="Set path to a folder.")
+        return self
+
+    def find_task(self) -> Task:
+        """Return the task; see DatasetOptions.find_task."""
+        return "classification"
+
+    def load(self, *, seed: int, cache: Path | None) -> Datasets:
+        """List and split the images; see DatasetOptions.load."""
+        if self.path is None:
+            made = cached("masks", {"scenes": _NUM_SCENES}, _scenes, code=[__file__], folder=cache)
+            whole: Split = ArraySplit(made.arrays["inputs"], made.arrays["targets"])
+            names = ("background", *map(str, range(10)))
+            shape = (1, _SCENE, _SCENE)
+        else:
+            folder = existing_path(self.path)
+            images, masks = _pairs(folder)
+            names = self.classes or self._numbered(masks, cache)
+            whole = MaskSplit(np.array(images), np.array(masks), self.size, self.channels, len(names))
+            shape = (self.channels, self.size, self.size)
+        train, validation = split_indices(len(whole), validation_fraction=self.validation_fraction, seed=seed)
+        return Datasets(
+            name="masks",
+            task="classification",
+            train=_part(whole, train),
+            validation=_part(whole, validation),
+            input_shape=shape,
+            num_outputs=len(names),
+            class_names=names,
+            target_shape=shape[1:],
+        )
+
+    def reading(self, *, seed: int) -> Reading:
+        """Return how pixels from 0 to 255 become inputs; see DatasetOptions.reading."""
+        train = self.load(seed=seed, cache=None).train
+        indices = some_of(min(len(train), 200))
+        pixels = np.asarray(train.batch(indices)[0]) * _MIDDLE + _MIDDLE
+        return Reading({"inputs": pixels.round()}, indices, mean=_MIDDLE, scale=_MIDDLE)
+
+    def _numbered(self, masks: Sequence[str], cache: Path | None) -> tuple[str, ...]:
+        """Return the numbers up to the largest that a mask holds, for which all are read once."""
+
+        def largest() -> Cached:
+            found = 0
+            for mask in masks:
+                pixels = _decode_mask(mask, None)
+                found = max(found, int(pixels[pixels != _UNKNOWN_PIXEL].max(initial=0)))
+            return Cached({}, {"largest": found})
+
+        made_from = {"files": [file_stamp(Path(mask)) for mask in masks]}
+        made = cached("mask_classes", made_from, largest, code=[__file__], folder=cache)
+        if made.facts["largest"] < 1:
+            raise DataError(
+                "every pixel of every mask is of class 0", field="data.path",
+                allowed="masks whose pixels are numbers of classes",
+            )  # fmt: skip
+        return tuple(map(str, range(made.facts["largest"] + 1)))
+
+
+@dataclass(frozen=True)
+class MaskSplit:
+    """Image files with masks.
+
+    Attributes:
+        images: Paths, as text.
+        masks: The path of the mask of each, as text.
+        size: Height and width that both are resized to, in pixels.
+        channels: 1 for grey, 3 for red, green and blue.
+        num_classes: Classes that a mask may hold.
+    """
+
+    images: np.ndarray = field(repr=False)
+    masks: np.ndarray = field(repr=False)
+    size: int
+    channels: Literal[1, 3]
+    num_classes: int
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def batch(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return images, float32 of (batch, channels, size, size), and the class of each pixel.
+
+        Raises:
+            DataError: If a file cannot be decoded, or a mask holds another class; it names the file.
+        """
+        from workbench.data.images import FolderSplit
+
+        folder = FolderSplit(self.images, np.zeros(len(self), dtype=np.int64), self.size, self.channels)
+        masks = [self._mask(str(self.masks[int(index)])) for index in indices]
+        return folder.batch(indices)[0], np.stack(masks)
+
+    def _mask(self, path: str) -> np.ndarray:
+        pixels = _decode_mask(path, self.size)
+        found = np.where(pixels == _UNKNOWN_PIXEL, IGNORED, pixels)
+        if found.max() >= self.num_classes:
+            raise DataError(
+                f"{path} holds the class {found.max()}", field="data.classes",
+                allowed=f"numbers below {self.num_classes}, and {_UNKNOWN_PIXEL} for unknown",
+            )  # fmt: skip
+        return found
+
+
+def _part(split: Split, indices: np.ndarray) -> Split:
+    if isinstance(split, MaskSplit):
+        return MaskSplit(
+            split.images[indices], split.masks[indices], split.size, split.channels, split.num_classes
+        )
+    assert isinstance(split, ArraySplit)
+    return ArraySplit(split.inputs[indices], split.targets[indices])
+
+
+def _pairs(folder: Path) -> tuple[list[str], list[str]]:
+    """Return the images of a folder and their masks, which have the same names."""
+    found = {
+        part: {
+            file.relative_to(folder / part).with_suffix(""): str(file)
+            for file in sorted((folder / part).rglob("*")) if file.suffix.lower() in ENDINGS
+        }
+        for part in ("images", "masks")
+    }  # fmt: skip
+    images, masks = found["images"], found["masks"]
+    alone = sorted(str(name) for name in images.keys() ^ masks.keys())
+    if alone or len(images) < 2:
+        raise DataError(
+            f"{alone[0]} has no image or no mask" if alone else f"{folder} holds {len(images)} images",
+            field="data.path", allowed="images and masks, two folders with files of the same names",
+        )  # fmt: skip
+    return list(images.values()), [masks[name] for name in images]
+
+
+def _decode_mask(path: str, size: int | None) -> np.ndarray:
+    from PIL import Image
+
+    try:
+        with Image.open(path) as opened:
+            if opened.mode not in ("1", "L", "P"):
+                raise ValueError(f"its mode is {opened.mode}")
+            image = opened if size is None else opened.resize((size, size), Image.Resampling.NEAREST)
+            return np.asarray(image).astype(np.int64)
+    except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
+        raise DataError(
+            f"{path} cannot be read as a mask: {error}", field="data.path",
+            allowed="a grey or a palette image whose pixels are numbers of classes",
+        ) from error  # fmt: skip
+
+
+def _scenes() -> Cached:
+    """Return scenes of digits on noise, as inputs from -1 to 1, with the digit of each pixel, 0 for none."""
+    from sklearn.datasets import load_digits
+
+    digits, numbers = load_digits(return_X_y=True)
+    random = np.random.default_rng(0)
+    pixels = random.normal(30, 20, (_NUM_SCENES, _SCENE, _SCENE))
+    masks = np.zeros((_NUM_SCENES, _SCENE, _SCENE), dtype=np.int64)
+    for scene in range(_NUM_SCENES):
+        for number in random.integers(0, len(digits), _NUM_DIGITS):
+            top, left = random.integers(0, _SCENE - 8, 2)
+            digit = digits[number].reshape(8, 8) / 16.0
+            place = (scene, slice(top, top + 8), slice(left, left + 8))
+            pixels[place] = np.maximum(pixels[place], 200 * digit + random.normal(0, 20, (8, 8)))
+            masks[place] = np.where(digit > 0.4, numbers[number] + 1, masks[place])
+    inputs = np.clip(np.round(pixels), 0, 255)[:, None].astype(np.float32) / _MIDDLE - 1.0
+    return Cached({"inputs": inputs.astype(np.float32), "targets": masks}, {})

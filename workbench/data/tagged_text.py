@@ -1,0 +1,185 @@
+"""Texts with a tag for each token: a file of both, or Python's standard library and its names' roles."""
+
+from __future__ import annotations
+
+import ast
+import io
+import keyword
+import sysconfig
+import tokenize
+from pathlib import Path
+
+import numpy as np
+from pydantic import Field
+
+from workbench.data.cache import Cached, cached, file_stamp
+from workbench.data.options import DatasetOptions, existing_path
+from workbench.data.reading import Reading, some_of
+from workbench.data.splits import ArraySplit, Datasets, Task
+from workbench.data.tokens import TokenKind, encode_texts, learn_vocabulary
+from workbench.errors import DataError
+
+_SPACES: TokenKind = "spaces"
+IGNORED = -100
+"""The tag of padding, which losses and metrics leave out."""
+_NUM_LINES = 12_000
+_SIGNS = {tokenize.OP: "sign", tokenize.NUMBER: "number", tokenize.STRING: "string"}
+
+Tagged = list[tuple[list[str], list[str]]]
+"""Texts as tokens and their tags."""
+
+
+class TaggedTextOptions(DatasetOptions):
+    """Texts whose tokens have a tag each, such as the kinds of names in sentences.
+
+    A file has a token and its tag, the first and the last word, on each line and an empty line after each
+    text (CoNLL). The last texts are held out; the vocabulary is that of the others. Without a path, lines of
+    Python's standard library, whose tags are the roles of names: parameter, method, module, ...
+    """
+
+    path: Path | None = Field(None, description="A file of tokens and tags; Python source by default.")
+    context: int = Field(32, ge=1, le=65_536, description="Tokens of a text; the rest is left out.")
+    vocabulary: int = Field(
+        5_000,
+        ge=3,
+        le=1_000_000,
+        description="Number of tokens that have a number of their own, the most frequent ones.",
+    )
+    validation_fraction: float = Field(0.2, gt=0.0, lt=1.0, description="Share of the texts held out.")
+
+    def find_task(self) -> Task:
+        """Return the task; see DatasetOptions.find_task."""
+        return "classification"
+
+    def load(self, *, seed: int, cache: Path | None) -> Datasets:
+        """Read, split and encode the texts; see DatasetOptions.load. The seed changes nothing."""
+        path = None if self.path is None else existing_path(self.path)
+        made_from = {
+            "file": sysconfig.get_python_version() if path is None else file_stamp(path),
+            "options": self.model_dump(mode="json", exclude={"path"}),
+        }
+        code = [__file__, str(Path(__file__).with_name("tokens.py"))]
+        made = cached("tagged_text", made_from, lambda: self._encode(path), code=code, folder=cache)
+        inputs, targets, num_train = made.arrays["inputs"], made.arrays["targets"], made.facts["num_train"]
+        names, vocabulary = tuple(made.facts["class_names"]), tuple(made.facts["vocabulary"])
+        return Datasets(
+            name="tagged_text",
+            task="classification",
+            train=ArraySplit(inputs[:num_train], targets[:num_train]),
+            validation=ArraySplit(inputs[num_train:], targets[num_train:]),
+            input_shape=(self.context,),
+            num_outputs=len(names),
+            vocabulary_size=len(vocabulary),
+            class_names=names,
+            target_shape=(self.context,),
+            token_names=vocabulary,
+        )
+
+    def reading(self, *, seed: int) -> Reading:
+        """Return how tokens become numbers; see DatasetOptions.reading."""
+        datasets = self.load(seed=seed, cache=None)
+        indices = some_of(min(len(datasets.train), 500))
+        inputs = datasets.train.batch(indices)[0]
+        return Reading({"text": inputs}, indices, vocabulary=datasets.token_names, tokens=_SPACES)
+
+    def _encode(self, path: Path | None) -> Cached:
+        texts = _lines_of_library() if path is None else _read(path)
+        num_train = len(texts) - round(len(texts) * self.validation_fraction)
+        if not 0 < num_train < len(texts):
+            raise DataError(f"{len(texts)} texts are too few to hold some out", field="data.path")
+        vocabulary = learn_vocabulary((tokens for tokens, _ in texts[:num_train]), self.vocabulary)
+        names = sorted({tag for _, tags in texts for tag in tags})
+        if len(names) < 2:
+            raise DataError(f"every token has the tag {names[0]!r}", field="data.path")
+        numbers = {name: number for number, name in enumerate(names)}
+        targets = np.full((len(texts), self.context), IGNORED, dtype=np.int64)
+        for row, (_, tags) in enumerate(texts):
+            kept = tags[: self.context]
+            targets[row, : len(kept)] = [numbers[tag] for tag in kept]
+        inputs = encode_texts([tokens for tokens, _ in texts], vocabulary, self.context)
+        facts = {"class_names": names, "vocabulary": list(vocabulary), "num_train": num_train}
+        return Cached({"inputs": inputs, "targets": targets}, facts)
+
+
+def _read(path: Path) -> Tagged:
+    """Return the texts of a file of tokens and tags."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"{path} cannot be read as UTF-8 text: {error}", field="data.path",
+            next_step="Convert the file.",
+        ) from error  # fmt: skip
+    texts: Tagged = [([], [])]
+    for number, line in enumerate(lines, start=1):
+        words = line.split()
+        if not words:
+            texts.append(([], []))
+        elif len(words) == 1:
+            raise DataError(
+                f"line {number} of {path} has a token without a tag", field="data.path",
+                allowed="a token and its tag on each line, and an empty line after each text",
+            )  # fmt: skip
+        else:
+            texts[-1][0].append(words[0])
+            texts[-1][1].append(words[-1])
+    return [text for text in texts if text[0]]
+
+
+def _lines_of_library() -> Tagged:
+    """Return logical lines of the modules of Python's standard library, with the roles of their tokens."""
+    texts: Tagged = []
+    for file in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
+        source = file.read_text(encoding="utf-8", errors="replace")
+        if source.isascii():  # else places in bytes and in characters differ
+            texts += _lines_of(source)
+        if len(texts) >= _NUM_LINES:
+            break
+    return texts[:_NUM_LINES]
+
+
+def _lines_of(source: str) -> Tagged:
+    try:
+        roles = _roles(ast.parse(source))
+        tokens = list(tokenize.generate_tokens(io.StringIO(source).readline))
+    except (SyntaxError, ValueError, tokenize.TokenError):
+        return []
+    lines: Tagged = [([], [])]
+    for token in tokens:
+        if token.type == tokenize.NEWLINE:
+            lines.append(([], []))
+        elif token.type in _SIGNS or token.type == tokenize.NAME:
+            # A token of several words would be several ones to who separates them by spaces.
+            text = token.string if " " not in token.string and "\n" not in token.string else '"..."'
+            before = lines[-1][0][-1] if lines[-1][0] else ""
+            is_keyword = token.type == tokenize.NAME and keyword.iskeyword(token.string)
+            role = {"def": "function", "class": "class"}.get(before) or roles.get(token.start, "module")
+            lines[-1][0].append(text)
+            lines[-1][1].append(_SIGNS.get(token.type) or ("keyword" if is_keyword else role))
+    return [line for line in lines if len(line[0]) > 2]
+
+
+def _roles(tree: ast.AST) -> dict[tuple[int, int], str]:
+    """Return the role of each name by its place; names of imports have none."""
+    roles: dict[tuple[int, int], str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name):
+            written = isinstance(node.ctx, ast.Store)
+            roles.setdefault((node.lineno, node.col_offset), "assigned" if written else "variable")
+        elif isinstance(node, ast.Attribute):
+            roles.setdefault(_place_of(node), "attribute")
+        elif isinstance(node, ast.arg):
+            roles[node.lineno, node.col_offset] = "parameter"
+        elif isinstance(node, ast.keyword) and node.arg:
+            roles[node.lineno, node.col_offset] = "argument"
+        elif isinstance(node, ast.Call):
+            called = node.func
+            if isinstance(called, ast.Name):
+                roles[called.lineno, called.col_offset] = "call"
+            elif isinstance(called, ast.Attribute):
+                roles[_place_of(called)] = "method"
+    return roles
+
+
+def _place_of(node: ast.Attribute) -> tuple[int, int]:
+    return node.end_lineno or node.lineno, (node.end_col_offset or 0) - len(node.attr)

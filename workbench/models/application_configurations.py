@@ -1,0 +1,92 @@
+"""Configurations of models whose answers have the shape of the targets: forecasts, and classes of pixels.
+
+As those of `configurations`, they need no torch until they build.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from workbench.errors import ExperimentError
+from workbench.models.configurations import Activation, Dropout, ModelConfiguration
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+class ForecasterConfiguration(ModelConfiguration):
+    """A forecast of series: a linear one of each from its own past, corrected by a perceptron on all of them.
+
+    Both see values relative to the last ones, so that a series that has moved is forecast from where it is.
+    """
+
+    name = "forecaster"
+
+    hidden_width: int = Field(128, ge=1, le=65536, description="Units in each hidden layer.")
+    num_layers: int = Field(2, ge=0, le=64, description="Number of hidden layers; 0 is a linear model.")
+    dropout: Dropout = Field(0.0, description="Probability that a hidden unit is dropped in training.")
+    activation: Activation = Field("relu", description="Function after each hidden layer.")
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Build it for one series, the first feature; see ModelConfiguration.build."""
+        return self.build_for_targets(
+            input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size,
+            target_shape=(num_outputs, 1),
+        )  # fmt: skip
+
+    def build_for_targets(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None,
+        target_shape: tuple[int, ...],
+    ) -> nn.Module:  # fmt: skip
+        """Build it; see ModelConfiguration.build_for_targets."""
+        if vocabulary_size is not None or len(input_shape) != 2:
+            self.refuse(input_shape, vocabulary_size, "numbers of shape (time, features)")
+        from workbench.models.forecaster import Forecaster
+
+        num_series = target_shape[1] if len(target_shape) == 2 else 1
+        return Forecaster(self, input_shape=input_shape, num_outputs=num_outputs, num_series=num_series)
+
+
+class UNetConfiguration(ModelConfiguration):
+    """A small U-Net: convolutions at halved and again at doubled sizes, for a class of each pixel."""
+
+    name = "unet"
+
+    width: int = Field(
+        16, ge=1, le=4096, description="Channels at full size; doubled at each halving of the image."
+    )
+    num_halvings: int = Field(2, ge=1, le=6, description="How often the image is halved.")
+    dropout: Dropout = Field(
+        0.0, description="Probability that a feature is dropped before the output layer."
+    )
+    activation: Activation = Field("relu", description="Function after each convolution.")
+
+    def build(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None
+    ) -> nn.Module:
+        """Refuse, as each pixel needs a target; see ModelConfiguration.build."""
+        raise ExperimentError(
+            "unet answers for each pixel, and the data has one target for each image", field="model",
+            allowed="data of masks", next_step="Choose convnet or resnet, or another data set.",
+        )  # fmt: skip
+
+    def build_for_targets(
+        self, *, input_shape: tuple[int, ...], num_outputs: int, vocabulary_size: int | None,
+        target_shape: tuple[int, ...],
+    ) -> nn.Module:  # fmt: skip
+        """Build it; see ModelConfiguration.build_for_targets."""
+        smallest = 2**self.num_halvings
+        if vocabulary_size is not None or len(input_shape) != 3 or min(input_shape[1:]) < smallest:
+            allowed = f"images of shape (channels, height, width) of at least {smallest} pixels each way"
+            self.refuse(input_shape, vocabulary_size, allowed)
+        if target_shape != input_shape[1:]:
+            return self.build(
+                input_shape=input_shape, num_outputs=num_outputs, vocabulary_size=vocabulary_size
+            )
+        from workbench.models.unet import UNet
+
+        return UNet(self, num_channels=input_shape[0], num_outputs=num_outputs)
