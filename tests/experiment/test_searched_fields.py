@@ -8,6 +8,7 @@ import pytest
 
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
+from workbench.experiment.augmentation import Augmentation
 from workbench.experiment.pretrained import LowRankAdapter, uses_adapter
 from workbench.planning.defaults import default_configuration
 from workbench.planning.settings import model_values, resolve
@@ -97,3 +98,20 @@ def test_of_a_function_a_name_with_a_dot_is_the_functions_own() -> None:
         search={"adapter.rank": {"choices": [0, 4]}},
     )  # fmt: skip
     assert not uses_adapter(own)
+
+
+def test_changes_of_samples_are_searched_one_by_one() -> None:
+    tuned = experiment(
+        {"augment.mixup": {"low": 0.0, "high": 0.4}, "augment.crop": {"choices": [0.0, 0.1]}},
+        augment={"noise": 0.1},
+    )
+    params = {"augment.mixup": 0.3, "augment.crop": 0.1}
+    assert resolve(tuned, params).training.augment == Augmentation(noise=0.1, mixup=0.3, crop=0.1)
+    assert default_configuration(tuned).params == {"augment.mixup": 0.0, "augment.crop": 0.0}
+    assert model_values(tuned, params) == {}
+    assert Experiment.from_yaml(tuned.to_yaml()) == tuned
+    with pytest.raises(ExperimentError) as caught:
+        experiment({"augment.cutout": {"choices": [0.3, 1.5]}})
+    assert (caught.value.field, caught.value.problem) == (
+        "search.augment.cutout", "1.5 is not a value of training.augment.cutout",
+    )  # fmt: skip

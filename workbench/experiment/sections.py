@@ -12,6 +12,7 @@ from pydantic import BeforeValidator, Field, JsonValue, PositiveFloat, model_val
 from typing_extensions import Self
 
 from workbench.errors import ExperimentError
+from workbench.experiment.augmentation import Augmentation
 from workbench.experiment.money_units import parse_price
 from workbench.experiment.parameter_groups import ParameterGroups
 from workbench.experiment.pretrained import Adapter, Weights
@@ -74,6 +75,11 @@ class Training(Section):
     adapter: Adapter = Field(
         default=None,
         description="Train low-rank additions to frozen weights: {method: lora, rank: 8}; needs peft.",
+    )
+    augment: Augmentation | None = Field(
+        default=None,
+        description="Change training samples at random, each option a parameter that can be searched: "
+        "{mixup: 0.2, crop: 0.1}.",
     )
     schedule: Schedule = Field(
         default="cosine",

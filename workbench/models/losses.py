@@ -23,9 +23,15 @@ def paired(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def listed(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return (predictions, classes) scores and their class numbers, whatever dimensions came before."""
+    """Return (predictions, classes) scores and their class numbers, whatever dimensions came before.
+
+    Targets of the shape of the scores are shares of the classes, and stay these.
+    """
+    scores = output_in(outputs)
+    if targets.is_floating_point() and targets.shape == scores.shape:
+        return scores.flatten(0, -2), targets.flatten(0, -2).to(scores.dtype)
     numbers = targets if targets.is_floating_point() else targets.long()
-    return output_in(outputs).flatten(0, -2), numbers.flatten()
+    return scores.flatten(0, -2), numbers.flatten()
 
 
 def cross_entropy(outputs: Tensor, targets: Tensor) -> Tensor:

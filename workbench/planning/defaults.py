@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pydantic import JsonValue
 
 from workbench.experiment import Experiment, Training
+from workbench.experiment.augmentation import Augmentation
 from workbench.experiment.federated import PREFIX, default_server_lr, is_federated_setting
 from workbench.experiment.pretrained import LowRankAdapter
 from workbench.experiment.searched_fields import option_of
@@ -100,5 +101,7 @@ def _option(training: Training, setting: str, option: str) -> dict[str, JsonValu
     """Return the default of an option of a setting; empty where it is not known."""
     if setting == "adapter":
         return {f"{setting}.{option}": getattr(training.adapter or LowRankAdapter(), option)}
+    if setting == "augment":
+        return {f"{setting}.{option}": getattr(training.augment or Augmentation(), option)}
     options = getattr(training, setting)
     return {f"{setting}.{option}": options[option]} if option in options else {}

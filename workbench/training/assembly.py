@@ -17,6 +17,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
 
 from workbench.data import Datasets, Split
+from workbench.data.augmentation import augmented
 from workbench.data.batches import num_batches
 from workbench.errors import ExperimentError
 from workbench.exchanges.exchange import exchange_of
@@ -112,6 +113,8 @@ def assemble(task: TrialTask, worker: Worker, profiler: StepProfiler | None = No
     strategy.setup(model, optimizer_factory(settings.training, settings.lr, field=where), worker)
     # Replicas and stages begin with the same weights but must not drop the same units; tensor parts must.
     torch.manual_seed(task.seed + (worker.rank if settings.plan.tensor == 1 else worker.replica))
+    if settings.training.augment is not None:
+        datasets = augmented(datasets, settings.training.augment)
     train, validation, loaders = sources_of(datasets, device, settings.plan.loaders)
     return Parts(
         worker=worker,

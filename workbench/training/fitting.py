@@ -76,10 +76,15 @@ def fit(task: TrialTask, report: Report) -> Outcome:
 
 
 def _refuse_beginnings(settings: TrialSettings) -> None:
-    for name in ("weights", "adapter"):
+    reasons = {
+        "weights": "begins with nothing",
+        "adapter": "begins with nothing",
+        "augment": "sees each once",
+    }
+    for name, reason in reasons.items():
         if getattr(settings.training, name) is not None:
             raise ExperimentError(
-                "a model that is fitted to all samples at once begins with nothing",
+                f"a model that is fitted to all samples at once {reason}",
                 field=f"training.{name}",
                 next_step="Remove it.",
             )

@@ -1,0 +1,187 @@
+"""Random changes of training samples: images are moved, cut and recoloured, series shortened, noise added.
+
+What is drawn follows from seed, epoch and sample, as for any data set that draws; see `draws`.
+Sources: Zhang et al., mixup (2018); DeVries and Taylor, cutout (2017); Cubuk et al., RandAugment (2020).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from workbench.data.ordered import OrderedSplit
+from workbench.data.splits import BeforeSample, Datasets
+from workbench.errors import ExperimentError
+from workbench.experiment.augmentation import Augmentation
+
+_OF_IMAGES = ("flip", "cutout", "rand_augment")
+_NUM_CHANGES = 2
+_LARGEST = 10.0
+
+
+def augmented(datasets: Datasets, changes: Augmentation) -> Datasets:
+    """Return data whose training samples are changed at random.
+
+    Args:
+        datasets: The data; validation and test stay as they are.
+        changes: What is changed.
+
+    Raises:
+        ExperimentError: If samples are not of the kind that a change is for.
+    """
+    if not changes.used:
+        return datasets
+    inputs = None if isinstance(datasets.train, OrderedSplit) else datasets.train.batch(np.arange(1))[0]
+    if not isinstance(inputs, np.ndarray) or inputs.dtype.kind != "f":
+        raise _refusal(changes.used[0], "samples are not one array of numbers each", "arrays of numbers")
+    for name in changes.used:
+        if name in _OF_IMAGES and inputs.ndim != 4:
+            raise _refusal(name, "samples are not images", "images of shape (channels, height, width)")
+        if name == "crop" and inputs.ndim not in (3, 4):
+            raise _refusal(name, "samples have no places", "images, or series of shape (time, features)")
+        if name == "mixup" and datasets.task not in ("classification", "regression"):
+            raise _refusal(name, f"the task is {datasets.task}", "classification, regression")
+        if name not in ("noise", "cutout") and datasets.task == "classification" and datasets.target_shape:
+            raise _refusal(name, "the class of each place stays where it is", "noise, cutout")
+    num_classes = datasets.num_outputs if datasets.task == "classification" else None
+    train = AugmentedSplit(datasets.train, changes, num_classes)
+    return Datasets(**{**vars(datasets), "train": train})
+
+
+def _refusal(name: str, problem: str, allowed: str) -> ExperimentError:
+    return ExperimentError(f"cannot be used: {problem}", field=f"training.augment.{name}", allowed=allowed)
+
+
+@dataclass(frozen=True)
+class AugmentedSplit:
+    """Samples of another split, changed at random whenever they are read.
+
+    Attributes:
+        split: The samples.
+        changes: What is changed.
+        num_classes: Number of classes; None for a regression.
+    """
+
+    split: Any
+    changes: Augmentation
+    num_classes: int | None
+    draws_samples: ClassVar[bool] = True
+
+    def __len__(self) -> int:
+        return len(self.split)
+
+    def batch(self, indices: np.ndarray, *, before_sample: BeforeSample | None = None) -> tuple[Any, Any]:
+        """Return changed inputs and, where samples are mixed, targets as shares of classes."""
+        inputs, targets = self.split.batch(indices)
+        inputs = np.array(inputs)
+        targets = self._mixable(targets) if self.changes.mixup else targets
+        for row, index in enumerate(indices):
+            if before_sample is not None:
+                before_sample(int(index))
+            if self.changes.mixup:
+                share = np.random.beta(self.changes.mixup, self.changes.mixup)
+                other, wanted = self.split.batch(np.array([np.random.randint(len(self.split))]))
+                inputs[row] = share * inputs[row] + (1 - share) * other[0]
+                targets[row] = share * targets[row] + (1 - share) * self._mixable(wanted)[0]
+            inputs[row] = _changed(inputs[row], self.changes)
+        return inputs, targets
+
+    def _mixable(self, targets: np.ndarray) -> np.ndarray:
+        """Return targets as numbers that can be mixed: shares of classes, or the numbers themselves."""
+        if self.num_classes is None:
+            return np.array(targets, dtype=np.float32)
+        return np.eye(self.num_classes, dtype=np.float32)[targets]
+
+
+def _changed(sample: np.ndarray, changes: Augmentation) -> np.ndarray:
+    if changes.rand_augment:
+        for number in np.random.randint(len(_CHANGES), size=_NUM_CHANGES):
+            sample = _CHANGES[number](sample, changes.rand_augment / _LARGEST * np.random.choice((-1.0, 1.0)))
+    if changes.flip and np.random.random() < changes.flip:
+        sample = sample[:, :, ::-1]
+    if changes.crop:
+        sample = _shifted(sample, changes.crop) if sample.ndim == 3 else _shortened(sample, changes.crop)
+    if changes.noise:
+        sample = sample + np.random.normal(0.0, changes.noise * sample.std(), sample.shape)
+    if changes.cutout:
+        sample = _cut(sample, changes.cutout)
+    return sample
+
+
+def _shifted(image: np.ndarray, share: float) -> np.ndarray:
+    """Return an image shifted by up to a share of its sides, its edges repeated."""
+    _, height, width = image.shape
+    rows, columns = (
+        np.clip(np.arange(size) + np.random.randint(-math.floor(share * size), math.floor(share * size) + 1),
+                0, size - 1)
+        for size in (height, width)
+    )  # fmt: skip
+    return image[:, rows][:, :, columns]
+
+
+def _shortened(series: np.ndarray, share: float) -> np.ndarray:
+    """Return a series whose beginning, up to a share of it, has the value after it."""
+    first = np.random.randint(math.floor(share * len(series)) + 1)
+    return series[np.maximum(np.arange(len(series)), first)]
+
+
+def _cut(image: np.ndarray, share: float) -> np.ndarray:
+    """Return an image with a square of its mean; near an edge a part of it lies outside."""
+    _, height, width = image.shape
+    side = max(1, round(share * min(height, width)))
+    top, left = (np.random.randint(-(side // 2), size - side // 2) for size in (height, width))
+    changed = image.copy()
+    place = slice(max(0, top), top + side), slice(max(0, left), left + side)
+    changed[(slice(None), *place)] = image.mean()
+    return changed
+
+
+def _moved(image: np.ndarray, matrix: np.ndarray, shift: tuple[float, float] = (0.0, 0.0)) -> np.ndarray:
+    """Return an image of which each pixel comes from where a matrix about the centre says, bilinearly."""
+    _, height, width = image.shape
+    centre = np.array([[(height - 1) / 2], [(width - 1) / 2]])
+    places = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij")).reshape(2, -1)
+    rows, columns = matrix @ (places - centre) + centre + np.array(shift)[:, None]
+    rows, columns = np.clip(rows, 0, height - 1), np.clip(columns, 0, width - 1)
+    top, left = np.minimum(rows.astype(int), height - 2), np.minimum(columns.astype(int), width - 2)
+    down, right = rows - top, columns - left
+    mixed = (
+        image[:, top, left] * (1 - down) * (1 - right) + image[:, top + 1, left] * down * (1 - right)
+        + image[:, top, left + 1] * (1 - down) * right + image[:, top + 1, left + 1] * down * right
+    )  # fmt: skip
+    return mixed.reshape(image.shape)
+
+
+def _rotated(image: np.ndarray, strength: float) -> np.ndarray:
+    angle = math.radians(30.0) * strength
+    return _moved(image, np.array([[math.cos(angle), math.sin(angle)], [-math.sin(angle), math.cos(angle)]]))
+
+
+def _sheared(image: np.ndarray, strength: float) -> np.ndarray:
+    return _moved(image, np.array([[1.0, 0.0], [0.3 * strength, 1.0]]))
+
+
+def _zoomed(image: np.ndarray, strength: float) -> np.ndarray:
+    return _moved(image, np.eye(2) * (1.0 + 0.3 * strength))
+
+
+def _displaced(image: np.ndarray, strength: float) -> np.ndarray:
+    return _moved(image, np.eye(2), (0.0, 0.2 * strength * image.shape[2]))
+
+
+def _contrasted(image: np.ndarray, strength: float) -> np.ndarray:
+    return image.mean() + (image - image.mean()) * (1.0 + 0.8 * strength)
+
+
+def _brightened(image: np.ndarray, strength: float) -> np.ndarray:
+    return image + 0.8 * strength * image.std()
+
+
+_CHANGES: tuple[Callable[[np.ndarray, float], np.ndarray], ...] = (
+    _rotated, _sheared, _zoomed, _displaced, _contrasted, _brightened
+)  # fmt: skip
+"""What RandAugment draws from; strengths are from -1 to 1."""
