@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from pydantic import JsonValue
@@ -54,6 +54,8 @@ _BATCHES_FIRST, _BATCHES_MORE = 5, 3
 _MAX_WORKER_COUNTS = 5
 # Where measuring is slow, fewer plans are measured, but at least this many on each number of workers.
 _MIN_BATCHES = 2
+# Of the memory that is left for a micro batch; gradients of activations take some of the rest.
+_PART_KEPT = 0.85
 # Earlier measurements are discarded where the step time of the reference differs by more than this factor.
 _AGREES = 1.5
 
@@ -171,10 +173,20 @@ class PlanMeasurer:
             max_workers=self._around.capacity.num_workers,
             hardware=Hardware(self._around.on_gpu, plan_of(reference.plan).precision == "bf16"),
         )
-        if not is_open(self._experiment, "loaders"):
-            return choices
-        loaders = loader_numbers(reference, self._around.free_cores)
-        return dataclasses.replace(choices, options={**choices.options, "loaders": loaders})
+        options = dict(choices.options)
+        if is_open(self._experiment, "loaders"):
+            options["loaders"] = loader_numbers(reference, self._around.free_cores)
+        if is_open(self._experiment, "recompute"):
+            options["recompute"] = (*options["recompute"], *self._kept_sizes())
+        return dataclasses.replace(choices, options=options)
+
+    def _kept_sizes(self) -> Iterator[str]:
+        """Yield what a forward pass may keep where little is computed again, if that is known."""
+        law, limit_bytes = self._around.estimated, self._around.limit_bytes
+        if law is not None and limit_bytes is not None:
+            left_bytes = _PART_KEPT * law.left_for_samples(limit_bytes)
+            if left_bytes >= 1e6:
+                yield f"{int(left_bytes / 1e6)}MB"
 
     def measure_plans(self) -> None:
         """Measure the variants that may be faster, and those that save memory only where plans do not fit."""

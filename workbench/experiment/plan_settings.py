@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, create_model
+from pydantic import AfterValidator, Field, WithJsonSchema, create_model
 
+from workbench.errors import ExperimentError
 from workbench.experiment.setting_types import Auto, Section, exact_number, no_truth_value
-from workbench.plan import DIMENSIONS, Dimension, PartialPlan
+from workbench.plan import DIMENSIONS, Dimension, PartialPlan, PlanValue
+from workbench.plan.dimension import size_bytes
 
 
 def _fields() -> Iterator[tuple[str, Any]]:
@@ -18,13 +20,27 @@ def _fields() -> Iterator[tuple[str, Any]]:
 
 def _type(dimension: Dimension) -> Any:
     if dimension.choices is not None:
-        return Literal[("auto", *dimension.choices)]
+        named = ("auto", *dimension.choices)
+        return Literal[named] if dimension.size_wording is None else _name_or_size(named)
     if not dimension.is_number:
         return str
     number = Annotated[int, Field(ge=dimension.minimum), no_truth_value, exact_number]
     if dimension.minimum == 1:
         number = Annotated[int, Field(gt=0), no_truth_value, exact_number]
     return number | Auto
+
+
+def _name_or_size(names: tuple[PlanValue, ...]) -> Any:
+    def checked(written: str) -> str:
+        if written not in names and size_bytes(written) is None:
+            raise ExperimentError(
+                f"{written!r} is neither a size nor one of its names",
+                allowed=f"{', '.join(map(str, names))}, or a size such as 500MB or 1.5GiB",
+            )
+        return written
+
+    schema = {"anyOf": [{"type": "string", "enum": list(names)}, {"type": "string"}]}
+    return Annotated[str, AfterValidator(checked), WithJsonSchema(schema)]
 
 
 def _field(dimension: Dimension) -> Any:

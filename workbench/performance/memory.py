@@ -73,6 +73,10 @@ class MemoryLaw:
         """Return the peak at a micro batch."""
         return max(self.per_sample_bytes * micro_batch + self.constant_bytes, self.update_bytes)
 
+    def left_for_samples(self, limit_bytes: float, margin: float = MARGIN) -> float:
+        """Return the bytes that are left for what grows with the micro batch; arguments as below."""
+        return limit_bytes * (1.0 - margin) - self.constant_bytes
+
     def largest_micro_batch(self, limit_bytes: float, margin: float = MARGIN) -> int:
         """Return the largest micro batch whose peak fits, 0 where not even one sample does.
 

@@ -74,13 +74,11 @@ class Plan:
     )
     recompute: str = declare(
         "none",
-        "What the backward pass computes again instead of keeping it, to save memory.",
-        choices=("none", "blocks"),
-        wording="{} recomputed",
-        unmentioned="none",
-        advised_for="memory",
-        candidates=lambda hardware: ("none", "blocks"),
-    )
+        "What is computed again in the backward pass: none, all blocks, or those not kept in a size (2GB).",
+        choices=("none", "blocks"), unmentioned="none",
+        wording="{} recomputed", size_wording="at most {} kept",
+        advised_for="memory", candidates=lambda hardware: ("none", "blocks"),
+    )  # fmt: skip
     compile: str = declare(
         "none",
         "Whether torch.compile makes code for the model in the first step; needs a C++ compiler.",

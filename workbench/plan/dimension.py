@@ -7,6 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from workbench.errors import ExperimentError
+from workbench.formatting import parse_bytes
+
 PlanValue = int | str
 AdvisedFor = Literal["speed", "memory", "nothing"]
 
@@ -45,6 +48,8 @@ class Dimension:
             otherwise, or for nothing.
         candidates: The values that are tried where an experiment leaves the dimension open, by hardware. The
             first is the default. None for the sizes, which follow from the global batch.
+        size_wording: How `Plan.describe` writes a size in bytes, which may be written besides choices; None
+            where it may not.
         option_of: Name of the dimension to some values of which it belongs; at the others it is 0.
     """
 
@@ -61,6 +66,7 @@ class Dimension:
     changes_result: bool = False
     advised_for: AdvisedFor = "nothing"
     candidates: Callable[[Hardware], tuple[PlanValue, ...]] | None = None
+    size_wording: str | None = None
     option_of: str | None = None
 
     @property
@@ -82,7 +88,7 @@ class Dimension:
     def accepts(self, value: object) -> bool:
         """Return whether a value is one of this dimension."""
         if self.choices is not None:
-            return value in self.choices
+            return value in self.choices or (self.size_wording is not None and size_bytes(value) is not None)
         if isinstance(value, bool) or not isinstance(value, int if self.is_number else str):
             return False
         is_none = self.option_of is not None and value == 0
@@ -90,8 +96,24 @@ class Dimension:
 
     def describe(self, value: PlanValue) -> str:
         """Return the words for a value; "" for one that goes without saying."""
+        if self.size_wording is not None and size_bytes(value) is not None:
+            return self.size_wording.format(value)
         words = "" if value == self.unmentioned else self.wording.format(value)
         return words.removesuffix("s") if value == 1 else words
+
+
+def size_bytes(value: object) -> int | None:
+    """Return the bytes of a size greater than 0; None for any other value.
+
+    Example:
+        >>> size_bytes("500MB"), size_bytes("blocks")
+        (500000000, None)
+    """
+    try:
+        found = parse_bytes(value) if isinstance(value, str) else 0
+    except ExperimentError:
+        return None
+    return found or None
 
 
 def declare(default: PlanValue, description: str, **declared: Any) -> Any:

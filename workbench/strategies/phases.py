@@ -43,10 +43,12 @@ class Phased(DataParallel):
         """Place the model, which has made its optimizers; see Strategy.setup."""
         self._worker = worker
         self._model = self._trained = on_device(model, worker.device)
-        if self._settings.recompute and recompute_blocks(self._model) == 0:
+        if self._settings.kept_bytes is not None:
             raise ExperimentError(
-                "the model has no blocks that could be computed again", field="plan.recompute", allowed="none"
-            )
+                "it is not known what each step of several optimizers keeps", field="plan.recompute",
+                allowed="none, blocks",
+            )  # fmt: skip
+        self._blocks = recompute_blocks(self._model) if self._settings.recompute else ()
         self._optimizers = cast(PhasedModel, model).optimizers
         self._optimizer = cast(Optimizer, _Together(self._optimizers))
         self._rates = {

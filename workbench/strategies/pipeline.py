@@ -9,6 +9,7 @@ GPU Clusters Using Megatron-LM", section 2.2, for 1F1B.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -48,9 +49,8 @@ def order(
         >>> [(way[0], number) for way, number in order("1f1b", 1, 3, 3)]
         [('f', 0), ('f', 1), ('b', 0), ('f', 2), ('b', 1), ('b', 2)]
     """
-    ahead = num_micro_batches
-    if schedule == "1f1b":
-        ahead = min(num_stages - 1 - stage, num_micro_batches)
+    is_bounded = schedule == "1f1b"
+    ahead = min(num_stages - 1 - stage, num_micro_batches) if is_bounded else num_micro_batches
     for number in range(ahead):
         yield "forward", number
     for number in range(ahead, num_micro_batches):
@@ -58,6 +58,17 @@ def order(
         yield "backward", number - ahead
     for number in range(num_micro_batches - ahead, num_micro_batches):
         yield "backward", number
+
+
+def most_under_way(schedule: str, stage: int, num_stages: int, num_micro_batches: int) -> int:
+    """Return of how many micro batches a stage keeps activations at once; arguments as in `order`.
+
+    Example:
+        >>> [most_under_way("1f1b", stage, 4, 8) for stage in range(4)]
+        [4, 3, 2, 1]
+    """
+    is_bounded = schedule == "1f1b"
+    return min(num_stages - stage, num_micro_batches) if is_bounded else num_micro_batches
 
 
 class Pipeline(Single):
@@ -113,10 +124,10 @@ class Pipeline(Single):
                 micro_batch = next(micro_batches)
                 mark("data")
                 received = self._received(micro_batch.inputs)
+                compute = functools.partial(self._stage_pass, received, micro_batch.targets)
+                self._choose_kept(compute, self._num_under_way(len(batch)))
                 with self._autocast():
-                    result = self._compute(received)
-                    if self._is_last:
-                        result = self._settings.loss(result, micro_batch.targets)
+                    result = compute()
                 if self._is_last:
                     result = result * micro_batch.weight
                     step_loss = step_loss + result.detach()
@@ -205,12 +216,7 @@ class Pipeline(Single):
         if self._settings.recompute:
             modules = [each for piece in pieces for each in piece.modules]
             blocks = [each for each in modules if any(True for _ in each.children())]
-            if recompute_blocks(nn.ModuleList(blocks)) == 0:
-                raise ExperimentError(
-                    "the model has no blocks that could be computed again",
-                    field="plan.recompute",
-                    allowed="none",
-                )
+            self._blocks = recompute_blocks(nn.ModuleList(blocks))
         example = _pytree.tree_map_only(
             Tensor, lambda each: torch.zeros(each.shape, dtype=each.dtype), self._settings.example
         )
@@ -230,6 +236,16 @@ class Pipeline(Single):
         for piece in self._pieces:
             values = piece.call(values)
         return values
+
+    def _stage_pass(self, received: Any, targets: Any) -> Any:
+        """Return what the next stage receives, or the loss."""
+        result = self._compute(received)
+        return self._settings.loss(result, targets) if self._is_last else result
+
+    def _num_under_way(self, num_micro_batches: int) -> int:
+        return most_under_way(
+            self._settings.pipeline_schedule, self._stage, self._num_stages, num_micro_batches
+        )
 
     def _send(self, values: Any, receiver: int) -> None:
         if not isinstance(values, Tensor):

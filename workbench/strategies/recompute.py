@@ -1,7 +1,8 @@
 """Activations that are computed again in the backward pass instead of being kept: less memory, more time.
 
 Of a model's blocks only the inputs are kept. Nothing else changes: dropout drops the same units again, and
-running statistics see each batch once.
+running statistics see each batch once. What blocks cost is measured by `block_costs`, which of them keep
+their activations is chosen by `kept_blocks`.
 """
 
 from __future__ import annotations
@@ -10,18 +11,59 @@ import contextlib
 import functools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.utils.checkpoint import checkpoint
 
+from workbench.errors import ExperimentError
+
 MIN_LAYERS = 4
 """A shorter sequence of plain layers is not worth cutting."""
 
 
-def recompute_blocks(model: nn.Module) -> int:
+class Meter(Protocol):
+    """What watches the blocks of a forward pass."""
+
+    def inside(self, inputs: Any) -> contextlib.AbstractContextManager[None]:
+        """Watch the next block, which is given these inputs."""
+        ...
+
+
+class Block:
+    """A part of a model that may be computed again in the backward pass.
+
+    Attributes:
+        is_recomputed: Whether it is.
+        meter: What watches it instead, for as long as that is set.
+    """
+
+    def __init__(self, modules: Sequence[nn.Module], forward: Callable[..., Any]) -> None:
+        """Begin with a block that is computed again.
+
+        Args:
+            modules: What it consists of.
+            forward: Computes it.
+        """
+        self.is_recomputed = True
+        self.meter: Meter | None = None
+        self._forward = forward
+        self._norms = [part for each in modules for part in each.modules() if isinstance(part, _NormBase)]
+
+    def compute(self, *args: Any, **kwargs: Any) -> Any:
+        """Compute the block, and arrange for what is kept of it."""
+        if self.meter is not None:
+            with self.meter.inside((args, kwargs)):
+                return self._forward(*args, **kwargs)
+        if not self.is_recomputed or not torch.is_grad_enabled():
+            return self._forward(*args, **kwargs)
+        contexts = lambda: (contextlib.nullcontext(), _without_statistics(self._norms))  # noqa: E731
+        return checkpoint(self._forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
+
+
+def recompute_blocks(model: nn.Module) -> list[Block]:
     """Arrange that a model's blocks are computed again in the backward pass.
 
     Blocks are the members of lists and sequences that consist of parts themselves. A sequence of n plain
@@ -33,49 +75,55 @@ def recompute_blocks(model: nn.Module) -> int:
         model: The model; the `forward` of its blocks is replaced.
 
     Returns:
-        How many blocks there are; 0 where the model has none.
+        The blocks.
+
+    Raises:
+        ExperimentError: If it has none.
     """
-    if isinstance(model, nn.Sequential | nn.ModuleList):
-        members = list(model)
-        composite = [member for member in members if any(True for _ in member.children())]
-        for block in composite:
-            block.forward = _computed_again([block], block.forward)  # type: ignore[method-assign]
-        if composite or isinstance(model, nn.ModuleList) or len(members) < MIN_LAYERS:
-            return len(composite)
-        return _cut(model, members)
-    return sum(recompute_blocks(child) for child in model.children())
+    found = list(_blocks_of(model))
+    if not found:
+        raise ExperimentError(
+            "the model has no blocks that could be computed again",
+            field="plan.recompute",
+            allowed="none; or a model with blocks in a torch.nn.Sequential or ModuleList",
+        )
+    return found
 
 
-def _cut(sequence: nn.Sequential, layers: list[nn.Module]) -> int:
+def _blocks_of(model: nn.Module) -> Iterator[Block]:
+    if not isinstance(model, nn.Sequential | nn.ModuleList):
+        for child in model.children():
+            yield from _blocks_of(child)
+        return
+    members = list(model)
+    composite = [member for member in members if any(True for _ in member.children())]
+    for member in composite:
+        block = Block([member], member.forward)
+        member.forward = block.compute  # type: ignore[method-assign]
+        yield block
+    if not composite and isinstance(model, nn.Sequential) and len(members) >= MIN_LAYERS:
+        yield from _cut(model, members)
+
+
+def _cut(sequence: nn.Sequential, layers: list[nn.Module]) -> list[Block]:
     num_pieces = round(math.sqrt(len(layers)))
     size = math.ceil(len(layers) / num_pieces)
     pieces = [layers[first : first + size] for first in range(0, len(layers), size)]
+    blocks = [Block(piece, functools.partial(_run, piece)) for piece in pieces]
 
     def forward(inputs: Any) -> Any:
-        for piece in pieces:
-            inputs = _computed_again(piece, functools.partial(_run, piece))(inputs)
+        for block in blocks:
+            inputs = block.compute(inputs)
         return inputs
 
     sequence.forward = forward  # type: ignore[method-assign]
-    return len(pieces)
+    return blocks
 
 
 def _run(layers: Sequence[nn.Module], inputs: Any) -> Any:
     for layer in layers:
         inputs = layer(inputs)
     return inputs
-
-
-def _computed_again(modules: Sequence[nn.Module], forward: Callable[..., Any]) -> Callable[..., Any]:
-    norms = [part for module in modules for part in module.modules() if isinstance(part, _NormBase)]
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if not torch.is_grad_enabled():
-            return forward(*args, **kwargs)
-        contexts = lambda: (contextlib.nullcontext(), _without_statistics(norms))  # noqa: E731
-        return checkpoint(forward, *args, use_reentrant=False, context_fn=contexts, **kwargs)
-
-    return call
 
 
 @contextlib.contextmanager

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from workbench.errors import ExperimentError
+from workbench.strategies.block_costs import keep_what_fits
 from workbench.strategies.capabilities import BUILT_IN
 from workbench.strategies.compiling import compiled, forget_compiled
 from workbench.strategies.gradient_norms import WatchedBatch
-from workbench.strategies.recompute import recompute_blocks
+from workbench.strategies.kept_blocks import PassCost
+from workbench.strategies.recompute import Block, recompute_blocks
 from workbench.strategies.strategy import MeasuredStep, OptimizerFactory, StepBatch, StepSettings, Worker
 from workbench.strategies.weight_mean import WeightMean
 
@@ -28,6 +30,9 @@ class Single:
     _num_averaged = 1
     """Over how many workers the exchange of gradients takes the mean, where the step needs the sum."""
     _is_alone = False
+    _blocks: Sequence[Block] = ()
+    """What may be computed again in the backward pass."""
+    _are_kept_chosen = False
     capabilities = BUILT_IN["single"]
     _num_holders = 1
     """How many workers hold each gradient of the step after the exchange."""
@@ -40,12 +45,7 @@ class Single:
         """Place the model and make the optimizer; see Strategy.setup."""
         self._worker = worker
         self._model = on_device(model, worker.device)
-        if self._settings.recompute and recompute_blocks(self._model) == 0:
-            raise ExperimentError(
-                "the model has no blocks that could be computed again",
-                field="plan.recompute",
-                allowed="none; or a model with blocks in a torch.nn.Sequential or ModuleList",
-            )
+        self._blocks = recompute_blocks(self._model) if self._settings.recompute else ()
         self._trained = self._place(self._model)
         if self._settings.compiles:
             self._trained = self._compile(self._trained)
@@ -73,6 +73,7 @@ class Single:
         step_loss: Tensor | None = None
         for index, (inputs, targets, weight) in enumerate(batch):
             mark("data")
+            self._choose_kept(functools.partial(self._whole_pass, inputs, targets))
             self._exchange_gradients(index == last and not self._is_alone)
             loss = self._forward(inputs, targets)
             mark("forward")
@@ -203,10 +204,27 @@ class Single:
     def close(self) -> None:
         """Drop the model, the gradients and the optimizer, and give the device its memory back."""
         del self._model, self._trained, self._parameters, self._optimizer, self._mean
+        self._blocks = ()
         if self._settings.compiles:
             forget_compiled()
         if self._worker.device.type == "cuda":
             torch.cuda.empty_cache()
+
+    def _choose_kept(self, compute: Callable[[], Any], num_in_flight: int = 1) -> None:
+        """Choose once which blocks keep their activations, by a forward pass over one micro batch."""
+        kept_bytes = self._settings.kept_bytes
+        if kept_bytes is None or self._are_kept_chosen:
+            return
+        self._are_kept_chosen = True
+        with self._autocast():
+            keep_what_fits(self._blocks, self._model, compute, kept_bytes // num_in_flight, self._agreed)
+
+    def _whole_pass(self, inputs: Any, targets: Any) -> Tensor:
+        return self._settings.loss(self._settings.call(self._model, inputs), targets)
+
+    def _agreed(self, cost: PassCost) -> PassCost:
+        """Return costs that are alike on all workers that compute blocks together."""
+        return cost
 
     def _compile(self, placed: nn.Module) -> nn.Module:
         """Return what is called in training in place of what `_place` returned."""

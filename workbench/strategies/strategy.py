@@ -61,6 +61,8 @@ class StepSettings:
         precision: Type of the arithmetic: fp32, bf16 or fp16.
         clip_norm: Gradients are scaled down to at most this norm.
         recompute: Whether the activations of the model's blocks are computed again in the backward pass.
+        kept_bytes: What the forward passes of all micro batches that are under way may keep at most, so that
+            blocks are computed again only beyond that; None for all blocks.
         compiles: Whether torch.compile makes code for the model in the first step.
         mark: Called at the end of each part of a step with its name: data, forward, backward, update.
         group: Divides named parameters into the groups of the optimizer; None for a single group. The rate of
@@ -79,6 +81,7 @@ class StepSettings:
     precision: str = "fp32"
     clip_norm: float | None = None
     recompute: bool = False
+    kept_bytes: int | None = None
     compiles: bool = False
     mark: Callable[[str], None] = lambda part: None
     group: Callable[[Iterable[tuple[str, nn.Parameter]]], list[dict[str, Any]]] | None = None

@@ -19,6 +19,7 @@ from torch.optim import Optimizer
 from workbench.errors import ExperimentError
 from workbench.strategies.capabilities import BUILT_IN
 from workbench.strategies.ddp import average_statistics
+from workbench.strategies.kept_blocks import PassCost
 from workbench.strategies.layer_parts import RowOrder, cut_layers
 from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.shards import is_cut, local_part
@@ -41,12 +42,7 @@ class TensorParallel(Single):
         self._num_parts = worker.workers_per_replica
         self._is_first = worker.rank % self._num_parts == 0
         self._model = on_device(model, worker.device)
-        if self._settings.recompute and recompute_blocks(self._model) == 0:
-            raise ExperimentError(
-                "the model has no blocks that could be computed again",
-                field="plan.recompute",
-                allowed="none",
-            )
+        self._blocks = recompute_blocks(self._model) if self._settings.recompute else ()
         mesh = worker.group.mesh_of_parts(self._num_parts)
         self._orders: dict[str, RowOrder] = cut_layers(self._model, mesh)
         self._replicas = worker.group.across(self._num_parts)
@@ -137,6 +133,10 @@ class TensorParallel(Single):
                     field=f"plan.{name}",
                     allowed="fp32, bf16, auto" if name == "precision" else "none, auto",
                 )
+
+    def _agreed(self, cost: PassCost) -> PassCost:
+        """Return the costs on the first worker: to compute a block again, all parts of it must take part."""
+        return cast(PassCost, self._worker.group.broadcast(cost))
 
     def _clip(self, largest_norm: float) -> None:
         cut, whole = torch.zeros(2, dtype=torch.float64, device=self._worker.device)

@@ -34,6 +34,7 @@ from workbench.models.pretrained import load_pretrained
 from workbench.performance.flops import count_flops
 from workbench.performance.profiler import StepProfiler
 from workbench.plan import Hardware
+from workbench.plan.dimension import size_bytes
 from workbench.planning.plan_resolution import field_of
 from workbench.planning.settings import TrialSettings, reference_lr, resolve
 from workbench.resources.compiler import check_compiler
@@ -147,7 +148,8 @@ def step_settings(
         loss=loss_of(experiment, datasets),
         precision=settings.plan.precision,
         clip_norm=training.clip_norm,
-        recompute=settings.plan.recompute == "blocks",
+        recompute=settings.plan.recompute != "none",
+        kept_bytes=size_bytes(settings.plan.recompute),
         compiles=settings.plan.compile != "none",
         average=_average(training, num_batches(len(datasets.train), settings.plan.global_batch)),
         find_unused=training.find_unused_parameters,
