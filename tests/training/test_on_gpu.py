@@ -108,3 +108,23 @@ def test_memory_that_a_trial_left_on_the_device_is_found() -> None:
     assert "1.00 GiB of its GPU" in str(Baseline().excess("r"))
     del held
     assert Baseline().excess("r") is None
+
+
+def test_what_a_forward_pass_may_keep_is_what_it_keeps_on_the_device(tmp_path: Path) -> None:
+    values, peaks = [], []
+    for recompute in ("none", "40MB", "blocks"):
+        experiment = Experiment(
+            model={"name": "mlp", "hidden_width": 512, "num_layers": 16},
+            data="digits",
+            objectives=[{"metric": "val_loss", "goal": "minimize"}],
+            training={"epochs": 1, "global_batch": 1024},
+            plan={"recompute": recompute, "precision": "fp32"},
+        )
+        task = TrialTask("r", 0, 0, experiment.model_dump_json(), folder=str(tmp_path / recompute))
+        torch.cuda.reset_peak_memory_stats()
+        ended = run_trial(task, lambda event: False)
+        assert ended.state == "complete", ended.traceback
+        values.append(ended.values["val_loss"])
+        peaks.append(torch.cuda.max_memory_allocated())
+    assert values == pytest.approx([values[0]] * 3, rel=1e-5)
+    assert peaks[0] > peaks[1] > peaks[2]

@@ -10,6 +10,7 @@ from workbench.cli.options import example
 QUESTIONS = {
     "step-time": "workbench.cli.what_if_step_time:step_time",
     "memory": "workbench.cli.what_if_memory:memory",
+    "capacity": "workbench.cli.what_if_capacity:what_if_capacity",
     "plan": "workbench.cli.what_if_plan:what_if_plan",
     "scale": "workbench.cli.what_if_scale:what_if_scale",
     "batch": "workbench.cli.what_if_batch:what_if_batch",

@@ -5,16 +5,17 @@ Only for a process of its own; see `memory_estimate`.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
 import torch
 import torch.distributed
 from pydantic import JsonValue
-from torch import Tensor
+from torch import Tensor, nn
 from torch._subclasses.fake_tensor import (
     DataDependentOutputException,
     DynamicOutputShapeException,
@@ -24,6 +25,7 @@ from torch._subclasses.fake_tensor import (
 from torch.optim import Optimizer
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from workbench.data import Datasets
 from workbench.errors import ExperimentError
 from workbench.experiment import Experiment
 from workbench.models.calls import map_tensors
@@ -31,9 +33,12 @@ from workbench.performance.live_memory import LiveMemory
 from workbench.performance.memory import StepMemory
 from workbench.plan import Hardware, PartialPlan
 from workbench.planning.settings import resolve
+from workbench.strategies.block_costs import measure_pass
 from workbench.strategies.capabilities import capabilities_of, strategy_on
 from workbench.strategies.divided_optimizer import DividedOptimizer
 from workbench.strategies.group import Group, Part, Sent
+from workbench.strategies.kept_blocks import PassCost
+from workbench.strategies.recompute import recompute_blocks
 from workbench.strategies.shards import local_part
 from workbench.strategies.strategy import MicroBatch, OptimizerFactory, StepSettings, Worker
 from workbench.training.assembly import build_trial_model, step_settings, strategy_of
@@ -98,30 +103,69 @@ class _PretendedGroup(Group):
 class FakeTrial:
     """One configuration of an experiment, ready to be stepped at any micro batch."""
 
-    def __init__(self, experiment: Experiment, params: Mapping[str, JsonValue], plan: PartialPlan) -> None:
+    def __init__(
+        self, experiment: Experiment, params: Mapping[str, JsonValue], plan: PartialPlan,
+        *, length: int | None = None, datasets: Datasets | None = None,
+    ) -> None:  # fmt: skip
         """Load the data, of which only the shapes are used.
 
         Args:
             experiment: The experiment.
             params: The configuration.
             plan: What is decided of the plan; it takes precedence over both.
+            length: Positions of a sample in place of those of the data, which are sequences.
+            datasets: The data, where it is loaded.
 
         Raises:
             WorkbenchError: If the data or a setting is wrong.
         """
         self._experiment, self._params = experiment, params
-        self._datasets = load_trial_data("estimate", experiment)
+        self.datasets = self._datasets = datasets or load_trial_data("estimate", experiment)
+        self._length, self._data_length = length, next(iter(self._datasets.input_shape), None)
         # What fits no memory may exceed the train set, too.
         self._settings = resolve(
             experiment, params, hardware=Hardware(has_gpu=True, has_bf16=True), decided=plan
         )
         source = Source(self._datasets.train, _CPU)
         self._samples = source.fetch(np.arange(min(2, len(source))))
+        if length is not None:
+            shape = (length, *self._datasets.input_shape[1:])
+            self._datasets = dataclasses.replace(self._datasets, input_shape=shape)
 
     @property
     def num_train_samples(self) -> int:
         """Samples of the training data."""
         return len(self._datasets.train)
+
+    @property
+    def length(self) -> int | None:
+        """Positions of a sample, None where samples are not sequences."""
+        shape = self._datasets.input_shape
+        is_sequence = len(shape) == 2 or (len(shape) == 1 and self._datasets.vocabulary_size is not None)
+        return shape[0] if is_sequence else None
+
+    def pass_cost(self, micro_batch: int) -> PassCost:
+        """Return what a forward pass of the whole model on one worker keeps, and what its blocks compute.
+
+        Args:
+            micro_batch: Samples of the pass.
+
+        Raises:
+            ExperimentError: If the model has no blocks, or cannot be traced.
+        """
+        settings = self._step_settings()
+        with _needing_no_values(), FakeTensorMode():
+            model = build_trial_model(
+                self._experiment, self._params, self._settings, self._datasets, pretrained=False
+            )
+            [batch] = self._batch(micro_batch, 1)
+            blocks = recompute_blocks(model)
+
+            def compute() -> Any:
+                with torch.autocast("cpu", torch.bfloat16, enabled=settings.precision != "fp32"):
+                    return settings.loss(settings.call(model, batch.inputs), batch.targets)
+
+            return measure_pass(blocks, model, compute)[1]
 
     def step_memory(self, micro_batch: int, num_steps: int) -> StepMemory:
         """Return what the last of some steps holds.
@@ -133,6 +177,15 @@ class FakeTrial:
         Raises:
             ExperimentError: If the memory of the model cannot be estimated without real values.
         """
+        with _needing_no_values():
+            return self._step_memory(micro_batch, num_steps)
+
+    def plain_memory(self, micro_batch: int, num_steps: int) -> StepMemory:
+        """Return what steps of a loop hold that is written in plain torch; arguments as in `step_memory`."""
+        with _needing_no_values():
+            return self._stage_memory(micro_batch, num_steps, 0, None, PlainLoop)[0]
+
+    def _step_memory(self, micro_batch: int, num_steps: int) -> StepMemory:
         found, received = [], None
         for stage in range(self._settings.plan.stages):
             step, received = self._stage_memory(micro_batch, num_steps, stage, received)
@@ -140,8 +193,9 @@ class FakeTrial:
         return max(found, key=lambda step: max(step.compute_peak_bytes, step.update_peak_bytes))
 
     def _stage_memory(
-        self, micro_batch: int, num_steps: int, stage: int, received: Tensor | None
-    ) -> tuple[StepMemory, Tensor | None]:
+        self, micro_batch: int, num_steps: int, stage: int, received: Tensor | None,
+        way: type[Any] | None = None,
+    ) -> tuple[StepMemory, Tensor | None]:  # fmt: skip
         """Return what a stage of the model holds, and the shape of what it sends to the next one."""
         settings, made = self._settings, []
         plan, name = settings.plan, settings.plan.strategy
@@ -161,7 +215,7 @@ class FakeTrial:
                 model = build_trial_model(
                     self._experiment, self._params, settings, self._datasets, pretrained=False
                 )
-                strategy = strategy_of(self._experiment, name)(self._step_settings())
+                strategy = (way or strategy_of(self._experiment, name))(self._step_settings())
                 worker = Worker(stage, group.num_workers, _CPU, group, plan.workers_per_replica)
                 strategy.setup(model, self._optimizer_factory(made, group), worker)
                 strategy.train(True)
@@ -187,12 +241,6 @@ class FakeTrial:
                     update_peak_bytes=live.peak_bytes,
                 )
                 return step, group.sent if isinstance(group, _PretendedGroup) else None
-        except _NEEDS_VALUES as error:
-            raise ExperimentError(
-                f"the memory of the model cannot be estimated without real values: {error}",
-                field="model",
-                next_step="Measure it instead: run an advice, or a sweep of one trial.",
-            ) from error
         finally:
             if torch.distributed.is_initialized():
                 torch.distributed.destroy_process_group()
@@ -219,10 +267,61 @@ class FakeTrial:
 
     def _batch(self, micro_batch: int, num_micro_batches: int) -> list[MicroBatch]:
         def enlarge(part: Tensor) -> Tensor:
-            return torch.empty((micro_batch, *part.shape[1:]), dtype=part.dtype)
+            sizes = part.shape[1:]
+            if self._length is not None and sizes and sizes[0] == self._data_length:
+                sizes = (self._length, *sizes[1:])
+            return torch.empty((micro_batch, *sizes), dtype=part.dtype)
 
         inputs, targets = (map_tensors(enlarge, part) for part in self._samples)
         return [MicroBatch(inputs, targets, 1.0 / num_micro_batches)] * num_micro_batches
+
+
+class PlainLoop:
+    """One worker's step as it is usually written by hand: outputs and loss stay until the next ones."""
+
+    def __init__(self, settings: StepSettings) -> None:
+        self._settings = settings
+
+    def setup(self, model: nn.Module, optimizer: OptimizerFactory, worker: Worker) -> None:
+        """Make the optimizer, with the updates that torch chooses by itself on a GPU where it can."""
+        self._model, self._optimizer = model, optimizer(model.parameters())
+        for group in self._optimizer.param_groups:
+            if group.get("fused"):
+                group["fused"], group["foreach"] = False, True
+
+    def train(self, mode: bool) -> None:
+        """Switch dropout and batch statistics on or off."""
+        self._model.train(mode)
+
+    def forward_backward(self, batch: Sequence[MicroBatch]) -> None:
+        """Accumulate the gradients of micro batches."""
+        for inputs, targets, weight in batch:
+            with torch.autocast("cpu", torch.bfloat16, enabled=self._settings.precision != "fp32"):
+                self._outputs = self._settings.call(self._model, inputs)
+                self._loss = self._settings.loss(self._outputs, targets) * weight
+            self._loss.backward()
+
+    def update(self, lr: float) -> None:
+        """Change the parameters, and forget the gradients."""
+        self._optimizer.step()
+        self._optimizer.zero_grad()
+
+
+@contextlib.contextmanager
+def _needing_no_values() -> Iterator[None]:
+    """State what cannot be traced.
+
+    Raises:
+        ExperimentError: If a model needs values.
+    """
+    try:
+        yield
+    except _NEEDS_VALUES as error:
+        raise ExperimentError(
+            f"the memory of the model cannot be estimated without real values: {error}",
+            field="model",
+            next_step="Measure it instead: run an advice, or a sweep of one trial.",
+        ) from error
 
 
 def _sum_bytes(tensors: Iterable[Any]) -> int:

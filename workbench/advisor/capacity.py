@@ -1,0 +1,78 @@
+"""How large an experiment can become on devices of some memories, with and without recomputation.
+
+What fits is traced, not measured: see `probes.capacity`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from workbench.advisor.memory import Usual
+from workbench.errors import ArgumentError
+from workbench.experiment import Experiment
+from workbench.models.configurations import configuration_type
+from workbench.performance.memory import MARGIN
+from workbench.plan import PartialPlan
+from workbench.planning.settings import model_values
+from workbench.probes.capacity import Capacity, Depth, find_capacity
+
+_DEPTHS = ("num_layers", "num_blocks")
+_MAX_LAYERS = 1024
+"""Deeper models are not looked for where the model does not state how deep it may be."""
+
+
+def capacity_of(
+    experiment: Experiment, memories_bytes: Sequence[int] = (), depth: str | None = None
+) -> dict[int, list[Capacity]]:
+    """Find how deep, how long and how large an experiment can become.
+
+    Args:
+        experiment: The experiment; of its search space the first configuration that its seed draws.
+        memories_bytes: Memories of devices, each > 0; none for that of this machine.
+        depth: Name of the model's parameter that counts its layers; None for what it is usually called.
+
+    Returns:
+        By the memory of a device, what fits with the usual margin.
+
+    Raises:
+        ArgumentError: If the model has no such parameter.
+        ExperimentError: If it trains no model, or the model cannot be traced.
+    """
+    usual = Usual.of(experiment)
+    known = _depths_of(experiment, usual)
+    if depth is not None and depth not in known:
+        raise ArgumentError(
+            f"{depth!r} is not a whole number greater than 0 that the model is built with",
+            field="--depth", allowed=sorted(known) or "models that have one",
+        )  # fmt: skip
+    counted = known.get(depth or next((name for name in _DEPTHS if name in known), ""))
+    plan = PartialPlan.of_plan(usual.plan) | PartialPlan.of(
+        workers=1, stages=1, tensor=1, accumulation=1, strategy="single", exchange="allreduce"
+    )
+    memories = list(dict.fromkeys(memories_bytes)) or [usual.limit_bytes]
+    limits = {int((1.0 - MARGIN) * memory): memory for memory in memories}
+    found = find_capacity(experiment, usual.params, list(limits), plan=plan, depth=counted)
+    by_memory: dict[int, list[Capacity]] = {memory: [] for memory in memories}
+    for each in found:
+        memory = limits[each.limit_bytes]
+        by_memory[memory].append(dataclasses.replace(each, limit_bytes=memory))
+    return by_memory
+
+
+def _depths_of(experiment: Experiment, usual: Usual) -> dict[str, Depth]:
+    """Return the whole numbers that the model is built with, as far as they are known."""
+    values: dict[str, object] = dict(model_values(experiment, usual.params))
+    most: dict[str, int] = {}
+    component = experiment.trained
+    if component is not None and not component.is_reference:
+        fields = configuration_type(component.name).model_fields
+        values = {name: field.default for name, field in fields.items()} | values
+        for name, field in fields.items():
+            limits = [limit for each in field.metadata if (limit := getattr(each, "le", None))]
+            most[name] = min(limits, default=_MAX_LAYERS)
+    return {
+        name: Depth(name, value, most.get(name, _MAX_LAYERS))
+        for name, value in values.items()
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0
+    }
